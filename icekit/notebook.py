@@ -97,7 +97,7 @@ _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
 }
 
 
-class Settings(Mapping[str, Any]):
+class NotebookSettings(Mapping[str, Any]):
     """A notebook's rarely changed settings: ``settings.storage`` is the value in force; shown, they are a table with what each does."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
@@ -140,7 +140,7 @@ class Settings(Mapping[str, Any]):
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
 
-def begin(cell_globals: Mapping[str, Any], notebook: str = "") -> Settings:
+def begin(cell_globals: Mapping[str, Any], notebook: str = "") -> NotebookSettings:
     """Make errors readable, check a notebook's parameters, and give its settings.
 
     ``notebook`` is its name in :data:`MORE`. A setting has its default unless ``more`` holds another value, and papermill wins over
@@ -170,7 +170,7 @@ def begin(cell_globals: Mapping[str, Any], notebook: str = "") -> Settings:
     changed = {**more, **{name: cell_globals[name] for name in names if name in cell_globals}}
     for name, value in changed.items():
         require(name, value, type(SETTINGS[name][0]).__name__)
-    return Settings({name: changed.get(name, SETTINGS[name][0]) for name in names})
+    return NotebookSettings({name: changed.get(name, SETTINGS[name][0]) for name in names})
 
 
 def _find_lake() -> None:

@@ -272,7 +272,7 @@ def begin(*tables: str) -> Lake:
     ``tables`` are names without the namespace. A missing table is built, which takes a
     minute the first time. Runs go into a new ledger of the lab, so that exercises neither
     affect the predictions of real runs nor are resumed by one; ``ICEKIT_LEDGER`` names another ledger.
-    Raises the errors of :func:`icekit.lab.build` and :func:`icekit.lab.registry`.
+    Raises the errors of :func:`icekit.lab.build` and :func:`icekit.lab.reset`.
     """
     notebook.begin({})
     lake = connect()

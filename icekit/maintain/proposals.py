@@ -214,17 +214,17 @@ def propose(
     made += _settings(facts, findings)
     planned = explained.union(*(p.findings for p in made))
     return Proposals(
-        facts.catalog,
-        facts.name,
-        tuple(made),
-        tuple(f for f in findings if f.name not in planned),
-        len(findings),
-        there.opens,
-        there.delete_rows,
-        there.manifests,
-        None if forecast is None else _said(forecast),
-        tuple(notes),
-        sum(skipped.partition_count for skipped in lately),
+        catalog=facts.catalog,
+        table=facts.name,
+        proposals=tuple(made),
+        by_hand=tuple(f for f in findings if f.name not in planned),
+        findings=len(findings),
+        file_opens=there.opens,
+        delete_rows=there.delete_rows,
+        manifests=there.manifests,
+        forecast=None if forecast is None else _said(forecast),
+        notes=tuple(notes),
+        left_alone=sum(skipped.partition_count for skipped in lately),
     )
 
 

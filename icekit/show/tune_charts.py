@@ -42,10 +42,10 @@ from icekit.units import count, elapsed, percent, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
-    from icekit.tune.layout.service import Layout
+    from icekit.tune.layout import Layout
     from icekit.tune.metrics_columns.model import MetricsColumns
     from icekit.tune.planning import Planning
-    from icekit.tune.write_mode.service import WriteModeChoice
+    from icekit.tune.write_mode import WriteModeChoice
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 

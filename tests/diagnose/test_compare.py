@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icekit.diagnose import diagnose
-from icekit.diagnose.compare import Comparison, compare
+from icekit.diagnose.document import Comparison, compare
 from icekit.facts.model import Kind
 from tests.factories import KIB, file_group, healthy_groups, table_facts
 

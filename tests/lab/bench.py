@@ -9,8 +9,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
-from icekit.lab import reset
-from icekit.lab.registry import keep
+from icekit.lab import keep, reset
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

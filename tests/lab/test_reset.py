@@ -16,8 +16,7 @@ from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables, ProfileTables
 from icekit.cli.main import main
 from icekit.errors import ParameterError
-from icekit.lab import build, is_kept, reset
-from icekit.lab.registry import KEPT, keep
+from icekit.lab import KEPT, build, is_kept, keep, reset
 from tests.lab.bench import ROWS, Bench
 
 

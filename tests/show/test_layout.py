@@ -9,7 +9,7 @@ from typing import Any
 from icekit.show.tune_charts import levels_chart, orders_chart, specs_chart
 from icekit.tune.answer import Advice
 from icekit.tune.layout import Layout
-from icekit.tune.layout.advise import SPEC, LayoutComparison, advise, is_confirmed
+from icekit.tune.layout.advise import SPEC, LayoutComparison, advise_layout, is_confirmed
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -60,7 +60,7 @@ def layout(**given: Any) -> Layout:
     proposal = propose(facts, DAY, own_order(facts), orders, CANDIDATES, share)
     made: dict[str, Any] = {
         "facts": facts,
-        "advice": advise(
+        "advice": advise_layout(
             facts,
             LayoutComparison(
                 proposal=proposal,

@@ -10,7 +10,7 @@ from icekit.show.tune_charts import length_chart, skipping_chart
 from icekit.show.tune_charts import metrics_bytes_chart as bytes_chart
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.metrics_columns import MetricsColumns
-from icekit.tune.metrics_columns.advise import advise, confirmed, roles, undeclared
+from icekit.tune.metrics_columns.advise import advise_metrics, confirmed, roles, undeclared
 from icekit.tune.metrics_columns.model import EntryBytes, Prefix
 from icekit.tune.queries import Filters
 from tests import factories
@@ -21,7 +21,7 @@ LOOKUP = Filter("key = 'a'", Leaf("key", "=", ("a",)))
 
 def answer(*, tried: bool = True) -> MetricsColumns:
     facts, one = wide(), skip(now=40.0, full=1.0)
-    advice = advise(facts, measures(facts, one))
+    advice = advise_metrics(facts, measures(facts, one))
     shown = trial() if tried else None
     prefix = Prefix("key", 900, 41, 1.0, 48)
     return MetricsColumns(
@@ -42,7 +42,7 @@ def unknown() -> MetricsColumns:
     facts = wide()
     return replace(
         answer(tried=False),
-        advice=advise(facts, measures(facts, unknown=undeclared(TABLE))),
+        advice=advise_metrics(facts, measures(facts, unknown=undeclared(TABLE))),
         filters=Filters(()),
         roles={},
         skipping=(),

@@ -9,7 +9,7 @@ import ipywidgets as ipw
 from icekit.api import Lake, connect
 from icekit.catalog.lake import known_catalogs
 from icekit.catalog.tables import EmbeddedTables
-from icekit.diagnose.compare import Comparison, compare, comparison_html, side
+from icekit.diagnose.document import Comparison, compare, comparison_html, side
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import IcekitError
 from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK

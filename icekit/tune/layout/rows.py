@@ -532,7 +532,7 @@ MARGIN = 0.2
 
 
 @dataclass(frozen=True)
-class Proposal:
+class LayoutProposal:
     """The proposal of the sample: a spec (the current one to keep it) and an order (None to keep it).
 
     ``share`` is the share of the bytes that filters would read. ``is_worn`` is true if the current order is right but files do not follow it, ``coarser`` if the spec is proposed
@@ -552,7 +552,7 @@ class Proposal:
             return None
         return self.spec, self.order
 
-    def simpler(self, orders: Orders, tried: TriedLayout | None) -> Proposal | None:
+    def simpler(self, orders: Orders, tried: TriedLayout | None) -> LayoutProposal | None:
         """A plain sort to use instead of a curve that a trial shows to be no better; None if there is nothing simpler to try."""
         if tried is None or self.order is None or not self.order.is_curve or not orders.steps:
             return None
@@ -576,8 +576,8 @@ def close_to_limit(before: float, after: float) -> str:
 
 
 def _doubted(
-    found: Proposal, own: LayoutOrder | None, orders: Orders, candidates: Sequence[LayoutCandidate], share_now: float, files: int
-) -> Proposal:
+    found: LayoutProposal, own: LayoutOrder | None, orders: Orders, candidates: Sequence[LayoutCandidate], share_now: float, files: int
+) -> LayoutProposal:
     """The same, with the doubt that near-equal layouts or a saving near the limit raise."""
     if not candidates:
         return found
@@ -611,7 +611,7 @@ def propose(
     orders: Orders,
     candidates: Sequence[LayoutCandidate],
     share_now: float,
-) -> Proposal:
+) -> LayoutProposal:
     """The proposal of the sample, compared with what filters read now; the current spec is the first of ``candidates``."""
     found = _proposed(facts, current, own, orders, candidates, share_now)
     return _doubted(found, own, orders, candidates, share_now, facts.data.file_count)
@@ -624,7 +624,7 @@ def _proposed(
     orders: Orders,
     candidates: Sequence[LayoutCandidate],
     share_now: float,
-) -> Proposal:
+) -> LayoutProposal:
     files = facts.data.file_count
     order, share, worn = None, share_now, False
     found = orders.best
@@ -633,7 +633,7 @@ def _proposed(
             share, worn = orders.own, True
     elif found is not None and pays(share_now, found.share, files, MARGIN):
         order, share = found.order, found.share
-    keep = Proposal(current, order, share, worn)
+    keep = LayoutProposal(current, order, share, worn)
     if not candidates:
         return keep
     here, chosen = candidates[0], best(candidates)
@@ -641,12 +641,12 @@ def _proposed(
         return keep
     # A spec is more expensive to change than an order, so it must save as much again.
     if pays(share, chosen.share, files, MARGIN):
-        return Proposal(chosen.spec, chosen.order if chosen.order != own else None, chosen.share, worn)
+        return LayoutProposal(chosen.spec, chosen.order if chosen.order != own else None, chosen.share, worn)
     if is_tiny(here, facts.target_bytes):
         # Reading one well-sized file is never too much.
         most = max(share * (1 + MARGIN), facts.target_bytes / max(facts.data.size_in_bytes, 1))
         fitting = [c for c in candidates if c.fits and c.share <= most and c.spread.partitions < here.spread.partitions]
         if fitting:
             coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec), c.name))
-            return Proposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
+            return LayoutProposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
     return keep

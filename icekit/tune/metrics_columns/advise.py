@@ -134,7 +134,7 @@ def _is_none(facts: TableFacts, name: str) -> bool:
     return next((c.metrics_mode for c in facts.columns if c.name == name), NONE) == NONE
 
 
-def advise(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
+def advise_metrics(facts: TableFacts, measures: Measures) -> tuple[Advice, ...]:
     """What to set, in order of importance."""
     now = facts.properties.get(DEFAULT) or _inferred(facts)
     if measures.unknown is not None:

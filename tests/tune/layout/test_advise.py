@@ -14,8 +14,19 @@ from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFa
 from icekit.facts.where import MOST_PARTITIONS
 from icekit.tune import ddl
 from icekit.tune.filters import All, Filter, Leaf
-from icekit.tune.layout import blooms, clustering
-from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC, LayoutComparison, advise, is_confirmed
+from icekit.tune.layout import clustering, found_there
+from icekit.tune.layout.advise import (
+    OLD_DATA,
+    ORDER,
+    SPEC,
+    LayoutComparison,
+    advise_blooms,
+    advise_layout,
+    check_blooms,
+    is_confirmed,
+    needed_bytes,
+    unused_blooms,
+)
 from icekit.tune.layout.clustering import levels, partition_shares
 from icekit.tune.layout.model import (
     HILBERT,
@@ -33,8 +44,7 @@ from icekit.tune.layout.model import (
     TriedLayout,
     own_order,
 )
-from icekit.tune.layout.rows import Proposal, SampleColumn, best, propose
-from icekit.tune.layout.service import found_there
+from icekit.tune.layout.rows import LayoutProposal, SampleColumn, best, propose
 from tests.factories import BY_DAY, FIRST_DAY, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 TABLE = ("prod", "db", "events")
@@ -59,7 +69,7 @@ def tried(share: float, before: float = 1.0, **given: Any) -> TriedLayout:
     return replace(made, **given)
 
 
-def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[LayoutCandidate], **given: Any) -> dict[str, Any]:
+def advised(facts: TableFacts, proposal: LayoutProposal, found: Orders, specs: list[LayoutCandidate], **given: Any) -> dict[str, Any]:
     """What is advised of a proposal: with what a trial found, if there was one (``tried``), and without one as it is proposed."""
     ran = given.get("tried")
     options: dict[str, Any] = {
@@ -69,7 +79,7 @@ def advised(facts: TableFacts, proposal: Proposal, found: Orders, specs: list[La
         "is_kept": ran is None or is_confirmed(facts, proposal, ran),
         **given,
     }
-    return {a.setting: a for a in advise(facts, LayoutComparison(proposal=proposal, orders=found, candidates=specs, **options))}
+    return {a.setting: a for a in advise_layout(facts, LayoutComparison(proposal=proposal, orders=found, candidates=specs, **options))}
 
 
 def test_a_layout_that_serves_its_filters_is_left() -> None:
@@ -154,7 +164,7 @@ def test_a_curve_that_is_no_better_when_tried_gives_way_to_a_sort() -> None:
     found = Orders(
         1.0, None, (OrderDepth(sort, 0.2, ((sort, 0.2),)), OrderDepth(curve, 0.1, ((curve, 0.1),))), OrderDepth(curve, 0.1, ((curve, 0.1),))
     )
-    proposal = Proposal((DAY,), curve, 0.1)
+    proposal = LayoutProposal((DAY,), curve, 0.1)
 
     simpler = proposal.simpler(found, tried(0.19))
 
@@ -249,7 +259,7 @@ def test_a_portion_takes_the_last_partitions_by_number_and_no_more_than_a_predic
 def test_a_spec_that_cannot_be_judged_is_left_and_says_so() -> None:
     facts, month_only = table_facts(), [candidate((DAY, Field("gone", "zorder[3]")), 0.9)]
 
-    got = advised(facts, Proposal((DAY,), None, 0.9), orders(None, 0), month_only)
+    got = advised(facts, LayoutProposal((DAY,), None, 0.9), orders(None, 0), month_only)
 
     assert not got[SPEC].is_change
     assert "cannot be computed" in got[SPEC].evidence
@@ -275,7 +285,7 @@ def column(distinct: int, kind: str = "string") -> SampleColumn:
 
 
 def judged(facts: TableFacts, filters: list[Filter], columns: dict[str, SampleColumn], **by_bounds: float) -> dict[str, BloomCheck]:
-    return {c.column: c for c in blooms.check(facts, filters, columns, by_bounds)}
+    return {c.column: c for c in check_blooms(facts, filters, columns, by_bounds)}
 
 
 def test_a_bloom_filter_is_for_equality_on_values_too_many_for_a_dictionary() -> None:
@@ -291,9 +301,9 @@ def test_a_bloom_filter_is_for_equality_on_values_too_many_for_a_dictionary() ->
 def test_a_bloom_filter_that_serves_no_filter_is_taken_off() -> None:
     name = "write.parquet.bloom-filter-enabled.column.carrier"
     facts = table_facts(properties={name: "true"})
-    checks = blooms.check(facts, [Filter("id", Leaf("event_id", "=", (7,)))], {}, {})
+    checks = check_blooms(facts, [Filter("id", Leaf("event_id", "=", (7,)))], {}, {})
 
-    (got,) = blooms.advise(facts, checks, {})
+    (got,) = advise_blooms(facts, checks, {})
 
     assert got.sql == f"ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES IF EXISTS ('{name}')"
     assert got.undo == f"ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('{name}' = 'true')"
@@ -312,11 +322,11 @@ def test_a_bloom_filter_stays_while_no_filters_are_known_or_its_column_was_not_s
     filters: list[Filter], columns: dict[str, SampleColumn]
 ) -> None:
     facts = table_facts(properties={"write.parquet.bloom-filter-enabled.column.carrier": "true"})
-    checks = blooms.check(facts, filters, columns, {})
+    checks = check_blooms(facts, filters, columns, {})
 
-    (got,) = blooms.advise(facts, checks, {})
+    (got,) = advise_blooms(facts, checks, {})
 
-    assert blooms.wasted(facts, checks) == []
+    assert unused_blooms(facts, checks) == []
     assert not got.is_change
     assert "is not known" in got.evidence
 
@@ -326,7 +336,7 @@ def test_a_bloom_filter_is_advised_by_what_lookups_read_with_it(rows: int, is_ad
     check = BloomCheck("carrier", False, 1e6, 36e6, None)
     trial = BloomTrial("carrier", 8, 100_000, rows, 10 * MIB, 11 * MIB)
 
-    (got,) = blooms.advise(table_facts(), [check], {"carrier": trial})
+    (got,) = advise_blooms(table_facts(), [check], {"carrier": trial})
 
     assert got.is_change == is_advised
     assert got.verified is not None
@@ -335,8 +345,8 @@ def test_a_bloom_filter_is_advised_by_what_lookups_read_with_it(rows: int, is_ad
 
 def test_a_bloom_filter_has_the_size_that_its_values_need() -> None:
     # 10 bits a value at 1 %, in powers of two.
-    assert blooms.needed_bytes(100_000) == 131_072
-    assert blooms.needed_bytes(1) == 32
+    assert needed_bytes(100_000) == 131_072
+    assert needed_bytes(1) == 32
 
 
 def sized(**given: Any) -> Sizing:

@@ -18,15 +18,14 @@ from icekit.facts.metadata import undo_order
 from icekit.facts.model import TableFacts
 from icekit.sandbox import NAMESPACE
 from icekit.sql import Identifier, identifier
-from icekit.tune import queries
+from icekit.tune import layout, queries
 from icekit.tune.ddl import rewrite, write_order
 from icekit.tune.filters import Filter, Leaf
-from icekit.tune.layout import Layout, service, tune_layout
+from icekit.tune.layout import AskedFilters, Layout, run_trial, tune_layout
 from icekit.tune.layout.advise import OLD_DATA, ORDER
 from icekit.tune.layout.clustering import partition_shares, plans
 from icekit.tune.layout.model import SORT, BloomCheck, Field, LayoutOrder
 from icekit.tune.layout.rows import hilbert
-from icekit.tune.layout.service import AskedFilters, run_trial
 from icekit.tune.queries import Filters
 from tests.trials import trial_of
 
@@ -197,7 +196,7 @@ def test_a_sample_is_compared_with_itself_by_the_filters_that_find_rows_there(
         there.append((facts.data.size_in_bytes, plans(plan, facts, filters, progress)))
         return there[-1][1]
 
-    monkeypatch.setattr("icekit.tune.layout.service.plans", noted)
+    monkeypatch.setattr("icekit.tune.layout.plans", noted)
 
     asked = AskedFilters(found=Filters((outside,)), bound=[outside])
     nothing = run_trial(first, asked, ((), LayoutOrder(SORT, ("id",))))
@@ -253,7 +252,7 @@ def test_under_spark_connect_the_sample_answers_and_predicates_are_refused(
 ) -> None:
     table = Table(lake, scratch, "connect", properties=", 'icekit.filter-columns' = 'key'")
     table.append(0, 8_000)
-    for module in (service, queries):
+    for module in (layout, queries):
         monkeypatch.setattr(module, "has_bridge", lambda _: False)
 
     answer = table.tune()

@@ -13,9 +13,9 @@ from icekit.engine.planner import PlannedScan
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Budget, BudgetSpent, Committed, Trial
 from icekit.tune.filters import Filter, Leaf
+from icekit.tune.layout import AskedFilters, run_trial
 from icekit.tune.layout.clustering import plans
 from icekit.tune.layout.model import SORT, Field, LayoutOrder
-from icekit.tune.layout.service import AskedFilters, run_trial
 from icekit.tune.queries import Filters
 from tests.factories import MIB, file_group, partition, table_facts
 

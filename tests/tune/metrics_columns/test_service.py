@@ -16,10 +16,9 @@ from icekit.errors import ParameterError
 from icekit.sandbox import NAMESPACE
 from icekit.sandbox.trial import BudgetSpent, Sandbox
 from icekit.sql import identifier
-from icekit.tune.metrics_columns import MetricsColumns, tune_metrics_columns
+from icekit.tune.metrics_columns import MetricsColumns, try_metrics, tune_metrics_columns
 from icekit.tune.metrics_columns.advise import Footers
 from icekit.tune.metrics_columns.model import COLUMN, DEFAULT
-from icekit.tune.metrics_columns.service import try_metrics
 from icekit.tune.queries import names_ever
 from tests.trials import trial_of
 from tests.workshop import Workshop
@@ -109,7 +108,7 @@ def test_measuring_that_runs_out_of_time_says_so_and_advises_nothing(lake: Lake)
 
 
 def test_of_many_files_some_are_tried_and_the_rest_stays(lake: Lake, monkeypatch: pytest.MonkeyPatch, urls: MetricsColumns) -> None:
-    monkeypatch.setattr("icekit.tune.metrics_columns.service.MOST_FILES", 5)
+    monkeypatch.setattr("icekit.tune.metrics_columns.MOST_FILES", 5)
     shown = try_metrics(
         trial_of(lake, urls.facts),
         {f"{COLUMN}url": "full"},

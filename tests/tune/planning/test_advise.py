@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from icekit.engine.planner import PlannedScan
+from icekit.tune import planning
 from icekit.tune.answer import in_force
-from icekit.tune.planning import service
 from icekit.tune.planning.measure import Encoding, PlannedFilter, Rewritten, Storage, Timing, candidates
 from tests import factories
 from tests.tune.planning.test_mode import LARGE, MB, stated
@@ -29,7 +29,7 @@ def rewritten(before: int, after: int, seconds: float = 2.0) -> Rewritten:
 
 
 def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
-    (advice,) = service.planning_mode(FACTS, stated("local"), timings(10.0, 4.0))
+    (advice,) = planning.planning_mode(FACTS, stated("local"), timings(10.0, 4.0))
 
     assert dict(advice.properties) == {"read.delete-planning-mode": "distributed", "read.data-planning-mode": "distributed"}
     assert advice.setting == "read.data-planning-mode"
@@ -38,22 +38,22 @@ def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
 
 
 def test_a_difference_within_noise_moves_nothing() -> None:
-    assert not service.planning_mode(FACTS, stated("local"), timings(1.0, 0.5))[0].is_change
-    assert not service.planning_mode(FACTS, stated("local"), timings(20.0, 18.0))[0].is_change
-    assert not service.planning_mode(FACTS, LARGE, timings(9.0, 4.0))[0].is_change
-    assert not service.planning_mode(FACTS, LARGE, [])[0].is_change
+    assert not planning.planning_mode(FACTS, stated("local"), timings(1.0, 0.5))[0].is_change
+    assert not planning.planning_mode(FACTS, stated("local"), timings(20.0, 18.0))[0].is_change
+    assert not planning.planning_mode(FACTS, LARGE, timings(9.0, 4.0))[0].is_change
+    assert not planning.planning_mode(FACTS, LARGE, [])[0].is_change
 
 
 def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
     session = [("spark.sql.iceberg.data-planning-mode", "local")]
-    advice = service.planning_mode(FACTS, replace(LARGE, data_mode=in_force("m", session=session)), timings(10.0, 4.0))
+    advice = planning.planning_mode(FACTS, replace(LARGE, data_mode=in_force("m", session=session)), timings(10.0, 4.0))
 
     assert [a.sql for a in advice][1:] == ["RESET `spark.sql.iceberg.data-planning-mode`"]
     assert advice[1].undo == "SET `spark.sql.iceberg.data-planning-mode` = `local`"
 
 
 def test_a_session_that_takes_no_results_is_told_what_to_raise() -> None:
-    (advice,) = service.planning_mode(FACTS, replace(LARGE, max_result_bytes=MB), timings(10.0, 4.0))
+    (advice,) = planning.planning_mode(FACTS, replace(LARGE, max_result_bytes=MB), timings(10.0, 4.0))
 
     assert (advice.setting, advice.current, advice.proposed) == ("spark.driver.maxResultSize", "1 MiB", "256 MiB")
     assert advice.sql is None
@@ -62,17 +62,17 @@ def test_a_session_that_takes_no_results_is_told_what_to_raise() -> None:
 def test_threads_are_named_where_storage_is_waited_for() -> None:
     slow = [Timing("1", 40.0), Timing("2", 20.0), Timing("4", 10.0), Timing("8", 5.0), Timing("16", 2.5)]
     few = replace(stated("local"), threads=2)
-    (advice,) = service.worker_threads(few, slow)
+    (advice,) = planning.worker_threads(few, slow)
 
     assert (advice.current, advice.proposed) == ("2", "16")
-    assert service.worker_threads(replace(few, threads=16), slow) == ()
-    assert service.worker_threads(few, [Timing("1", 0.5), Timing("2", 0.4), Timing("4", 0.1)]) == ()
-    assert service.worker_threads(LARGE, slow) == ()
-    assert service.worker_threads(few, []) == ()
+    assert planning.worker_threads(replace(few, threads=16), slow) == ()
+    assert planning.worker_threads(few, [Timing("1", 0.5), Timing("2", 0.4), Timing("4", 0.1)]) == ()
+    assert planning.worker_threads(LARGE, slow) == ()
+    assert planning.worker_threads(few, []) == ()
 
 
 def test_manifests_are_rewritten_where_queries_open_far_fewer() -> None:
-    advice = service.manifests(FACTS, rewritten(80, 2))
+    advice = planning.manifests(FACTS, rewritten(80, 2))
 
     assert advice.sql is not None
     assert advice.sql.startswith("CALL `lake`.system.rewrite_manifests(")
@@ -80,7 +80,7 @@ def test_manifests_are_rewritten_where_queries_open_far_fewer() -> None:
 
 
 def test_manifests_are_left_where_planning_gains_less_than_a_second() -> None:
-    advice = service.manifests(FACTS, rewritten(80, 2, seconds=0.8))
+    advice = planning.manifests(FACTS, rewritten(80, 2, seconds=0.8))
 
     assert not advice.is_change
     # The filter's planning gains more than that of the full scan.
@@ -92,19 +92,19 @@ def test_a_rewrite_that_gains_no_time_says_so() -> None:
     whole, asked = rewritten(80, 2).reads
     slower = replace(rewritten(80, 2), reads=tuple(replace(r, after=replace(r.after, seconds=3.0)) for r in (whole, asked)))
 
-    assert not service.manifests(FACTS, slower).is_change
-    assert "that saves no time of planning" in service.manifests(FACTS, slower).evidence
+    assert not planning.manifests(FACTS, slower).is_change
+    assert "that saves no time of planning" in planning.manifests(FACTS, slower).evidence
 
 
 def test_manifests_that_filters_skip_already_are_left() -> None:
-    assert not service.manifests(FACTS, rewritten(3, 1)).is_change
-    assert not service.manifests(FACTS, rewritten(40, 25)).is_change
-    assert not service.manifests(FACTS, None).is_change
+    assert not planning.manifests(FACTS, rewritten(3, 1)).is_change
+    assert not planning.manifests(FACTS, rewritten(40, 25)).is_change
+    assert not planning.manifests(FACTS, None).is_change
 
 
 def test_paths_are_hashed_where_one_prefix_may_be_asked_too_often() -> None:
-    assert service.object_storage(FACTS, replace(S3, gets_per_second=20_000.0)).is_change
-    assert service.object_storage(FACTS, replace(S3, gets_per_second=5_000.0, puts_per_commit=5_000, largest_prefix_share=1.0)).is_change
+    assert planning.object_storage(FACTS, replace(S3, gets_per_second=20_000.0)).is_change
+    assert planning.object_storage(FACTS, replace(S3, gets_per_second=5_000.0, puts_per_commit=5_000, largest_prefix_share=1.0)).is_change
 
 
 def test_paths_stay_on_file_systems_at_low_rates_and_where_they_are_hashed() -> None:
@@ -112,12 +112,12 @@ def test_paths_stay_on_file_systems_at_low_rates_and_where_they_are_hashed() -> 
     # A backfill of many files by few tasks takes its time.
     assert not replace(S3, puts_per_commit=100_000).is_at_risk
     for storage in (FILES, S3, replace(busy, is_enabled=True), replace(busy, hashed_share=1.0), replace(busy, scheme="hdfs")):
-        assert not service.object_storage(FACTS, storage).is_change
+        assert not planning.object_storage(FACTS, storage).is_change
 
 
 def test_an_encoding_that_is_smaller_and_no_slower_is_advised_with_its_figures() -> None:
     smaller = Encoding("zstd 9", (("write.parquet.compression-level", "9"),), 700, 10.5, 5.0)
-    advice = service.encoding(FACTS, [NOW, smaller], 5)
+    advice = planning.encoding(FACTS, [NOW, smaller], 5)
 
     assert advice.properties == (("write.parquet.compression-level", "9"),)
     assert "saves 30 %" in advice.evidence
@@ -127,10 +127,10 @@ def test_an_encoding_that_costs_time_or_saves_little_is_not() -> None:
     slow = Encoding("gzip", (("write.parquet.compression-codec", "gzip"),), 500, 10.0, 6.0)
     little = replace(slow, size_in_bytes=900, scan_seconds=5.0)
 
-    assert not service.encoding(FACTS, [NOW, slow], 5).is_change
-    assert not service.encoding(FACTS, [NOW, little], 5).is_change
-    assert not service.encoding(FACTS, [NOW], 5).is_change
-    assert not service.encoding(FACTS, [], 5).is_change
+    assert not planning.encoding(FACTS, [NOW, slow], 5).is_change
+    assert not planning.encoding(FACTS, [NOW, little], 5).is_change
+    assert not planning.encoding(FACTS, [NOW], 5).is_change
+    assert not planning.encoding(FACTS, [], 5).is_change
 
 
 def test_only_parquet_is_tried_in_other_ways() -> None:

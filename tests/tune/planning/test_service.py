@@ -11,8 +11,8 @@ from icekit.api import Lake
 from icekit.errors import ParameterError
 from icekit.sandbox.clones import stale_clones
 from icekit.show import tune_charts
-from icekit.tune.planning import measure, service, tune_planning
-from icekit.tune.planning.service import MANIFEST_GAIN
+from icekit.tune import planning
+from icekit.tune.planning import MANIFEST_GAIN, measure, tune_planning
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +25,7 @@ def test_fragmented_manifests_are_worth_rewriting_from_the_time_that_counts(
     # The notebook tries them all.
     monkeypatch.setattr(measure, "_CODECS", (("snappy", None),))
     # The lab's manifests are on a local disk: how long they take to read says nothing.
-    monkeypatch.setattr(service, "MANIFEST_SECONDS", -1e9)
+    monkeypatch.setattr(planning, "MANIFEST_SECONDS", -1e9)
     before = lake.observe("lab.fragmented_manifests").snapshot_id
 
     answer = tune_planning(lake, "lab.fragmented_manifests", filters=["carrier = 'HA'"], repeats=1, sample_bytes="1 MB")
@@ -41,8 +41,8 @@ def test_fragmented_manifests_are_worth_rewriting_from_the_time_that_counts(
     assert answer.write_into(tmp_path).read_text().count("rewrite_manifests") >= 1
     for chart in (tune_charts.manifests_chart(answer), tune_charts.encodings_chart(answer)):
         assert chart.figure is not None
-    monkeypatch.setattr(service, "MANIFEST_SECONDS", 1e9)
-    kept = replace(answer, advice=tuple(service._advice(answer)))
+    monkeypatch.setattr(planning, "MANIFEST_SECONDS", 1e9)
+    kept = replace(answer, advice=tuple(planning._advice(answer)))
     assert not kept.is_change
     assert kept.verdict().startswith("No change: a rewrite would turn 105 data manifests into 1, but that saves ")
     # The table itself is as it was, and no clone is left.
