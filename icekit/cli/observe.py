@@ -57,7 +57,12 @@ def add_parsers(
         metavar="SIZE",
         help='the executor that reads the equality deletes: "4 cores 8g" (default: this session\'s)',
     )
-    plan.add_argument("--leave-alone", default="", metavar="TIME", help='skip partitions written within: "2 hours" (default: 60 minutes)')
+    plan.add_argument(
+        "--leave-alone",
+        default="",
+        metavar="TIME",
+        help='skip partitions written within: "2 hours" (default: 60 minutes, where a conflict is likely)',
+    )
     plan.add_argument("--json", action="store_true", help="print the answer as a JSON document")
     plan.set_defaults(verb=plan_all)
     report = commands.add_parser(

@@ -27,7 +27,8 @@ The policy decides which files to rewrite. Every default is safe on a live table
              position deletes or deletion vectors per row that do; equality deletes always do.
              --old-specs also moves files of older partition specs into the current one.
   where    --since, --until and --skip-last select partitions by their time. Partitions
-           written within --leave-alone (60 minutes) are not touched.
+           written within --leave-alone are not touched; without it, those of the last 60 minutes
+           where another commit is likely to conflict with the rewrite.
     budget   --budget "200 GB", "500 files" or "30 minutes": how much the whole plan may read.
              The plan takes partitions in order of file opens saved per byte rewritten.
 
@@ -65,8 +66,8 @@ same location, or if it cannot check that. --storage only lists orphan files.
 
 Retention is a time and a count: a snapshot is kept while it is younger than --keep or among the
 last --keep-last of its branch, and always if a branch or tag points at it. The plan lists the time
-travel that is lost. With --need you state how far back people must be able to look; icekit refuses
-a retention that keeps less. Snapshots younger than one hour never expire, and orphan files younger
+travel that is lost. --keep and --keep-last are a request: without them, snapshots expire only if they pile up.
+With --need you state how far back people must be able to look; icekit refuses a retention that keeps less. Snapshots younger than one hour never expire, and orphan files younger
 than three days are never removed.
 """
 # Closes the help of each of these commands.
@@ -103,7 +104,9 @@ def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
     policy.add_argument("--since", help="only partitions from this date or time on (UTC)")
     policy.add_argument("--until", help="only partitions that end by this date or time (UTC)")
     policy.add_argument("--skip-last", metavar="TIME", help='skip partitions of the last: "6 hours"')
-    policy.add_argument("--leave-alone", metavar="TIME", help='skip partitions written within: "2 hours" (default: 60 minutes)')
+    policy.add_argument(
+        "--leave-alone", metavar="TIME", help='skip partitions written within: "2 hours" (default: 60 minutes, where a conflict is likely)'
+    )
     policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
     policy.add_argument("--delete-ratio", help="delete records per row that make a partition worth a rewrite (default: 0.05)")
     policy.add_argument("--min-win", help="least number of file opens that rewriting a partition must save (default: 1)")

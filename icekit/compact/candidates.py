@@ -13,7 +13,8 @@ from icekit.diagnose.files import thin_partitions
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, split_at, under
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
-from icekit.facts.model import DELETE_KINDS, PartitionSpec, TableFacts
+from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost
+from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.facts.rollup import (
     equality_deletes_applied,
     expected_files,
@@ -23,6 +24,7 @@ from icekit.facts.rollup import (
     sequences_by_partition,
     sort_key,
 )
+from icekit.facts.where import partition_span
 from icekit.units import count, percent, size
 
 __all__ = ["OPEN_FILE_COST", "Savings", "expirable_bytes", "total", "wins"]
@@ -155,7 +157,6 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
 #: ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
 Mode = Literal["size", "deletes", "vectors", "all"]
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _DELETE_FINDINGS = frozenset({"equality_deletes", "position_deletes", "deletion_vectors", "deletes_default_rewrite_ignores"})
 
 
@@ -225,28 +226,6 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
     return tuple(sorted(worth, key=lambda c: (-c.win_per_byte, -c.file_opens_saved, sort_key(c.partitions[0]))))
 
 
-def partition_span(spec: PartitionSpec, partition: Partition) -> tuple[dt.datetime, dt.datetime] | None:
-    """The time range of a partition's rows: its first time field, inclusive start and exclusive end, in UTC."""
-    for field, value in zip(spec.fields, partition.values, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool):
-            continue
-        try:
-            if field.transform == "year":
-                return _EPOCH.replace(year=1970 + value), _EPOCH.replace(year=1971 + value)
-            if field.transform == "month":
-                return _month(value), _month(value + 1)
-            if field.transform == "hour":
-                return _EPOCH + dt.timedelta(hours=value), _EPOCH + dt.timedelta(hours=value + 1)
-            if field.result_type == "date":
-                return _EPOCH + dt.timedelta(days=value), _EPOCH + dt.timedelta(days=value + 1)
-            if field.transform == "identity" and field.result_type.startswith("timestamp"):
-                moment = _EPOCH + dt.timedelta(microseconds=value // 1000 if "_ns" in field.result_type else value)
-                return moment, moment + dt.timedelta(microseconds=1)
-        except (ValueError, OverflowError):
-            return None
-    return None
-
-
 def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[Partition] | None:
     """The partitions in the policy's time window; None when it sets no window.
 
@@ -268,10 +247,6 @@ def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[
         for p, span in spans.items()
         if span is not None and (policy.since is None or span[0] >= policy.since) and (until is None or span[1] <= until)
     )
-
-
-def _month(value: int) -> dt.datetime:
-    return _EPOCH.replace(year=1970 + value // 12, month=value % 12 + 1)
 
 
 def _by_size(facts: TableFacts, groups: Sequence[FileGroup], policy: Policy, low: int, high: int) -> Candidate | None:
@@ -375,8 +350,6 @@ def _is_rewritten(files: int, total: int, target: int, high: int, min_files: int
 # priced in the same way, and tables are ranked by them.
 
 
-#: TableProperties.SPLIT_OPEN_FILE_COST_DEFAULT.
-OPEN_FILE_COST = 4 * 1024 * 1024
 _MANIFEST_FINDINGS = frozenset({"fragmented_manifests", "overlapping_manifests"})
 
 
@@ -441,7 +414,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     limits = thresholds or Thresholds()
     policy = Policy(min_files=limits.min_input_files, delete_ratio=limits.delete_ratio)
     chosen = candidates(facts, findings, policy, limits)
-    cost = _open_file_cost(facts)
+    cost = open_file_cost(facts)
     under_deletes = {p for c in chosen if c.mode in {"deletes", "vectors"} for p in c.partitions}
     delete_files = sum(facts.total(kind).file_count for kind in DELETE_KINDS)
     delete_bytes = sum(facts.total(kind).size_in_bytes for kind in DELETE_KINDS)
@@ -601,9 +574,3 @@ def _manifests_gone(facts: TableFacts, findings: Findings) -> int:
         return 0
     target = facts.int_setting("commit.manifest.target-size-bytes")
     return max(0, facts.manifests.data_count - expected_manifests(facts.manifests.data_bytes, target))
-
-
-def _open_file_cost(facts: TableFacts) -> int:
-    """The table's own cost of an open; an unusable value counts as the default."""
-    stated = facts.properties.get("read.split.open-file-cost", "")
-    return int(stated) if stated.isdecimal() else OPEN_FILE_COST

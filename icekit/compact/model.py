@@ -211,6 +211,7 @@ class Plan:
 
     ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial; ``converts`` marks
     a conversion of equality deletes. ``refused`` is a procedure that the user named but that is not planned; a note says why.
+    ``waits`` is why a plan has no actions although rewrites would help, what they would save, and what to do; None otherwise.
     """
 
     catalog: str
@@ -226,6 +227,7 @@ class Plan:
     rehearsed: str | None = None
     converts: bool = False
     refused: str | None = None
+    waits: str | None = None
 
     @property
     def name(self) -> str:
@@ -308,12 +310,16 @@ def plan_text(plan: Plan) -> str:
 def _nothing(plan: Plan) -> str:
     if plan.refused:
         return "nothing else is worth doing"
+    if plan.waits:
+        return plan.waits
     return NOTHING if plan.command != "convert" else "No equality deletes to convert."
 
 
 def plan_html(plan: Plan) -> str:
     """A plan as cards, one per action, with SQL to copy."""
-    if not plan.actions:
+    if not plan.actions and plan.waits:
+        parts = [f'<div class="finding warning"><span class="badge">▲ left alone</span> {html.prose(plan.waits)}</div>']
+    elif not plan.actions:
         parts = [f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(_nothing(plan))}</div>']
     else:
         summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, ': ')}."
@@ -379,6 +385,8 @@ def _names(names: Sequence[str], of: int) -> str:
 # --- The policy of a compaction: which partitions, how much, how; checked when it is made
 
 
+#: A choice: a partition written within this many minutes may still be written to.
+RECENT_MINUTES = 60.0
 Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
 Scope = Literal["minor", "major"]
 
@@ -399,7 +407,7 @@ class Policy:
     default to the table's sort order, then to its declared filter columns. ``since``,
     ``until`` (a date or time, UTC) and ``skip_last_hours`` select partitions by their time,
     if the table is partitioned by time. ``leave_alone_minutes``: partitions written within
-    this many minutes are skipped. ``min_files``: undersized files that make a
+    this many minutes are skipped; by default those of the last 60 minutes, where another commit is likely to conflict with the rewrite. ``min_files``: undersized files that make a
     partition worth a rewrite. ``delete_ratio``: position deletes or deletion
     vectors per data record from which a partition is worth a rewrite; equality deletes
     always make it worth one. ``old_specs``: also move files of older partition specs into the current
@@ -415,7 +423,7 @@ class Policy:
     since: dt.datetime | None = None
     until: dt.datetime | None = None
     skip_last_hours: float = 0.0
-    leave_alone_minutes: float = 60.0
+    leave_alone_minutes: float | None = None
     min_files: int = 5
     delete_ratio: float = 0.05
     old_specs: bool = False
@@ -425,6 +433,11 @@ class Policy:
     max_action_bytes: int = 50 * 10**9
     max_action_partitions: int = 100
     min_win: int = 1
+
+    @property
+    def recent_minutes(self) -> float:
+        """How long ago a partition was written, at most, to count as recent."""
+        return RECENT_MINUTES if self.leave_alone_minutes is None else self.leave_alone_minutes
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Policy:
@@ -461,8 +474,9 @@ class Policy:
                 object.__setattr__(self, name, moment(getattr(self, name)))
         if self.since and self.until and self.since >= self.until:
             raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
-        for name in ("skip_last_hours", "leave_alone_minutes", "delete_ratio", "min_win"):
+        for name in ("skip_last_hours", "delete_ratio", "min_win"):
             require_number(name, getattr(self, name))
+        require_number("leave_alone_minutes", self.recent_minutes)
         for name in ("min_files", "max_action_bytes", "max_action_partitions", "budget_bytes", "budget_files", "budget_minutes"):
             require_number(name, getattr(self, name), above=True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from icekit.compact.candidates import Candidate, candidates, in_window
 from icekit.compact.model import REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
-from icekit.diagnose.findings import Findings, Thresholds, limit_options
+from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
 from icekit.facts.files import Kind, Partition
@@ -245,7 +245,8 @@ def plan(
 ) -> Plan:
     """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
-    ``recent`` are partitions written lately, which are skipped. ``predict`` asks the
+    ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a commit is likely to conflict
+    with their rewrite (:func:`conflict_chance`). ``predict`` asks the
     engine; without it predictions are estimates from facts. ``bytes_per_second`` is the
     throughput of past runs, needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
@@ -257,7 +258,8 @@ def plan(
     order = sort_by(facts, policy)
     found = candidates(facts, findings, policy, limits)
     budget_bytes = _budget_bytes(policy, bytes_per_second) if found else policy.budget_bytes
-    chosen, left = _choose(facts, found, policy, frozenset(recent), budget_bytes, now)
+    held = _held(facts, found, policy, frozenset(recent), bytes_per_second)
+    chosen, left = _choose(facts, found, policy, held, budget_bytes, now)
     batches = _batches(chosen, policy)
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
     sorting, whole = order.is_sorting, policy.scope == "major"
@@ -268,6 +270,7 @@ def plan(
         if policy.columns and policy.strategy == "binpack"
         else []
     )
+    skipped = tuple(left)
     actions: list[Action] = []
     spent = 0
     for batch in batches:
@@ -300,6 +303,9 @@ def plan(
             actions.append(ready)
     if actions:
         notes += _notes(facts, actions)
+    small_target = next((f for f in findings if f.name == "target_too_small"), None)
+    if small_target is not None and actions:
+        notes.append(f"Change the target file size before this plan runs, or its files stay small: {small_target.evidence}.")
     if not policy.old_specs and "old_partition_spec" in findings.names:
         notes.append("Files of older partition specs stay where they are; set old_specs to move them into the current one.")
     return Plan(
@@ -313,7 +319,65 @@ def plan(
         left_alone=tuple(left),
         notes=tuple(notes),
         made_at_ms=int(now.timestamp() * 1000),
+        waits=None if actions else _waits(found, chosen, skipped, held, small_target),
     )
+
+
+def _waits(
+    found: Sequence[Candidate],
+    chosen: Sequence[Candidate],
+    skipped: Sequence[Skipped],
+    held: Mapping[Partition, str],
+    small: Finding | None,
+) -> str | None:
+    """Why nothing is planned although rewrites would help: every candidate was left alone, or the target file size is wrong."""
+    if found and not chosen:
+        _, files, opens = _sums(found)
+        reasons = "; ".join(f"{count(s.partition_count, 'partition')} {s.reason}" for s in skipped)
+        flag = " To plan them anyway, add --leave-alone '0 minutes'." if any(p in held for c in found for p in c.partitions) else ""
+        return (
+            f"{'The only candidate' if len(found) == 1 else f'Each of the {len(found):,} candidates'} was left alone ({reasons}). "
+            f"A rewrite of {count(files, 'file')} would save a full scan {count(opens, 'file open')}.{flag}"
+        )
+    if small is not None and not found:
+        return f"No rewrite helps before the target file size changes: {small.evidence}. The statement is in the finding target_too_small."
+    return None
+
+
+#: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite with this chance or more.
+LIKELY_CONFLICT = 0.05
+#: What a rewrite takes before any run has been measured; choices: its fixed part in seconds, and bytes per second.
+_FIXED_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
+
+
+def conflict_chance(facts: TableFacts, seconds: float) -> float:
+    """The chance that a commit which deletes, overwrites or replaces files comes within ``seconds``; only such commits can conflict with a rewrite.
+
+    Commits count as independent, at the table's usual rate, so this is an upper bound: the commit may touch other files.
+    """
+    gap, share = facts.history.median_seconds_between_commits, _changing_share(facts)
+    return 1 - math.exp(-seconds / gap * share) if gap and share else 0.0
+
+
+def _changing_share(facts: TableFacts) -> float:
+    """The share of the last 100 commits that delete, overwrite or replace files."""
+    recent = facts.history.commits[-100:]
+    return sum(c.operation in {"overwrite", "delete", "replace"} for c in recent) / len(recent) if recent else 0.0
+
+
+def _held(
+    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition], bytes_per_second: float | None
+) -> dict[Partition, str]:
+    """The recently written partitions to leave alone, each with the reason: all that the policy names, or those with a likely conflict."""
+    said = f"written within the last {policy.recent_minutes:g} minutes"
+    if policy.leave_alone_minutes is not None:
+        return dict.fromkeys(recent, said)
+    held: dict[Partition, str] = {}
+    for candidate in found:
+        seconds = _FIXED_SECONDS + candidate.bytes_in / (bytes_per_second or _ASSUMED_RATE)
+        if conflict_chance(facts, seconds) >= LIKELY_CONFLICT:
+            held |= dict.fromkeys(recent.intersection(candidate.partitions), f"{said}, and a commit is likely to conflict with the rewrite")
+    return held
 
 
 def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
@@ -356,7 +420,7 @@ def _choose(
     facts: TableFacts,
     found: Sequence[Candidate],
     policy: Policy,
-    recent: frozenset[Partition],
+    held: Mapping[Partition, str],
     budget_bytes: int | None,
     now: dt.datetime,
 ) -> tuple[list[Candidate], list[Skipped]]:
@@ -370,8 +434,8 @@ def _choose(
         reason = None
         if window is not None and not window.issuperset(parts):
             reason = "outside the time window"
-        elif not recent.isdisjoint(parts):
-            reason = f"written within the last {policy.leave_alone_minutes:g} minutes"
+        elif any(p in held for p in parts):
+            reason = next(held[p] for p in parts if p in held)
         elif not all(askable(facts.spec(p.spec_id), p) for p in parts):
             reason = "its value is NaN, for which Iceberg has no filter"
         elif not _is_bounded(facts, parts):
@@ -455,12 +519,11 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
     gap = facts.history.median_seconds_between_commits
     recent = facts.history.commits[-100:]
     if gap and recent:
-        rival = [c for c in recent if c.operation in ("overwrite", "delete", "replace")]
-        share = len(rival) / len(recent)
+        share = _changing_share(facts)
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
         said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete, overwrite or replace files; only such commits can conflict with a rewrite"
         if seconds and share:
-            chance = 1 - math.exp(-seconds / gap * share)
+            chance = conflict_chance(facts, seconds)
             said += f"; the longest action takes about {span(seconds * 1000)}, with a {percent(chance)} chance of such a commit in that time (if the commit touches the same files, icekit retries the action)"
         notes.append(said + ".")
     total = sum(a.prediction.bytes_in for a in actions)

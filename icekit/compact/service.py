@@ -248,10 +248,8 @@ def plan_table(
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
     at = head(lake, facts.table, facts.ref)
-    since_ms = int((now - dt.timedelta(minutes=policy.leave_alone_minutes)).timestamp() * 1000)
-    recent = (
-        written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.leave_alone_minutes else frozenset()
-    )
+    since_ms = int((now - dt.timedelta(minutes=policy.recent_minutes)).timestamp() * 1000)
+    recent = written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
     own, every = _outcomes(ledger, lake, facts)
     rate = throughput(own) or throughput(every)
     ask: Callable[[Action], Action] = partial(

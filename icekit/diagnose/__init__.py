@@ -15,6 +15,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
     for check in (
         files.small_files,
         files.oversized_files,
+        files.target_too_small,
         files.skewed_partitions,
         files.over_partitioned,
         files.old_partition_spec,
@@ -27,6 +28,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         deletes.deletion_vectors,
         deletes.dangling_deletes,
         deletes.deletes_default_rewrite_ignores,
+        deletes.merge_on_read_on_v1,
         files.fragmented_manifests,
         files.overlapping_manifests,
         files.snapshots_piling_up,

@@ -6,8 +6,10 @@ import statistics
 from collections.abc import Callable
 
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
+from icekit.facts.metadata import MODES
 from icekit.facts.model import DELETE_KINDS, Kind, Partition
 from icekit.facts.rollup import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
+from icekit.sql import unset_properties
 from icekit.units import count, percent, size
 
 _Count = Callable[[DeleteRatio], int]
@@ -213,6 +215,26 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         sql=(context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files,
         bytes_at_stake=total,
+    )
+
+
+def merge_on_read_on_v1(context: Context) -> Finding | None:
+    """Merge-on-read is set on a table of format version 1, which cannot have delete files."""
+    facts = context.facts
+    modes = {name: facts.properties[name] for name in MODES if facts.properties.get(name) == "merge-on-read"}
+    if facts.format_version != 1 or not modes:
+        return None
+    return context.finding(
+        "merge_on_read_on_v1",
+        Severity.WARNING,
+        tuple(modes),
+        evidence=f"format version 1 with {', '.join(f'{name} = merge-on-read' for name in modes)}",
+        threshold="merge-on-read for one kind of statement on a version 1 table",
+        source="table spec, version 1: no delete files (a commit fails with: Deletes are supported in V2 and above)",
+        effect="Such a DELETE, UPDATE or MERGE runs, writes its delete files, and then fails at the commit.",
+        remedy="Remove the setting, so that these statements copy the files they change. Or upgrade the table to format version 2 "
+        f"({context.alter({'format-version': '2'})}), if every engine that reads it applies delete files; the upgrade cannot be undone.",
+        sql=(unset_properties(facts.sql_name, list(modes)),),
     )
 
 

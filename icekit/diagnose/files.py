@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import statistics
 from collections import defaultdict
+from collections.abc import Sequence
 
 from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, split_at, under
+from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, split_at, under
+from icekit.facts.metadata import TARGET, open_file_cost, split_bytes
 from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, TableFacts
 from icekit.facts.rollup import expected_files, expected_manifests
+from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, percent, size, span
 
 
@@ -81,6 +85,56 @@ def oversized_files(context: Context) -> Finding | None:
         files_at_stake=files,
         bytes_at_stake=total,
     )
+
+
+def target_too_small(context: Context) -> Finding | None:
+    """The target file size makes small files, which no rewrite can combine, because they have the size that was asked for."""
+    facts = context.facts
+    target, split = facts.target_bytes, split_bytes(facts)
+    if target >= context.thresholds.small_target_share * split:
+        return None
+    files: dict[Partition, tuple[int, int]] = {}
+    for group in facts.of_kind(Kind.DATA):
+        kept = split_at(group, context.max_file_size + 1)[0]
+        if kept.buckets and kept.size_in_bytes >= split:
+            files[group.partition] = kept.file_count, kept.size_in_bytes
+    if not files:
+        return None
+    worst = sorted(files, key=lambda p: -files[p][0])
+    asked, enough = (sum(expected_files(total, each) for _, total in files.values()) for each in (target, split))
+    is_scattered = facts.distribution[0].mode == "none" and not facts.default_spec.is_unpartitioned
+    return context.finding(
+        "target_too_small",
+        Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
+        context.paths(worst),
+        evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read split ({size(split)}). For {size(sum(n for _, n in files.values()))} "
+        f"in {count(len(files), 'partition')} it asks for {count(asked, 'file')} (there are {sum(n for n, _ in files.values()):,}); a target of {size(split)} would ask for {enough:,}",
+        threshold=f"a target below {percent(context.thresholds.small_target_share)} of read.split.target-size, and one partition with a split of such files; "
+        "critical below read.split.open-file-cost",
+        source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
+        effect="The files have the size that the table asks for, so compaction leaves them alone: each costs a request, a footer and a manifest entry, and a read task opens many of them.",
+        remedy="Set a target of at least one read split before any rewrite, then rewrite the partitions that are no longer written to. "
+        f"If the target is small on purpose, so that copy-on-write rewrites little, icekit tune write-mode {facts.name} compares merge-on-read.",
+        sql=(
+            context.alter({TARGET: str(split)} | ({"write.distribution-mode": "hash"} if is_scattered else {})),
+            *_rewrite_closed(context, worst, split),
+        ),
+        files_at_stake=sum(n for n, _ in files.values()),
+        bytes_at_stake=sum(n for _, n in files.values()),
+    )
+
+
+def _rewrite_closed(context: Context, partitions: Sequence[Partition], target_bytes: int) -> tuple[str, ...]:
+    """The rewrite of those partitions whose time is over, or of the table if it is not partitioned by time; none if all are still written to."""
+    facts, limits = context.facts, context.thresholds
+    options = limit_options(limits, target_bytes, limits.min_input_files)
+    spans = {p: partition_span(facts.spec(p.spec_id), p) for p in partitions}
+    if not any(spans.values()):
+        return (context.rewrite(options),)
+    now = dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC)
+    closed = [p for p, time in spans.items() if time is not None and time[1] <= now and askable(facts.spec(p.spec_id), p)]
+    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, closed[:MOST_PARTITIONS]) if closed else None
+    return (context.rewrite(options, where=predicate),) if predicate else ()
 
 
 def skewed_partitions(context: Context) -> Finding | None:

@@ -85,6 +85,8 @@ class Thresholds:
     many_partitions: int = 20
     #: A choice: a partition with less than this share of one target file is too small.
     thin_partition_share: float = 0.25
+    #: A choice: a target file size below this share of a read split is too small.
+    small_target_share: float = 0.25
     #: A choice: delete records as a share of the data records of the table or a partition.
     delete_ratio: float = 0.05
     #: rewrite_data_files, delete-ratio-threshold: critical from here on.

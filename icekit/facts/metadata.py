@@ -28,6 +28,7 @@ from icekit.sql import Identifier, identifier, set_properties, transform_of, uns
 Json = Mapping[str, Any]
 
 TARGET, ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
+MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
 
 # Table properties that findings and advice use, with Iceberg's defaults (TableProperties).
 DEFAULTS: Mapping[str, str | None] = {
@@ -78,6 +79,8 @@ _NUMBERS: Mapping[str, int] = {
     "history.expire.max-ref-age-ms": _ANY,
     "history.expire.min-snapshots-to-keep": _ANY,
 }
+#: TableProperties.SPLIT_SIZE_DEFAULT and SPLIT_OPEN_FILE_COST_DEFAULT.
+SPLIT_BYTES, OPEN_FILE_COST = 128 * 2**20, 4 * 2**20
 _INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 
@@ -440,3 +443,18 @@ def undo_order(table: Identifier, facts: TableFacts) -> str:
 def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
     term = transform_of(quoted(columns, field.source), field.transform)
     return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
+
+
+def split_bytes(facts: TableFacts) -> int:
+    """The bytes that one read task takes (``read.split.target-size``); an unusable value counts as the default."""
+    return _usable(facts, "read.split.target-size", SPLIT_BYTES)
+
+
+def open_file_cost(facts: TableFacts) -> int:
+    """The bytes that Iceberg counts for opening a file when it packs read tasks; an unusable value counts as the default."""
+    return _usable(facts, "read.split.open-file-cost", OPEN_FILE_COST)
+
+
+def _usable(facts: TableFacts, name: str, default: int) -> int:
+    stated = facts.properties.get(name, "")
+    return int(stated) if stated.isdecimal() and int(stated) else default

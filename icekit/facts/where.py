@@ -19,6 +19,7 @@ from icekit.sql import identifier, literal
 #: The most partitions that one predicate names, so that it stays readable and fast to plan: a choice.
 MOST_PARTITIONS = 2_000
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+_EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
 _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours", "bucket": "bucket", "truncate": "truncate"}
 # A box is a product: for each field of a spec, the values it may have.
@@ -225,3 +226,29 @@ def literal_of(kind: str, value: Scalar) -> str:
     if name == "long":
         return f"{value}L"
     return literal(value)
+
+
+def partition_span(spec: PartitionSpec, partition: Partition) -> tuple[dt.datetime, dt.datetime] | None:
+    """The time range of a partition's rows: its first time field, inclusive start and exclusive end, in UTC."""
+    for field, value in zip(spec.fields, partition.values, strict=True):
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        try:
+            if field.transform == "year":
+                return _EPOCH_UTC.replace(year=1970 + value), _EPOCH_UTC.replace(year=1971 + value)
+            if field.transform == "month":
+                return _month(value), _month(value + 1)
+            if field.transform == "hour":
+                return _EPOCH_UTC + dt.timedelta(hours=value), _EPOCH_UTC + dt.timedelta(hours=value + 1)
+            if field.result_type == "date":
+                return _EPOCH_UTC + dt.timedelta(days=value), _EPOCH_UTC + dt.timedelta(days=value + 1)
+            if field.transform == "identity" and field.result_type.startswith("timestamp"):
+                moment = _EPOCH_UTC + dt.timedelta(microseconds=value // 1000 if "_ns" in field.result_type else value)
+                return moment, moment + dt.timedelta(microseconds=1)
+        except (ValueError, OverflowError):
+            return None
+    return None
+
+
+def _month(value: int) -> dt.datetime:
+    return _EPOCH_UTC.replace(year=1970 + value // 12, month=value % 12 + 1)

@@ -71,7 +71,7 @@ class Proposals:
     """Everything worth doing on a table, in the order to do it, and the findings that no command of icekit fixes.
 
     ``file_opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan; ``forecast`` is about equality deletes;
-    ``left_alone`` partitions would be compacted, but were written recently.
+    ``left_alone`` partitions would be compacted, but were written recently; ``waits`` is the sentence of a compaction that leaves all candidates alone.
     """
 
     catalog: str
@@ -85,6 +85,7 @@ class Proposals:
     forecast: str | None = None
     notes: tuple[str, ...] = ()
     left_alone: int = 0
+    waits: str | None = None
 
     @property
     def verdict(self) -> str:
@@ -93,6 +94,8 @@ class Proposals:
             return f"{self.table} is healthy: nothing is worth doing."
         if not self.proposals:
             rest = f"; {count(len(self.by_hand), 'finding')} to fix by hand, see below" if self.by_hand else ""
+            if self.waits:
+                return f"{self.table}: {self.waits.rstrip('.')}{rest}."
             return f"{self.table}: no command is worth running now{self._waits}{rest}."
         number = f"{self.table}: {count(len(self.proposals), 'thing is', 'things are')} worth doing{self._waits}"
         best = max(self.proposals, key=lambda p: p.share or 0)
@@ -200,18 +203,22 @@ def propose(
         made += _conversion(case, forecast)
     lately = [skipped for skipped in compaction.left_alone if skipped.reason.startswith("written")] if compaction else []
     if compaction is not None:
-        notes += [f"Left alone by compact: {count(a.partition_count, 'partition')}, {a.reason}." for a in compaction.left_alone]
+        if compaction.waits is None:
+            notes += [f"Left alone by compact: {count(a.partition_count, 'partition')}, {a.reason}." for a in compaction.left_alone]
         if not compaction.actions:
             notes += compaction.notes
         given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
         made += _compaction(case, compaction, found, given)
-    if lately and not leave_alone:
+    waits = compaction.waits if compaction else None
+    if lately and not leave_alone and not waits:
         notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     before = len(notes)
     made += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
     explained = (_COMPACTED if compaction else frozenset()) | (_MAINTAINED if len(notes) > before else frozenset())
     made += _settings(facts, findings)
+    if waits and made:
+        notes.append(waits)
     planned = explained.union(*(p.findings for p in made))
     return Proposals(
         catalog=facts.catalog,
@@ -225,6 +232,7 @@ def propose(
         forecast=None if forecast is None else _said(forecast),
         notes=tuple(notes),
         left_alone=sum(skipped.partition_count for skipped in lately),
+        waits=waits,
     )
 
 

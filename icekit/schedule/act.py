@@ -87,10 +87,14 @@ def act(work: TableWork, studied: Studied, share: Share, *, dry_run: bool) -> No
     """Run the actions of a table's plans in order; calls ``work.note`` with a step for each, run or not."""
     if studied.refusal:
         work.note(Step("maintain", "reported", studied.refusal))
+    if dry_run and "report" in studied.idle:
+        work.note(Step("report", "reported", studied.idle["report"]))
     changed = False
     for action in ACTIONS:
         plan = studied.plans.get(action)
         if plan is None and not (changed and work.is_allowed(action)):
+            if dry_run and action in studied.idle:
+                work.note(Step(action, "reported", studied.idle[action]))
             continue
         leave = work.permit()
         if plan is not None and not work.is_allowed(action):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -310,12 +310,13 @@ class Studied:
     """The plans that have something to do, by action, in the order in which they run.
 
     ``offers`` are the partitions of the compaction, for the budget that tables share. ``refusal`` is why orphan files stay
-    although the rule names their removal.
+    although the rule names their removal. ``idle`` is why an action of the rule has no plan.
     """
 
     plans: Mapping[str, Plan]
     offers: tuple[Offer, ...] = ()
     refusal: str | None = None
+    idle: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def convert_reads(self) -> tuple[int, int]:
@@ -343,23 +344,40 @@ def timely(lake: Lake, seconds: float | None, work: Callable[[Lake], T]) -> T:
 def study(lake: Lake, table: Identifier, rule: Rule, *, ledger: str, now: dt.datetime, known: FactsCache | None = None) -> Studied:
     """Plan every action of a rule for the current table, without a trial; raises the errors of :mod:`icekit.errors`."""
     if not rule.actions:
-        return Studied({})
+        return Studied({}, idle={"report": "its rule has no action"})
     facts, findings = observed(lake, table, rule, known)
     plans: dict[str, Plan] = {}
+    idle: dict[str, str] = {}
     on_offer: tuple[Offer, ...] = ()
-    if rule.convert and (converting := _convert(lake, table, findings, rule.convert, ledger)).actions:
-        plans["convert"] = converting
-    if rule.compact and (policy := compaction_policy(rule, findings)) is not None:
-        compacting = plan_table(
-            lake, facts, findings, policy, thresholds=rule.limits, ledger=ledger or None, now=now, progress=lambda _: None
-        )
+
+    def add(action: str, plan: Plan, nothing: str) -> None:
+        if plan.actions:
+            plans[action] = plan
+        else:
+            idle[action] = why_idle(plan, nothing if findings else "the table has no finding")
+
+    if rule.convert:
+        add("convert", _convert(lake, table, findings, rule.convert, ledger), "no equality deletes to convert")
+    if rule.compact:
+        policy = compaction_policy(rule, findings)
+        compacting = _nothing(facts.catalog, facts.table)
+        if policy is not None:
+            compacting = plan_table(
+                lake, facts, findings, policy, thresholds=rule.limits, ledger=ledger or None, now=now, progress=lambda _: None
+            )
+        add("compact", compacting, "no partition is worth a rewrite")
         if compacting.actions:
-            plans["compact"] = compacting
             on_offer = offers(compacting, candidates(facts, findings, rule.compact.settings(), rule.limits))
-    if rule.maintain and (maintaining := maintenance(lake, facts, findings, rule)).actions:
-        plans["maintain"] = maintaining
+    if rule.maintain:
+        add("maintain", maintenance(lake, facts, findings, rule), "no finding asks for a procedure of the rule")
     names_orphans = rule.maintain is not None and "remove_orphan_files" in rule.maintain.procedures
-    return Studied(plans, on_offer, facts.storage.sharing.refusal if facts.storage and names_orphans else None)
+    return Studied(plans, on_offer, facts.storage.sharing.refusal if facts.storage and names_orphans else None, idle)
+
+
+def why_idle(plan: Plan, nothing: str) -> str:
+    """Why a plan has no actions: what it says itself, the partitions that it leaves alone, its notes, or else ``nothing``."""
+    left = [f"{count(s.partition_count, 'partition')} left alone: {s.reason}" for s in plan.left_alone]
+    return plan.waits or "; ".join([*left, *plan.notes]) or nothing
 
 
 def observed(lake: Lake, table: Identifier, rule: Rule, known: FactsCache | None = None) -> tuple[TableFacts, Findings]:
@@ -401,7 +419,9 @@ def maintenance(lake: Lake, facts: TableFacts, findings: Findings, rule: Rule) -
     wanted: Maintain | None = rule.maintain
     if wanted is None or not findings:
         return _nothing(facts.catalog, facts.table)
-    plan = plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits, procedures=wanted.procedures)
+    # In a policy the retention is the limit of an expiry, and the finding its reason.
+    procedures = [p for p in wanted.procedures if p != "expire_snapshots" or "snapshots_piling_up" in findings.names]
+    plan = plan_maintenance_table(lake, facts, findings, wanted.retention(), thresholds=rule.limits, procedures=procedures)
     # A pass reports a refusal separately.
     return replace(plan, refused=None)
 

@@ -40,7 +40,13 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
     status, text = said(capsys, "--help")
 
     assert status == 0
-    for name in ("--scope minor", "--leave-alone (60 minutes)", "Nothing runs without --execute", "--resume", "Exit status: 0 done"):
+    for name in (
+        "--scope minor",
+        "written within --leave-alone are not touched",
+        "Nothing runs without --execute",
+        "--resume",
+        "Exit status: 0 done",
+    ):
         assert name in text
     for name in SETTINGS:
         assert f"--{name.replace('_', '-')}" in text

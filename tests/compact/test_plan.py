@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
 from icekit.compact.model import RewriteOrder
-from icekit.compact.plan import sort_by
+from icekit.compact.plan import conflict_chance, sort_by
+from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
@@ -278,17 +280,73 @@ def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
 
 def test_three_partitions_that_are_left_alone_are_named_and_all_counted() -> None:
     days = [partition(FIRST_DAY + d) for d in range(4)]
-    (left,) = made(of(*(small(d) for d in range(1, 5))), recent=days).left_alone
+    (left,) = made(of(*(small(d) for d in range(1, 5))), recent=days, leave_alone_minutes=60).left_alone
 
     assert (left.partition_count, left.examples) == (4, ("event_day=2026-01-01", "event_day=2026-01-02", "event_day=2026-01-03"))
 
 
 def test_partitions_written_lately_are_left_alone() -> None:
-    planned = made(of(small(1), small(2)), recent=[partition()])
+    planned = made(of(small(1), small(2)), recent=[partition()], leave_alone_minutes=60)
 
+    assert planned.waits is None
     assert [p for a in planned.actions for p in a.partitions] == [partition(FIRST_DAY + 1)]
     assert planned.left_alone[0].reason == "written within the last 60 minutes"
     assert planned.left_alone[0].examples == ("event_day=2026-01-01",)
+
+
+def changed_every(seconds: float, share: float) -> TableFacts:
+    """Two small partitions of a table with a commit every so often, of which some overwrite files."""
+    commits = [commit(n, operation="overwrite" if n < 100 * share else "append") for n in range(100)]
+    return of(small(1), small(2), history=history(*commits, median_seconds_between_commits=seconds))
+
+
+def test_partitions_written_lately_are_left_alone_where_a_commit_is_likely_to_conflict() -> None:
+    days = [partition(), partition(FIRST_DAY + 1)]
+
+    appended = made(changed_every(1.0, 0.0), recent=days)
+    nightly = made(changed_every(86_400.0, 1.0), recent=days)
+    stream = made(changed_every(60.0, 1.0), recent=days)
+    asked = made(changed_every(1.0, 0.0), recent=days, leave_alone_minutes=30)
+
+    assert [len(p.actions) for p in (appended, nightly, stream, asked)] == [1, 1, 0, 0]
+    assert [s.reason for s in stream.left_alone] == [
+        "written within the last 60 minutes, and a commit is likely to conflict with the rewrite"
+    ]
+    assert [s.reason for s in asked.left_alone] == ["written within the last 30 minutes"]
+
+
+def test_the_chance_of_a_conflict_counts_the_commits_that_change_files() -> None:
+    assert conflict_chance(changed_every(60.0, 0.5), 60.0) == pytest.approx(1 - math.exp(-0.5))
+    assert conflict_chance(changed_every(60.0, 0.0), 1e9) == 0.0
+    assert conflict_chance(of(small(), history=history(commit())), 60.0) == 0.0
+
+
+def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_and_how_to_plan_them() -> None:
+    planned = made(changed_every(10.0, 1.0), recent=[partition(), partition(FIRST_DAY + 1)])
+    outside = made(of(small(1)), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
+
+    assert planned.waits == (
+        "Each of the 2 candidates was left alone (2 partitions written within the last 60 minutes, and a commit is likely to conflict with the rewrite). "
+        "A rewrite of 10 files would save a full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes'."
+    )
+    assert repr(planned).startswith(f"db.events: {planned.waits}")
+    assert "healthy" not in planned._repr_html_()
+    assert outside.waits is not None
+    assert outside.waits.startswith("The only candidate was left alone (1 partition outside the time window).")
+    assert "--leave-alone" not in outside.waits
+    assert "Nothing is worth doing" not in repr(outside)
+
+
+def test_a_plan_says_that_the_target_file_size_should_change_first() -> None:
+    facts = of(file_group(*[MIB] * 200), properties={"write.target-file-size-bytes": str(MIB)})
+    nothing = made(facts, diagnose(facts))
+    mixed = of(file_group(*[MIB] * 200), small(2, 8, MIB // 8), properties={"write.target-file-size-bytes": str(MIB)})
+    some = made(mixed, diagnose(mixed))
+
+    assert nothing.waits is not None
+    assert nothing.waits.startswith("No rewrite helps before the target file size changes: the target file size is 1 MiB")
+    assert some.waits is None
+    assert any(note.startswith("Change the target file size before this plan runs") for note in some.notes)
 
 
 def test_partitions_outside_the_window_are_left_alone() -> None:

@@ -267,3 +267,15 @@ def test_a_partition_whose_deletes_name_single_files_does_not_hide_the_next() ->
     first = [dataclasses.replace(g, file_scoped_count=g.file_count) if g.partition == DAY else g for g in facts.groups]
 
     assert told(dataclasses.replace(facts, groups=tuple(first)), "deletes_default_rewrite_ignores")[1] == ("event_day=2026-01-02",)
+
+
+def test_merge_on_read_on_a_table_that_cannot_have_delete_files_is_told_with_the_settings_to_remove() -> None:
+    modes = {"write.delete.mode": "merge-on-read", "write.update.mode": "copy-on-write", "write.merge.mode": "merge-on-read"}
+
+    severity, where, evidence, statements, *_ = told(table_facts(format_version=1, properties=modes), "merge_on_read_on_v1")
+
+    assert (severity, where) == (Severity.WARNING, ("write.delete.mode", "write.merge.mode"))
+    assert evidence == "format version 1 with write.delete.mode = merge-on-read, write.merge.mode = merge-on-read"
+    assert statements == ("ALTER TABLE `prod`.`db`.`events` UNSET TBLPROPERTIES IF EXISTS ('write.delete.mode', 'write.merge.mode')",)
+    assert named(table_facts(format_version=2, properties=modes), "merge_on_read_on_v1") is None
+    assert named(table_facts(format_version=1), "merge_on_read_on_v1") is None

@@ -8,7 +8,7 @@ import pytest
 
 from icekit import Severity, Thresholds
 from icekit.errors import ParameterError
-from icekit.facts.model import FileGroup, PartitionField, PartitionSpec, StorageFacts, TableFacts
+from icekit.facts.model import FileGroup, Partition, PartitionField, PartitionSpec, StorageFacts, TableFacts
 from tests.diagnose.told import named, told
 from tests.factories import BY_DAY, COLUMNS, FIRST_DAY, GIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
@@ -89,6 +89,71 @@ def test_oversized_files_are_a_warning_from_a_twentieth_of_the_bytes_on() -> Non
 def test_a_file_is_oversized_from_one_byte_over_the_limit_on() -> None:
     assert named(facts_of([TARGET * 9 // 5]), "oversized_files") is None
     assert named(facts_of([TARGET * 9 // 5 + 1]), "oversized_files") is not None
+
+
+def tiny_target(*sizes: list[int], target: int = MIB, **properties: str) -> TableFacts:
+    """Partitions by day of files of these sizes, with a target of 1 MiB; properties have ``_`` for ``.`` and ``__`` for ``-``."""
+    given = {name.replace("__", "-").replace("_", "."): value for name, value in properties.items()}
+    return table_facts(groups=of_days(*sizes), properties={"write.target-file-size-bytes": str(target), **given})
+
+
+def test_a_target_far_below_a_read_split_is_told_with_the_files_that_it_asks_for() -> None:
+    facts = tiny_target([MIB] * 200, [MIB] * 100)
+
+    assert told(facts, "target_too_small") == (
+        Severity.CRITICAL,
+        ("event_day=2026-01-01",),
+        "the target file size is 1 MiB, 0.8 % of a read split (128 MiB). For 200 MiB in 1 partition it asks for 200 files (there are 200); "
+        "a target of 128 MiB would ask for 2",
+        (
+            "ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.target-file-size-bytes' = '134217728')",
+            "CALL `prod`.system.rewrite_data_files(table => 'db.events', where => '`event_time` >= TIMESTAMP \\'2026-01-01 00:00:00+00:00\\' "
+            "AND `event_time` < TIMESTAMP \\'2026-01-02 00:00:00+00:00\\'', "
+            "options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))",
+        ),
+        200,
+        200 * MIB,
+    )
+    # Nothing else is wrong with these files: they have the size that was asked for.
+    assert named(facts, "small_files") is None
+
+
+def test_a_target_is_too_small_below_a_quarter_of_the_split_and_critical_below_the_cost_of_an_open() -> None:
+    split = {"read_split_target__size": str(64 * MIB)}
+    costly = {"read_split_open__file__cost": str(9 * MIB)}
+
+    assert named(tiny_target([32 * MIB] * 4, target=32 * MIB), "target_too_small") is None
+    assert told(tiny_target([8 * MIB] * 16, target=8 * MIB), "target_too_small")[0] is Severity.WARNING
+    assert told(tiny_target([8 * MIB] * 16, target=8 * MIB, **costly), "target_too_small")[0] is Severity.CRITICAL
+    assert named(tiny_target([16 * MIB] * 16, target=16 * MIB, **split), "target_too_small") is None
+    assert named(tiny_target([15 * MIB] * 5, target=15 * MIB, **split), "target_too_small") is not None
+
+
+def test_a_small_target_is_no_problem_where_no_partition_has_a_split_of_such_files() -> None:
+    assert named(tiny_target([MIB] * 127, [MIB] * 127), "target_too_small") is None
+    assert named(tiny_target([MIB] * 127, [512 * MIB]), "target_too_small") is None
+    assert named(tiny_target([MIB] * 128), "target_too_small") is not None
+
+
+def test_a_table_that_scatters_its_rows_is_distributed_with_the_new_target() -> None:
+    scattered = told(tiny_target([MIB] * 128, write_distribution__mode="none"), "target_too_small")
+
+    assert scattered[3][0].endswith("('write.target-file-size-bytes' = '134217728', 'write.distribution-mode' = 'hash')")
+
+
+def test_only_partitions_whose_time_is_over_are_rewritten_for_a_new_target() -> None:
+    begun = tiny_target([MIB] * 128)
+    now = dataclasses.replace(begun, collected_at_ms=FIRST_DAY * 86_400_000 + 1)
+    found = named(now, "target_too_small")
+    unpartitioned = table_facts(
+        groups=[file_group(*[MIB] * 128, of=Partition(0, ()))],
+        properties={"write.target-file-size-bytes": str(MIB)},
+        specs=(UNPARTITIONED,),
+    )
+
+    assert found is not None
+    assert len(found.sql) == 1
+    assert "where" not in told(unpartitioned, "target_too_small")[3][1]
 
 
 def test_skew_is_told_with_the_median_and_a_query_for_the_sizes() -> None:

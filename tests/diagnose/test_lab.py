@@ -22,7 +22,10 @@ def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(lake
 
 def test_every_symptom_has_a_table_that_suffers_from_it() -> None:
     # It takes two tables to share a location: tests/maintain/test_sharing.py has them.
-    assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - {"shared_location"}
+    elsewhere = {"shared_location"}
+    # The lab's targets are small on purpose, and its tables smaller than a read split: tests/diagnose/test_remedies.py makes tables for these.
+    elsewhere |= {"target_too_small", "merge_on_read_on_v1"}
+    assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - elsewhere
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name, table in TABLES.items() if table.findings])

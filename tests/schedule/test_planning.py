@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icekit.facts
 from icekit.catalog import Lake
 from icekit.catalog.lake import DeadlineExceeded, Waited, in_time
+from icekit.compact.model import Plan, Skipped
 from icekit.report import FactsCache
 from icekit.schedule import study as studying
 from icekit.schedule.act import Table
 from icekit.schedule.one_pass import run_pass
 from icekit.schedule.state import State, state_path
-from icekit.schedule.study import PlanTimedOut, observed, timely
+from icekit.schedule.study import PlanTimedOut, observed, timely, why_idle
 from tests.schedule.lakes import by, lake, one_pass
 from tests.schedule.making import policy
 
@@ -203,3 +205,25 @@ def test_a_pass_says_that_orphans_stay_where_another_table_is(lake: Lake, tmp_pa
     told = "db.a: maintain reported: Orphan files are not removed: shared location with db.inside"
     assert any(line.startswith(told) for line in said), said
     assert made.tables[0].steps[0].status == "reported"
+
+
+def test_a_dry_run_gives_a_reason_for_each_action_without_a_plan(lake: Lake, tmp_path: Path) -> None:
+    wanted = by(tmp_path, "    compact: {}\n    maintain: {}\n")
+    none = by(tmp_path)
+
+    made = run_pass(wanted, State(state_path(wanted)), dry_run=True, say=lambda _: None)
+    idle = run_pass(none, State(state_path(none)), dry_run=True, say=lambda _: None)
+
+    assert [(one.table, s.action, s.status, s.said) for one in made.tables for s in one.steps] == [
+        (table, action, "reported", "the table has no finding") for table in ("db.a", "db.b") for action in ("compact", "maintain")
+    ]
+    assert [s.said for one in idle.tables for s in one.steps] == ["its rule has no action"] * 2
+
+
+def test_a_plan_without_actions_says_why_in_its_own_words() -> None:
+    nothing = Plan("lake", ("db", "t"), None, None, None, ())
+    left = (Skipped("outside the time window", 2),)
+
+    assert why_idle(nothing, "no partition is worth a rewrite") == "no partition is worth a rewrite"
+    assert why_idle(replace(nothing, left_alone=left), "") == "2 partitions left alone: outside the time window"
+    assert why_idle(replace(nothing, left_alone=left, waits="Wait."), "") == "Wait."

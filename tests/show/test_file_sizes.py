@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from icekit.facts.metadata import TARGET as TARGET_SIZE
 from icekit.facts.model import TableFacts
 from icekit.show import tune_charts as charts
 from icekit.tune.answer import Advice, answer_html, answer_text, to_set
@@ -70,6 +71,18 @@ def test_a_change_is_told_with_the_next_writes_before_and_after() -> None:
     assert (large.now, large.after, large.is_cost) == ("60 files of 128 MiB", "12 files of 512 MiB", False)
     assert "No change" not in answer_text(found).splitlines()[0]
     assert "Undo:" in answer_text(found)
+
+
+def test_a_target_that_is_too_small_comes_before_what_was_measured_with_it() -> None:
+    facts = table_facts(properties={TARGET_SIZE: str(MIB)})
+    first = to_set(facts, {TARGET_SIZE: str(128 * MIB)}, current=str(MIB), evidence="So.")
+
+    assert answer(facts=facts, advice=(first,)).verdict() == (
+        "First set write.target-file-size-bytes to 134217728: the target of 1 MiB is too small. "
+        "No other change: no setting that was tried makes fewer or better-sized files."
+    )
+    untried = answer(facts=facts, advice=(first,), next_before=None, size_trial=None)
+    assert untried.verdict() == "First set write.target-file-size-bytes to 134217728: the target of 1 MiB is too small."
 
 
 def test_advice_without_a_statement_is_on_the_card_as_what_to_do() -> None:

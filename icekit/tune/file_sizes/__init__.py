@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, ClassVar
 
 from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NUMBER, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
-from icekit.diagnose import diagnose
+from icekit.diagnose import Finding, diagnose
 from icekit.engine.bridge import has_bridge, session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.errors import ParameterError
 from icekit.facts.head import head
+from icekit.facts.metadata import TARGET, split_bytes
 from icekit.facts.model import Commit
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, display_name
-from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
+from icekit.tune.answer import Advice, Answer, Effect, to_set, tried_or_not
 from icekit.tune.file_sizes import advisory_size as sizes
 from icekit.tune.file_sizes import distribution as spreading
 from icekit.tune.file_sizes.advisory_size import (
@@ -166,18 +167,20 @@ class FileSizes(Answer):
 
     def verdict(self) -> str:
         """What to set and the files that a commit then writes, or that nothing should change."""
+        target = next((a for a in self.advice if a.setting == TARGET and a.sql), None)
+        first = f"First set {TARGET} to {target.proposed}: the target of {size(self.facts.target_bytes)} is too small. " if target else ""
         if self.next_before is None and self.size_trial is None:
-            return "No advice: nothing was tried."
-        changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.sql]
+            return first.rstrip() or "No advice: nothing was tried."
+        changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.sql and a is not target]
         # No setting makes a full file from a commit with too few bytes.
         less_often = "commit less often, or compact" if any(a.setting == COMMIT_FREQUENCY for a in self.advice) else ""
         if not changes:
-            return f"{raised(less_often) or 'No change'}: no setting that was tried makes fewer or better-sized files."
+            return f"{first}{raised(less_often) or ('No other change' if first else 'No change')}: no setting that was tried makes fewer or better-sized files."
         told = " and ".join(changes)
         won = next(
             (f": {of} writes {made(after)} instead of {made(before)}" for of, before, after in _tried(self) if after is not before), ""
         )
-        return f"{raised(told)}{won}.{f' Also {less_often}.' if less_often else ''}"
+        return f"{first}{raised(told)}{won}.{f' Also {less_often}.' if less_often else ''}"
 
     def effects(self) -> list[Effect]:
         """The files that a typical and a large commit write, now and as advised, and the bytes that they shuffle."""
@@ -405,13 +408,14 @@ def _answer(run: Trials, cohorts: Cohorts) -> FileSizes:
     """Build the answer from the measurements."""
     facts, appends = run.facts, run.mode_trials[0] if run.mode_trials else None
     mode = spreading.advised_mode(facts, run.modes[0], appends)
-    unclustered = next((f for f in diagnose(facts) if f.name == "unclustered_filter_columns"), None)
+    findings = {f.name: f for f in diagnose(facts)}
     rhythm = cadence(facts)
     before, after = _file_sizes_until(rhythm, run.before), _file_sizes_until(rhythm, run.after)
     advice = (
+        *_target(facts, findings.get("target_too_small")),
         *spreading.advise(facts, run.modes[0], appends),
         *sizes.advise(facts, run.chain, mode, run.size_trial),
-        *spreading.advise_order(facts, facts.filter_columns if unclustered else ()),
+        *spreading.advise_order(facts, facts.filter_columns if "unclustered_filter_columns" in findings else ()),
         *_interval(facts, rhythm, run.after),
     )
     return FileSizes(
@@ -430,6 +434,14 @@ def _answer(run: Trials, cohorts: Cohorts) -> FileSizes:
         until_after=after,
         past_ratio=run.past_ratio,
     )
+
+
+def _target(facts: TableFacts, small: Finding | None) -> tuple[Advice, ...]:
+    """Advice to raise a target that is far below a read split, before anything that is measured against it."""
+    if small is None:
+        return ()
+    evidence = f"{raised(small.evidence)}. The other advice was measured with the target of now: ask again after this change."
+    return (to_set(facts, {TARGET: str(split_bytes(facts))}, current=facts.properties.get(TARGET), evidence=evidence),)
 
 
 def _file_sizes_until(rhythm: Cadence | None, written: Written | None) -> Until | None:

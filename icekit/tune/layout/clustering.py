@@ -16,7 +16,7 @@ from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import PlannedScan
 from icekit.facts.files import Kind
-from icekit.facts.metadata import ROW_GROUP
+from icekit.facts.metadata import MODES, ROW_GROUP
 from icekit.facts.model import TableFacts
 from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sandbox.trial import BudgetSpent
@@ -262,14 +262,14 @@ def version(facts: TableFacts) -> Advice | None:
         return None
     # INSERT OVERWRITE and a compaction's replace count here too, so this alone does not justify a change that cannot be undone.
     changed = {name: number for name, number in facts.history.operations if name in {"overwrite", "delete"}}
-    merging = [k for k in ("write.delete.mode", "write.update.mode", "write.merge.mode") if facts.properties.get(k) == "merge-on-read"]
+    merging = [k for k in MODES if facts.properties.get(k) == "merge-on-read"]
     lacks = "Format version 1 has no delete files and no sequence numbers: each DELETE, UPDATE and MERGE copies the files it touches"
     if not changed and not merging:
         return Advice("format-version", "1", "1", f"{lacks}. The history has only appends, so this costs nothing.")
     why = (
         f"{sum(changed.values()):,} commits of the history overwrote or deleted rows"
         if changed
-        else f"{merging[0]} is set but has no effect"
+        else f"{merging[0]} is merge-on-read, with which such a statement fails"
     )
     statement = set_properties(facts.sql_name, {"format-version": "2"})
     return Advice(
