@@ -108,7 +108,7 @@ def plan_maintenance(
     """Plan the maintenance of a table outside its data files; pure except for ``predict``; runs nothing.
 
     Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding
-    asks for it and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
+    asks for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
     (:func:`icekit.maintain.plan.layers`); without it all count as the current spec's.
     Raises :class:`~icekit.errors.ParameterError` for a retention that keeps less than is
     needed, for orphans listed below three days of age, for facts of a branch or tag, and for an unknown procedure.
@@ -276,16 +276,18 @@ def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str,
 def _expiry(
     facts: TableFacts, findings: Findings, retention: Retention, metadata: Json, now: dt.datetime, notes: list[str]
 ) -> list[Action]:
-    """Expire snapshots older than the retention; never the current one."""
-    if "snapshots_piling_up" not in findings.names:
+    """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the current one."""
+    is_piling = "snapshots_piling_up" in findings.names
+    if not is_piling and not retention.is_stated:
         return []
+    what = "Snapshots pile up" if is_piling else "You state how many snapshots to keep"
     if (facts.setting("gc.enabled") or "true").lower() == "false":
-        notes.append("Snapshots pile up, but gc.enabled=false: nothing may expire, because another table may share the files.")
+        notes.append(f"{what}, but gc.enabled=false: nothing may expire, because another table may share the files.")
         return []
     found = expiry(metadata, retention, now)
     if not found.expires:
         notes.append(
-            f"Snapshots pile up, but none would expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
+            f"{what}, but none would expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
             f"If you need less history, lower keep_hours (--keep) or keep_last (--keep-last){' or drop refs' if len(found.refs) > 1 else ''}. Snapshots younger than one hour never expire."
         )
         return []
@@ -296,7 +298,7 @@ def _expiry(
             "expire_snapshots",
             facts.catalog,
             facts.table,
-            _lost(found),
+            f"{'snapshots_piling_up' if is_piling else 'the retention that you state'}: {_lost(found)}",
             Prediction(len(found.expires) + len(found.kept), 0, len(found.kept), 0, groups=1, source="metadata", unit="snapshot"),
             arguments={"retain_last": found.retain_last, "stream_results": True},
             older_than=found.older_than,
@@ -307,7 +309,7 @@ def _expiry(
 def _lost(found: Expiry) -> str:
     """The time travel that an expiry ends for good, and what it keeps."""
     oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
-    said = f"snapshots_piling_up: {count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can never be read again"
+    said = f"{count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can never be read again"
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
         said += f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of {moment(found.reach_before_ms)}"
     said += f"; keeps {count(len(found.kept), 'snapshot')} (this plan counts snapshots as files)"

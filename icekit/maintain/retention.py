@@ -38,7 +38,7 @@ class Retention:
     ``keep_hours`` defaults to the table's ``history.expire.max-snapshot-age-ms`` (Iceberg's
     default: 5 days), ``keep_last`` to its ``history.expire.min-snapshots-to-keep``, at least 10.
     ``need_hours`` is how far people must be able to look back; a retention that keeps less is
-    refused. Raises :class:`~icekit.errors.ParameterError` for less than one hour or less than
+    refused, and the count is raised to keep the commit that was current then. Raises :class:`~icekit.errors.ParameterError` for less than one hour or less than
     one snapshot.
     """
 
@@ -73,6 +73,11 @@ class Retention:
             raise ParameterError(f"keep_last must be 1 or more, not {self.keep_last}: the newest snapshot is the table.")
         if self.need_hours is not None and not self.need_hours > 0:
             raise ParameterError(f"need_hours must be more than 0, not {self.need_hours:g}; leave it out if nobody needs to look back.")
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether somebody states how much history to keep: snapshots beyond it then expire, however few there are."""
+        return self.keep_hours is not None or self.keep_last is not None
 
     def in_force(self, properties: Mapping[str, str]) -> tuple[int, int]:
         """Milliseconds and snapshots to keep on a table with these properties."""
@@ -179,8 +184,16 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
     reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
     window = _Window(age_ms, last, _cadence([s["timestamp-ms"] for s in current]))
+    raised_from = last
     if retention.need_hours is not None:
-        _check_need(retention.need_hours, window, current, found, now_ms)
+        then = _state_needed(retention.need_hours, window, current, now_ms)
+        # The state of that time may have been committed long before: the count is raised so far that it stays.
+        if then is not None and current[then] not in list(_unbroken(current, found)):
+            last = max(last, then + 1)
+            found = retained(metadata, older_than_ms, last, now_ms)
+            reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
+            if current[then]["timestamp-ms"] not in reach:
+                raise _lost_state(retention.need_hours, current[then], now_ms)
     times = [snapshots[s]["timestamp-ms"] for s in found.expired]
     return Expiry(
         older_than=older_than,
@@ -193,7 +206,10 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
         refs_dropped=found.refs_dropped,
         reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
         reach_after_ms=min(reach, default=None),
-        cautions=tuple(_cautions(retention, window, found)),
+        cautions=(
+            *([_raised(raised_from, last, retention.need_hours or 0)] if last > raised_from else []),
+            *_cautions(retention, window, found),
+        ),
     )
 
 
@@ -229,7 +245,26 @@ class _Window:
     gap_ms: float | None
 
 
-def _check_need(need_hours: float, window: _Window, current: list[Json], found: Retained, now_ms: int) -> None:
+def _raised(before: int, after: int, need_hours: float) -> str:
+    return (
+        f"The last {count(after, 'snapshot')} are kept instead of {before:,}: the state of the table {span(need_hours * HOUR_MS)} ago, "
+        "which you need, is an older commit."
+    )
+
+
+def _lost_state(need_hours: float, snapshot: Json, now_ms: int) -> ParameterError:
+    age = now_ms - snapshot["timestamp-ms"]
+    return ParameterError(
+        f"You need {span(need_hours * HOUR_MS)} of time travel, but the state of the table at that time was committed {span(age)} ago and would expire: "
+        "a limit of the branch itself overrides keep_last and keep_hours. Change that limit, or leave need_hours out."
+    )
+
+
+def _state_needed(need_hours: float, window: _Window, current: list[Json], now_ms: int) -> int | None:
+    """The place in the lineage of the snapshot that was current so many hours ago, None if the table is younger.
+
+    Raises ParameterError for a retention that keeps less than is needed by time and by count.
+    """
     age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
     need_ms = need_hours * HOUR_MS
     by_count = (last - 1) * (gap_ms or 0)
@@ -240,14 +275,7 @@ def _check_need(need_hours: float, window: _Window, current: list[Json], found: 
         raise ParameterError(
             f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set keep_hours to {need_hours:g} or more."
         )
-    # The snapshot that was current then may have been committed long before: the age of the commit decides.
-    then = next(((place, s) for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None)
-    if then is not None and then[1]["snapshot-id"] not in {s["snapshot-id"] for s in _unbroken(current, found)}:
-        age = now_ms - then[1]["timestamp-ms"]
-        raise ParameterError(
-            f"You need {span(need_ms)} of time travel, but the state of the table at that time was committed {span(age)} ago and would expire. "
-            f"Set keep_last to {then[0] + 1} or more, or keep_hours to {-(-age // HOUR_MS) + 1} or more (a limit of the branch itself would override both)."
-        )
+    return next((place for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None)
 
 
 def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterator[str]:

@@ -266,3 +266,19 @@ def test_what_is_counted_is_named() -> None:
     assert "120 manifests of 11 MiB become" in said
     assert "300 snapshots before, 121 after" in said
     assert "7 orphans before, 0 after" in said
+
+
+def test_a_stated_retention_is_a_request_that_needs_no_finding() -> None:
+    asked = planned(sick(), retention=Retention(keep_hours=1, keep_last=1))
+    needed = planned(sick(), retention=Retention(need_hours=1))
+
+    (action,) = asked.actions
+    assert action.procedure == "expire_snapshots"
+    assert action.why.startswith("the retention that you state: 298 snapshots from")
+    assert action.arguments["retain_last"] == 1
+    # What people need is no wish to keep less.
+    assert not needed.actions
+    assert not planned(sick()).actions
+    held = planned(sick(), retention=Retention(keep_hours=10_000))
+    assert not held.actions
+    assert held.notes[0].startswith("You state how many snapshots to keep, but none would expire")

@@ -108,9 +108,24 @@ def test_less_history_than_is_needed_is_refused_with_what_to_change() -> None:
 def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
     made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
 
-    with pytest.raises(ParameterError, match="Set keep_last to 2 or more, or keep_hours to 24"):
-        expiry(made, Retention(keep_hours=72, keep_last=1, need_hours=48), NOW)
-    assert expiry(made, Retention(keep_hours=72, keep_last=2, need_hours=48), NOW).expires == (1, 2, 3)
+    rounded = expiry(made, Retention(keep_hours=72, keep_last=1, need_hours=48), NOW)
+    equal = expiry(made, Retention(keep_hours=48, keep_last=1, need_hours=48), NOW)
+    enough = expiry(made, Retention(keep_hours=72, keep_last=2, need_hours=48), NOW)
+
+    assert {rounded.expires, equal.expires, enough.expires} == {(1, 2, 3)}
+    assert (rounded.retain_last, equal.retain_last, enough.retain_last) == (2, 2, 2)
+    assert rounded.cautions[0] == (
+        "The last 2 snapshots are kept instead of 1: the state of the table 2 days ago, which you need, is an older commit."
+    )
+    assert not any("instead of" in c for c in enough.cautions)
+
+
+def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refused() -> None:
+    made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
+    own = {"main": {"snapshot-id": made["current-snapshot-id"], "type": "branch", "min-snapshots-to-keep": 1}}
+
+    with pytest.raises(ParameterError, match="a limit of the branch itself overrides"):
+        expiry({**made, "refs": own}, Retention(keep_hours=72, need_hours=48), NOW)
 
 
 def test_the_limits_of_the_table_are_the_default() -> None:
