@@ -75,6 +75,9 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
     for name in ("metrics-columns", "layout", "planning"):
         _add_filters(parsers[name])
     parsers["layout"].add_argument("--max-sort-columns", type=int, metavar="N", help="the most columns of a sort order to try (default: 4)")
+    parsers["layout"].add_argument(
+        "--reads-per-day", type=float, metavar="N", help="such queries per day: says when the rewrite is paid back"
+    )
     parsers["planning"].add_argument("--repeats", type=int, metavar="N", help="how often to measure each plan (default: 2)")
     _add_write_mode(parsers["write-mode"])
     for name in ("file-sizes", "metrics-columns", "layout", "planning"):
@@ -148,7 +151,9 @@ def _add_review_merge(commands: Any, common: argparse.ArgumentParser) -> None:
     parser.set_defaults(verb=review_merge)
 
 
-_OF_QUESTIONS = "filters event_log scan_reports operation max_sort_columns repeats sample_bytes budget_seconds budget_bytes".split()
+_OF_QUESTIONS = (
+    "filters event_log scan_reports operation max_sort_columns reads_per_day repeats sample_bytes budget_seconds budget_bytes".split()
+)
 _OF_WRITE_MODE = (
     "operation share spread file_share reads_per_day reads_per_commit event_log read_filter compact_every commits repeats margin "
     "budget_seconds budget_bytes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekit.api import Lake
+from icekit.cli.main import main
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.lab.workbench import embedded
 from icekit.prove.erasure import Erasure, prove_erased
@@ -404,3 +406,19 @@ def delete_by_key(table: Table, keys: Any, ids: list[int]) -> None:
     built = file.withFileSizeInBytes(path.stat().st_size).withRecordCount(keys.num_rows).build()
     loaded.newRowDelta().addDeletes(built).commit()
     table.sql("REFRESH TABLE {t}")
+
+
+def test_the_command_says_where_rows_are_and_ends_with_0_only_when_they_are_gone(
+    lake: Lake, scratch: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = Table(lake, scratch, "er_command").create().fill()
+    command = ["admin", "prove-erased", table.name, "--where", PERSON]
+
+    assert main(command) == 1
+    assert "NOT erased" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert (document["erased"], document["predicate"]) == (False, PERSON)
+    table.run(table.prove())
+    assert main(command) == 0
+    assert "WHERE user_id = 42: erased" in capsys.readouterr().out

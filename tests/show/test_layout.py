@@ -168,7 +168,25 @@ def test_a_sample_is_never_called_the_table_now() -> None:
     assert clone.tables()["tried"]["layout"] == ["the table now", "tried"]
     assert "on a sample" in sample.verdict()
     assert clone.verdict().endswith(": filters read 14 % of the bytes instead of 100 %.")
-    assert all("of the sample" in e.figure for e in sample.effects() if not e.figure.startswith("one-time rewrite"))
+    assert all("of the sample" in e.figure for e in sample.effects() if not e.figure.startswith(("one-time rewrite", "queries until")))
+
+
+def test_the_answer_says_when_the_rewrite_is_paid_back() -> None:
+    figure = "queries until the rewrite is paid back, in bytes read"
+    # It reads and writes the data once; a query reads 76 % of it less.
+    assert layout().reads_until_paid == 3
+    assert {e.figure: e.after for e in layout().effects()}[figure] == "3"
+    assert {e.figure: e.after for e in layout(reads_per_day=0.5).effects()}[figure] == "3, in 6 days"
+    assert layout(tried=None).reads_until_paid is None
+    assert layout(tried=replace(TRIED, share_after=0.95)).reads_until_paid is None
+    assert layout(tried=replace(TRIED, bytes_after=40_000_000_000)).reads_until_paid == 5
+
+
+def test_an_alternative_is_not_in_the_verdict() -> None:
+    with_it = layout()
+    instead = replace(next(a for a in with_it.advice if a.is_change and a.sql), setting="write.parquet.bloom-filter", is_alternative=True)
+
+    assert replace(with_it, advice=(*with_it.advice, instead)).verdict() == with_it.verdict()
 
 
 def test_charts_say_in_a_sentence_what_they_show() -> None:

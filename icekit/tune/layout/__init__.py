@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,12 +14,12 @@ from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
 from icekit.engine.planner import PlannedScan, kind, nodes, plan_scan, query_of_frame
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, require_number
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, BudgetSpent, Sandbox, Trial
 from icekit.sql import Identifier, identifier, set_properties, unset_properties
-from icekit.tune.answer import Answer, Effect, tried_or_not
+from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filter, Leaf, sql
 from icekit.tune.layout import clustering
@@ -28,10 +29,12 @@ from icekit.tune.layout.advise import (
     SPEC,
     LayoutComparison,
     advise_blooms,
+    advise_instead,
     advise_layout,
     bloom_settings,
     check_blooms,
     is_confirmed,
+    lookups_of,
     share_by_column,
     unused_blooms,
 )
@@ -53,7 +56,7 @@ from icekit.tune.layout.model import (
 )
 from icekit.tune.layout.rows import PAYS, LayoutProposal, SampleRows, Search, candidates, close_to_limit, is_close, propose
 from icekit.tune.queries import Filters, Sample, bind, read_filters, sample
-from icekit.units import count, elapsed, percent, raised, size
+from icekit.units import count, elapsed, percent, raised, size, span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -221,6 +224,7 @@ class Layout(Answer):
 
     ``share_now`` is the weighted share of the data bytes that the filters read: from Iceberg's planner, or from the sample if
     ``is_measured`` is false. ``doubt`` says why another sample might lead to another layout. ``notes`` say what was left out and why.
+    ``reads_per_day`` is how often such a filter is asked, 0 if not known.
     """
 
     question: ClassVar[str] = "layout"
@@ -238,10 +242,20 @@ class Layout(Answer):
     tried: TriedLayout | None
     notes: tuple[str, ...]
     doubt: str | None = None
+    reads_per_day: float = 0.0
+
+    @property
+    def reads_until_paid(self) -> int | None:
+        """After how many queries the bytes that they no longer read equal those that the rewrite reads and writes; None without a trial that saves any."""
+        if self.tried is None:
+            return None
+        grown = self.tried.bytes_after / max(self.tried.bytes_before, 1)
+        saved = self.tried.share_before - self.tried.share_after * grown
+        return math.ceil((1 + grown) / saved) if saved > 0 else None
 
     def verdict(self) -> str:
         """The partitions and the order to set and the bytes that filters then read, or that nothing should change."""
-        changes = {a.setting: a for a in self.advice if a.is_change}
+        changes = {a.setting: a for a in self.advice if a.is_change and not a.is_alternative}
         parts = [_partitioned(changes[SPEC].proposed)] if SPEC in changes else []
         if ORDER in changes:
             parts.append(f"sort by {changes[ORDER].proposed}")
@@ -282,6 +296,10 @@ class Layout(Answer):
                     is_cost=True,
                 )
             )
+            paid = self.reads_until_paid
+            if paid is not None:
+                days = f", in {span(paid / self.reads_per_day * _DAY_MS)}" if self.reads_per_day else ""
+                found.append(Effect("queries until the rewrite is paid back, in bytes read", "–", f"{paid:,}{days}"))
         return found
 
     def confidence(self) -> str:
@@ -338,6 +356,7 @@ class Layout(Answer):
 
 #: The most rows in a table of filters or specs.
 _MOST = 12
+_DAY_MS = 86_400_000
 
 
 def _levels(answer: Layout) -> Grid:
@@ -389,6 +408,7 @@ def _specs(answer: Layout) -> Grid:
         "is_now": FLAG("now"),
         "share_read": SHARE("bytes read"),
         "partitions": COUNT,
+        "new_partitions_a_year": COUNT("new a year"),
         "mean_bytes": BYTES("mean"),
         "largest_bytes": BYTES("largest"),
         "is_well_filled": FLAG("partitions large enough"),
@@ -402,6 +422,7 @@ def _specs(answer: Layout) -> Grid:
             c is here,
             c.share,
             c.spread.partitions,
+            round(c.spread.a_year) or None,
             c.spread.mean_bytes,
             c.spread.largest_bytes,
             c.fits,
@@ -459,6 +480,7 @@ def tune_layout(
     event_log: str = "",
     scan_reports: str = "",
     max_sort_columns: int = 4,
+    reads_per_day: float = 0.0,
     budget_seconds: float = BUDGET_SECONDS,
     budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "1 GB",
@@ -471,7 +493,8 @@ def tune_layout(
     lookups on the declared columns. Orders of up to ``max_sort_columns`` columns and other partition specs are compared on
     sampled rows, from at most ``sample_bytes`` of data files. The best layout is written to a clone (to a copied sample of
     ``sample_bytes`` if the table is larger), where Iceberg plans the same filters; advice that this does not confirm is dropped.
-    Without ``trial`` nothing is written, and the advice comes only from the sample.
+    Without ``trial`` nothing is written, and the advice comes only from the sample. With ``reads_per_day``, how many such queries
+    run in a day, the answer says after which time the rewrite of the existing data files is paid back.
 
     A trial that reaches ``budget_seconds`` or ``budget_bytes`` (data written) stops and says so. Under Spark Connect there is no
     planner and no trial: the bytes that filters read come from the sample, and predicates cannot be parsed.
@@ -480,6 +503,7 @@ def tune_layout(
     """
     if max_sort_columns < 1:
         raise ParameterError(f"max_sort_columns is {max_sort_columns}, but must be 1 or more.")
+    require_number("reads_per_day", reads_per_day)
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is no layout to tune")
     facts = attempt.facts
     with session_of(lake):
@@ -493,7 +517,8 @@ def tune_layout(
         # All layouts are compared with the same lookups.
         bound = tuple(f for f in bound if f in opened) if opened else bound
         asked = AskedFilters(found=found, bound=bound, opened=opened)
-        return _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial and bridged)
+        answer = _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial and bridged)
+        return replace(answer, reads_per_day=reads_per_day)
 
 
 def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[str], most: int, *, is_tried: bool) -> Layout:
@@ -522,10 +547,16 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     if is_tried:
         proposal, ran = try_proposal(trial, asked, proposal, orders, checks)
     is_kept = is_confirmed(facts, proposal, ran.tried) if ran.tried is not None else not is_tried or proposal.change(current) is None
+    # Without a new layout, lookups read the same bytes as now.
+    shares = {f: p.share_of(facts.data.size_in_bytes) for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
+    checks_now = check_blooms(facts, asked.found.filters, rows.columns, share_by_column(shares))
+    alternatives: list[Advice] = []
+    if is_kept and is_tried and trial.stopped is None:
+        cheaper = lookups_of(proposal.spec, current, asked.found.filters, checks_now)
+        if cheaper:
+            alternatives = advise_instead(facts, cheaper, run_trial(trial, asked, None, cheaper).blooms)
     if not is_kept:
-        # Without a new layout, lookups read the same bytes as now.
-        shares = {f: p.share_of(facts.data.size_in_bytes) for f, p in asked.opened.items()} or rows.read(current, own, bound).shares
-        checks = check_blooms(facts, asked.found.filters, rows.columns, share_by_column(shares))
+        checks = checks_now
         if is_tried:
             ran.blooms = try_proposal(trial, asked, LayoutProposal(current, None, share_now), orders, checks)[1].blooms
     sizing = clustering.sizing(facts, cluster_of(trial.lake.spark).task_heap_bytes)
@@ -541,6 +572,7 @@ def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[st
     )
     advice = (
         *advise_layout(facts, found),
+        *alternatives,
         *advise_blooms(facts, checks, ran.blooms),
         *clustering.advise(facts, sizing),
         *([version] if version else []),

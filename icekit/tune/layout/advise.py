@@ -27,7 +27,7 @@ from icekit.tune.layout.model import (
     spec_name,
 )
 from icekit.tune.layout.rows import MARGIN, LayoutProposal, SampleColumn, is_tiny, pays
-from icekit.units import count, percent, size
+from icekit.units import count, percent, raised, size
 
 #: A choice: a layout may make data this much larger, because rows may compress less well in another order.
 GROWN = 1.25
@@ -320,6 +320,25 @@ def bloom_settings(facts: TableFacts, one: BloomCheck) -> dict[str, str]:
 def advise_blooms(facts: TableFacts, checks: Sequence[BloomCheck], trials: Mapping[str, BloomTrial]) -> tuple[Advice, ...]:
     """One advice a column: switch on what the trial shows to save, off what serves no filter, leave the rest."""
     return tuple(_advice(facts, one, trials.get(one.column)) for one in checks)
+
+
+def lookups_of(
+    spec: Sequence[Field], current: Sequence[Field], filters: Iterable[Filter], checks: Iterable[BloomCheck]
+) -> tuple[BloomCheck, ...]:
+    """The columns by which a spec newly partitions, if filters ask for them by equality only and a bloom filter would serve them."""
+    new = {f.column for f in spec} - {f.column for f in current}
+    kinds: dict[str, set[str]] = {}
+    for one in filters:
+        for leaf in leaves(one.tree):
+            kinds.setdefault(leaf.column, set()).add(leaf.kind)
+    return tuple(c for c in checks if c.column in new and c.reason is None and not c.is_there and kinds.get(c.column) == {EQUALITY})
+
+
+def advise_instead(facts: TableFacts, checks: Sequence[BloomCheck], trials: Mapping[str, BloomTrial]) -> list[Advice]:
+    """Bloom filters that the trial confirms, as the cheaper alternative to a new partition spec for point lookups."""
+    found = [a for a in advise_blooms(facts, checks, trials) if a.is_change]
+    why = "The cheaper alternative to the new partition spec, as these filters are point lookups: partitions, and the jobs that overwrite them, stay as they are. "
+    return [replace(a, evidence=why + raised(a.evidence), is_alternative=True) for a in found]
 
 
 def _advice(facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Advice:

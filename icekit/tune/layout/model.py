@@ -232,11 +232,15 @@ def own_order(facts: TableFacts) -> LayoutOrder | None:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpread:
-    """Partitions that a spec would have (those not sampled estimated), and the mean and largest bytes of one."""
+    """Partitions that a spec would have (those not sampled estimated), and the mean and largest bytes of one.
+
+    ``a_year`` is how many new partitions a year of data adds, as far as the sampled times show it: 0 if they do not grow with time.
+    """
 
     partitions: int
     mean_bytes: float
     largest_bytes: float
+    a_year: float = 0.0
 
 
 def weighted(shares: Mapping[Filter, float]) -> float:
@@ -298,7 +302,8 @@ class Orders:
 class LayoutCandidate:
     """A partition spec tried on the sample: the share of bytes that filters would read, and its partitions.
 
-    ``order`` is that of rows within, None for as they came; ``fits`` tells that partitions are well filled.
+    ``order`` is that of rows within, None for as they came; ``fits`` tells that partitions are well filled. ``partition_share`` is
+    the share of the bytes that the partitions alone leave, however rows are ordered within them.
     """
 
     spec: tuple[Field, ...]
@@ -306,6 +311,7 @@ class LayoutCandidate:
     spread: PartitionSpread
     fits: bool
     order: LayoutOrder | None = None
+    partition_share: float = 1.0
 
     @property
     def name(self) -> str:

@@ -210,7 +210,29 @@ class SampleRows:
         counts = np.bincount(codes, minlength=found)
         number = min(float(self.table_rows), found + (unseen(counts) if self.rows < self.table_rows else 0.0))
         largest = float(counts.max()) / max(self.rows, 1) * self.table_bytes
-        return PartitionSpread(round(number), self.table_bytes / max(number, 1.0), largest)
+        return PartitionSpread(round(number), self.table_bytes / max(number, 1.0), largest, self._a_year(spec, number))
+
+    def _a_year(self, spec: Sequence[Field], partitions: float) -> float:
+        """How many partitions a year of data adds, from the range of the sampled times."""
+        spans = []
+        for field in spec:
+            column = self.columns.get(field.column)
+            if column is None or not len(column.distinct):
+                continue
+            if column.kind == "date" or column.kind.startswith("timestamp"):
+                range_ = float(column.distinct[-1]) - float(column.distinct[0])
+                spans.append(max(range_ / (_YEAR_DAYS if column.kind == "date" else _YEAR_DAYS * _DAY_MICROS), 1 / _YEAR_DAYS))
+            elif field.transform == "identity" and time_parts(field, column) == {"year"}:
+                spans.append(float(len(column.distinct)))
+        return partitions / max(spans) if spans else 0.0
+
+    def left_by_partitions(self, spec: Sequence[Field], filters: Sequence[Filter]) -> float:
+        """The share of the bytes in partitions that the filters cannot rule out, by weight."""
+        codes, values = self._partitions(spec)
+        if not values or not self.rows:
+            return 1.0
+        weights = np.bincount(codes, minlength=len(values[0].values)) / self.rows
+        return weighted({f: float(weights[partitions_that_may_match(f.tree, values, len(weights))].sum()) for f in filters})
 
     def read(self, spec: Sequence[Field], order: LayoutOrder | None, filters: Sequence[Filter]) -> LayoutRead:
         """What the filters read of a table with these partitions and this order; without an order, rows keep the order of the sample."""
@@ -398,7 +420,8 @@ class Search:
             self.check()
             spread = rows.spread(spec)
             fits = not spec or spread.mean_bytes >= WELL_FILLED * rows.target_bytes
-            found.append(LayoutCandidate(spec, rows.read(spec, order, self.filters).share, spread, fits, order))
+            alone = rows.left_by_partitions(spec, self.filters)
+            found.append(LayoutCandidate(spec, rows.read(spec, order, self.filters).share, spread, fits, order, alone))
         return found
 
     def with_own_orders(self, scored: Sequence[LayoutCandidate]) -> list[LayoutCandidate]:
@@ -455,16 +478,65 @@ def candidates(rows: SampleRows, current: Sequence[Field], filters: Sequence[Fil
         if a.column != b.column:
             # Times first, as people read paths.
             found[(a, b) if a.name in _TIMES or b.name not in _TIMES else (b, a)] = None
-    return list(found)[:MOST]
+    return [spec for spec in found if spec == known or is_whole_time(spec, rows.columns)][:MOST]
+
+
+# --- Parts of a time in columns of their own, as year, month and day: a day without its month combines days of all months
+
+
+_YEAR_DAYS, _DAY_MICROS = 365.25, 86_400_000_000
+_PARTS = ("year", "month", "day", "hour", "minute")
+#: Names of columns that hold a part of a time, with its lowest and highest value.
+_CYCLIC: Mapping[str, tuple[str, int, int]] = {
+    **dict.fromkeys(("month", "mon", "mm"), ("month", 1, 12)),
+    **dict.fromkeys(("day", "dd", "dom", "mday", "dayofmonth"), ("day", 1, 31)),
+    **dict.fromkeys(("hour", "hr", "hh", "hourofday"), ("hour", 0, 23)),
+    **dict.fromkeys(("minute", "minutes"), ("minute", 0, 59)),
+}
+_WRITTEN = ((re.compile(r"\d{4}-?\d\d-?\d\d"), 3), (re.compile(r"\d{4}-?\d\d"), 2), (re.compile(r"(19|20|21)\d\d"), 1))
+
+
+def time_parts(field: Field, column: SampleColumn) -> set[str]:
+    """The parts of a time that a partition field tells apart: a date tells year, month and day apart, a day of the month only the day."""
+    if column.kind == "date" or column.kind.startswith("timestamp"):
+        unit = "day" if field.transform == "identity" and column.kind == "date" else field.transform
+        return set(_PARTS[: _PARTS.index(unit) + 1]) if unit in _PARTS else set(_PARTS) if unit == "identity" else set()
+    if field.transform != "identity" or not len(column.distinct) or column.kind not in {"string", "int", "long"}:
+        return set()
+    values = [str(v) for v in column.distinct.tolist()]
+    cyclic = _cyclic(field.column, values)
+    if cyclic:
+        return {cyclic}
+    return next((set(_PARTS[:number]) for form, number in _WRITTEN if all(form.fullmatch(v) for v in values)), set())
+
+
+def _cyclic(name: str, values: Sequence[str]) -> str | None:
+    """The part of a time that comes again and again in a column of this name: a month, a day of the month, an hour of the day."""
+    words = re.split(r"[._\s]+", name.lower())
+    known = _CYCLIC.get(words[-1]) or _CYCLIC.get("".join(words)) or _CYCLIC.get("".join(words[-3:]))
+    if known is None or not all(v.isascii() and v.isdigit() and len(v) <= 2 and known[1] <= int(v) <= known[2] for v in values):
+        return None
+    return known[0]
+
+
+def is_whole_time(spec: Sequence[Field], columns: Mapping[str, SampleColumn]) -> bool:
+    """Tell whether each part of a time in a spec has all the coarser parts with it: a month its year, a day its month and year."""
+    parts = [time_parts(f, columns[f.column]) for f in spec if f.column in columns]
+    told = set().union(*parts)
+    return all(told.issuperset(_PARTS[: _PARTS.index(next(iter(p)))]) for p in parts if len(p) == 1)
 
 
 def best(scored: Sequence[LayoutCandidate]) -> LayoutCandidate | None:
-    """The spec with well-filled partitions of which filters read least; among near equals, the one with fewer fields and partitions."""
+    """The spec with well-filled partitions of which filters read least.
+
+    Among near equals it is the one whose partitions alone rule out more, then the one with fewer fields, new partitions a year, and partitions.
+    """
     fitting = [c for c in scored if c.fits]
     if not fitting:
         return None
     least = min(c.share for c in fitting)
-    return min((c for c in fitting if c.share <= least * 1.05 + 1e-9), key=lambda c: (len(c.spec), c.spread.partitions, c.share, c.name))
+    near = [c for c in fitting if c.share <= least * 1.05 + 1e-9]
+    return min(near, key=lambda c: (round(c.partition_share, 1), len(c.spec), c.spread.a_year, c.spread.partitions, c.share, c.name))
 
 
 def is_tiny(candidate: LayoutCandidate, target_bytes: int) -> bool:
@@ -647,6 +719,9 @@ def _proposed(
         most = max(share * (1 + MARGIN), facts.target_bytes / max(facts.data.size_in_bytes, 1))
         fitting = [c for c in candidates if c.fits and c.share <= most and c.spread.partitions < here.spread.partitions]
         if fitting:
-            coarser = min(fitting, key=lambda c: (c.share > share, not c.spec, c.share, len(c.spec), c.name))
+            coarser = min(
+                fitting,
+                key=lambda c: (c.share > share, not c.spec, round(c.share, 2), c.partition_share, c.spread.a_year, len(c.spec), c.name),
+            )
             return LayoutProposal(coarser.spec, coarser.order if coarser.order != own else None, coarser.share, worn, coarser=True)
     return keep

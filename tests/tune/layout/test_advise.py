@@ -13,6 +13,7 @@ from icekit.facts.metadata import ROW_GROUP, undo_order
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
 from icekit.facts.where import MOST_PARTITIONS
 from icekit.tune import ddl
+from icekit.tune.answer import script
 from icekit.tune.filters import All, Filter, Leaf
 from icekit.tune.layout import clustering, found_there
 from icekit.tune.layout.advise import (
@@ -21,9 +22,11 @@ from icekit.tune.layout.advise import (
     SPEC,
     LayoutComparison,
     advise_blooms,
+    advise_instead,
     advise_layout,
     check_blooms,
     is_confirmed,
+    lookups_of,
     needed_bytes,
     unused_blooms,
 )
@@ -437,3 +440,29 @@ def test_a_trial_on_a_sample_is_judged_by_what_the_sample_read_before() -> None:
 
     assert not any(a.is_change for a in got.values())
     assert "30 % of the bytes on a copied sample of 10 % of the table (30 % in the sample before)" in got[ORDER].verified
+
+
+def test_a_bloom_filter_is_the_alternative_to_a_new_spec_for_point_lookups_only() -> None:
+    check = BloomCheck("event_id", False, 1e6, 36e6, None)
+    bucket = (DAY, Field("event_id", "bucket[16]"))
+    lookup, range_ = Filter("id", Leaf("event_id", "=", (7,))), Filter("id", Leaf("event_id", ">", (7,)))
+
+    assert lookups_of(bucket, (DAY,), [lookup], [check]) == (check,)
+    assert lookups_of(bucket, (DAY,), [lookup, range_], [check]) == ()
+    assert lookups_of(bucket, bucket, [lookup], [check]) == ()
+    assert lookups_of(bucket, (DAY,), [lookup], [replace(check, reason="it fits into a dictionary")]) == ()
+
+
+def test_an_alternative_that_the_trial_confirms_is_not_in_the_script() -> None:
+    check = BloomCheck("event_id", False, 1e6, 36e6, None)
+    good = BloomTrial("event_id", 8, 100_000, 1_000, 10 * MIB, 10 * MIB)
+
+    (instead,) = advise_instead(table_facts(), [check], {"event_id": good})
+    none = advise_instead(table_facts(), [check], {"event_id": replace(good, rows_with=90_000)})
+
+    assert instead.is_alternative
+    assert instead.evidence.startswith("The cheaper alternative to the new partition spec")
+    assert instead.sql is not None
+    assert "write.parquet.bloom-filter-enabled.column.event_id" in instead.sql
+    assert script(TABLE, {}, (instead,)).sql == ()
+    assert none == advise_instead(table_facts(), [check], {}) == []

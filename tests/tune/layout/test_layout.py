@@ -22,7 +22,7 @@ from icekit.tune import layout, queries
 from icekit.tune.ddl import rewrite, write_order
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.layout import AskedFilters, Layout, run_trial, tune_layout
-from icekit.tune.layout.advise import OLD_DATA, ORDER
+from icekit.tune.layout.advise import OLD_DATA, ORDER, SPEC
 from icekit.tune.layout.clustering import partition_shares, plans
 from icekit.tune.layout.model import SORT, BloomCheck, Field, LayoutOrder
 from icekit.tune.layout.rows import hilbert
@@ -286,3 +286,36 @@ def test_the_hilbert_index_is_icebergs_own(lake: Lake) -> None:
             columns[axis] = int(point[axis]).to_bytes(8, "big")
         found = bytes(jvm.org.apache.iceberg.util.HilbertByteUtils.hilbertIndex(columns, 64))
         assert found == b"".join(int(key[place]).to_bytes(8, "big") for key in keys)
+
+
+def test_days_of_the_month_are_not_kept_without_their_months_and_years(lake: Lake, scratch: str) -> None:
+    name = identifier(lake.name, scratch, "parts")
+    lake.spark.sql(
+        f"CREATE TABLE {name} (id bigint, year int, month int, day int) USING iceberg PARTITIONED BY (year, month, day) TBLPROPERTIES ({SMALL})"
+    )
+    lake.spark.sql(
+        f"INSERT INTO {name} SELECT id, year(d), month(d), day(d) FROM (SELECT id, date_add(DATE '2024-01-01', CAST(id % 120 AS int)) AS d FROM range(12000))"
+    )
+    filters = [f"day = {n} AND month = 2 AND year = 2024" for n in (3, 17)] + ["id = 77"]
+
+    answer = tune_layout(lake, (scratch, "parts"), filters=filters, trial=False, progress=lambda _: None)
+
+    assert answer.candidates[0].name == "year, month, day"
+    assert answer.candidates[0].spread.a_year == pytest.approx(120, abs=1)
+    specs = [{f.column for f in c.spec} for c in answer.candidates[1:]]
+    assert {"year", "month"} in specs
+    assert not [s for s in specs if "day" in s and not {"year", "month"} <= s]
+
+
+def test_a_bloom_filter_is_tried_as_the_cheaper_alternative_to_a_new_spec(lake: Lake, scratch: str) -> None:
+    table = Table(lake, scratch, "buckets", properties=", 'write.parquet.dict-size-bytes' = '1024'")
+    table.append(0, 60_000)
+
+    answer = table.tune(filters=[f"key = hex(xxhash64({n}L))" for n in (7, 30_000, 50_001)], reads_per_day=4)
+
+    spec = next(a for a in answer.advice if a.setting == SPEC)
+    instead = [a for a in answer.advice if a.is_alternative]
+    # Whether a spec or an order is better is the trial's to say; a bloom filter is an alternative to a spec only.
+    assert bool(instead) <= spec.is_change
+    assert all("bloom-filter-enabled.column.key" in (a.sql or "") for a in instead)
+    assert any(e.figure.startswith("queries until") and "in " in e.after for e in answer.effects())

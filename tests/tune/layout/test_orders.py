@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from icekit.sandbox.trial import Budget, BudgetSpent
 from icekit.tune.filters import All, Filter, Leaf
 from icekit.tune.layout.model import HILBERT, SORT, ZORDER, Field, LayoutOrder
-from icekit.tune.layout.rows import SampleColumn, SampleRows, Search, best, candidates, is_tiny, pays
+from icekit.tune.layout.rows import SampleColumn, SampleRows, Search, best, candidates, is_tiny, is_whole_time, pays
 from icekit.tune.queries import Sample
 
 MIB = 1 << 20
@@ -219,3 +220,75 @@ def test_comparing_ends_where_time_is_up(square: SampleRows) -> None:
         search.choose((), None)
     with pytest.raises(BudgetSpent):
         search.score([()], None)
+
+
+def by_parts(**kinds: str) -> SampleRows:
+    """Three years of hours, with year, month, day and hour in columns of their own."""
+    moments = [dt.datetime(2023, 1, 1) + dt.timedelta(hours=5 * n) for n in range(5256)]  # noqa: DTZ001
+    columns: dict[str, list[Any]] = {name: [getattr(m, name) for m in moments] for name in ("year", "month", "day", "hour")}
+    columns["dt"] = [f"{m:%Y-%m-%d}" for m in moments]
+    columns["event_day"] = [int(f"{m:%Y%m%d}") for m in moments]
+    return rows(columns, dict.fromkeys(columns, "int") | {"dt": "string"} | kinds)
+
+
+def identities(*names: str) -> tuple[Field, ...]:
+    return tuple(Field(name, "identity") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("names", "is_whole"),
+    [
+        (("year", "month", "day"), True),
+        (("year", "month"), True),
+        (("dt", "hour"), True),
+        (("event_day", "hour"), True),
+        (("event_day",), True),
+        (("day",), False),
+        (("month",), False),
+        (("year", "day"), False),
+        (("month", "day"), False),
+        (("hour",), False),
+        (("year", "month", "hour"), False),
+    ],
+)
+def test_a_part_of_a_time_needs_the_coarser_parts(names: tuple[str, ...], is_whole: bool) -> None:
+    assert is_whole_time(identities(*names), by_parts().columns) is is_whole
+
+
+def test_a_transform_of_a_time_is_a_coarser_part_too() -> None:
+    moments = rows({"at": [n * DAY for n in range(100)], "hour": [n % 24 for n in range(100)]}, {"at": "timestamptz", "hour": "int"})
+
+    assert is_whole_time((Field("at", "day"), *identities("hour")), moments.columns)
+    assert not is_whole_time((Field("at", "month"), *identities("hour")), moments.columns)
+    # A column of that name with other values is no part of a time.
+    assert is_whole_time(identities("day"), rows({"day": list(range(100))}, {"day": "int"}).columns)
+
+
+def test_a_spec_of_year_month_and_day_is_never_cut_down_to_its_days() -> None:
+    specs = candidates(by_parts(), identities("year", "month", "day"), equal("day", 7), ["day"])
+
+    assert specs[0] == identities("year", "month", "day")
+    assert identities("year", "month") in specs
+    assert not [s for s in specs[1:] if Field("day", "identity") in s and not {*identities("year", "month")} <= set(s)]
+
+
+def test_near_equal_specs_are_told_apart_by_what_their_partitions_rule_out() -> None:
+    events = rows({"at": [n % 64 * DAY for n in range(6400)], "id": list(range(6400))}, {"at": "timestamptz", "id": "long"}, files=64)
+    filters = [Filter("at", Leaf("at", "=", (3 * DAY,)))]
+    scored = Search(events, filters, [], 1, 64).score([(), (Field("at", "day"),)], LayoutOrder(SORT, ("at",)))
+
+    chosen = best(scored)
+
+    assert [round(c.partition_share, 3) for c in scored] == [1.0, round(1 / 64, 3)]
+    assert scored[0].share == pytest.approx(scored[1].share)
+    assert chosen is not None
+    assert chosen.spec == (Field("at", "day"),)
+
+
+def test_a_year_of_data_adds_partitions_only_where_they_follow_the_time() -> None:
+    events = rows({"at": [n % 731 * DAY for n in range(7310)], "id": list(range(7310))}, {"at": "timestamptz", "id": "long"})
+
+    assert events.spread((Field("at", "day"),)).a_year == pytest.approx(366, abs=1)
+    assert events.spread((Field("at", "month"),)).a_year == pytest.approx(12, abs=1)
+    assert events.spread((Field("id", "bucket[16]"),)).a_year == 0
+    assert by_parts().spread(identities("year", "month")).a_year == 12
