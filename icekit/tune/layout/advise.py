@@ -107,6 +107,8 @@ def _spec(facts: TableFacts, spec: tuple[Field, ...], found: LayoutComparison) -
             f"Filters read {percent(share_now)} of the bytes now, and {percent(there.share)} on the sample with {there.name}: "
             f"{count(there.spread.partitions, 'partition')} of {size(there.spread.mean_bytes)} on average. Only new data uses the new spec."
         )
+    if there.spread.a_year >= 1:
+        why += f" A year of data adds about {count(round(there.spread.a_year), 'partition')}."
     return Advice(
         SPEC,
         now,
