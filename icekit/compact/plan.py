@@ -346,8 +346,8 @@ def _waits(
 
 #: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite with this chance or more.
 LIKELY_CONFLICT = 0.05
-#: What a rewrite takes before any run has been measured; choices: its fixed part in seconds, and bytes per second.
-_FIXED_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
+#: What a rewrite takes; choices: seconds at least, and bytes per second before any run has been measured.
+_LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
 
 
 def conflict_chance(facts: TableFacts, seconds: float) -> float:
@@ -374,7 +374,7 @@ def _held(
         return dict.fromkeys(recent, said)
     held: dict[Partition, str] = {}
     for candidate in found:
-        seconds = _FIXED_SECONDS + candidate.bytes_in / (bytes_per_second or _ASSUMED_RATE)
+        seconds = max(_LEAST_SECONDS, candidate.bytes_in / (bytes_per_second or _ASSUMED_RATE))
         if conflict_chance(facts, seconds) >= LIKELY_CONFLICT:
             held |= dict.fromkeys(recent.intersection(candidate.partitions), f"{said}, and a commit is likely to conflict with the rewrite")
     return held
@@ -523,6 +523,7 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
         said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete, overwrite or replace files; only such commits can conflict with a rewrite"
         if seconds and share:
+            seconds = max(_LEAST_SECONDS, seconds)
             chance = conflict_chance(facts, seconds)
             said += f"; the longest action takes about {span(seconds * 1000)}, with a {percent(chance)} chance of such a commit in that time (if the commit touches the same files, icekit retries the action)"
         notes.append(said + ".")

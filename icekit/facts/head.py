@@ -71,20 +71,23 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
 def written_since(source: TableSource, metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
     """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
 
-    Commits that only replace files (compactions) do not count. Reads only the manifests that
-    those commits added; misses entries that a later rewrite of manifests has moved.
+    Commits that only replace files (compactions) do not count. Reads only the manifests that were
+    added since then: a later commit may have copied entries into a manifest of its own.
     """
-    young = takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot))
+    young = list(takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)))
+    made = {s["snapshot-id"] for s in young}
     recent = {s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"}
     if snapshot is None or not recent or "manifest-list" not in snapshot:
         return frozenset()
     found: set[Partition] = set()
     listing = snapshot["manifest-list"]
     for manifest in manifest_list(source.read(listing), listing):
-        if manifest.get("added_snapshot_id") in recent:
+        added_by = manifest.get("added_snapshot_id")
+        if added_by in made:
             location = manifest["manifest_path"]
-            for entry in entries(source.read(location), location, SIZE_FIELDS):
-                if entry["status"] == 1:
+            for entry in entries(source.read(location), location, SIZE_FIELDS, ("status", "snapshot_id")):
+                # An entry without a snapshot inherits that of its manifest.
+                if (entry.get("snapshot_id") or added_by) in recent:
                     values = entry["data_file"]["partition"].values()
                     found.add(Partition(manifest["partition_spec_id"], tuple(to_scalar(v) for v in values)))
     return frozenset(found)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import fastavro
 
 from icekit.errors import MetadataUnreadable, first_line
-from icekit.facts.decode import inlined, record_reader
+from icekit.facts.decode import Fields, inlined, record_reader
 from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSample, PartitionSpec, RangeOverlap, from_bytes
 
 # --- Read manifest lists and manifests, decoding only the fields that are asked for
@@ -44,11 +44,13 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
         raise _corrupt(location, error) from None
 
 
-def entries(raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS) -> Iterator[Record]:
-    """The live entries of a manifest, reduced to the given fields of ``data_file``."""
+def entries(
+    raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS, own: Sequence[str] = ("status", "sequence_number")
+) -> Iterator[Record]:
+    """The live entries of a manifest, reduced to the given fields of ``data_file`` and ``own`` fields, of which ``status`` is one."""
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
-        wanted = {"status": None, "sequence_number": None, "data_file": dict.fromkeys(file_fields)}
+        wanted: Fields = {**dict.fromkeys(own), "data_file": dict.fromkeys(file_fields)}
         schema = inlined(blocks.writer_schema)
         _check_fields(schema, file_fields)
         read = record_reader(schema, wanted)

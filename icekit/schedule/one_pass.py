@@ -190,7 +190,8 @@ class _OnePass:
             self._apply(one, "fail" if one.status_now == "failed" else "end")
         self.say(f"{one.written}: {step.action} {step.status}: {step.said}")
         if self.dry_run:
-            self.say(f"{step.plan}\n" if step.plan else "")
+            if step.plan:
+                self.say(f"{step.plan}\n")
         elif step.was_run:
             self.known.forget(one.name)
             self.state.acted(PastAction.by(step, one.written, now_ms))

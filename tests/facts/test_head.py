@@ -36,6 +36,23 @@ def test_partitions_that_a_recent_commit_added_to_are_found_and_compactions_do_n
     assert of_second == {Partition(0, (2,)), Partition(0, (3,))}
 
 
+def test_a_partition_counts_as_written_although_a_later_commit_moved_its_entries(lake: Lake, scratch: str) -> None:
+    name = (scratch, "moved")
+    table = identifier(lake.name, *name)
+    lake.spark.sql(f"CREATE TABLE {table} (p int, x int) USING iceberg PARTITIONED BY (p)")
+    lake.spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 1)")
+    first = head(lake, name).snapshot
+    assert first is not None
+    lake.spark.sql(f"INSERT INTO {table} VALUES (2, 2), (3, 2)")
+    lake.spark.sql(f"UPDATE {table} SET x = 5 WHERE p = 3")
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.rewrite_manifests('{scratch}.moved')")
+
+    at = head(lake, name)
+
+    written = written_since(lake.tables.source(name), at.metadata, at.snapshot, first["timestamp-ms"] + 1)
+    assert written == {Partition(0, (2,)), Partition(0, (3,))}
+
+
 def test_a_table_without_snapshots_was_written_nowhere(lake: Lake, scratch: str) -> None:
     name = (scratch, "never")
     lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *name)} (p int) USING iceberg PARTITIONED BY (p)")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.show.tune_charts import levels_chart, orders_chart, specs_chart
-from icekit.tune.answer import Advice
+from icekit.tune.answer import Advice, to_set
 from icekit.tune.layout import Layout
 from icekit.tune.layout.advise import SPEC, LayoutComparison, advise_layout, is_confirmed
 from icekit.tune.layout.model import (
@@ -180,6 +180,21 @@ def test_the_answer_says_when_the_rewrite_is_paid_back() -> None:
     assert layout(tried=None).reads_until_paid is None
     assert layout(tried=replace(TRIED, share_after=0.95)).reads_until_paid is None
     assert layout(tried=replace(TRIED, bytes_after=40_000_000_000)).reads_until_paid == 5
+
+
+def test_a_bloom_filter_alone_is_not_credited_with_a_trial_that_was_not_kept() -> None:
+    bloom = BloomTrial("carrier", 8, 100_000, 1_000, 10, 11)
+    advice = (to_set(factories.table_facts(), {"write.parquet.bloom-filter-enabled.column.carrier": "true"}, current=None, evidence="So."),)
+    only = layout(advice=advice, bloom_trials=(bloom,))
+
+    assert only.verdict() == "Set write.parquet.bloom-filter-enabled.column.carrier."
+    assert [(e.figure, e.now, e.after) for e in only.effects()] == [("rows read by 8 lookups on carrier", "100,000", "1,000")]
+
+
+def test_a_coarser_spec_is_told_by_the_files_that_it_saves_and_not_by_what_filters_read() -> None:
+    tried = replace(TRIED, share_before=0.1, share_after=0.2, files_after=2, is_sample=False, scale=1.0)
+
+    assert layout(tried=tried).verdict().endswith(": 2 data files instead of 40; filters read 20 % of the bytes instead of 10 %.")
 
 
 def test_an_alternative_is_not_in_the_verdict() -> None:

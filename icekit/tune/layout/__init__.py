@@ -270,16 +270,24 @@ class Layout(Answer):
         if not parts:
             return f"No change: filters read {now} of the bytes, and no layout that was compared saves enough."
         then = ""
-        if self.tried is not None:
+        # A trial that was not kept says nothing of what is advised.
+        if self.tried is not None and {SPEC, ORDER, OLD_DATA} & changes.keys():
             on = f"on a sample of {percent(1 / self.tried.scale)} of the table " if self.tried.is_sample else ""
-            then = f": {on}filters read {percent(self.tried.share_after)} of the bytes instead of {percent(self.tried.share_before)}"
+            read = f"filters read {percent(self.tried.share_after)} of the bytes instead of {percent(self.tried.share_before)}"
+            fewer = f"{count(self.tried.files_after, 'data file')} instead of {self.tried.files_before:,}"
+            then = f": {on}{f'{fewer}; {read}' if self.tried.share_after > self.tried.share_before else read}"
         return f"{raised(' and '.join(parts))}{then}."
 
     def effects(self) -> list[Effect]:
         """The effects in the trial: bytes that filters read, files and bytes of the table, the cost of the rewrite."""
+        lookups = [
+            Effect(f"rows read by {count(t.lookups, 'lookup')} on {t.column}", f"{t.rows_without:,}", f"{t.rows_with:,}")
+            for t in self.bloom_trials
+            if any(a.is_change and not a.is_alternative and a.setting.endswith(f".column.{t.column}") for a in self.advice)
+        ]
         tried = self.tried
-        if tried is None or not self.is_change:
-            return []
+        if tried is None or not any(a.is_change for a in self.advice if a.setting in {SPEC, ORDER, OLD_DATA}):
+            return lookups
         of = " of the sample" if tried.is_sample else ""
         found = [
             Effect(f"bytes that filters read{of}", percent(tried.share_before), percent(tried.share_after)),
@@ -300,7 +308,7 @@ class Layout(Answer):
             if paid is not None:
                 days = f", in {span(paid / self.reads_per_day * _DAY_MS)}" if self.reads_per_day else ""
                 found.append(Effect("queries until the rewrite is paid back, in bytes read", "–", f"{paid:,}{days}"))
-        return found
+        return found + lookups
 
     def confidence(self) -> str:
         """Whether the layout was written, or only computed from sampled rows; near-equal layouts lower it."""

@@ -99,7 +99,7 @@ def _spec(facts: TableFacts, spec: tuple[Field, ...], found: LayoutComparison) -
     there = by_spec[spec]
     if found.proposal.coarser:
         why = (
-            f"{filled}, too small for a file of the target size ({size(facts.target_bytes)}). With {there.name} there are {count(there.spread.partitions, 'partition')} "
+            f"{filled}, too small for a file of the target size ({size(facts.target_bytes)}). With {there.name} there {'is' if there.spread.partitions == 1 else 'are'} {count(there.spread.partitions, 'partition')} "
             f"of {size(there.spread.mean_bytes)}, and filters read {percent(there.share)} of the bytes on the sample ({percent(share_now)} now)."
         )
     else:

@@ -478,7 +478,12 @@ def candidates(rows: SampleRows, current: Sequence[Field], filters: Sequence[Fil
         if a.column != b.column:
             # Times first, as people read paths.
             found[(a, b) if a.name in _TIMES or b.name not in _TIMES else (b, a)] = None
-    return [spec for spec in found if spec == known or is_whole_time(spec, rows.columns)][:MOST]
+    # The order of fields decides only how paths read: of the same fields the first order is compared.
+    by_fields: dict[frozenset[Field], tuple[Field, ...]] = {}
+    for spec in found:
+        if spec == known or is_whole_time(spec, rows.columns):
+            by_fields.setdefault(frozenset(spec), spec)
+    return list(by_fields.values())[:MOST]
 
 
 # --- Parts of a time in columns of their own, as year, month and day: a day without its month combines days of all months
