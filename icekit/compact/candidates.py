@@ -9,11 +9,11 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from icekit.compact.model import Policy
-from icekit.diagnose.files import thin_partitions
+from icekit.diagnose.files import files_of_small_target, thin_partitions
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, split_at, under
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
-from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost
+from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost, split_bytes
 from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.facts.rollup import (
     equality_deletes_applied,
@@ -409,7 +409,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     """Work out what maintenance would save; only for problems that ``findings`` name, as a plan does.
 
     Coarser partitions save at most the files that are left in too small partitions after compaction, less those of the target size
-    that would be enough. The same rewrite combines files within partitions, so that no byte counts twice.
+    that would be enough; a target file size of one read split those that the target of now keeps apart. The same rewrite combines files within partitions, so that no byte counts twice.
     """
     limits = thresholds or Thresholds()
     policy = Policy(min_files=limits.min_input_files, delete_ratio=limits.delete_ratio)
@@ -429,8 +429,12 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     if merged:
         in_thin = {g.partition for g in thin}
         rewritten = sum(g.size_in_bytes for g in thin) + sum(c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions))
-    fewer += merged
-    opens = sum(c.file_opens_saved for c in chosen) + merged
+    aimed = files_of_small_target(facts, limits) if "target_too_small" in findings.names else {}
+    if aimed:
+        rewritten += sum(total for _, total in aimed.values()) - sum(c.bytes_in for c in chosen if aimed.keys() >= set(c.partitions))
+    fuller = _fuller(facts, aimed, chosen)
+    fewer += merged + fuller
+    opens = sum(c.file_opens_saved for c in chosen) + merged + fuller
     pairs_gone = sum(over[p].opens for p in under_deletes if p in over)
     manifests = facts.manifests
     gone, entry_bytes = _manifests_gone(facts, findings), manifests.bytes_per_data_entry or 0.0
@@ -473,6 +477,13 @@ def _merged(facts: TableFacts, thin: Sequence[FileGroup], chosen: Sequence[Candi
     gone = [change.get(g.partition, (0, 0)) for g in thin]
     files = sum(g.file_count for g in thin) - sum(max(n, 0) for n, _ in gone)
     return max(files - expected_files(sum(g.size_in_bytes for g in thin) - sum(n for _, n in gone), facts.target_bytes), 0)
+
+
+def _fuller(facts: TableFacts, aimed: Mapping[Partition, tuple[int, int]], chosen: Sequence[Candidate]) -> int:
+    """Data files that a target of one read split would combine, after compaction with the target of now."""
+    gone = {c.partitions[0]: max(c.files_in - c.files_out, 0) for c in chosen if len(c.partitions) == 1}
+    split = split_bytes(facts)
+    return sum(max(files - expected_files(total, split) - gone.get(p, 0), 0) for p, (files, total) in aimed.items())
 
 
 def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> dict[str, str]:

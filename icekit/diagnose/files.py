@@ -11,7 +11,7 @@ from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, split_at, under
 from icekit.facts.metadata import TARGET, open_file_cost, split_bytes
 from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, TableFacts
-from icekit.facts.rollup import expected_files, expected_manifests
+from icekit.facts.rollup import expected_files, expected_manifests, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, percent, size, span
 
@@ -87,17 +87,21 @@ def oversized_files(context: Context) -> Finding | None:
     )
 
 
+def files_of_small_target(facts: TableFacts, limits: Thresholds) -> dict[Partition, tuple[int, int]]:
+    """The partitions in which a target far below a read split makes files that hold a split or more together: their number and bytes."""
+    split = split_bytes(facts)
+    if facts.target_bytes >= limits.small_target_share * split:
+        return {}
+    largest = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
+    kept = {group.partition: split_at(group, largest + 1)[0] for group in facts.of_kind(Kind.DATA)}
+    return {p: (g.file_count, g.size_in_bytes) for p, g in kept.items() if g.buckets and g.size_in_bytes >= split}
+
+
 def target_too_small(context: Context) -> Finding | None:
     """The target file size makes small files, which no rewrite can combine, because they have the size that was asked for."""
     facts = context.facts
     target, split = facts.target_bytes, split_bytes(facts)
-    if target >= context.thresholds.small_target_share * split:
-        return None
-    files: dict[Partition, tuple[int, int]] = {}
-    for group in facts.of_kind(Kind.DATA):
-        kept = split_at(group, context.max_file_size + 1)[0]
-        if kept.buckets and kept.size_in_bytes >= split:
-            files[group.partition] = kept.file_count, kept.size_in_bytes
+    files = files_of_small_target(facts, context.thresholds)
     if not files:
         return None
     worst = sorted(files, key=lambda p: -files[p][0])

@@ -158,6 +158,22 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     assert savings_told(table_facts(), Findings((finding("distribution_mode"),))) == {}
 
 
+def test_a_larger_target_saves_the_files_that_the_target_of_now_keeps_apart() -> None:
+    target = {"write.target-file-size-bytes": str(MIB)}
+    facts = table_facts(groups=(file_group(*[MIB] * 256),), properties=target)
+    mixed = table_facts(groups=(file_group(*[MIB] * 248, *[MIB // 8] * 64),), properties=target)
+
+    alone = wins(facts, diagnose(facts))
+    both = wins(mixed, diagnose(mixed))
+
+    assert (alone.files_gone, alone.opens_saved, alone.rewrite_bytes) == (254, 254, 256 * MIB)
+    assert savings_told(facts, diagnose(facts))["target_too_small"].startswith("Saves a full scan 254 of 256 file opens")
+    # The same files and bytes do not count twice.
+    assert {"small_files", "target_too_small"} <= diagnose(mixed).names
+    assert (both.files_gone, both.rewrite_bytes) == (310, 256 * MIB)
+    assert savings_told(mixed, diagnose(mixed))[""].startswith("Together, the remedies save a full scan 310 of 312 file opens")
+
+
 def stream(*sizes: int) -> TableFacts:
     """Data files that a later equality delete file applies to, some of them well-sized."""
     data = file_group(*sizes, records_per_file=1000)
