@@ -257,11 +257,11 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     settings |= own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""))
     remember(settings)
     java = require_java()
+    import pyspark
     from pyspark import SparkConf, SparkContext
-    from pyspark import __version__ as spark_version
     from pyspark.sql import SparkSession
 
-    quick = QuickStart(settings, java, spark_version)
+    quick = QuickStart(settings, conf.packages, java, Path(pyspark.__file__).parent)
     settings = quick.settings
     shown = [(key, value) for key, value in settings.items() if not is_masked(key, value)]
     # Java's notes on the vector module and native Hadoop, Ivy's listing.

@@ -178,22 +178,26 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     age_ms, last = retention.in_force(properties)
     now_ms = int(now.timestamp() * 1000)
     older_than_ms = now_ms - age_ms
-    older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(milliseconds=older_than_ms % 1000)
     snapshots = snapshots_by_id(metadata)
     found = retained(metadata, older_than_ms, last, now_ms)
     current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
     reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
     window = _Window(age_ms, last, _cadence([s["timestamp-ms"] for s in current]))
-    raised_from = last
+    longer: list[str] = []
     if retention.need_hours is not None:
         then = _state_needed(retention.need_hours, window, current, now_ms)
-        # The state of that time may have been committed long before: the count is raised so far that it stays.
-        if then is not None and current[then] not in list(_unbroken(current, found)):
-            last = max(last, then + 1)
+        if then is not None:
+            is_kept = current[then] in _unbroken(current, found)
+            # The state of that time may have been committed long before. It stays by time: commits that come before the expiry runs, the
+            # plan's own among them, would push it out of a count.
+            older_than_ms = min(older_than_ms, *(s["timestamp-ms"] for s in current[: then + 1]))
             found = retained(metadata, older_than_ms, last, now_ms)
             reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
-            if current[then]["timestamp-ms"] not in reach:
+            if current[then] not in _unbroken(current, found):
                 raise _lost_state(retention.need_hours, current[then], now_ms)
+            if not is_kept:
+                longer.append(_longer(now_ms - older_than_ms, age_ms, retention.need_hours))
+    older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(milliseconds=older_than_ms % 1000)
     times = [snapshots[s]["timestamp-ms"] for s in found.expired]
     return Expiry(
         older_than=older_than,
@@ -207,7 +211,7 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
         reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
         reach_after_ms=min(reach, default=None),
         cautions=(
-            *([_raised(raised_from, last, retention.need_hours or 0)] if last > raised_from else []),
+            *longer,
             *_cautions(retention, window, found),
         ),
     )
@@ -245,9 +249,9 @@ class _Window:
     gap_ms: float | None
 
 
-def _raised(before: int, after: int, need_hours: float) -> str:
+def _longer(kept_ms: int, asked_ms: int, need_hours: float) -> str:
     return (
-        f"The last {count(after, 'snapshot')} are kept instead of {before:,}: the state of the table {span(need_hours * HOUR_MS)} ago, "
+        f"Snapshots of the last {span(kept_ms)} are kept instead of {span(asked_ms)}: the state of the table {span(need_hours * HOUR_MS)} ago, "
         "which you need, is an older commit."
     )
 

@@ -21,18 +21,22 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
 
 
-def start(settings: Mapping[str, str] = SETTINGS, java: str = "/java/bin/java", spark: str = "4.1.2") -> QuickStart:
-    return QuickStart(settings, Path(java), spark)
+def start(settings: Mapping[str, str] = SETTINGS, java: str = "/java/bin/java", spark: str = "/env/pyspark") -> QuickStart:
+    return QuickStart(settings, ["a:b:1"], Path(java), Path(spark))
+
+
+def archives() -> list[Path]:
+    return list(cache_folder().glob("*.jsa"))
 
 
 class Context:
     """What Spark says of the jars that its packages resolved to."""
 
-    def __init__(self, *jars: Path) -> None:
-        self.jars = jars
+    def __init__(self, *jars: Path, **more: str) -> None:
+        self.settings = {**SETTINGS, "spark.jars": ",".join(jar.as_uri() for jar in jars), **more}
 
     def getConf(self) -> Mapping[str, str]:  # noqa: N802
-        return {"spark.jars": ",".join(jar.as_uri() for jar in self.jars)}
+        return self.settings
 
 
 @pytest.fixture
@@ -60,7 +64,8 @@ def test_the_second_start_has_the_jars_on_its_class_path_and_one_process_writes_
 
 
 def test_an_archive_is_used_once_it_is_whole_and_written_again_if_its_writer_failed(jar: Path) -> None:
-    archive = start().archive
+    start()
+    (archive,) = archives()
 
     archive.write_bytes(b"\0\0\0\0" + b"classes")
     assert "Archive" not in start().settings["spark.driver.extraJavaOptions"]
@@ -90,9 +95,44 @@ def test_a_session_that_differs_starts_as_it_was_asked_to(jar: Path, changed: Ma
 
 def test_another_java_spark_or_jar_is_a_first_start(jar: Path) -> None:
     assert start(java="/other/bin/java").settings == SETTINGS
-    assert start(spark="3.5.6").settings == SETTINGS
-    jar.write_bytes(b"another jar")
+    assert start(spark="/other/pyspark").settings == SETTINGS
+    os.utime(jar, (1, 1))
     assert start().settings == SETTINGS
+
+
+def test_an_archive_of_other_jars_is_removed_and_so_is_one_that_nobody_uses(jar: Path) -> None:
+    start()
+    unused, used = (cache_folder() / f"spark-{name}.jsa" for name in ("unused", "used"))
+    for path in (unused, used):
+        path.write_bytes(b"classes")
+    os.utime(unused, (1, 1))
+    os.utime(jar, (1, 1))
+
+    start().remember(Context(jar))
+
+    assert archives() == [used]
+
+
+@pytest.mark.parametrize("name", ["spark.driver.extraClassPath", "spark.jars.packages"])
+def test_what_sparks_own_configuration_adds_is_not_lost(jar: Path, name: str) -> None:
+    start().jars_file.unlink()
+
+    start().remember(Context(jar, **{name: "from spark-defaults.conf"}))
+
+    assert start().settings == SETTINGS
+
+
+def test_a_process_without_a_home_or_with_an_odd_one_starts_as_always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/a{os.pathsep}b")
+    assert not start().is_possible
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    assert start().settings == SETTINGS
+    assert not start().is_possible
 
 
 def test_a_cache_that_cannot_be_written_or_read_changes_nothing(tmp_path: Path, jar: Path) -> None:
@@ -100,7 +140,7 @@ def test_a_cache_that_cannot_be_written_or_read_changes_nothing(tmp_path: Path, 
     start().jars_file.write_text("{")
     assert start().settings == SETTINGS
     (cache_folder().parent / "icekit").rename(tmp_path / "moved")
-    (cache_folder().parent / "icekit").write_text("in the way")
+    cache_folder().write_text("in the way")
     start().remember(Context(tmp_path / "other.jar"))
     assert start().settings == SETTINGS
 

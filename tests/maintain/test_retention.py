@@ -113,16 +113,29 @@ def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
     enough = expiry(made, Retention(keep_hours=72, keep_last=2, need_hours=48), NOW)
 
     assert {rounded.expires, equal.expires, enough.expires} == {(1, 2, 3)}
-    assert (rounded.retain_last, equal.retain_last, enough.retain_last) == (2, 2, 2)
+    assert {NOW - each.older_than for each in (rounded, equal, enough)} == {dt.timedelta(days=10)}
     assert rounded.cautions[0] == (
-        "The last 2 snapshots are kept instead of 1: the state of the table 2 days ago, which you need, is an older commit."
+        "Snapshots of the last 10 days are kept instead of 3 days: the state of the table 2 days ago, which you need, is an older commit."
     )
     assert not any("instead of" in c for c in enough.cautions)
 
 
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_runs(keep_last: int) -> None:
+    ages = [day * 24 * HOUR_MS for day in (40, 30, 20, 10)]
+    planned = expiry(metadata([*ages, HOUR_MS]), Retention(keep_hours=72, keep_last=keep_last, need_hours=48), NOW)
+    then = metadata([*ages, HOUR_MS, MINUTE_MS, 0])
+
+    found = retained(then, int(planned.older_than.timestamp() * 1000), planned.retain_last, NOW_MS)
+
+    assert 4 in found.kept
+
+
 def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refused() -> None:
     made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
-    own = {"main": {"snapshot-id": made["current-snapshot-id"], "type": "branch", "min-snapshots-to-keep": 1}}
+    own = {
+        "main": {"snapshot-id": made["current-snapshot-id"], "type": "branch", "min-snapshots-to-keep": 1, "max-snapshot-age-ms": HOUR_MS}
+    }
 
     with pytest.raises(ParameterError, match="a limit of the branch itself overrides"):
         expiry({**made, "refs": own}, Retention(keep_hours=72, need_hours=48), NOW)
