@@ -53,7 +53,11 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("table", help="such as db.users")
     parser.add_argument("--where", required=True, metavar="SQL", help='the rows, by columns of the table: "user_id = 42"')
-    parser.add_argument("--referenced-only", action="store_true", help="leave out files that no snapshot reaches")
+    parser.add_argument(
+        "--referenced-only",
+        action="store_true",
+        help="leave out files that no snapshot reaches; nothing is proved then, and the exit status is 1",
+    )
     parser.add_argument("--json", action="store_true", help="print the answer as a JSON document")
     parser.set_defaults(verb=prove_erased)
 

@@ -355,11 +355,11 @@ _MANIFEST_FINDINGS = frozenset({"fragmented_manifests", "overlapping_manifests"}
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What compaction, coarser partitions, rewritten manifests, expiry and orphan removal would save.
+    """What compaction, coarser partitions, a larger target file size, rewritten manifests, expiry and orphan removal would save.
 
     ``files_gone`` are data files; ``opens_saved`` the file opens that one full scan saves, as
     a compaction's plan counts them (data files, and delete files opened for each data file);
-    ``partitioning_opens_saved`` is the part of them that needs coarser partitions (see :func:`wins`);
+    ``table_change_opens_saved`` is the part of them that needs coarser partitions or a larger target (see :func:`wins`);
     ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_saved`` the bytes
     that such a scan no longer reads: deleted rows, and delete files. ``manifests_gone`` and
     ``manifest_bytes_saved`` are saved in planning. ``rewrite_bytes`` is the cost: bytes to
@@ -387,7 +387,7 @@ class Savings:
     orphan_files: int | None = None
     orphan_bytes: int | None = None
     orphan_files_weighed: int | None = None
-    partitioning_opens_saved: int = 0
+    table_change_opens_saved: int = 0
 
     @property
     def share(self) -> float | None:
@@ -409,7 +409,8 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     """Work out what maintenance would save; only for problems that ``findings`` name, as a plan does.
 
     Coarser partitions save at most the files that are left in too small partitions after compaction, less those of the target size
-    that would be enough; a target file size of one read split those that the target of now keeps apart. The same rewrite combines files within partitions, so that no byte counts twice.
+    that would be enough. A target file size of one read split saves the files that the present target keeps apart. The same rewrite
+    combines files within partitions, so no byte counts twice.
     """
     limits = thresholds or Thresholds()
     policy = Policy(min_files=limits.min_input_files, delete_ratio=limits.delete_ratio)
@@ -431,7 +432,8 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         rewritten = sum(g.size_in_bytes for g in thin) + sum(c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions))
     aimed = files_of_small_target(facts, limits) if "target_too_small" in findings.names else {}
     if aimed:
-        rewritten += sum(total for _, total in aimed.values()) - sum(c.bytes_in for c in chosen if aimed.keys() >= set(c.partitions))
+        taken = {p: c.bytes_in for c in chosen for p in c.partitions if len(c.partitions) == 1}
+        rewritten += sum(max(total - taken.get(p, 0), 0) for p, (_, total) in aimed.items())
     fuller = _fuller(facts, aimed, chosen)
     fewer += merged + fuller
     opens = sum(c.file_opens_saved for c in chosen) + merged + fuller
@@ -465,7 +467,7 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         orphan_files=listed.orphan_count if listed else None,
         orphan_bytes=listed.orphan_bytes if listed else None,
         orphan_files_weighed=listed.weighed_count if listed else None,
-        partitioning_opens_saved=merged,
+        table_change_opens_saved=merged + fuller,
     )
 
 
@@ -480,7 +482,7 @@ def _merged(facts: TableFacts, thin: Sequence[FileGroup], chosen: Sequence[Candi
 
 
 def _fuller(facts: TableFacts, aimed: Mapping[Partition, tuple[int, int]], chosen: Sequence[Candidate]) -> int:
-    """Data files that a target of one read split would combine, after compaction with the target of now."""
+    """Data files that a target of one read split would combine, after compaction with the present target."""
     gone = {c.partitions[0]: max(c.files_in - c.files_out, 0) for c in chosen if len(c.partitions) == 1}
     split = split_bytes(facts)
     return sum(max(files - expected_files(total, split) - gone.get(p, 0), 0) for p, (files, total) in aimed.items())
@@ -504,7 +506,7 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
         after = wins(facts, Findings(done), thresholds)
         sentence = _saved(before, after, "Saves")
         if sentence:
-            told[name], last = sentence, name
+            told[name], last = sentence, name if name == "over_partitioned" else last
             told |= {f.name: _covered(name) for f in some if f.name != name}
         elif last and _saved(wins(facts, Findings()), wins(facts, Findings(some), thresholds), ""):
             # Coarser partitions combine the small files as well.
@@ -522,7 +524,7 @@ def _covered(name: str) -> str:
 def _saved(before: Savings, after: Savings, saves: str) -> str:
     """What ``after`` saves in addition to ``before``; empty if that is nothing."""
     opens, manifests = after.opens_saved - before.opens_saved, after.manifests_gone - before.manifests_gone
-    most = "up to " if after.partitioning_opens_saved > before.partitioning_opens_saved else ""
+    most = "up to " if after.table_change_opens_saved > before.table_change_opens_saved else ""
     parts = [
         f"{most}{opens:,} of {count(after.opens, 'file open')}" if opens > 0 else "",
         f"{manifests:,} of {count(after.manifests, 'manifest')}" if manifests > 0 else "",

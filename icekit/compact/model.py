@@ -43,8 +43,8 @@ class Prediction:
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
-    ``files_out`` is then the maximum number of position deletes that replace them. ``is_most``: equality deletes apply, and nobody knows before
-    a rewrite how many rows they delete, so fewer files and bytes may come out.
+    ``files_out`` is then the maximum number of position deletes that replace them. ``is_maximum``: equality deletes apply, and nobody knows before
+    a rewrite how many rows they delete, so fewer files may come out.
     """
 
     files_in: int = 0
@@ -59,7 +59,7 @@ class Prediction:
     source: str = "facts"
     bytes_untaught: int = 0
     unit: str = "file"
-    is_most: bool = False
+    is_maximum: bool = False
 
     @property
     def files_read(self) -> int:
@@ -76,7 +76,7 @@ class Prediction:
     @property
     def change(self) -> str:
         """``9 files → 1 file``."""
-        return f"{count(self.files_in, self.unit)} → {'at most ' if self.is_most else ''}{count(self.files_out, self.unit_out)}"
+        return f"{count(self.files_in, self.unit)} → {'at most ' if self.is_maximum else ''}{count(self.files_out, self.unit_out)}"
 
     @property
     def about(self) -> str:
@@ -98,7 +98,7 @@ class Prediction:
             source=self.source if self.source == other.source else "mixed",
             bytes_untaught=self.bytes_untaught + other.bytes_untaught,
             unit=self.unit,
-            is_most=self.is_most or other.is_most,
+            is_maximum=self.is_maximum or other.is_maximum,
         )
 
 
@@ -351,8 +351,8 @@ def predicted(p: Prediction) -> str:
     if p.unit != "file":
         sure = {"planner": " (predicted by the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
         return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {p.files_out:,}{sure}"
-    most = "at most " if p.is_most else ""
-    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {most}{size(p.bytes_out)}"
+    most = "at most " if p.is_maximum else ""
+    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {size(p.bytes_out)}"
     if p.delete_files_removed:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:

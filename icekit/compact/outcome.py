@@ -54,7 +54,7 @@ class Actual:
     def change(self, prediction: Prediction) -> str:
         """``9 files → 1 file``, in the units of a prediction."""
         before, after = (self.files_in, self.files_out) if prediction.unit == "file" else (self.items_before, self.items_after)
-        return replace(prediction, files_in=before, files_out=after, is_most=False).change
+        return replace(prediction, files_in=before, files_out=after, is_maximum=False).change
 
     @property
     def any(self) -> bool:

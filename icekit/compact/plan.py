@@ -12,7 +12,7 @@ from icekit.compact.model import REWRITE_NOTHING, Action, Explained, Plan, Polic
 from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
-from icekit.facts.files import Kind, Partition
+from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files, sort_key
 from icekit.facts.where import askable, unfiltered_fields, where
@@ -82,7 +82,7 @@ def parallelism(
     choose(
         "partial-progress.max-commits",
         commits,
-        f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are committed during the run, in at most this many snapshots, about one per GiB",
+        f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are committed during the run, in at most this many snapshots (one per GiB, two to ten)",
     )
     return options, tuple(said)
 
@@ -353,16 +353,25 @@ _LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
 def conflict_chance(facts: TableFacts, seconds: float) -> float:
     """The chance that a commit which deletes, overwrites or replaces files comes within ``seconds``; only such commits can conflict with a rewrite.
 
-    Commits count as independent, at the table's usual rate, so this is an upper bound: the commit may touch other files.
+    Commits count as independent, at the table's usual rate; the commit may touch other files.
     """
     gap, share = facts.history.median_seconds_between_commits, _changing_share(facts)
     return 1 - math.exp(-seconds / gap * share) if gap and share else 0.0
 
 
 def _changing_share(facts: TableFacts) -> float:
-    """The share of the last 100 commits that delete, overwrite or replace files."""
+    """The share of the last 100 commits that delete, overwrite or replace files.
+
+    An upsert that removes no file adds only rows and equality deletes, which a rewrite at its starting sequence number leaves in force.
+    """
     recent = facts.history.commits[-100:]
-    return sum(c.operation in {"overwrite", "delete", "replace"} for c in recent) / len(recent) if recent else 0.0
+    upserts_alone = {kind for kind in DELETE_KINDS if facts.total(kind).file_count} == {Kind.EQUALITY_DELETES}
+    changing = [
+        c
+        for c in recent
+        if c.operation in {"delete", "replace"} or (c.operation == "overwrite" and (c.removed_data_files or not upserts_alone))
+    ]
+    return len(changing) / len(recent) if recent else 0.0
 
 
 def _held(
@@ -372,12 +381,12 @@ def _held(
     said = f"written within the last {policy.recent_minutes:g} minutes"
     if policy.leave_alone_minutes is not None:
         return dict.fromkeys(recent, said)
-    held: dict[Partition, str] = {}
-    for candidate in found:
-        seconds = max(_LEAST_SECONDS, candidate.bytes_in / (bytes_per_second or _ASSUMED_RATE))
-        if conflict_chance(facts, seconds) >= LIKELY_CONFLICT:
-            held |= dict.fromkeys(recent.intersection(candidate.partitions), f"{said}, and a commit is likely to conflict with the rewrite")
-    return held
+    # A group may be hit from the start of its action to the commit.
+    together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
+    if conflict_chance(facts, max(_LEAST_SECONDS, together / (bytes_per_second or _ASSUMED_RATE))) < LIKELY_CONFLICT:
+        return {}
+    wanted = {p for c in found for p in c.partitions}
+    return dict.fromkeys(recent & wanted, f"{said}, and a commit is likely to conflict with the rewrite")
 
 
 def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:

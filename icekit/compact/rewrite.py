@@ -212,8 +212,7 @@ class CheckedRewrite:
         fields = schema_of(self.metadata)["fields"]
         found: list[_Key] = []
         for entry in elements(java.deletes(tasks).entrySet()):
-            name, files = str(entry.getKey()), entry.getValue()
-            ids = sorted(json.loads(name[1:]))
+            ids, files = sorted(json.loads(str(entry.getKey()))), entry.getValue()
             try:
                 keys = keys_of(self.metadata, ids)
             except ConversionRefused as refused:

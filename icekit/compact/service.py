@@ -169,6 +169,12 @@ def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
 # --- Plan, with the engine's prediction of each action
 
 
+def _has_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
+    """Whether equality deletes may apply to some of the partitions: their own, or those of an unpartitioned spec."""
+    deletes = {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)}
+    return not deletes.isdisjoint(partitions) or any(facts.spec(p.spec_id).is_unpartitioned for p in deletes)
+
+
 def predict(
     spark: SparkSession | None,
     facts: TableFacts,
@@ -205,7 +211,7 @@ def predict(
             bytes_untaught=round(planned.bytes_in * live),
             delete_files_removed=removed,
             groups=planned.groups,
-            is_most=bool(facts.of_kind(Kind.EQUALITY_DELETES)),
+            is_maximum=_has_equality_deletes(facts, action.partitions),
             file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)
             + max(planned.files_in - planned.files_out, 0),
             source="planner",
@@ -409,7 +415,7 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
             seconds=trial.seconds,
             file_opens_saved=max(opens, 0),
             source="trial",
-            is_most=False,
+            is_maximum=False,
         )
     if not done.any or not planned.bytes_in or not planned.files_out:
         return p
@@ -421,5 +427,5 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
         seconds=trial.seconds * p.bytes_in / planned.bytes_in,
         file_opens_saved=max(p.file_opens_saved + p.files_out - files, 0),
         source="trial of a sample",
-        is_most=False,
+        is_maximum=False,
     )

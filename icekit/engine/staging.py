@@ -76,7 +76,7 @@ public class Staging {
     return found;
   }
 
-  /** The equality deletes of the tasks, each once, by their key: g (of every partition) or p, and field ids. */
+  /** The equality deletes of the tasks, each once, by the field ids of their key. */
   public Map deletes(List tasks) {
     Map found = new TreeMap();
     Set seen = new HashSet();
@@ -84,8 +84,7 @@ public class Staging {
       for (Iterator deletes = ((FileScanTask) each.next()).deletes().iterator(); deletes.hasNext();) {
         DeleteFile delete = (DeleteFile) deletes.next();
         if (delete.content() != FileContent.EQUALITY_DELETES || !seen.add(delete.location())) continue;
-        PartitionSpec spec = (PartitionSpec) table.specs().get(new Integer(delete.specId()));
-        String key = (spec.isUnpartitioned() ? "g" : "p") + new TreeSet(delete.equalityFieldIds());
+        String key = new TreeSet(delete.equalityFieldIds()).toString();
         if (!found.containsKey(key)) found.put(key, new ArrayList());
         ((List) found.get(key)).add(delete);
       }

@@ -447,7 +447,7 @@ def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
 
 def split_bytes(facts: TableFacts) -> int:
     """The bytes that one read task takes (``read.split.target-size``); an unusable value counts as the default."""
-    return _usable(facts, "read.split.target-size", SPLIT_BYTES)
+    return _usable(facts, "read.split.target-size", SPLIT_BYTES, least=1)
 
 
 def open_file_cost(facts: TableFacts) -> int:
@@ -455,6 +455,6 @@ def open_file_cost(facts: TableFacts) -> int:
     return _usable(facts, "read.split.open-file-cost", OPEN_FILE_COST)
 
 
-def _usable(facts: TableFacts, name: str, default: int) -> int:
+def _usable(facts: TableFacts, name: str, default: int, least: int = 0) -> int:
     stated = facts.properties.get(name, "")
-    return int(stated) if stated.isdecimal() and int(stated) else default
+    return int(stated) if stated.isdecimal() and int(stated) >= least else default

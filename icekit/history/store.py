@@ -178,10 +178,10 @@ def health(facts: TableFacts, findings: Findings, won: Savings, run_id: str, thr
         metadata_files=facts.history.metadata_log_count,
         orphan_files=won.orphan_files,
         orphan_bytes=won.orphan_bytes,
-        # Compaction alone; coarser partitions are a change of the table.
-        files_gone=won.files_gone - won.partitioning_opens_saved,
-        opens_saved=won.opens_saved - won.partitioning_opens_saved,
-        scan_bytes_saved=won.saved - won.partitioning_opens_saved * won.open_file_cost,
+        # Compaction alone: coarser partitions and another target are changes of the table.
+        files_gone=won.files_gone - won.table_change_opens_saved,
+        opens_saved=won.opens_saved - won.table_change_opens_saved,
+        scan_bytes_saved=won.saved - won.table_change_opens_saved * won.open_file_cost,
         scan_bytes=won.scan_cost,
         expirable_bytes=won.expirable_bytes,
         icekit_version=importlib.metadata.version("icekit"),

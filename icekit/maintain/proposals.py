@@ -184,8 +184,8 @@ def propose(
     """Plan everything that findings ask for, from one observation: conversion, compaction, maintenance, settings.
 
     The compaction resolves equality deletes; they are converted only if it leaves their partitions alone and a stock read may not
-    fit the heap of the ``executor`` (default: that of the session). Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes) are not
-    compacted. ``options`` are added to the commands of compact and maintain, so that they see the same findings.
+    fit the heap of the ``executor`` (default: that of the session). Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes, and
+    only if a commit is likely to conflict) are not compacted. ``options`` are added to the commands of compact and maintain, so that they see the same findings.
     Starts Spark if a rewrite may be worth it, writes nothing, and raises the errors of :mod:`icekit.errors`.
     """
     limits = thresholds or Thresholds()

@@ -321,6 +321,25 @@ def test_the_chance_of_a_conflict_counts_the_commits_that_change_files() -> None
     assert conflict_chance(of(small(), history=history(commit())), 60.0) == 0.0
 
 
+def test_upserts_alone_do_not_conflict_with_a_rewrite_and_so_do_not_count() -> None:
+    upserts = [commit(n, operation="overwrite", added_delete_files=1) for n in range(10)]
+    overwrite = commit(10, operation="overwrite", removed_data_files=1)
+
+    assert conflict_chance(equality(history=history(*upserts, median_seconds_between_commits=60.0)), 60.0) == 0.0
+    assert conflict_chance(equality(history=history(*upserts, overwrite, median_seconds_between_commits=60.0)), 60.0) > 0.0
+
+
+def test_a_partition_is_at_risk_for_as_long_as_the_whole_action_takes() -> None:
+    """One commit in five minutes: a partition takes five seconds, a hundred of them minutes."""
+    many = [file_group(*[20 * MIB] * 10, of=partition(FIRST_DAY + day)) for day in range(100)]
+    commits = [commit(n, operation="overwrite", removed_data_files=1) for n in range(10)]
+    lately = history(*commits, median_seconds_between_commits=300.0)
+
+    one, hundred = (made(of(*groups, history=lately), recent=[groups[0].partition]) for groups in (many[:1], many))
+
+    assert (len(one.left_alone), len(hundred.left_alone)) == (0, 1)
+
+
 def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_and_how_to_plan_them() -> None:
     planned = made(changed_every(10.0, 1.0), recent=[partition(), partition(FIRST_DAY + 1)])
     outside = made(of(small(1)), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
