@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import lent
+from icekit.engine.effort import CLOCK, Effort, metered, unit_for
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table, spread
@@ -89,11 +89,12 @@ _FANOUT = "write.spark.fanout.enabled"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The result of a statement: wall-clock seconds, the snapshots it made, and its frame."""
+    """The result of a statement: wall-clock seconds, the snapshots it made, its frame, and its cost in the sandbox's unit."""
 
     seconds: float
     snapshots: Sequence[Json]
     frame: DataFrame
+    cost: float = 0.0
 
     def summed(self, key: str) -> int:
         """A counter of the snapshots' summaries, such as ``added-files-size``."""
@@ -104,7 +105,8 @@ class Committed:
 class Sandbox:
     """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as large.
 
-    The budget applies to each step, and what the step writes counts against it.
+    The budget applies to each step, and what the step writes counts against it. ``unit`` is what the cost of a step is measured in
+    (see :mod:`icekit.engine.effort`).
     """
 
     lake: Lake
@@ -113,6 +115,7 @@ class Sandbox:
     budget: Budget
     scale: float = 1.0
     is_sample: bool = False
+    unit: str = CLOCK
 
     @property
     def name(self) -> Identifier:
@@ -127,24 +130,22 @@ class Sandbox:
     def run(self, sql: str, *, expected_bytes: int = 0, settings: Mapping[str, str] | None = None) -> Committed:
         """Run a statement with temporary session settings; raises :class:`BudgetSpent` if it may write more than is left."""
         spark, before = self.lake.spark, head(self.lake, self.table).snapshot_id
-        with lent(spark, settings or {}), self.budget.watching(spark, expected_bytes):
-            started = time.monotonic()
+        with lent(spark, settings or {}), self.budget.watching(spark, expected_bytes), metered(spark, self.unit) as effort:
             frame = spark.sql(sql)
             frame.collect()
-            seconds = time.monotonic() - started
-        done = Committed(seconds, since(head(self.lake, self.table), before), frame)
+        done = Committed(effort.seconds, since(head(self.lake, self.table), before), frame, effort.cost)
         self.budget.bytes_written += done.summed("added-files-size")
         return done
 
-    def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> float:
-        """Read all columns of the table or of one of its snapshots, and discard the rows; returns seconds."""
+    def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> Effort:
+        """Read all columns of the table or of one of its snapshots, and discard the rows."""
         version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         with self.budget.watching(self.lake.spark):
             rows = self.lake.spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
             frame = rows.where(condition) if condition else rows
-            started = time.monotonic()
-            frame.write.format("noop").mode("overwrite").save()
-            return time.monotonic() - started
+            with metered(self.lake.spark, self.unit) as effort:
+                frame.write.format("noop").mode("overwrite").save()
+        return effort
 
     def plan(self, condition: str | None = None) -> PlannedScan:
         """The files that Iceberg plans to read for a condition."""
@@ -211,7 +212,13 @@ class Trial:
                     self.progress(f"{error} The trial continues with copied samples.")
                 else:
                     yield [
-                        Sandbox(lake=self.lake, table=copy.table, size_in_bytes=self.facts.data.size_in_bytes, budget=self.budget)
+                        Sandbox(
+                            lake=self.lake,
+                            table=copy.table,
+                            size_in_bytes=self.facts.data.size_in_bytes,
+                            budget=self.budget,
+                            unit=unit_for(self.lake.spark, self.facts.location),
+                        )
                         for copy in copies
                     ]
                     return
@@ -273,6 +280,7 @@ class Trial:
                 budget=self.budget,
                 scale=max(1.0, facts.data.size_in_bytes / copied),
                 is_sample=True,
+                unit=unit_for(lake.spark, facts.location),
             )
         finally:
             try:

@@ -38,7 +38,7 @@ from icekit.tune.layout.model import SORT as SORTED
 from icekit.tune.merge.model import Review
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILES, FILTER, PARTITION, SORT, files_said, number
 from icekit.tune.write_mode.model import even_sentence, steps
-from icekit.units import count, elapsed, percent, size
+from icekit.units import count, elapsed, percent, raised, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
@@ -295,7 +295,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
         return nothing(title, choice.verdict())
     here = choice.comparison.within(choice.current.format_version)
     found = here.main_break_even()
-    even = found[2] if found else math.inf
+    even = found.reads if found else math.inf
     marks = [x for x in (even, choice.reads) if x and math.isfinite(x)]
     reach = max(marks, default=10.0) * 1.6
     at = [reach * i / (_POINTS - 1) for i in range(_POINTS)]
@@ -311,7 +311,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
         axes.set_xlim(0, reach)
         axes.set_ylim(bottom=0)
         axes.set_xlabel("Reads per commit")
-        axes.set_ylabel("Seconds per commit,\nreads included")
+        axes.set_ylabel(f"{raised(choice.trial.unit)} per commit, s,\nreads included")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"))
         legend(axes, columns=1)
     rows = list(zip(at, *lines.values(), strict=True))[::4]
@@ -326,7 +326,9 @@ def parts_chart(choice: WriteModeChoice) -> Chart:
     reads = choice.reads if choice.reads is not None else 1.0
     costs = [(c.variant.name, choice.comparison.per_commit(c, reads)) for c in choice.comparison.costs]
     name, least = min(costs, key=lambda pair: pair[1].total)
-    sentence = f"At {reads:,.3g} reads per commit, {name} costs least: {elapsed(least.total)} per commit, reads included."
+    sentence = (
+        f"At {reads:,.3g} reads per commit, {name} costs least: {elapsed(least.total)} of {choice.trial.unit} per commit, reads included."
+    )
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.5 * len(costs))
         short = [n.replace("merge-on-read, ", "").replace("position deletes ", "deletes ") for n, _ in costs]
@@ -337,7 +339,7 @@ def parts_chart(choice: WriteModeChoice) -> Chart:
             Bars("compaction", [c.compaction for _, c in costs], GREEN, ".."),
         )
         draw_bars(axes, short, kinds, stacked=True)
-        axes.set_xlabel(f"Seconds per commit at {reads:,.3g} reads per commit")
+        axes.set_xlabel(f"{raised(choice.trial.unit)} per commit, s, at {reads:,.3g} reads per commit")
         legend(axes, columns=4)
     return Chart(figure, title, sentence, choice.tables()["costs"])
 

@@ -49,7 +49,7 @@ WORKLOADS = (
 
 @dataclass
 class Cycle:
-    """What a cycle came to in one mode, in seconds."""
+    """What a cycle came to in one mode, in seconds of the trial's unit."""
 
     writes: float = 0.0
     reads: float = 0.0
@@ -86,8 +86,8 @@ def _bench(lake: Lake, scale: int, commits: int) -> None:
         rows.append((*found, others))
         print(f"  {', '.join(found)}", flush=True)
     header = (
-        *("workload", "reads", "known", "advice", "measured", "break-even predicted", "measured"),
-        *(f"within {WITHIN:.0%}", "cow commit", "mor commit", "others"),
+        *("workload", "reads", "known", "advice", "measured", "break-even predicted", "interval", "measured"),
+        *(f"within {WITHIN:.0%}", "cow commit", "mor commit", "slower reads of a cycle", "compaction", "others"),
     )
     show("The advice beside what a whole cycle came to; reads and break-even are per commit", header, rows)
 
@@ -109,8 +109,9 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
     assert choice.comparison is not None
     found = choice.comparison.main_break_even()
     assert found is not None
-    copying, rival, predicted = found
+    copying, rival, predicted = found.copying, found.merging, found.reads
     advised = min((c for c in (copying, rival)), key=lambda c: choice.comparison.per_commit(c, workload.reads).total)  # type: ignore[union-attr]
+    verdict = "too close to call" if found.is_close(workload.reads) else f"{advised.variant.mode} {{}}"
     cow, mor = _cycles(lake, facts, shape, (copying.variant, rival.variant), commits)
     winner = "copy-on-write" if cow.total(workload.reads) < mor.total(workload.reads) else "merge-on-read"
     slower = mor.reads - cow.reads
@@ -120,13 +121,16 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         workload.name,
         f"{workload.reads:g}",
         workload.winner,
-        f"{advised.variant.mode} {'✔' if advised.variant.mode == winner else '✖'}",
+        verdict.format("✔" if advised.variant.mode == winner else "✖"),
         f"{winner} {'✔' if winner == workload.winner else '✖'}",
         f"{predicted:.3g}",
-        f"{measured:.3g}",
+        f"{found.low:.3g} to {found.high:.3g}",
+        f"{measured:.3g}{'' if found.low <= measured <= found.high else ' (outside)'}",
         "yes" if near else "NOT REACHED",
         f"{copying.write_seconds:.2f} | {cow.writes / commits:.2f} s",
         f"{rival.write_seconds:.2f} | {mor.writes / commits:.2f} s",
+        f"{rival.penalties(commits):.2f} | {mor.reads - cow.reads:.2f} s",
+        f"{rival.compaction(commits):.2f} | {mor.compaction:.2f} s",
     )
 
 
@@ -142,12 +146,12 @@ def _cycles(lake: Lake, facts: TableFacts, shape: Shape, variants: Sequence[Vari
         for statement in workload.statements:
             for box, one, cycle in zip(boxes, measured, cycles, strict=True):
                 write(box, statement, one)
-                cycle.writes += one.write_seconds[-1]
-            turns = [[box.scan() for box in boxes] for _ in range(2)]
+                cycle.writes += one.writes[-1].cost
+            turns = [[box.scan().cost for box in boxes] for _ in range(2)]
             for cycle, *seconds in zip(cycles, *turns, strict=True):
                 cycle.reads += min(seconds)
         for box, one, cycle in zip(boxes, measured, cycles, strict=True):
             if not one.variant.is_copy_on_write:
                 compact(box, one)
-                cycle.compaction = one.compaction_seconds or 0.0
+                cycle.compaction = one.compaction or 0.0
     return cycles

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from icekit.engine.effort import CPU, Effort
 from icekit.engine.planner import PlannedScan
 from icekit.show.tune_charts import cost_chart, parts_chart
 from icekit.tune.answer import answer_html, answer_text
@@ -22,8 +23,10 @@ def choice(reads: float | None = 0.5, stopped: str | None = None) -> WriteModeCh
     history = write_history([])
     comparison = None if stopped else CostComparison(COSTS, 2.0, 10)
     measured = (
-        VariantMeasures(COW, [20.0], scan_seconds=[2.0], planned=PlannedScan(40, 2**30, 0)),
-        VariantMeasures(MOR, [4.0], scan_seconds=[2.5], planned=PlannedScan(40, 2**30, 50), compaction_seconds=5.0),
+        VariantMeasures(COW, [Effort(30.0, 20.0)], scans=[Effort(3.0, 2.0)], planned=PlannedScan(40, 2**30, 0)),
+        VariantMeasures(
+            MOR, [Effort(6.0, 4.0)], scans=[Effort(3.5, 2.5)], planned=PlannedScan(40, 2**30, 50), compactions=[Effort(7.0, 5.0)]
+        ),
     )
     return WriteModeChoice(
         facts,
@@ -74,6 +77,29 @@ def test_a_trial_that_was_stopped_has_no_chart_but_a_sentence() -> None:
         assert chart.figure is None
         assert "the time budget of 9 s ran out" in chart.alt
     assert one.document()["measured"]["comparison"] is None
+
+
+def test_reads_near_the_break_even_are_too_close_to_call_and_change_nothing() -> None:
+    one = choice(3.5)
+    assert one.comparison is not None
+    vague = replace(one.comparison, costs=tuple(replace(c, error_seconds=3.0) for c in one.comparison.costs), unit=CPU)
+    near = replace(one, comparison=vague, advice=advise(one.facts, one.history, vague, "merge", 3.5, margin=0.1))
+
+    assert near.verdict().startswith("Too close to call at 3.5 reads per commit; below ")
+    assert "by repeated measurements)" in near.verdict()
+    assert near.confidence().startswith("low: ")
+    assert near.script.sql == ()
+
+
+def test_costs_are_named_by_their_unit_with_the_clock_next_to_them() -> None:
+    one = choice()
+    cpu = replace(one, trial=replace(one.trial, unit=CPU))
+
+    assert "of CPU time instead of" in cpu.verdict()
+    assert cpu.tables()["measured"]["commit_cost"] == [20.0, 4.0]
+    assert cpu.tables()["measured"]["commit_seconds"] == [30.0, 6.0]
+    assert "commit_seconds" not in one.tables()["measured"].columns
+    assert one.tables()["costs"].caption.endswith("wall-clock time")
 
 
 def test_charts_and_tables_tell_the_same_figures() -> None:

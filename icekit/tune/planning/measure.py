@@ -246,7 +246,7 @@ def try_encodings(trial: Trial, box: Sandbox, *, repeats: int) -> tuple[Encoding
     reads: list[list[float]] = [[] for _ in written]
     for _ in range(repeats + 1):
         for times, (*_, done) in zip(reads, written, strict=True):
-            times.append(box.scan(snapshot_id=int(done.snapshots[-1]["snapshot-id"])))
+            times.append(box.scan(snapshot_id=int(done.snapshots[-1]["snapshot-id"])).seconds)
     return tuple(
         Encoding(title, properties, done.summed("added-files-size"), done.seconds, min(times[1:]))
         for (title, properties, done), times in zip(written, reads, strict=True)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE, TEXT, Grid
+from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE, TEXT, Grid, Unit
 from icekit.catalog.lake import session_of
+from icekit.engine.effort import CLOCK, CPU, TASKS
 from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
@@ -34,6 +35,7 @@ from icekit.tune.write_mode.history import (
 from icekit.tune.write_mode.model import (
     INTERVAL,
     MAX_CYCLE,
+    BreakEven,
     Changed,
     Cost,
     CostComparison,
@@ -41,6 +43,7 @@ from icekit.tune.write_mode.model import (
     Variant,
     advise,
     best_cycle,
+    close_sentence,
     commits_until,
     current_variant,
     even_sentence,
@@ -92,8 +95,16 @@ class WriteModeChoice(Answer):
         """Tell whether the modes could be compared."""
         return self.comparison is not None
 
+    @property
+    def close(self) -> BreakEven | None:
+        """The break-even point, if the reads per commit are too close to it to say which mode is cheaper; else None."""
+        if self.comparison is None or self.reads is None:
+            return None
+        even = self.comparison.within(self.current.format_version).main_break_even()
+        return even if even is not None and even.is_close(self.reads) else None
+
     def verdict(self) -> str:
-        """The mode to set and what it saves, or that nothing should change."""
+        """The mode to set and what it saves, that nothing should change, or that the modes are too close to call."""
         if self.comparison is None:
             return f"No advice: too little was measured to compare the modes ({self.stopped})."
         changes = [a for a in self.advice if a.sql and not a.is_alternative]
@@ -105,6 +116,10 @@ class WriteModeChoice(Answer):
             if instead is not None
             else ""
         )
+        if self.close is not None and self.reads is not None:
+            sets = "".join(f" {raised(f'set {a.setting} to {a.proposed}')}." for a in changes)
+            even = even_sentence(self.comparison.within(self.current.format_version))
+            return f"{raised(close_sentence(self.close, self.reads))}. {even}{sets}{compact}{more}"
         if not changes:
             if self.reads is None:
                 even = even_sentence(self.comparison.within(self.current.format_version))
@@ -113,7 +128,11 @@ class WriteModeChoice(Answer):
             return f"Keep {self.current.name}: {kept}.{compact}{more}" if compact or more else f"No change: {kept}."
         sets = " and ".join(f"set {a.setting} to {a.proposed}" for a in changes)
         before, after = self._before_and_after()
-        won = f": a commit costs {elapsed(after.total)} instead of {elapsed(before.total)}, reads included{at}" if before and after else ""
+        won = (
+            f": a commit costs {elapsed(after.total)} of {self.trial.unit} instead of {elapsed(before.total)}, reads included{at}"
+            if before and after
+            else ""
+        )
         return f"{raised(sets)}{won}.{compact}{more}"
 
     def _before_and_after(self) -> tuple[Cost | None, Cost | None]:
@@ -139,7 +158,7 @@ class WriteModeChoice(Answer):
         if before is None or after is None or before == after:
             return []
         parts = (
-            ("a commit, including its reads", before.total, after.total),
+            (f"a commit, including its reads ({self.trial.unit})", before.total, after.total),
             ("writing the commit", before.write, after.write),
             ("reading", before.scan + before.read, after.scan + after.read),
             ("the commit's share of a compaction", before.compaction, after.compaction),
@@ -150,8 +169,10 @@ class WriteModeChoice(Answer):
         """Whether the answer changes with other inputs, and whether reads differed by more than noise."""
         if self.comparison is None:
             return "low: the modes were not compared."
-        commits = count(max((len(m.write_seconds) for m in self.trial.measured), default=0), "commit")
-        how = f"{commits} and the scans after them were timed {'on a copied sample, and scaled' if self.trial.scale > 1 else 'on clones'}"
+        commits = count(max((len(m.writes) for m in self.trial.measured), default=0), "commit")
+        how = f"{commits} and the scans after them were measured ({self.trial.unit}) {'on a copied sample, and scaled' if self.trial.scale > 1 else 'on clones'}"
+        if self.close is not None:
+            return f"low: {how}; the table's reads per commit are within the interval of the break-even point."
         if is_lost_in_noise(self.trial):
             return f"low: {how}; deletes add less to a read than two reads of the same rows differ by."
         if self.reads is not None and not is_robust(self.sensitivity, self.comparison.winner(self.reads).variant):
@@ -167,9 +188,9 @@ class WriteModeChoice(Answer):
         """The measurements, the table's own row-level commits, and the costs with each input half and twice as large."""
         changed = [(c.name, c.factor, c.winner.name, _finite(c.break_even)) for c in self.sensitivity]
         return {
-            "measured": Grid("Measured", _MEASURED, [_row(m) for m in self.trial.measured]),
+            "measured": _measured(self.trial),
             "history": Grid("The table's own commits", _HISTORY, [_commits(o) for o in self.history.row_level]),
-            "costs": Grid("Cost of a commit, in seconds", _COSTS, _costs(self)),
+            "costs": Grid(f"Cost of a commit, in seconds of {self.trial.unit}", _COSTS, _costs(self)),
             "sensitivity": Grid("Cheapest mode if one input is half or twice as large", _SENSITIVITY, changed),
         }
 
@@ -185,9 +206,9 @@ class WriteModeChoice(Answer):
         )
         kind = f"reads WHERE {self.trial.filter}" if self.trial.filter else "full scans"
         lines = [
-            f"{reads} {_cycles(self)}; reads are {kind}, {c.read_seconds:.2f} s without deletes.",
-            "Times were measured in this session on this storage. Assumed: each commit changes a new random choice of files. A change is advised if it saves "
-            f"{percent(self.margin)} or more of the total cost, including reads.",
+            f"{reads} {_cycles(self)}; reads are {kind}, {c.read_seconds:.2f} s of {c.unit} without deletes.",
+            f"{_UNITS[c.unit]} Assumed: each commit changes a new random choice of files. A change is advised if it saves "
+            f"{percent(self.margin)} or more of the total cost, including reads, and if the reads are outside the interval of the break-even point.",
         ]
         if self.facts.has_deletes and self.trial.scale == 1:
             lines.append(
@@ -195,7 +216,7 @@ class WriteModeChoice(Answer):
             )
         if is_lost_in_noise(self.trial):
             lines.append(
-                "Deletes add less to a read than two reads of the same rows differ by, so the break-even point is a guess: try more commits, more repeats, or a less busy machine."
+                "Deletes add less to a read than two reads of the same rows differ by, so the break-even point is a guess: try more commits or more repeats."
             )
         if self.trial.scale > 1:
             lines.append(
@@ -210,8 +231,8 @@ class WriteModeChoice(Answer):
         if self.trial.equality is not None:
             e = self.trial.equality
             lines.append(
-                f"The table's equality deletes belong to neither mode: a full scan takes {e.scan:.2f} s with them and {e.resolved_scan:.2f} s after a conversion to "
-                f"position deletes, which took {e.resolving:.2f} s (icekit convert)."
+                f"The table's equality deletes belong to neither mode: a full scan costs {e.scan:.2f} s of {self.trial.unit} with them and {e.resolved_scan:.2f} s after a "
+                f"conversion to position deletes, which cost {e.resolving:.2f} s (icekit convert)."
             )
         if self.reads is not None and self.sensitivity:
             winner = c.winner(self.reads).variant
@@ -224,15 +245,11 @@ class WriteModeChoice(Answer):
         return tuple(lines)
 
 
-_MEASURED = {
-    "mode": TEXT,
-    "commit_seconds": SECONDS("commit"),
-    "bytes_written": BYTES("written"),
-    "files_written": NUMBER("files"),
-    "scan_seconds": SECONDS("full scan"),
-    "filtered_seconds": SECONDS("filtered scan"),
-    "delete_opens": COUNT("delete files opened"),
-    "compaction_seconds": SECONDS("compaction"),
+#: What the unit of the costs holds and what it leaves out.
+_UNITS = {
+    CPU: "Costs are the CPU time of Spark's tasks and of the threads that read delete files, without the driver's planning and commits; other load on the machine hardly changes them.",
+    TASKS: "Costs are the time of Spark's tasks, added up, including waits for the storage, without the driver's planning and commits.",
+    CLOCK: "Costs are wall-clock time, because this session does not report the CPU time of its tasks: other load on the machine changes them.",
 }
 _HISTORY = {
     "operation": TEXT("what"),
@@ -279,9 +296,24 @@ def _commits(o: OperationHistory) -> tuple[object, ...]:
     return o.kind, o.mode, o.commit_count, o.rows_changed, o.row_amplification, o.bytes_per_row_changed, o.file_share, o.partitions
 
 
-def _row(m: VariantMeasures) -> tuple[object, ...]:
-    opens = m.planned.delete_opens if m.planned else None
-    return m.variant.name, m.write, m.bytes_written, m.files_written, m.scan, m.filtered, opens, m.compaction_seconds
+def _measured(trial: WriteModeTrial) -> Grid:
+    """The costs in the trial's unit, with the clock next to it where that is another one, and the counts."""
+    clock = trial.unit != CLOCK
+    columns: dict[str, tuple[Unit, Callable[[VariantMeasures], object]]] = {
+        "mode": (TEXT, lambda m: m.variant.name),
+        "commit_cost": (SECONDS(f"commit ({trial.unit})"), lambda m: m.write),
+        "scan_cost": (SECONDS(f"full scan ({trial.unit})"), lambda m: m.scan),
+        "filtered_cost": (SECONDS(f"filtered scan ({trial.unit})"), lambda m: m.filtered),
+        "compaction_cost": (SECONDS(f"compaction ({trial.unit})"), lambda m: m.compaction),
+        "delete_opens": (COUNT("delete files opened"), lambda m: m.planned.delete_opens if m.planned else None),
+        "bytes_written": (BYTES("written"), lambda m: m.bytes_written),
+        "files_written": (NUMBER("files"), lambda m: m.files_written),
+    }
+    if clock:
+        columns["commit_seconds"] = (SECONDS("commit (wall-clock)"), lambda m: m.write_seconds)
+        columns["scan_seconds"] = (SECONDS("full scan (wall-clock)"), lambda m: m.scan_seconds)
+    units = {name: unit for name, (unit, _) in columns.items()}
+    return Grid("Measured", units, [[value(m) for _, value in columns.values()] for m in trial.measured])
 
 
 def _costs(choice: WriteModeChoice) -> list[tuple[object, ...]]:

@@ -4,8 +4,8 @@ Over a cycle of N commits with R reads after each, a variant costs
 
     N · write  +  R · Σ_{i=1..N} penalty(i)  +  compaction(N)
 
-seconds, in addition to the R · N reads that every variant needs. ``penalty(i)`` is the additional time of a full
-scan after i commits: for merge-on-read, a time per delete file opened. Position delete files
+seconds of the unit that was measured (:mod:`icekit.engine.effort`), in addition to the R · N reads that every variant needs. ``penalty(i)``
+is what a full scan costs more after i commits: for merge-on-read, a cost per delete file opened. Position delete files
 pile up; a data file has at most one deletion vector, so their number approaches the number of
 data files. Copy-on-write leaves no deletes, but may leave files of another size.
 """
@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from icekit.engine.effort import CLOCK
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
 from icekit.tune.answer import Advice, to_set
@@ -52,13 +53,13 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The measured cost of one variant: seconds, and counts for a full scan.
+    """The measured cost of one variant, in seconds of the comparison's unit, and counts for a full scan.
 
     ``opens_per_commit`` is the number of delete files that one commit adds to a scan (for
-    copy-on-write: 1 per commit), ``opens_limit`` their maximum, ``open_seconds`` the time that each
+    copy-on-write: 1 per commit), ``opens_limit`` their maximum, ``open_seconds`` what each
     adds to a scan. A commit changes ``touched_share`` of the data bytes, and
-    ``rewrite_seconds`` is the time to compact the entire table. ``error_seconds`` is the deviation of two commits of the trial
-    from their mean.
+    ``rewrite_seconds`` is the cost to compact the entire table. The errors are by how much repeated runs of the trial differed:
+    ``error_seconds`` is that of a commit, ``open_error`` of ``open_seconds``, ``rewrite_error`` of ``rewrite_seconds``.
     """
 
     variant: Variant
@@ -69,6 +70,17 @@ class Costs:
     touched_share: float = 1.0
     rewrite_seconds: float = 0.0
     error_seconds: float = 0.0
+    open_error: float = 0.0
+    rewrite_error: float = 0.0
+
+    def shifted(self, sign: int) -> Costs:
+        """The costs with every measured input at the upper (1) or lower (-1) end of what repeated runs differed by."""
+        return replace(
+            self,
+            write_seconds=max(0.0, self.write_seconds + sign * self.error_seconds),
+            open_seconds=max(0.0, self.open_seconds + sign * self.open_error),
+            rewrite_seconds=max(0.0, self.rewrite_seconds + sign * self.rewrite_error),
+        )
 
     def opens(self, commits: float) -> float:
         """Delete files that a full scan opens after so many commits, each of which draws its files again."""
@@ -77,7 +89,7 @@ class Costs:
         return self.opens_limit * _reached(self.opens_per_commit / self.opens_limit if self.opens_limit else 0.0, commits)
 
     def penalty(self, commits: float) -> float:
-        """Seconds that a full scan takes longer after so many commits."""
+        """What a full scan costs more after so many commits."""
         return self.open_seconds * self.opens(commits)
 
     def penalties(self, commits: int) -> float:
@@ -87,13 +99,13 @@ class Costs:
         return sum(self.penalty(i) for i in range(1, commits + 1))
 
     def compaction(self, commits: float) -> float:
-        """Seconds to compact what so many commits touched."""
+        """The cost to compact what so many commits touched."""
         return 0.0 if self.variant.is_copy_on_write else self.rewrite_seconds * _reached(self.touched_share, commits)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds per commit, on average over a cycle, with the reads that follow it; ``read`` is what deletes add to these, ``scan`` the rest of them."""
+    """The cost per commit, on average over a cycle, with the reads that follow it; ``read`` is what deletes add to these, ``scan`` the rest of them."""
 
     write: float
     scan: float
@@ -117,8 +129,26 @@ class Changed:
 
 
 @dataclass(frozen=True, slots=True)
+class BreakEven:
+    """Reads per commit above which copy-on-write costs less than a merge-on-read variant: 0.0 if it always does, ``inf`` if it never does.
+
+    From ``low`` to ``high`` it lies with the measured inputs at the ends of what repeated runs differed by.
+    """
+
+    copying: Costs
+    merging: Costs
+    reads: float
+    low: float
+    high: float
+
+    def is_close(self, reads: float) -> bool:
+        """Tell whether so many reads per commit are too close to the break-even point to say which mode is cheaper."""
+        return self.low < self.high and self.low <= reads <= self.high
+
+
+@dataclass(frozen=True, slots=True)
 class CostComparison:
-    """The variants measured, and the circumstances that they are compared in.
+    """The variants measured, and the circumstances that they are compared in; costs are in seconds of ``unit``.
 
     ``read_seconds`` is a scan without deletes, ``read_error`` how far two of them differ. ``commits`` are those between two compactions; None
     gives each variant the cadence that costs it least, whatever the reads are.
@@ -128,6 +158,7 @@ class CostComparison:
     read_seconds: float
     commits: int | None
     read_error: float = 0.0
+    unit: str = CLOCK
 
     def error(self, one: Costs, other: Costs, reads: float) -> float:
         """Seconds a commit by which the costs of two variants may be wrong: what repeated commits and scans differed by."""
@@ -174,7 +205,7 @@ class CostComparison:
             low, high = (middle, high) if costs_more(middle) < 0 else (low, middle)
         return (low + high) / 2
 
-    def main_break_even(self) -> tuple[Costs, Costs, float] | None:
+    def main_break_even(self) -> BreakEven | None:
         """Copy-on-write against the merge-on-read variant that holds out longest, and where; None unless both were measured."""
         copying = [c for c in self.costs if c.variant.is_copy_on_write]
         merging = [c for c in self.costs if not c.variant.is_copy_on_write]
@@ -182,7 +213,9 @@ class CostComparison:
             return None
         cheapest = min(copying, key=lambda c: self.per_commit(c, 0).total)
         reads, rival = max(((self.break_even(cheapest, c), c) for c in merging), key=lambda pair: pair[0])
-        return cheapest, rival, reads
+        low = self.break_even(cheapest.shifted(-1), rival.shifted(1))
+        high = self.break_even(cheapest.shifted(1), rival.shifted(-1))
+        return BreakEven(cheapest, rival, reads, low, high)
 
 
 def best_cycle(costs: Costs, reads: float, *, most: int = MAX_CYCLE) -> int:
@@ -210,7 +243,7 @@ def sensitivity(comparison: CostComparison, reads: float) -> tuple[Changed, ...]
         for factor in (0.5, 2.0):
             other, at = change(comparison, reads, factor)
             even = other.main_break_even()
-            found.append(Changed(name, factor, other.winner(at).variant, even[2] if even else None))
+            found.append(Changed(name, factor, other.winner(at).variant, even.reads if even else None))
     return tuple(found)
 
 
@@ -236,13 +269,13 @@ _Change = Callable[[CostComparison, float, float], tuple[CostComparison, float]]
 _INPUTS: dict[str, _Change] = {
     "reads per commit": lambda c, r, f: (c, r * f),
     _CADENCE: lambda c, r, f: (replace(c, commits=max(1, round(c.commits * f)) if c.commits else None), r),
-    "time of a copy-on-write commit": lambda c, r, f: (_each(c, _when(True, f)), r),
-    "time of a merge-on-read commit": lambda c, r, f: (_each(c, _when(False, f)), r),
-    "time to open a delete file": lambda c, r, f: (
+    "cost of a copy-on-write commit": lambda c, r, f: (_each(c, _when(True, f)), r),
+    "cost of a merge-on-read commit": lambda c, r, f: (_each(c, _when(False, f)), r),
+    "cost to open a delete file": lambda c, r, f: (
         _each(c, lambda x: x if x.variant.is_copy_on_write else replace(x, open_seconds=x.open_seconds * f)),
         r,
     ),
-    "time to compact": lambda c, r, f: (_each(c, lambda x: replace(x, rewrite_seconds=x.rewrite_seconds * f)), r),
+    "cost to compact": lambda c, r, f: (_each(c, lambda x: replace(x, rewrite_seconds=x.rewrite_seconds * f)), r),
 }
 
 
@@ -257,16 +290,36 @@ def steps(comparison: CostComparison, reads: Sequence[float]) -> dict[str, list[
 
 
 def even_sentence(comparison: CostComparison) -> str:
-    """The break-even point of the two modes, as a sentence."""
-    found = comparison.main_break_even()
-    if found is None:
+    """The break-even point of the two modes and the interval that it lies in, as a sentence."""
+    even = comparison.main_break_even()
+    if even is None:
         return "One of the two modes was not measured."
-    copying, merging, reads = found
-    if math.isinf(reads):
-        return f"{raised(merging.variant.name)} is cheaper at any number of reads."
-    if not reads:
-        return f"{raised(copying.variant.name)} is cheaper at any number of reads."
-    return f"{raised(copying.variant.name)} is cheaper above {reads:,.2g} reads per commit, {merging.variant.name} below."
+    copying, merging = even.copying.variant.name, even.merging.variant.name
+    if math.isinf(even.reads):
+        least = "" if math.isinf(even.low) else f" (by repeated measurements at least up to {_reads(even.low)} per commit)"
+        return f"{raised(merging)} is cheaper at any number of reads{least}."
+    if not even.reads:
+        most = "" if not even.high else f" (by repeated measurements at least above {_reads(even.high)} per commit)"
+        most = most if math.isfinite(even.high) else " (but repeated measurements differ too much to say so)"
+        return f"{raised(copying)} is cheaper at any number of reads{most}."
+    span = f"between {_reads(even.low)} and {_reads(even.high)}" if math.isfinite(even.high) else f"above {_reads(even.low)}"
+    within = f" ({span} by repeated measurements)" if even.low < even.high else ""
+    return f"{raised(copying)} is cheaper above {_reads(even.reads)} reads per commit{within}, {merging} below."
+
+
+def close_sentence(even: BreakEven, reads: float) -> str:
+    """That a number of reads is too close to the break-even point, and what would decide."""
+    ends = []
+    if even.low > 0:
+        ends.append(f"below {_reads(even.low)} reads per commit {even.merging.variant.name} is cheaper")
+    if math.isfinite(even.high):
+        ends.append(f"above {_reads(even.high)} {even.copying.variant.name} is")
+    decides = f"; {', '.join(ends)}" if ends else ""
+    return f"too close to call at {reads:,.3g} reads per commit{decides}. A trial with more commits and repeats would narrow this down"
+
+
+def _reads(reads: float) -> str:
+    return f"{reads:,.2g}" if reads < 100 else f"{reads:,.0f}"
 
 
 # --- From a comparison to table properties. Pure
@@ -337,7 +390,10 @@ def _mode(facts: TableFacts, operation: str, comparison: CostComparison, reads: 
         rivals = replace(comparison, costs=tuple(c for c in comparison.costs if c.variant.mode != current.mode))
         other = rivals.winner(reads) if rivals.costs else winner
     then = elapsed(comparison.per_commit(other, reads).total)
-    said = f"{elapsed(before)} per commit now, including reads, {then} with {other.variant.name}, at {reads:,.3g} reads per commit. {even}."
+    point = comparison.main_break_even()
+    if point is not None and point.is_close(reads):
+        return Advice(setting, current.mode, current.mode, f"{raised(close_sentence(point, reads))}. {even}.")
+    said = f"{elapsed(before)} of {comparison.unit} per commit now, including reads, {then} with {other.variant.name}, at {reads:,.3g} reads per commit. {even}."
     if winner.variant.mode == current.mode or gain < margin:
         why = (
             "the current mode is cheaper"
@@ -360,7 +416,7 @@ def _granularity(facts: TableFacts, comparison: CostComparison, mode: str, reads
     costs = {k: comparison.per_commit(c, reads).total for k, c in (("file", per_file), ("partition", per_partition))}
     best = min(costs, key=lambda kind: costs[kind])
     said = (
-        f"A commit costs {elapsed(costs['file'])} with deletes per file and {elapsed(costs['partition'])} per partition, "
+        f"A commit costs {elapsed(costs['file'])} of {comparison.unit} with deletes per file and {elapsed(costs['partition'])} per partition, "
         f"including reads, at {reads:,.3g} reads per commit."
     )
     if best == now or 1 - costs[best] / costs[now] < margin:
@@ -377,7 +433,7 @@ def _version(facts: TableFacts, operation: str, comparison: CostComparison, read
     best_here, best_newer = (min(some, key=lambda c: comparison.per_commit(c, reads).total) for some in (here, newer))
     before, after = (comparison.per_commit(c, reads).total for c in (best_here, best_newer))
     gain = 1 - after / before if before else 0.0
-    said = f"a commit costs {elapsed(before)} with {best_here.variant.name}, including reads, and {elapsed(after)} with {best_newer.variant.name}"
+    said = f"a commit costs {elapsed(before)} of {comparison.unit} with {best_here.variant.name}, including reads, and {elapsed(after)} with {best_newer.variant.name}"
     # The saving is of the mode in the new version.
     sets = {"format-version": str(best_newer.variant.format_version), f"write.{operation}.mode": best_newer.variant.mode}
     now, value = str(facts.format_version), str(best_newer.variant.format_version)

@@ -1,7 +1,7 @@
 """Run a workload in each write mode on clones of a table, measure it, and fit the model of costs to it.
 
-Only reads the table itself. All clones take turns, so that load on the
-machine affects them equally; the shortest of repeated reads counts.
+Only reads the table itself. Cost is CPU time where it can be (:mod:`icekit.engine.effort`), which load on the machine
+hardly changes. All clones take turns; the cheapest of repeated reads and compactions counts.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from icekit.engine.effort import CLOCK, Effort, metered
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import PlannedScan
 from icekit.errors import ParameterError, StatementRefused
+from icekit.facts.head import head
 from icekit.resolve.convert import convert
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.secrets import scrub
@@ -27,23 +29,32 @@ _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input
 _WARM_UP_SECONDS = 20.0
 
 
+#: Compactions of each clone: what two of them differ by is the error of their cost.
+_COMPACTIONS = 2
+
+
 @dataclass
 class VariantMeasures:
-    """The measurements of one variant; lists have an element per commit or per repetition, in wall-clock seconds."""
+    """The measurements of one variant; lists have an element per commit or per repetition. Costs are in the unit of the trial."""
 
     variant: Variant
-    write_seconds: list[float] = field(default_factory=list)
+    writes: list[Effort] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    scan_seconds: list[float] = field(default_factory=list)
-    filtered_seconds: list[float] = field(default_factory=list)
+    scans: list[Effort] = field(default_factory=list)
+    filtered_scans: list[Effort] = field(default_factory=list)
     planned: PlannedScan | None = None
-    compaction_seconds: float | None = None
+    compactions: list[Effort] = field(default_factory=list)
     compacted_bytes: int = 0
 
     @property
     def write(self) -> float | None:
-        """Seconds of a commit: the median."""
-        return statistics.median(self.write_seconds) if self.write_seconds else None
+        """The cost of a commit: the median."""
+        return statistics.median(e.cost for e in self.writes) if self.writes else None
+
+    @property
+    def write_seconds(self) -> float | None:
+        """Wall-clock seconds of a commit: the median."""
+        return statistics.median(e.seconds for e in self.writes) if self.writes else None
 
     @property
     def bytes_written(self) -> float | None:
@@ -57,18 +68,28 @@ class VariantMeasures:
 
     @property
     def scan(self) -> float | None:
-        """Seconds of a full scan after the commits: the shortest."""
-        return min(self.scan_seconds, default=None)
+        """The cost of a full scan after the commits: the least."""
+        return min((e.cost for e in self.scans), default=None)
+
+    @property
+    def scan_seconds(self) -> float | None:
+        """Wall-clock seconds of a full scan after the commits: the shortest."""
+        return min((e.seconds for e in self.scans), default=None)
 
     @property
     def filtered(self) -> float | None:
-        """Seconds of the filtered scan: the shortest."""
-        return min(self.filtered_seconds, default=None)
+        """The cost of the filtered scan: the least."""
+        return min((e.cost for e in self.filtered_scans), default=None)
+
+    @property
+    def compaction(self) -> float | None:
+        """The cost of the compaction: the least."""
+        return min((e.cost for e in self.compactions), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class EqualityCost:
-    """The cost of the existing equality deletes for a full scan: unchanged, and converted to position deletes; seconds."""
+    """The cost of the existing equality deletes for a full scan: unchanged, and converted to position deletes; in the unit of the trial."""
 
     scan: float
     resolved_scan: float
@@ -79,7 +100,7 @@ class EqualityCost:
 class WriteModeTrial:
     """The measurements; ``stopped`` says why they are incomplete, ``scale`` is the size of the table divided by the size of the sample.
 
-    ``equality`` is None for a table without equality deletes.
+    ``unit`` is what costs are measured in. ``equality`` is None for a table without equality deletes.
     """
 
     workload: Workload
@@ -89,6 +110,7 @@ class WriteModeTrial:
     scale: float
     stopped: str | None
     equality: EqualityCost | None = None
+    unit: str = CLOCK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +137,7 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
         for number, statement in enumerate(workload.statements, 1):
             for one, box in pairs:
                 write(box, statement, one, is_own=not workload.is_synthetic)
-                progress(f"{one.variant.name}: commit {number} of {len(workload.statements)} took {one.write_seconds[-1]:.2f} s")
+                progress(f"{one.variant.name}: commit {number} of {len(workload.statements)} took {one.writes[-1].seconds:.2f} s")
         if not any(c.files_written or c.files_touched for one, _ in pairs for c in one.changes):
             raise ParameterError(
                 "The statement changes no row of this table, so there is nothing to compare; give a statement that changes rows."
@@ -124,17 +146,18 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
             one.planned = box.plan()
         for turn in range(repeats):
             for one, box in pairs:
-                one.scan_seconds.append(box.scan())
+                one.scans.append(box.scan())
                 if read_filter is not None:
-                    one.filtered_seconds.append(box.scan(read_filter))
-            progress(f"scans, round {turn + 1} of {repeats}: {', '.join(f'{one.scan_seconds[-1]:.2f}' for one, _ in pairs)} s")
-        for one, box in pairs:
-            if not one.variant.is_copy_on_write:
-                compact(box, one)
-                progress(f"{one.variant.name}: compacting took {one.compaction_seconds:.2f} s")
+                    one.filtered_scans.append(box.scan(read_filter))
+            progress(f"scans, round {turn + 1} of {repeats}: {', '.join(f'{one.scans[-1].seconds:.2f}' for one, _ in pairs)} s")
+        for turn in range(_COMPACTIONS):
+            for one, box in pairs:
+                if not one.variant.is_copy_on_write:
+                    compact(box, one, undo=turn + 1 < _COMPACTIONS)
+                    progress(f"{one.variant.name}: compaction {turn + 1} of {_COMPACTIONS} took {one.compactions[-1].seconds:.2f} s")
         if boxes.upserted is not None:
             equality = _equality(boxes.upserted, repeats)
-            progress(f"equality deletes: a scan takes {equality.scan:.2f} s, and {equality.resolved_scan:.2f} s after a conversion")
+            progress(f"equality deletes: a scan costs {equality.scan:.2f} s, and {equality.resolved_scan:.2f} s after a conversion")
     return WriteModeTrial(
         workload=workload,
         measured=tuple(measured.values()),
@@ -143,6 +166,7 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
         scale=max((box.scale for _, box in pairs), default=1.0),
         stopped=trial.stopped,
         equality=equality,
+        unit=next((box.unit for _, box in pairs), CLOCK),
     )
 
 
@@ -169,38 +193,41 @@ def write(box: Sandbox, statement: Callable[[Identifier], str], measured: Varian
             f"Spark could not run the statement on a clone ({reason(error)}); the table was not changed. Fix the statement and try again.",
             detail=scrub(str(error)),
         ) from error
-    measured.write_seconds.append(done.seconds)
+    measured.writes.append(Effort(done.seconds, done.cost))
     measured.changes += [change(snapshot) for snapshot in done.snapshots]
 
 
-def compact(box: Sandbox, measured: VariantMeasures) -> None:
-    """Rewrite the data files with deletes, and measure the time."""
+def compact(box: Sandbox, measured: VariantMeasures, *, undo: bool = False) -> None:
+    """Rewrite the data files with deletes, and measure it; ``undo`` then makes the snapshot before it the current one again."""
+    before = head(box.lake, box.table).snapshot_id
     # A compaction writes the data files with deletes: at most all of them.
     expected = measured.planned.data_bytes if measured.planned else box.size_in_bytes
     sql = call(box.lake.name, "rewrite_data_files", table=display_name(box.table), options=_REWRITE)
     done = box.run(sql, expected_bytes=expected)
-    measured.compacted_bytes, measured.compaction_seconds = done.summed("removed-files-size"), done.seconds
+    measured.compacted_bytes = done.summed("removed-files-size")
+    measured.compactions.append(Effort(done.seconds, done.cost))
+    if undo and done.snapshots and before is not None:
+        box.set(call(box.lake.name, "rollback_to_snapshot", table=display_name(box.table), snapshot_id=before))
 
 
 def _equality(box: Sandbox, repeats: int) -> EqualityCost:
     """Scan a clone, convert its equality deletes to position deletes, scan it again."""
-    before = min(box.scan() for _ in range(repeats))
-    seconds = _resolve(box)
-    return EqualityCost(before, min(box.scan() for _ in range(repeats)), seconds)
+    before = min(box.scan().cost for _ in range(repeats))
+    resolving = _resolve(box)
+    return EqualityCost(before, min(box.scan().cost for _ in range(repeats)), resolving)
 
 
 def _resolve(box: Sandbox) -> float:
-    """Convert a clone's equality deletes; seconds."""
-    with box.budget.watching(box.lake.spark):
-        started = time.monotonic()
+    """Convert a clone's equality deletes; returns the cost."""
+    with box.budget.watching(box.lake.spark), metered(box.lake.spark, box.unit) as effort:
         convert(box.lake.spark, box.name)
-        return time.monotonic() - started
+    return effort.cost
 
 
 def _warm_up(cold: Sequence[Sandbox], workload: Workload) -> None:
     """Read each throwaway clone, and write and read it again; nothing for a table that takes long to read."""
     for box in cold:
-        if box.scan() > _WARM_UP_SECONDS:
+        if box.scan().seconds > _WARM_UP_SECONDS:
             return
         write(box, workload.statements[0], VariantMeasures(Variant(MERGE_ON_READ, 2)), is_own=not workload.is_synthetic)
         box.scan()
@@ -223,36 +250,38 @@ def compare(trial: WriteModeTrial, history: WriteHistory, compact_every: int | N
     """
     whole = [m for m in trial.measured if m.write is not None and _fit_read(trial, m) is not None]
     reference = next((m for m in whole if m.variant.is_copy_on_write), None)
-    merging = [m for m in whole if not m.variant.is_copy_on_write and m.compaction_seconds is not None]
+    merging = [m for m in whole if not m.variant.is_copy_on_write and m.compaction is not None]
     if reference is None or not merging:
         return None, ""
-    costs = tuple(_costs(trial, m, reference, opening_seconds(trial, m, reference, merging)) for m in (reference, *merging))
+    costs = tuple(_costs(trial, m, reference, opening(trial, m, reference, merging)) for m in (reference, *merging))
     seconds = (_fit_read(trial, reference) or 0.0) * trial.scale
     every, where = None, "at the cheapest interval"
     if compact_every is not None:
         every, where = compact_every, "as stated"
     elif history.commits_between_compactions:
         every, where = max(1, round(history.commits_between_compactions)), "as in the history"
-    return CostComparison(costs, seconds, every, _read_spread(trial, reference) * trial.scale), where
+    return CostComparison(costs, seconds, every, _read_spread(trial, reference) * trial.scale, trial.unit), where
 
 
 def _fit_read(trial: WriteModeTrial, measured: VariantMeasures) -> float | None:
     return measured.filtered if trial.filter else measured.scan
 
 
-def opening_seconds(
+def opening(
     trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, merging: Sequence[VariantMeasures]
-) -> float:
-    """What a delete file that is opened adds to a scan.
+) -> tuple[float, float]:
+    """What a delete file that is opened adds to the cost of a scan, and by how much that may be wrong, as repeated scans differ.
 
     Of one kind of delete files all variants tell, those with many the most: least squares through the origin.
     """
     version = measured.variant.format_version
-    alike = [m for m in merging if m.variant.format_version == version and m.planned is not None]
-    opens = [m.planned.delete_opens for m in alike if m.planned is not None]
-    weight = sum(n * n for n in opens)
-    slower = sum(n * ((_fit_read(trial, m) or 0.0) - (_fit_read(trial, reference) or 0.0)) for n, m in zip(opens, alike, strict=True))
-    return max(0.0, slower / weight) if weight else 0.0
+    alike = [(m, m.planned.delete_opens) for m in merging if m.variant.format_version == version and m.planned is not None]
+    weight = sum(n * n for _, n in alike)
+    if not weight:
+        return 0.0, 0.0
+    slower = sum(n * ((_fit_read(trial, m) or 0.0) - (_fit_read(trial, reference) or 0.0)) for m, n in alike)
+    error = sum(n * (_read_spread(trial, m) + _read_spread(trial, reference)) for m, n in alike)
+    return max(0.0, slower / weight), error / weight
 
 
 def is_lost_in_noise(trial: WriteModeTrial) -> bool:
@@ -265,19 +294,19 @@ def is_lost_in_noise(trial: WriteModeTrial) -> bool:
 
 
 def _read_spread(trial: WriteModeTrial, measured: VariantMeasures) -> float:
-    """How far the reads of one clone differ: the median from the shortest, which is the one that counts."""
-    times = measured.filtered_seconds if trial.filter else measured.scan_seconds
+    """How far the reads of one clone differ: the median from the least, which is the one that counts."""
+    times = [e.cost for e in (measured.filtered_scans if trial.filter else measured.scans)]
     return statistics.median(times) - min(times) if times else 0.0
 
 
-def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, open_seconds: float) -> Costs:
+def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, opened: tuple[float, float]) -> Costs:
     """What was measured of one variant, as the model takes it."""
-    scale, made = trial.scale, len(measured.write_seconds)
+    scale, made = trial.scale, len(measured.writes)
     write = (measured.write or 0.0) * scale
     files = reference.planned.data_files if reference.planned else 1
     touched = [c.file_share for c in reference.changes if c.file_share is not None]
     share = sum(touched) / len(touched) if touched else 1.0
-    error = (max(measured.write_seconds) - min(measured.write_seconds)) / 2 * scale
+    error = _half_range(measured.writes) * scale
     if measured.variant.is_copy_on_write:
         return Costs(measured.variant, write, 0.0, 1.0, touched_share=share, error_seconds=error)
     opens = measured.planned.delete_opens if measured.planned else 0
@@ -288,17 +317,25 @@ def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantM
         per_commit = limit * (1 - (1 - min(opens / limit, 1.0)) ** (1 / made))
     total = measured.planned.data_bytes if measured.planned else 0
     rewritten = measured.compacted_bytes
-    whole = (measured.compaction_seconds or 0.0) * total / rewritten if rewritten else 0.0
+    whole_by_measured = total / rewritten if rewritten else 0.0
     # A share of the bytes rewritten, so that N commits of the trial's kind come to what was measured.
     reached = min(1.0, rewritten / total) if total else 1.0
     each = 1 - (1 - reached) ** (1 / made) if reached < 1 else max(share, 1 / max(files, 1))
     return Costs(
         variant=measured.variant,
         write_seconds=write,
-        open_seconds=open_seconds,
+        open_seconds=opened[0],
         opens_per_commit=per_commit * scale,
         opens_limit=limit * scale if limit else None,
         touched_share=each,
-        rewrite_seconds=whole * scale,
+        rewrite_seconds=(measured.compaction or 0.0) * whole_by_measured * scale,
         error_seconds=error,
+        open_error=opened[1],
+        rewrite_error=_half_range(measured.compactions) * whole_by_measured * scale,
     )
+
+
+def _half_range(efforts: Sequence[Effort]) -> float:
+    """How far repeated efforts are from the middle between them."""
+    costs = [e.cost for e in efforts]
+    return (max(costs) - min(costs)) / 2 if costs else 0.0

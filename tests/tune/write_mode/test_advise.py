@@ -135,3 +135,17 @@ def test_no_gain_that_repeated_runs_could_explain_calls_for_a_format_version() -
     left = advised(3.0, *vague)["format-version"]
     assert not left.is_change
     assert "within the variation of repeated runs (120 s)" in left.evidence
+
+
+def test_reads_within_the_interval_of_the_break_even_are_too_close_to_call() -> None:
+    vague = replace(COW, error_seconds=4.0), replace(FILE, error_seconds=1.0, open_error=0.003)
+    even = CostComparison(vague, 1.0, 10).main_break_even()
+    assert even is not None
+
+    inside = advised((even.low + even.reads) / 2, *vague)["write.merge.mode"]
+    outside = advised(even.low * 0.5, *vague)["write.merge.mode"]
+
+    assert not inside.is_change
+    assert inside.evidence.startswith("Too close to call at ")
+    assert "below " in inside.evidence
+    assert outside.proposed == MERGE_ON_READ

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ
-from icekit.tune.write_mode.model import CostComparison, Costs, Variant, best_cycle, commits_until, is_robust, sensitivity
+from icekit.tune.write_mode.model import CostComparison, Costs, Variant, best_cycle, commits_until, even_sentence, is_robust, sensitivity
 
 COW = Variant(COPY_ON_WRITE, 2)
 MOR = Variant(MERGE_ON_READ, 2, "file")
@@ -79,8 +81,8 @@ def test_the_rival_of_copy_on_write_is_the_variant_that_holds_out_longest() -> N
     found = comparison.main_break_even()
 
     assert found is not None
-    assert found[1] is vectors
-    assert found[2] == max(comparison.break_even(copying, merging), comparison.break_even(copying, vectors))
+    assert found.merging is vectors
+    assert found.reads == max(comparison.break_even(copying, merging), comparison.break_even(copying, vectors))
 
 
 def test_no_break_even_of_one_mode_alone() -> None:
@@ -129,3 +131,45 @@ def test_sensitivity_halves_and_doubles_each_input_and_knows_a_narrow_answer() -
     assert len(near) == 12
     assert not is_robust(near, wide.winner(even * 0.9).variant)
     assert is_robust(far, wide.winner(even * 0.01).variant)
+
+
+def _uncertain(of_writes: float = 0.0, of_opens: float = 0.0, of_compaction: float = 0.0) -> CostComparison:
+    one = replace(copying, error_seconds=of_writes)
+    other = replace(merging, error_seconds=of_writes, open_error=of_opens, rewrite_error=of_compaction)
+    return CostComparison((one, other), 1.0, 10)
+
+
+@pytest.mark.parametrize("errors", [{"of_writes": 1.0}, {"of_opens": 0.002}, {"of_compaction": 10.0}])
+def test_each_input_that_differs_between_repeats_widens_the_interval_of_the_break_even(errors: dict[str, float]) -> None:
+    certain, even = _uncertain().main_break_even(), _uncertain(**errors).main_break_even()
+
+    assert certain is not None
+    assert even is not None
+    assert certain.low == certain.reads == certain.high
+    assert even.low < even.reads == certain.reads < even.high
+
+
+def test_the_ends_of_the_interval_are_the_break_even_of_the_costs_at_their_ends() -> None:
+    even = _uncertain(1.0, 0.002, 10.0).main_break_even()
+
+    low = CostComparison(
+        (replace(copying, write_seconds=19.0), replace(merging, write_seconds=5.0, open_seconds=0.012, rewrite_seconds=40.0)), 1.0, 10
+    )
+    assert even is not None
+    assert even.low == low.break_even(*low.costs)
+    assert (even.is_close(even.low * 0.99), even.is_close(even.reads), even.is_close(even.high * 1.01)) == (False, True, False)
+
+
+def test_opens_that_may_cost_nothing_leave_the_interval_open_above() -> None:
+    comparison = _uncertain(of_opens=0.01)
+    even = comparison.main_break_even()
+
+    assert even is not None
+    assert even.high == math.inf
+    assert even.is_close(1e6)
+    assert "(above " in even_sentence(comparison)
+
+
+def test_the_sentence_tells_the_interval() -> None:
+    assert re.search(r"above 4\.\d reads per commit \(between 3\.\d and 5\.\d by repeated", even_sentence(_uncertain(1.0, 0.0005, 1.0)))
+    assert "by repeated" not in even_sentence(_uncertain())

@@ -1,0 +1,120 @@
+"""Measure what a block of work costs in a unit that other load on the machine hardly changes: the CPU time of its tasks where that is all there is."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from icekit.engine.bridge import compiled, elements, has_bridge
+from icekit.engine.interrupting import new_tag, tagged
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+#: Seconds that a CPU worked for the tasks: the same on a quiet and on a busy machine.
+CPU = "CPU time"
+#: Seconds that the tasks took, all of them added up: waiting for the storage is included.
+TASKS = "task time"
+#: Seconds from begin to end.
+CLOCK = "wall-clock time"
+
+_WAIT_MILLISECONDS = 60_000
+
+# Iceberg reads delete files in threads of its own (BaseDeleteLoader.execute, ThreadPools.getDeleteWorkerPool), whose CPU time Spark
+# counts for no task. In a local session they are threads of this JVM and can be asked.
+_NAME = "icekit.DeleteThreads"
+_SOURCE = """
+package icekit;
+
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadInfo;
+import java.lang.management.ThreadMXBean;
+
+public class DeleteThreads {
+  public DeleteThreads(Object unused) {}
+
+  public long cpuNanos() {
+    ThreadMXBean bean = ManagementFactory.getThreadMXBean();
+    ThreadInfo[] threads = bean.getThreadInfo(bean.getAllThreadIds());
+    long sum = 0;
+    for (int i = 0; i < threads.length; i++) {
+      if (threads[i] != null && threads[i].getThreadName().startsWith("iceberg-delete-worker-pool")) {
+        sum += Math.max(0L, bean.getThreadCpuTime(threads[i].getThreadId()));
+      }
+    }
+    return sum;
+  }
+}
+"""
+
+
+@dataclass(slots=True)
+class Effort:
+    """What a block of work took: seconds by the clock, and its cost, in seconds of the unit that it was measured in."""
+
+    seconds: float = 0.0
+    cost: float = 0.0
+
+
+def unit_for(spark: SparkSession, location: str) -> str:
+    """The unit to measure work on a table in, by where its tasks run and where its files are.
+
+    The CPU time of tasks lacks the wait for a remote storage, and on a cluster also the time of the threads that read
+    delete files. So it is for a local session with local files; elsewhere the time of the tasks counts.
+    Without the bridge (Spark Connect), and where Spark does not tell, only the clock is left.
+    """
+    if not has_bridge(spark):
+        return CLOCK
+    try:
+        _spent(spark, new_tag(), TASKS)
+        context: Any = spark.sparkContext._jsc.sc()
+        if not context.isLocal() or not location.startswith(("file:", "/")):
+            return TASKS
+        delete_threads(spark)
+    except Exception:  # Spark's own classes, which another version or vendor may have changed
+        return CLOCK
+    return CPU
+
+
+@contextlib.contextmanager
+def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
+    """Measure the block: its clock, and what the Spark jobs that this thread starts in it cost; filled in when the block ends.
+
+    Spark keeps the figures of its last 1,000 jobs and stages (``spark.ui.retainedJobs`` and ``retainedStages``); older ones of a block count nothing.
+    """
+    effort, tag = Effort(), new_tag()
+    if unit == CLOCK:
+        started = time.monotonic()
+        yield effort
+        effort.seconds = effort.cost = time.monotonic() - started
+        return
+    threads = delete_threads(spark) if unit == CPU else None
+    before = int(threads.cpuNanos()) if threads is not None else 0
+    with tagged(spark, tag):
+        started = time.monotonic()
+        yield effort
+        effort.seconds = time.monotonic() - started
+    effort.cost = _spent(spark, tag, unit)
+    if threads is not None:
+        effort.cost += (int(threads.cpuNanos()) - before) / 1e9
+
+
+def _spent(spark: SparkSession, tag: str, unit: str) -> float:
+    """Seconds that the tasks of the jobs with a tag worked."""
+    context: Any = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
+    tracker, store = context.statusTracker(), context.statusStore()
+    infos = [tracker.getJobInfo(job) for job in elements(tracker.getJobIdsForTag(tag))]
+    stages = {stage for info in infos if info.isDefined() for stage in elements(info.get().stageIds())}
+    attempts = [store.lastStageAttempt(stage) for stage in stages if tracker.getStageInfo(stage).isDefined()]
+    return sum(int(a.executorCpuTime()) / 1e9 if unit == CPU else int(a.executorRunTime()) / 1e3 for a in attempts)
+
+
+def delete_threads(spark: SparkSession) -> Any:
+    """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg reads delete files."""
+    jvm: Any = spark._jvm
+    return compiled(jvm, spark._jsparkSession, _NAME, _SOURCE, None)

@@ -1,0 +1,83 @@
+"""The cost of a block is that of its own tasks, and of the threads in which Iceberg reads delete files for them."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from icekit.api import Lake
+from icekit.engine.effort import CLOCK, CPU, TASKS, delete_threads, metered, unit_for
+from icekit.sql import identifier
+
+pytestmark = pytest.mark.spark
+
+_WORK = "SELECT sum(hash(id, id * 2)) FROM range(0, 5000000, 1, 4)"
+
+
+def _run(lake: Lake, sql: str) -> None:
+    lake.spark.sql(sql).collect()
+
+
+@pytest.mark.parametrize("unit", [CPU, TASKS])
+def test_a_block_costs_what_its_own_tasks_worked(lake: Lake, unit: str) -> None:
+    _run(lake, _WORK)
+
+    with metered(lake.spark, unit) as work:
+        _run(lake, _WORK)
+    with metered(lake.spark, unit) as nothing:
+        pass
+
+    assert work.cost > 0
+    assert work.seconds > 0
+    # The stages of the blocks before are not counted; threads that read delete files may be at their ends.
+    assert nothing.cost < work.cost
+
+
+def test_jobs_of_another_thread_are_not_counted(lake: Lake) -> None:
+    with metered(lake.spark, TASKS) as effort:
+        other = threading.Thread(target=_run, args=(lake, _WORK))
+        other.start()
+        other.join()
+
+    assert effort.cost == 0
+
+
+def test_reading_delete_files_is_counted_though_no_task_does_it(lake: Lake, scratch: str) -> None:
+    name = lake.sql_name((scratch, "deleted"))
+    table = identifier(*name)
+    lake.spark.sql(
+        f"CREATE TABLE {table} (id bigint, part int) USING iceberg PARTITIONED BY (part) "
+        "TBLPROPERTIES ('format-version' = '2', 'write.delete.mode' = 'merge-on-read')"
+    )
+    lake.spark.sql(f"INSERT INTO {table} SELECT id, CAST(id % 4 AS int) FROM range(0, 4000, 1, 1)")
+    lake.spark.sql(f"DELETE FROM {table} WHERE id % 7 = 0")
+
+    threads = delete_threads(lake.spark)
+    before = threads.cpuNanos()
+
+    with metered(lake.spark, CPU) as effort:
+        _run(lake, f"SELECT * FROM {table}")
+
+    worked = (threads.cpuNanos() - before) / 1e9
+    assert 0 < worked <= effort.cost
+
+
+def test_cpu_time_is_for_local_sessions_with_local_files(lake: Lake) -> None:
+    assert unit_for(lake.spark, "file:/tmp/lake/table") == CPU
+    assert unit_for(lake.spark, "s3://bucket/table") == TASKS
+
+
+def test_a_session_without_a_bridge_is_left_the_clock() -> None:
+    class Connected(SimpleNamespace):
+        pass
+
+    Connected.__module__ = "pyspark.sql.connect.session"
+    spark = cast("Any", Connected())
+
+    assert unit_for(spark, "file:/tmp/lake/table") == CLOCK
+    with metered(spark, CLOCK) as effort:
+        pass
+    assert effort.cost == effort.seconds
