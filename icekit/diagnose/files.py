@@ -13,7 +13,7 @@ from icekit.facts.metadata import TARGET, open_file_cost, split_bytes
 from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, TableFacts
 from icekit.facts.rollup import expected_files, expected_manifests, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
-from icekit.units import count, percent, size, span
+from icekit.units import count, elapsed, percent, size, span
 
 
 def small_files(context: Context) -> Finding | None:
@@ -321,6 +321,10 @@ def orphan_files(context: Context) -> Finding | None:
 # --- Symptoms of the metadata layers: manifests, snapshots, metadata files
 
 
+#: A choice: the time of one small request to an object store, in seconds.
+_REQUEST_SECONDS = 0.02
+
+
 def fragmented_manifests(context: Context) -> Finding | None:
     """Many data manifests that would fit into few."""
     facts, limits = context.facts, context.thresholds
@@ -329,6 +333,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     needed = expected_manifests(manifests.data_bytes, target)
     if manifests.undersized_data_manifest_count < limits.fragmented_manifests or manifests.data_count <= 2 * needed:
         return None
+    spared = manifests.data_count - needed
     merging = (facts.setting("commit.manifest-merge.enabled") or "true").lower() == "true"
     sql = [context.call("rewrite_manifests")]
     if not merging:
@@ -342,7 +347,9 @@ def fragmented_manifests(context: Context) -> Finding | None:
         + ("" if merging else "; merging on commit is turned off"),
         threshold=f"{limits.fragmented_manifests} data manifests smaller than half of commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
-        effect="Every query opens every manifest that its filter cannot rule out: planning waits for one request per manifest before the first row is read.",
+        effect="Every query opens every manifest that its filter cannot rule out: planning waits for one request per manifest before the first row is read. "
+        f"A rewrite saves a query up to {count(spared, 'request')}: {elapsed(spared * _REQUEST_SECONDS)} of planning on an object store at 20 ms "
+        f"each, hardly any on a local disk. icekit tune planning {facts.name} measures it.",
         remedy="Rewrite the manifests; this does not touch data files."
         + ("" if merging else " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on a schedule instead."),
         sql=tuple(sql),

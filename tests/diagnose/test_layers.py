@@ -41,6 +41,13 @@ def test_a_hundred_small_manifests_that_fit_into_one_are_fragmented() -> None:
     assert found(with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB), "fragmented_manifests") is None
 
 
+def test_fragmented_manifests_say_what_a_rewrite_saves() -> None:
+    finding = found(with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests")
+
+    assert finding is not None
+    assert "saves a query up to 99 requests: 2.0 s of planning on an object store" in finding.effect
+
+
 def test_many_manifests_of_a_large_table_are_not_fragmented() -> None:
     assert (
         found(with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB), "fragmented_manifests")
