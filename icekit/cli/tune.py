@@ -123,7 +123,12 @@ def _add_write_mode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--filter", dest="read_filter", metavar="SQL", help="what queries filter by (default: full scans)")
     parser.add_argument("--compact-every", type=int, metavar="N", help="commits between compactions (default: as in the history)")
     parser.add_argument("--commits", type=int, metavar="N", help="synthetic statements to try (default: 2)")
-    parser.add_argument("--repeats", type=int, metavar="N", help="scans of each clone (default: 3; the shortest counts)")
+    parser.add_argument(
+        "--repeats",
+        type=int,
+        metavar="N",
+        help="scans of each clone, or up to three times as many if they differ (default: 3; the cheapest counts)",
+    )
     parser.add_argument("--margin", type=float, help="least share of the total cost that a change must save to be advised (default: 0.1)")
     parser.add_argument("--sample", metavar="SIZE", help="try a copied sample of this size instead of clones, and scale the results")
 

@@ -29,6 +29,9 @@ _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input
 _WARM_UP_SECONDS = 20.0
 
 
+#: Scans are repeated up to this many times as often as asked for, until what deletes add to them stands out from what repeats differ by:
+#: this many times as much.
+_MOST_ROUNDS, _STANDS_OUT = 3, 4.0
 #: Compactions of each clone: what two of them differ by is the error of their cost.
 _COMPACTIONS = 2
 
@@ -144,12 +147,14 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
             )
         for one, box in pairs:
             one.planned = box.plan()
-        for turn in range(repeats):
+        for turn in range(repeats * _MOST_ROUNDS):
+            if turn >= repeats and is_settled([one for one, _ in pairs], filtered=read_filter is not None):
+                break
             for one, box in pairs:
                 one.scans.append(box.scan())
                 if read_filter is not None:
                     one.filtered_scans.append(box.scan(read_filter))
-            progress(f"scans, round {turn + 1} of {repeats}: {', '.join(f'{one.scans[-1].seconds:.2f}' for one, _ in pairs)} s")
+            progress(f"scans, round {turn + 1}: {', '.join(f'{one.scans[-1].seconds:.2f}' for one, _ in pairs)} s")
         for turn in range(_COMPACTIONS):
             for one, box in pairs:
                 if not one.variant.is_copy_on_write:
@@ -294,9 +299,25 @@ def is_lost_in_noise(trial: WriteModeTrial) -> bool:
 
 
 def _read_spread(trial: WriteModeTrial, measured: VariantMeasures) -> float:
-    """How far the reads of one clone differ: the median from the least, which is the one that counts."""
-    times = [e.cost for e in (measured.filtered_scans if trial.filter else measured.scans)]
-    return statistics.median(times) - min(times) if times else 0.0
+    return _spread(measured.filtered_scans if trial.filter else measured.scans)
+
+
+def _spread(efforts: Sequence[Effort]) -> float:
+    """How far the least cost of repeats may be off: what the two cheapest differ by."""
+    costs = sorted(e.cost for e in efforts)
+    return costs[1] - costs[0] if len(costs) > 1 else 0.0
+
+
+def is_settled(measured: Sequence[VariantMeasures], *, filtered: bool = False) -> bool:
+    """Tell whether scans were repeated often enough for what the deletes of each variant add to stand out."""
+    scans = [(one.variant.is_copy_on_write, one.filtered_scans if filtered else one.scans) for one in measured]
+    reference = next((efforts for is_copy_on_write, efforts in scans if is_copy_on_write), [])
+    for is_copy_on_write, efforts in scans:
+        if not is_copy_on_write and reference and efforts:
+            added = min(e.cost for e in efforts) - min(e.cost for e in reference)
+            if added < _STANDS_OUT * (_spread(efforts) + _spread(reference)):
+                return False
+    return True
 
 
 def _costs(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, opened: tuple[float, float]) -> Costs:

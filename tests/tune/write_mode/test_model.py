@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from icekit.engine.effort import Effort
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ
 from icekit.tune.write_mode.model import CostComparison, Costs, Variant, best_cycle, commits_until, even_sentence, is_robust, sensitivity
+from icekit.tune.write_mode.trial import VariantMeasures, is_settled
 
 COW = Variant(COPY_ON_WRITE, 2)
 MOR = Variant(MERGE_ON_READ, 2, "file")
@@ -173,3 +175,13 @@ def test_opens_that_may_cost_nothing_leave_the_interval_open_above() -> None:
 def test_the_sentence_tells_the_interval() -> None:
     assert re.search(r"above 4\.\d reads per commit \(between 3\.\d and 5\.\d by repeated", even_sentence(_uncertain(1.0, 0.0005, 1.0)))
     assert "by repeated" not in even_sentence(_uncertain())
+
+
+def test_scans_are_repeated_until_what_deletes_add_stands_out() -> None:
+    def settled(*costs: float) -> bool:
+        reference = VariantMeasures(COW, scans=[Effort(9.0, cost) for cost in (1.0, 1.02, 1.5)])
+        return is_settled([reference, VariantMeasures(MOR, scans=[Effort(9.0, cost) for cost in costs])])
+
+    assert settled(1.2, 1.22, 3.0)
+    assert not settled(1.03, 1.04)
+    assert not settled(1.2, 1.3)
