@@ -333,7 +333,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     needed = expected_manifests(manifests.data_bytes, target)
     if manifests.undersized_data_manifest_count < limits.fragmented_manifests or manifests.data_count <= 2 * needed:
         return None
-    spared = manifests.data_count - needed
+    saved = manifests.data_count - needed
     merging = (facts.setting("commit.manifest-merge.enabled") or "true").lower() == "true"
     sql = [context.call("rewrite_manifests")]
     if not merging:
@@ -348,7 +348,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
         threshold=f"{limits.fragmented_manifests} data manifests smaller than half of commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
         effect="Every query opens every manifest that its filter cannot rule out: planning waits for one request per manifest before the first row is read. "
-        f"A rewrite saves a query up to {count(spared, 'request')}: {elapsed(spared * _REQUEST_SECONDS)} of planning on an object store at 20 ms "
+        f"A rewrite saves a query up to {count(saved, 'request')}: {elapsed(saved * _REQUEST_SECONDS)} of planning on an object store at 20 ms "
         f"each, hardly any on a local disk. icekit tune planning {facts.name} measures it.",
         remedy="Rewrite the manifests; this does not touch data files."
         + ("" if merging else " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on a schedule instead."),

@@ -211,13 +211,14 @@ class Trial:
                     stack.close()
                     self.progress(f"{error} The trial continues with copied samples.")
                 else:
+                    unit = unit_for(self.lake.spark, self.facts.location)
                     yield [
                         Sandbox(
                             lake=self.lake,
                             table=copy.table,
                             size_in_bytes=self.facts.data.size_in_bytes,
                             budget=self.budget,
-                            unit=unit_for(self.lake.spark, self.facts.location),
+                            unit=unit,
                         )
                         for copy in copies
                     ]
