@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import compiled, elements, has_bridge
 from icekit.engine.interrupting import new_tag, tagged
+from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,6 +102,21 @@ def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
     effort.cost = _spent(spark, tag, unit)
     if threads is not None:
         effort.cost += (int(threads.cpuNanos()) - before) / 1e9
+
+
+def forget_deletes(spark: SparkSession, table: Identifier) -> None:
+    """Let the next scan of a table (named with its catalog) read its delete files, in a local session.
+
+    Iceberg keeps what it has read of them from one query to the next (SparkExecutorCache), until the JVM happens to collect the table that a query
+    has sent to its tasks: of repeated scans, some would read them and others not. On a cluster the cache is in the executors, out of reach.
+    """
+    if not has_bridge(spark) or not spark.sparkContext._jsc.sc().isLocal():
+        return
+    with contextlib.suppress(Exception):  # the cache of another version of Iceberg, or none
+        jvm: Any = spark._jvm
+        cache = getattr(jvm, "org.apache.iceberg.spark.SparkExecutorCache").get()
+        if cache is not None:
+            cache.invalidate(".".join(table))
 
 
 def _spent(spark: SparkSession, tag: str, unit: str) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import lent
-from icekit.engine.effort import CLOCK, Effort, metered, unit_for
+from icekit.engine.effort import CLOCK, Effort, forget_deletes, metered, unit_for
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import metadata_table, spread
@@ -138,11 +138,12 @@ class Sandbox:
         return done
 
     def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> Effort:
-        """Read all columns of the table or of one of its snapshots, and discard the rows."""
+        """Read all columns of the table or of one of its snapshots, and discard the rows; delete files are read again each time in a local session."""
         version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         with self.budget.watching(self.lake.spark):
             rows = self.lake.spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
             frame = rows.where(condition) if condition else rows
+            forget_deletes(self.lake.spark, self.name)
             with metered(self.lake.spark, self.unit) as effort:
                 frame.write.format("noop").mode("overwrite").save()
         return effort

@@ -84,7 +84,7 @@ def _bench(lake: Lake, scale: int, commits: int) -> None:
         with Others() as others:
             found = _one(lake, facts, workload, commits)
         rows.append((*found, others))
-        print(f"  {', '.join(found)}", flush=True)
+        print(f"  {', '.join(found)}, others {others}", flush=True)
     header = (
         *("workload", "reads", "known", "advice", "measured", "break-even predicted", "interval", "measured"),
         *(f"within {WITHIN:.0%}", "cow commit", "mor commit", "slower reads of a cycle", "compaction", "others"),

@@ -258,7 +258,7 @@ def compare(trial: WriteModeTrial, history: WriteHistory, compact_every: int | N
     merging = [m for m in whole if not m.variant.is_copy_on_write and m.compaction is not None]
     if reference is None or not merging:
         return None, ""
-    costs = tuple(_costs(trial, m, reference, opening(trial, m, reference, merging)) for m in (reference, *merging))
+    costs = tuple(_costs(trial, m, reference, opening(trial, m, reference)) for m in (reference, *merging))
     seconds = (_fit_read(trial, reference) or 0.0) * trial.scale
     every, where = None, "at the cheapest interval"
     if compact_every is not None:
@@ -272,21 +272,18 @@ def _fit_read(trial: WriteModeTrial, measured: VariantMeasures) -> float | None:
     return measured.filtered if trial.filter else measured.scan
 
 
-def opening(
-    trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures, merging: Sequence[VariantMeasures]
-) -> tuple[float, float]:
+def opening(trial: WriteModeTrial, measured: VariantMeasures, reference: VariantMeasures) -> tuple[float, float]:
     """What a delete file that is opened adds to the cost of a scan, and by how much that may be wrong, as repeated scans differ.
 
-    Of one kind of delete files all variants tell, those with many the most: least squares through the origin.
+    Each variant has a cost of its own: an executor reads a delete file that applies to several data files once (SparkExecutorCache),
+    so those per partition cost less for each data file than those per file.
     """
-    version = measured.variant.format_version
-    alike = [(m, m.planned.delete_opens) for m in merging if m.variant.format_version == version and m.planned is not None]
-    weight = sum(n * n for _, n in alike)
-    if not weight:
+    opens = measured.planned.delete_opens if measured.planned else 0
+    if not opens:
         return 0.0, 0.0
-    slower = sum(n * ((_fit_read(trial, m) or 0.0) - (_fit_read(trial, reference) or 0.0)) for m, n in alike)
-    error = sum(n * (_read_spread(trial, m) + _read_spread(trial, reference)) for m, n in alike)
-    return max(0.0, slower / weight), error / weight
+    slower = (_fit_read(trial, measured) or 0.0) - (_fit_read(trial, reference) or 0.0)
+    error = _read_spread(trial, measured) + _read_spread(trial, reference)
+    return max(0.0, slower / opens), error / opens
 
 
 def is_lost_in_noise(trial: WriteModeTrial) -> bool:
