@@ -20,6 +20,7 @@ from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, 
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
 from icekit.engine.cluster import EXECUTOR_SETTINGS
+from icekit.engine.compat import settings_of
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, parse_identifier
 
@@ -366,7 +367,7 @@ def known_catalogs(spark: SparkSession | None = None) -> tuple[str, ...]:
 
 def session_catalogs(spark: SparkSession) -> list[str]:
     """Names of the Iceberg catalogs that a Spark session is configured with."""
-    conf = dict(spark.conf.getAll)
+    conf = settings_of(spark)
     return sorted(
         name
         for key, kind in conf.items()

@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from icekit.catalog.quick_start import QuickStart
 from icekit.engine.bridge import has_bridge
+from icekit.engine.compat import classic
 from icekit.engine.errors import is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, nearest
@@ -371,7 +372,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
 
 def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
     """Let a session open a catalog with settings that it does not keep: this thread temporarily uses those of another session."""
-    sessions: Any = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]
+    sessions = classic(spark).SparkSession
     own: Any = spark._jsparkSession
     lender = own.newSession()
     for key, value in settings.items():

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.compat import classic, inheriting
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
 def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
     """A Scala sequence of some values."""
     jvm: Any = spark._jvm
-    return jvm.scala.jdk.javaapi.CollectionConverters.asScala(java_list(spark, values)).toSeq()
+    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(java_list(spark, values))
 
 
 # --- Read a session's settings, change settings or the current catalog temporarily, and let a thread work in the session
@@ -151,17 +152,14 @@ def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
 def make_active(spark: SparkSession) -> None:
     """Make the session the active one of this thread, which may be new to the JVM; threads that the engine starts from it take it over."""
     if has_bridge(spark):
-        jvm: Any = spark._jvm
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(spark._jsparkSession)
+        classic(spark).SparkSession.setActiveSession(spark._jsparkSession)
 
 
 def pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
     """Give a Python thread its own JVM thread, with this session's local properties."""
     if not has_bridge(spark):
         return work
-    from pyspark import inheritable_thread_target
-
-    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
+    return inheriting(spark, work)
 
 
 # --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites

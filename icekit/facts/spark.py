@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import iceberg_version
+from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable
@@ -230,7 +231,7 @@ def scalar(value: object) -> Scalar:
 
 
 def _read_buckets(frame: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]], rollup: Rollup) -> None:
-    table = frame.toArrow()
+    table = arrow_of(frame)
     kinds = table.column("kind").to_pylist() if "kind" in table.column_names else [_code(Kind.DATA)] * table.num_rows
     columns = [table.column(c).to_pylist() for c in ("bucket", "files", "bytes", "records", "low", "high")]
     for partition, kind, *row in zip(Partitions(specs, names).read(table), kinds, *columns, strict=True):
@@ -254,7 +255,7 @@ def _read_file_scoped(
         f"(referenced_data_file IS NOT NULL OR lower_bounds[{PATH_FIELD_ID}] = upper_bounds[{PATH_FIELD_ID}])"
     ).selectExpr("spec_id", *partition_columns(deletes, "partition", names))
     scope = _scope(names)
-    counted = _brought_together(scoped, scope).groupBy(*scope).count().toArrow()
+    counted = arrow_of(_brought_together(scoped, scope).groupBy(*scope).count())
     for partition, files in zip(Partitions(specs, names).read(counted), counted.column("count").to_pylist(), strict=True):
         rollup.file_scoped[partition] += files
 
@@ -286,7 +287,7 @@ def _read_sequences(
         fine = fine.selectExpr("*", f"max(kind <> {_code(Kind.DATA)}) OVER (PARTITION BY {', '.join(scope)}) AS has_deletes").where(
             "has_deletes"
         )
-    counted = (
+    counted = arrow_of(
         fine.selectExpr(
             *scope,
             "kind",
@@ -298,7 +299,6 @@ def _read_sequences(
         )
         .groupBy(*scope, "kind", "sequence")
         .sum("files", "records", "well_files", "well_bytes")
-        .toArrow()
     )
     sums = [counted.column(c).to_pylist() for c in ("kind", "sequence", "sum(files)", "sum(records)", "sum(well_files)", "sum(well_bytes)")]
     for partition, kind, sequence, *counts in zip(Partitions(specs, names).read(counted), *sums, strict=True):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from icekit.catalog import Lake
+from icekit.engine.compat import arrow_of, frame_of
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import HistoryUnusable, IcekitError, first_line
 from icekit.history.store import (
@@ -278,7 +279,7 @@ class SparkStore(Store):
             known = {(row[0], row[1]) for row in there}
             missing = [record for record in records if (record.run_id, record.table_name) not in known]
             if missing:
-                spark.createDataFrame(as_arrow(missing)).coalesce(1).writeTo(self._name).append()
+                frame_of(spark, as_arrow(missing)).coalesce(1).writeTo(self._name).append()
                 self._tidy()
             return len(missing)
 
@@ -294,7 +295,7 @@ class SparkStore(Store):
             spark.sql(f"REFRESH TABLE {self._name}")
             ranked = self._ranked(tables, other_than)
             found: dict[str, list[Health]] = {}
-            rows = spark.sql(f"SELECT * FROM ({ranked}) WHERE newest <= {count:d} ORDER BY table_name, observed_at").toArrow()
+            rows = arrow_of(spark.sql(f"SELECT * FROM ({ranked}) WHERE newest <= {count:d} ORDER BY table_name, observed_at"))
             for row in rows.to_pylist():
                 found.setdefault(row["table_name"], []).append(from_row(row))
             return found
@@ -312,7 +313,7 @@ class SparkStore(Store):
             ranked = self._ranked(tables, other_than, f"table_name, observed_at, {DRAWN}")
             query = f"SELECT table_name, {DRAWN} FROM ({ranked}) WHERE newest <= {count:d} AND {DRAWN} IS NOT NULL ORDER BY table_name, observed_at"
             found: dict[str, list[int]] = {}
-            for batch in self._lake.spark.sql(query).toArrow().to_batches():
+            for batch in arrow_of(self._lake.spark.sql(query)).to_batches():
                 for name, value in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                     found.setdefault(name, []).append(value)
             return found

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from icekit.engine.compat import arrow_of
 from icekit.lab import flights
 from icekit.lab.flights import ROWS
 from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, TARGET, Lab, LabTable
@@ -528,9 +529,11 @@ def _long_upsert_stream(lab: Lab) -> None:
     columns = "flight_key STRING, origin STRING, status STRING, delay INT, updated_at TIMESTAMP"
     lab.create("origin", {"format-version": "2"}, columns=columns)
     key = "concat_ws('/', flight_date, origin, dest, carrier, flight, coalesce(tailnum, 'unknown'), flight_id)"
-    year: Any = lab.spark.sql(
-        f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS updated_at FROM {FLIGHTS} ORDER BY flight_id"
-    ).toArrow()
+    year: Any = arrow_of(
+        lab.spark.sql(
+            f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS updated_at FROM {FLIGHTS} ORDER BY flight_id"
+        )
+    )
     stream, random = UpsertStream(lab, ("origin", "flight_key")), np.random.default_rng(2013)
     for commit in range(_LONG_STREAM_COMMITS):
         rows = year.take(np.sort(random.choice(year.num_rows, year.num_rows // 6, replace=False)))
@@ -547,10 +550,12 @@ def _stream(lab: Lab, keys: tuple[str, ...], partition: tuple[str, str], *, comm
     """
     stream, (field, transform) = UpsertStream(lab, keys), partition
     start, end = (f"DATE '2013-01-01' + {day}" for day in (first_day - 1, first_day + commits))
-    arrow: Any = lab.spark.sql(
-        f"SELECT *, {transform} AS part FROM {FLIGHTS} WHERE flight_date < {end} "
-        f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id"
-    ).toArrow()
+    arrow: Any = arrow_of(
+        lab.spark.sql(
+            f"SELECT *, {transform} AS part FROM {FLIGHTS} WHERE flight_date < {end} "
+            f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id"
+        )
+    )
     old = arrow.filter(pc.less(arrow["flight_date"], _date(first_day - 1)))
     for commit in range(commits):
         day = first_day + commit

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.cluster import cluster_of
+from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable, ParameterError
@@ -82,7 +83,7 @@ def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id:
     own = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
     names = unified(specs.values())
     distinct = own.selectExpr("data_file.spec_id AS spec_id", *partition_columns(own, "data_file.partition", names)).distinct()
-    partitions = sorted(set(Partitions(specs, names).read(distinct.toArrow())), key=_order)
+    partitions = sorted(set(Partitions(specs, names).read(arrow_of(distinct))), key=_order)
     # Live in the commit and not added by it, or removed by it: the parent's live files.
     kept = entries.where(f"CASE WHEN snapshot_id = {snapshot_id} THEN status <> 1 ELSE status < 2 END")
     before = metadata_table(spark, table, "entries", parent_id).where("status < 2")

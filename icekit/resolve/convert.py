@@ -14,6 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from icekit.engine.bridge import lent, load_table, metadata_of
+from icekit.engine.compat import arrow_of
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.head import Head, since
@@ -95,7 +96,7 @@ def _least(delete: Any) -> int:
 
 def by_file(frame: DataFrame) -> dict[int, Positions]:
     """The positions of each data file from a frame of :func:`~icekit.resolve.join.words`."""
-    got = frame.toArrow()
+    got = arrow_of(frame)
     numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
     order = np.argsort(numbers, kind="stable")
     numbers, places, bits = numbers[order], places[order], bits[order]

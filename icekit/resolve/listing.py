@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icekit.engine.bridge import load_table
+from icekit.engine.compat import arrow_of, frame_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.facts.manifests import FileCounts
 from icekit.facts.model import Partition, PartitionSpec, Scalar
@@ -86,13 +87,12 @@ def scopes(
     keyed = entries.selectExpr(*_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names))
     is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
     # Gathered by partition once, in few tasks: the rows are narrow.
-    counted = (
+    counted = arrow_of(
         keyed.repartition(_REDUCERS, "part_key")
         .selectExpr("*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest")
         .where(f"newest IS NOT NULL AND (({is_delete}) OR (content = 0 AND sequence < newest))")
         .groupBy("spec_id", "part_key", *(f"p{i}" for i in range(len(names))), "content", "newest")
         .agg(*_sums())
-        .toArrow()
     )
     if not counted.num_rows:
         return ()
@@ -153,7 +153,7 @@ def files(
     deletes: list[File] = []
     data: list[File] = []
     constants: dict[int, tuple[tuple[int, Scalar], ...]] = {}
-    found = wanted.drop("chosen_key", "newest").toArrow()
+    found = arrow_of(wanted.drop("chosen_key", "newest"))
     places = iter(Partitions(specs, names).read(found)) if found.num_rows else iter(())
     for batch in found.to_batches():
         for row in batch.to_pylist():
@@ -267,7 +267,7 @@ def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Co
 
 def local(spark: SparkSession, columns: Mapping[str, tuple[pa.DataType, Iterable[Any]]]) -> DataFrame:
     """A frame of values from the driver, sent as Arrow: rows would be unpacked by Python processes."""
-    return spark.createDataFrame(pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}))
+    return frame_of(spark, pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}))
 
 
 def _constants(spec: PartitionSpec, partition: Partition) -> tuple[tuple[int, Scalar], ...]:

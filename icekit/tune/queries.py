@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import has_bridge
+from icekit.engine.compat import arrow_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, StatementRefused
@@ -448,10 +449,12 @@ def sample(
     share = min(1.0, 1.1 * rows / max(read, 1))
     terms = ", ".join(f"{_as_fact(facts.by_name[name])} AS c{place}" for place, name in enumerate(columns))
     drawn = f" AND pmod(xxhash64(_file, _pos, {seed}), {_HASHES}) < {round(share * _HASHES)}" if share < 1 else ""
-    table = lake.spark.sql(
-        f"SELECT {terms}, _file AS f, _pos AS p FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "
-        f"WHERE {some_files(lake, facts, sample_bytes)}{drawn} ORDER BY xxhash64(_file, _pos, {seed}), _file, _pos LIMIT {rows}"
-    ).toArrow()
+    table = arrow_of(
+        lake.spark.sql(
+            f"SELECT {terms}, _file AS f, _pos AS p FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "
+            f"WHERE {some_files(lake, facts, sample_bytes)}{drawn} ORDER BY xxhash64(_file, _pos, {seed}), _file, _pos LIMIT {rows}"
+        )
+    )
     table = table.sort_by([("f", "ascending"), ("p", "ascending")])
     found = {name: table.column(place).to_pylist() for place, name in enumerate(columns)}
     return Sample(found, facts.data.record_count)

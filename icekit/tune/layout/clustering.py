@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from icekit.engine.compat import arrow_of
 from icekit.engine.errors import reason
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import PlannedScan
@@ -160,7 +161,7 @@ def worn_partitions(lake: Lake, facts: TableFacts, column: str) -> tuple[Overlap
         .selectExpr(*scope, "`avg(depth)` AS depth", "`sum(size)` AS size", "`count(1)` AS files")
         .where(f"depth >= {WORN}")
     )
-    table = worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_WORN).toArrow()
+    table = arrow_of(worst.selectExpr("*", "(depth - 1) * size / files AS wasted").orderBy("wasted", ascending=False).limit(MOST_WORN))
     figures = [table.column(c).to_pylist() for c in ("files", "size", "depth")]
     return tuple(
         Overlap(partition, facts.partition_path(partition), int(number), int(size), float(deep))

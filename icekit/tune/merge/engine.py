@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, load_table, scala_seq
+from icekit.engine.compat import classic
 from icekit.engine.planner import children, is_scan_of, kind, nodes, query_of, searches
 from icekit.errors import StatementRefused
 from icekit.facts.files import Scalar
@@ -396,4 +397,4 @@ def _projected(spark: SparkSession, keys: MergeKeys) -> DataFrame:
         none = jvm.scala.Option.apply(None)
         columns.append(catalyst.expressions.Alias(equality.resolved, f"k{place}", expr_id, nothing, none, nothing))
     project = catalyst.plans.logical.Project(scala_seq(spark, columns), keys.source)
-    return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, project), spark)
+    return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, project), spark)
