@@ -15,6 +15,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -31,8 +32,12 @@ from icekit.terminal import never_silent, stderr_to_file
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ICEBERG = "1.12.0"
-SPARK_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG}"
+#: Spark's version, for example ``4.1``.
+SPARK = ".".join(version("pyspark").split(".")[:2])
+#: The versions of Spark that icekit runs on: Scala's version there, and the newest Iceberg that has a runtime for it.
+RUNTIMES = {"3.5": ("2.12", "1.12.0"), "4.0": ("2.13", "1.11.0"), "4.1": ("2.13", "1.12.0")}
+_SCALA, ICEBERG = RUNTIMES.get(SPARK, RUNTIMES["4.1"])
+SPARK_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK}_{_SCALA}:{ICEBERG}"
 SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.50.3.0"
 AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG}"
 GCP_BUNDLE = f"org.apache.iceberg:iceberg-gcp-bundle:{ICEBERG}"
@@ -257,6 +262,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
     settings |= own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""))
     remember(settings)
+    _check_runtime(settings["spark.jars.packages"], settings.get("spark.jars", ""))
     java = require_java()
     import pyspark
     from pyspark import SparkConf, SparkContext
@@ -292,6 +298,20 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
             ) from None
     add_catalog(_started, conf)
     return _started
+
+
+def _check_runtime(*jars: str) -> None:
+    """Raise SparkUnavailable for a Spark that icekit does not run on, and for an Iceberg runtime of another Spark."""
+    if SPARK not in RUNTIMES:
+        raise SparkUnavailable(
+            f"icekit runs on Spark {', '.join(RUNTIMES)}, and this is Spark {SPARK}. Install another: pip install 'pyspark=={max(RUNTIMES)}.*'"
+        )
+    for built_for in re.findall(r"iceberg-spark-runtime-(\d+\.\d+_\d+\.\d+)", " ".join(jars)):
+        if built_for != f"{SPARK}_{_SCALA}":
+            raise SparkUnavailable(
+                f"Spark {SPARK} needs {SPARK_RUNTIME}, but the session names the runtime for {built_for.replace('_', ' and Scala ')}. "
+                "Correct spark.jars.packages or spark.jars (ICEKIT_SPARK_CONF)."
+            )
 
 
 def own_settings(text: str) -> dict[str, str]:
@@ -407,7 +427,7 @@ def require_java() -> Path:
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
     version = re.search(r'version "(\d+)', answer)
     if version and not 17 <= int(version[1]) <= 22:
-        raise SparkUnavailable(f"Spark 4 needs Java 17 to 22, but {java} is Java {version[1]}. Set JAVA_HOME to a supported version.")
+        raise SparkUnavailable(f"Spark needs Java 17 to 22, but {java} is Java {version[1]}. Set JAVA_HOME to a supported version.")
     return Path(java)
 
 

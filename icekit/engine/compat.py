@@ -1,0 +1,68 @@
+"""What Spark 3.5 does otherwise than Spark 4: the one place that knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import types as T
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+#: The type of variants; None where Spark has none.
+VARIANT: type[T.DataType] | None = getattr(T, "VariantType", None)
+
+
+def arrow_of(frame: DataFrame) -> pa.Table:
+    """The rows of a frame, as an Arrow table."""
+    if hasattr(frame, "toArrow"):
+        return frame.toArrow()
+    given: Any = frame
+    if not hasattr(given, "_collect_as_arrow"):
+        # Spark Connect.
+        client = given._session.client
+        return client.to_table(given._plan.to_proto(client))[0]
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    batches = given._collect_as_arrow()
+    return pa.Table.from_batches(batches, None if batches else to_arrow_schema(frame.schema))
+
+
+def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
+    """A frame of an Arrow table."""
+    try:
+        return spark.createDataFrame(table)
+    except TypeError:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        return spark.createDataFrame(rows, from_arrow_schema(table.schema))
+
+
+def settings_of(spark: SparkSession) -> Mapping[str, str]:
+    """All settings of a session."""
+    conf: Any = spark.conf
+    if hasattr(conf, "getAll"):
+        return dict(conf.getAll)
+    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+
+
+def inheriting(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
+    """Give a Python thread its own JVM thread, with this thread's local properties."""
+    import pyspark
+    from pyspark import inheritable_thread_target
+
+    if pyspark.__version__.startswith("3."):
+        return inheritable_thread_target(work)
+    return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
+
+
+def classic(spark: SparkSession) -> Any:
+    """The JVM's package of Spark's own classes for SQL sessions and datasets."""
+    import pyspark
+
+    package: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
+    return package if pyspark.__version__.startswith("3.") else package.classic
