@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 from pyspark.sql import types as T
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+_IS_3 = pyspark.__version__.startswith("3.")
 #: The type of variants; None where Spark has none.
 VARIANT: type[T.DataType] | None = getattr(T, "VariantType", None)
 
@@ -33,13 +35,12 @@ def arrow_of(frame: DataFrame) -> pa.Table:
 
 def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
     """A frame of an Arrow table."""
-    try:
+    if not _IS_3:
         return spark.createDataFrame(table)
-    except TypeError:
-        from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-        rows = [tuple(row.values()) for row in table.to_pylist()]
-        return spark.createDataFrame(rows, from_arrow_schema(table.schema))
+    rows = [tuple(row.values()) for row in table.to_pylist()]
+    return spark.createDataFrame(rows, from_arrow_schema(table.schema))
 
 
 def settings_of(spark: SparkSession) -> Mapping[str, str]:
@@ -52,17 +53,14 @@ def settings_of(spark: SparkSession) -> Mapping[str, str]:
 
 def inheriting(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
     """Give a Python thread its own JVM thread, with this thread's local properties."""
-    import pyspark
     from pyspark import inheritable_thread_target
 
-    if pyspark.__version__.startswith("3."):
+    if _IS_3:
         return inheritable_thread_target(work)
     return inheritable_thread_target(spark)(work)  # type: ignore[no-any-return]
 
 
 def classic(spark: SparkSession) -> Any:
     """The JVM's package of Spark's own classes for SQL sessions and datasets."""
-    import pyspark
-
     package: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
-    return package if pyspark.__version__.startswith("3.") else package.classic
+    return package if _IS_3 else package.classic
