@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from icekit.engine.compat import settings_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 def elsewhere(spark: SparkSession) -> SparkSession:
     """Another session with the catalogs of this one."""
     other = spark.newSession()
-    for key, value in spark.conf.getAll.items():
+    for key, value in settings_of(spark).items():
         if key.startswith("spark.sql.catalog."):
             other.conf.set(key, value)
     return other

@@ -16,6 +16,7 @@ from icekit.api import Lake
 from icekit.catalog.lake import known_catalogs, session_catalogs
 from icekit.catalog.session import add_catalog, check_settings, spark_conf
 from icekit.catalog.tables import SessionTables
+from icekit.engine.compat import classic
 from icekit.engine.errors import outside
 from icekit.errors import (
     CatalogUnreachable,
@@ -157,10 +158,10 @@ def settings(spark: SparkSession) -> dict[str, str]:
 
 
 def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_the_catalog_works(secretive: SparkSession) -> None:
-    active = secretive._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession()  # type: ignore[union-attr]
+    active = classic(secretive).SparkSession.getActiveSession()
     spark = icekit.connect("secretive", spark=secretive).spark
 
-    assert secretive._jvm.org.apache.spark.sql.classic.SparkSession.getActiveSession() == active  # type: ignore[union-attr]
+    assert classic(secretive).SparkSession.getActiveSession() == active
     assert "canary" not in str(settings(spark))
     assert not {"spark.sql.catalog.secretive.uri", "spark.sql.catalog.secretive.token"} & set(settings(spark))
     spark.sql("CREATE NAMESPACE secretive.db")

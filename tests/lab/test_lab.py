@@ -18,6 +18,7 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, TableSource
 from icekit.diagnose import SYMPTOMS
+from icekit.engine.compat import settings_of
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.lab import TABLES, build, flights
 from icekit.lab.workbench import COMPLETE, VERSION, is_complete
@@ -181,10 +182,10 @@ def test_what_is_built_is_not_built_again(lake: Lake) -> None:
 
 @pytest.mark.spark
 def test_a_build_leaves_the_session_and_the_lake_as_they_were(lake: Lake) -> None:
-    before = lake.spark.conf.getAll
+    before = settings_of(lake.spark)
 
     assert build(lake, ["empty"], rebuild=True, progress=lambda _: None) == ["empty"]
-    assert lake.spark.conf.getAll == before
+    assert settings_of(lake.spark) == before
     assert not lake.spark.catalog.tableExists("icekit_lab_flights")
     assert isinstance(lake.tables, EmbeddedTables)
     assert not (lake.tables.path / "lab-flights").exists()

@@ -134,7 +134,7 @@ def moved_away(lake: Lake, table: tuple[str, str], commits: int = 3) -> None:
     for n in range(commits):
         lake.spark.sql(f"INSERT INTO {name} VALUES ({100 + n})")
     lake.spark.sql(
-        f"CALL {identifier(lake.name)}.system.expire_snapshots(table => '{'.'.join(table)}', older_than => now(), retain_last => 1)"
+        f"CALL {identifier(lake.name)}.system.expire_snapshots(table => '{'.'.join(table)}', older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => 1)"
     )
     lake.spark.sql(f"REFRESH TABLE {name}")
 

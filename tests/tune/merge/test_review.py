@@ -12,6 +12,7 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
 from icekit.engine.bridge import lent
+from icekit.engine.compat import settings_of
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.sandbox import NAMESPACE, clones
 from icekit.show.tune_charts import merge_bytes_chart as bytes_chart
@@ -30,7 +31,7 @@ def state(lake: Lake) -> tuple[Any, ...]:
     """What a review must leave as it was."""
     manager = lake.spark._jsparkSession.sessionState().catalogManager()
     current = (str(manager.currentCatalog().name()), tuple(map(str, manager.currentNamespace())))
-    return current, lake.tables.names_in((NAMESPACE,)), lake.spark.conf.getAll, lake.tables.names()
+    return current, lake.tables.names_in((NAMESPACE,)), settings_of(lake.spark), lake.tables.names()
 
 
 @pytest.mark.lab("delays", "delay_corrections")
