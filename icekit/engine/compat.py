@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-
-import pyspark
-from pyspark.sql import types as T
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
-_IS_3 = pyspark.__version__.startswith("3.")
-#: The type of variants; None where Spark has none.
-VARIANT: type[T.DataType] | None = getattr(T, "VariantType", None)
+_IS_3 = version("pyspark").startswith("3.")
+
+
+def variant_type() -> type[DataType] | None:
+    """The type of variants; None where Spark has none."""
+    from pyspark.sql import types
+
+    return getattr(types, "VariantType", None)
 
 
 def arrow_of(frame: DataFrame) -> pa.Table:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.compat import VARIANT
+from icekit.engine.compat import variant_type
 from icekit.facts.model import Scalar
 from icekit.facts.spark import scalar, scalar_sql
 from icekit.sql import Identifier, identifier
@@ -157,7 +157,7 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
         entry = _arguments(f"{item}.value", kind.valueType, depth + 1)
         yield f"size({value})"
         yield f"sort_array(transform(map_entries({value}), {item} -> xxhash64({', '.join([*key, *entry])})))"
-    elif VARIANT is not None and isinstance(kind, VARIANT):
+    elif (variant := variant_type()) is not None and isinstance(kind, variant):
         yield f"to_json({value})"
         yield f"schema_of_variant({value})"
     elif isinstance(kind, (T.NumericType, T.DateType, T.TimestampType, T.TimestampNTZType)):
@@ -247,7 +247,7 @@ def _primitive(kind: str) -> DataType:
         "timestamptz": T.TimestampType(),
         "timestamp": T.TimestampNTZType(),
         "binary": T.BinaryType(),
-        **({"variant": VARIANT()} if VARIANT is not None else {}),
+        **({"variant": variant()} if (variant := variant_type()) is not None else {}),
         "unknown": T.NullType(),
     }
     # Strings and uuids are read as strings; newer types are hashed as Spark reads them, or refused.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.compat import VARIANT
+from icekit.engine.compat import variant_type
 from icekit.prove import Fingerprint, fingerprint, row_hash
 from icekit.prove.fingerprint import MODULUS
 
@@ -148,7 +148,7 @@ DISTINCT = {
 }
 
 
-no_variants = pytest.mark.skipif(VARIANT is None, reason="this Spark has no variants")
+no_variants = pytest.mark.skipif(variant_type() is None, reason="this Spark has no variants")
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=no_variants) if kind == "variant" else kind for kind in DISTINCT])
