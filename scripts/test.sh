@@ -30,14 +30,6 @@ tests() {
     python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and $1"
 }
 
-# Java's archive of Spark's classes saves seconds of each later start: the first command finds the jars, the second leaves the archive.
-# The pipes wait until the JVM has ended.
-prepare() {
-    export ICEKIT_LAKE="$logs/lake"
-    icekit lab small_files | cat
-    icekit compact lab.small_files --leave-alone '0 minutes' --execute | cat
-}
-
 case $tier in
     check)
         beside lint lint
@@ -47,7 +39,6 @@ case $tier in
     gate)
         beside lint lint
         beside chromium scripts/test-browser.sh install
-        (prepare >/dev/null)
         tests "not slow and (core or not spark)"
         joined lint
         joined chromium
@@ -58,7 +49,6 @@ case $tier in
     all)
         beside lint lint
         beside chromium scripts/test-browser.sh install
-        (prepare >/dev/null)
         tests "not soak"
         joined lint
         joined chromium

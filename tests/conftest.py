@@ -72,9 +72,10 @@ def _test_lake() -> Iterator[None]:
     settings = {
         "ICEKIT_LAKE": str(TEST_LAKE),
         # Compiled lightly, code is ready sooner: a fifth of the processor time of many small queries. The cache of
-        # code would be small then, and a third of the time go into sweeping it. The first flag is the session's own.
+        # code would be small then, and a third of the time go into sweeping it. The first flag is the session's own; the
+        # last, Java's default, turns icekit's archive of classes off: a test must not depend on what earlier runs have left.
         "ICEKIT_SPARK_CONF": "spark.sql.shuffle.partitions=2 spark.master=local[2] spark.driver.memory=1g 'spark.driver.extraJavaOptions="
-        "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC'",
+        "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto'",
     }
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)

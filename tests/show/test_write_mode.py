@@ -85,8 +85,8 @@ def test_reads_near_the_break_even_are_too_close_to_call_and_change_nothing() ->
     vague = replace(one.comparison, costs=tuple(replace(c, error_seconds=3.0) for c in one.comparison.costs), unit=CPU)
     near = replace(one, comparison=vague, advice=advise(one.facts, one.history, vague, "merge", 3.5, margin=0.1))
 
-    assert near.verdict().startswith("Too close to call at 3.5 reads per commit; below ")
-    assert "by repeated measurements)" in near.verdict()
+    assert near.verdict().startswith("Too close to call at 3.5 reads per commit (merge-on-read")
+    assert "by repeated measurements)" in repr(near)
     assert near.confidence().startswith("low: ")
     assert near.script.sql == ()
 

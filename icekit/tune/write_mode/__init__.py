@@ -112,14 +112,13 @@ class WriteModeChoice(Answer):
         instead = next((a for a in self.advice if a.is_alternative), None)
         at = f" at {self.reads:,.3g} reads per commit" if self.reads is not None else ""
         more = (
-            f" Format version {instead.proposed} {'would save more' if changes else 'would'}, but the upgrade cannot be undone."
+            f" Format version {instead.proposed} {'would save more' if changes else 'would cost less'}, but the upgrade cannot be undone."
             if instead is not None
             else ""
         )
         if self.close is not None and self.reads is not None:
             sets = "".join(f" {raised(f'set {a.setting} to {a.proposed}')}." for a in changes)
-            even = even_sentence(self.comparison.within(self.current.format_version))
-            return f"{raised(close_sentence(self.close, self.reads))}. {even}{sets}{compact}{more}"
+            return f"{raised(close_sentence(self.close, self.reads))}.{sets}{compact}{more}"
         if not changes:
             if self.reads is None:
                 even = even_sentence(self.comparison.within(self.current.format_version))

@@ -311,10 +311,10 @@ def close_sentence(even: BreakEven, reads: float) -> str:
     """That a number of reads is too close to the break-even point, and what would decide."""
     ends = []
     if even.low > 0:
-        ends.append(f"below {_reads(even.low)} reads per commit {even.merging.variant.name} is cheaper")
+        ends.append(f"{even.merging.variant.name} is cheaper below {_reads(even.low)}")
     if math.isfinite(even.high):
-        ends.append(f"above {_reads(even.high)} {even.copying.variant.name} is")
-    decides = f"; {', '.join(ends)}" if ends else ""
+        ends.append(f"{even.copying.variant.name} {'' if ends else 'is cheaper '}above {_reads(even.high)}")
+    decides = f" ({'; '.join(ends)})" if ends else ""
     return f"too close to call at {reads:,.3g} reads per commit{decides}. A trial with more commits and repeats would narrow this down"
 
 
