@@ -295,7 +295,7 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
     if not a.any:
         return name, status, None, None, None, time
     out = a.files_out if unit == "file" else a.items_after
-    change = _next_to(o.change, f"{out:,}", f"{p.files_out:,}" if p else None)
+    change = _next_to(o.change, f"{out:,}", f"{'at most ' if p.is_maximum else ''}{p.files_out:,}" if p else None)
     if unit not in {"file", EQUALITY_DELETE}:
         return name, status, change, None, None, time
     written, gone = size(a.bytes_out), f"{a.delete_files_removed:,}"
