@@ -366,12 +366,9 @@ def _changing_share(facts: TableFacts) -> float:
     """
     recent = facts.history.commits[-100:]
     upserts_alone = {kind for kind in DELETE_KINDS if facts.total(kind).file_count} == {Kind.EQUALITY_DELETES}
-    changing = [
-        c
-        for c in recent
-        if c.operation in {"delete", "replace"} or (c.operation == "overwrite" and (c.removed_data_files or not upserts_alone))
-    ]
-    return len(changing) / len(recent) if recent else 0.0
+    changing = {"delete", "replace"} if upserts_alone else {"delete", "replace", "overwrite"}
+    found = sum(c.operation in changing or (c.operation == "overwrite" and bool(c.removed_data_files)) for c in recent)
+    return found / len(recent) if recent else 0.0
 
 
 def _held(

@@ -6,20 +6,27 @@ import pytest
 
 from icekit.api import Lake
 from icekit.facts.head import head, written_since
+from icekit.facts.metadata import Json
 from icekit.facts.model import Partition
-from icekit.sql import identifier
+from icekit.sql import Identifier, identifier
 
 pytestmark = pytest.mark.spark
 
 
-def test_partitions_that_a_recent_commit_added_to_are_found_and_compactions_do_not_count(lake: Lake, scratch: str) -> None:
-    name = (scratch, "recent")
+def appended_twice(lake: Lake, name: Identifier) -> Json:
+    """Make a table by appends to partitions 1 and 2, then to 2 and 3; returns the snapshot between them."""
     table = identifier(lake.name, *name)
     lake.spark.sql(f"CREATE TABLE {table} (p int, x int) USING iceberg PARTITIONED BY (p)")
     lake.spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 1)")
     first = head(lake, name).snapshot
     assert first is not None
     lake.spark.sql(f"INSERT INTO {table} VALUES (2, 2), (3, 2)")
+    return first
+
+
+def test_partitions_that_a_recent_commit_added_to_are_found_and_compactions_do_not_count(lake: Lake, scratch: str) -> None:
+    name = (scratch, "recent")
+    first = appended_twice(lake, name)
     second = head(lake, name).snapshot
     assert second is not None
     lake.spark.sql(
@@ -38,12 +45,8 @@ def test_partitions_that_a_recent_commit_added_to_are_found_and_compactions_do_n
 
 def test_a_partition_counts_as_written_although_a_later_commit_moved_its_entries(lake: Lake, scratch: str) -> None:
     name = (scratch, "moved")
+    first = appended_twice(lake, name)
     table = identifier(lake.name, *name)
-    lake.spark.sql(f"CREATE TABLE {table} (p int, x int) USING iceberg PARTITIONED BY (p)")
-    lake.spark.sql(f"INSERT INTO {table} VALUES (1, 1), (2, 1)")
-    first = head(lake, name).snapshot
-    assert first is not None
-    lake.spark.sql(f"INSERT INTO {table} VALUES (2, 2), (3, 2)")
     lake.spark.sql(f"UPDATE {table} SET x = 5 WHERE p = 3")
     lake.spark.sql(f"CALL {identifier(lake.name)}.system.rewrite_manifests('{scratch}.moved')")
 
