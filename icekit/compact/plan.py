@@ -111,7 +111,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
         options["delete-file-threshold"] = "1"
     elif mode == "vectors":
         options["delete-ratio-threshold"] = f"{shared.policy.delete_ratio:g}"
-    if mode != "size" and facts.has_deletes and not _has_global_deletes(facts):
+    if mode != "size" and facts.has_deletes and not has_global_deletes(facts):
         options["remove-dangling-deletes"] = "true"
         if _renews(facts):
             options["use-starting-sequence-number"] = "false"
@@ -187,7 +187,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
     """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so anyway."""
     if (
         "dangling_deletes" not in findings.names
-        or _has_global_deletes(facts)
+        or has_global_deletes(facts)
         or any(a.options.get("remove-dangling-deletes") for a in actions)
     ):
         return None
@@ -204,7 +204,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
     )
 
 
-def _has_global_deletes(facts: TableFacts) -> bool:
+def has_global_deletes(facts: TableFacts) -> bool:
     """Whether equality deletes of an unpartitioned spec apply to partitions of another spec.
 
     Engines before 1.12 consider only the deletes' own partition, and would drop them while they

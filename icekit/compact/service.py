@@ -18,7 +18,7 @@ from icekit.compact.execute import ask_planner, execute, narrowed
 from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Policy, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
-from icekit.compact.plan import plan
+from icekit.compact.plan import has_global_deletes, plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge
@@ -171,8 +171,7 @@ def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
 
 def _has_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     """Whether equality deletes may apply to some of the partitions: their own, or those of an unpartitioned spec."""
-    deletes = {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)}
-    return not deletes.isdisjoint(partitions) or any(facts.spec(p.spec_id).is_unpartitioned for p in deletes)
+    return has_global_deletes(facts) or not {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)}.isdisjoint(partitions)
 
 
 def predict(
