@@ -214,8 +214,6 @@ _OWN_SESSION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.extensions": _EXTENSIONS,
     "spark.sql.session.timeZone": "UTC",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.log.level": "ERROR",
     # The initial settings that Spark itself masks, in the event log and on its pages.
     "spark.redaction.regex": SECRET_KEY,
@@ -226,6 +224,9 @@ _OWN_SESSION = {
     "spark.sql.codegen.cache.maxEntries": "1000",
     "spark.driver.extraJavaOptions": "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC",
 }
+
+# Only with executors in the driver's own process or machine; those elsewhere have to reach the driver.
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 _started: SparkSession | None = None
 _starting = threading.Lock()
@@ -246,7 +247,8 @@ def own_session(conf: SparkCatalogConf) -> SparkSession:
     """Start icekit's session with a catalog in it, or add the catalog to the one started.
 
     ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces, quoted as in a shell) overrides any setting, for a
-    master other than ``local[*]`` or a larger driver. Raises
+    master other than ``local[*]`` or a larger driver. A local session listens on 127.0.0.1 only; on a cluster, the
+    driver's host and address are Spark's own defaults, unless they are set. Raises
     :class:`~icekit.errors.SparkUnavailable`.
     """
     # Threads that observe several tables may get here at the same time.
@@ -259,8 +261,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     if _started is not None and _is_alive(_started):
         add_catalog(_started, conf)
         return _started
-    settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(conf.packages), **_OWN_SESSION}
-    settings |= own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""))
+    settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages)
     remember(settings)
     _check_runtime(settings["spark.jars.packages"], settings.get("spark.jars", ""))
     java = require_java()
@@ -314,8 +315,8 @@ def _check_runtime(*jars: str) -> None:
             )
 
 
-def own_settings(text: str) -> dict[str, str]:
-    """The settings in ``ICEKIT_SPARK_CONF``."""
+def own_settings(text: str, packages: Sequence[str] = ()) -> dict[str, str]:
+    """The settings of icekit's own session with these packages; ``text`` is ``ICEKIT_SPARK_CONF``."""
     form = "ICEKIT_SPARK_CONF must be key=value pairs, separated by spaces and quoted as in a shell"
     try:
         pairs = [pair.partition("=") for pair in shlex.split(text)]
@@ -324,7 +325,9 @@ def own_settings(text: str) -> dict[str, str]:
     for key, equals, value in pairs:
         if not key or not equals:
             raise SparkUnavailable(f"{form}; {key + equals + value!r} has no = after a key.")
-    return {key: value for key, _, value in pairs}
+    settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(packages), **_OWN_SESSION}
+    settings |= {key: value for key, _, value in pairs}
+    return (_LOOPBACK if settings["spark.master"].startswith("local") else {}) | settings
 
 
 def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:

@@ -51,7 +51,7 @@ def small_files(context: Context) -> Finding | None:
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
         effect="Every file costs a request, a footer and a manifest entry: scans open far more files than the data needs, and planning takes longer with each file.",
         remedy="Combine the small files, then change how they are written, or new ones will follow.",
-        sql=(context.rewrite_data_files(),),
+        sql=(context.rewrite(),),
         files_at_stake=files_in,
         bytes_at_stake=bytes_in,
     )
@@ -81,7 +81,7 @@ def oversized_files(context: Context) -> Finding | None:
         source="rewrite_data_files: max-file-size-bytes",
         effect="The bounds of a large file cover many values, so filters skip less; a copy-on-write change rewrites the entire file.",
         remedy="Rewrite the large files to split them, and check the writer's target file size and row group size.",
-        sql=(context.rewrite_data_files(),),
+        sql=(context.rewrite(),),
         files_at_stake=files,
         bytes_at_stake=total,
     )
@@ -107,6 +107,8 @@ def target_too_small(context: Context) -> Finding | None:
     worst = sorted(files, key=lambda p: -files[p][0])
     asked, enough = (sum(expected_files(total, each) for _, total in files.values()) for each in (target, split))
     is_scattered = facts.distribution[0].mode == "none" and not facts.default_spec.is_unpartitioned
+    closed = _closed(facts, worst)
+    named = closed and closed[:MOST_PARTITIONS]
     return context.finding(
         "target_too_small",
         Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
@@ -118,26 +120,37 @@ def target_too_small(context: Context) -> Finding | None:
         source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
         effect="The files have the size that the table asks for, so compaction leaves them alone: each costs a request, a footer and a manifest entry, and a read task opens many of them.",
         remedy="Set a target of at least one read split before any rewrite, then rewrite the partitions that are no longer written to. "
-        f"If the target is small on purpose, so that copy-on-write rewrites little, icekit tune write-mode {facts.name} compares merge-on-read.",
+        + (
+            f"The statement names the {len(named):,} of them with the most files; icekit compact finds the other {len(closed) - len(named):,}. "
+            if closed and named and len(closed) > len(named)
+            else ""
+        )
+        + f"If the target is small on purpose, so that copy-on-write rewrites little, icekit tune write-mode {facts.name} compares merge-on-read.",
         sql=(
             context.alter({TARGET: str(split)} | ({"write.distribution-mode": "hash"} if is_scattered else {})),
-            *_rewrite_closed(context, worst, split),
+            *_rewrite_of(context, named, split),
         ),
         files_at_stake=sum(n for n, _ in files.values()),
         bytes_at_stake=sum(n for _, n in files.values()),
     )
 
 
-def _rewrite_closed(context: Context, partitions: Sequence[Partition], target_bytes: int) -> tuple[str, ...]:
-    """The rewrite of those partitions whose time is over, or of the table if it is not partitioned by time; none if all are still written to."""
-    facts, limits = context.facts, context.thresholds
-    options = limit_options(limits, target_bytes, limits.min_input_files)
+def _closed(facts: TableFacts, partitions: Sequence[Partition]) -> list[Partition] | None:
+    """Those partitions whose time is over; None if the table is not partitioned by time."""
     spans = {p: partition_span(facts.spec(p.spec_id), p) for p in partitions}
     if not any(spans.values()):
-        return (context.rewrite(options),)
+        return None
     now = dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC)
-    closed = [p for p, time in spans.items() if time is not None and time[1] <= now and askable(facts.spec(p.spec_id), p)]
-    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, closed[:MOST_PARTITIONS]) if closed else None
+    return [p for p, time in spans.items() if time is not None and time[1] <= now and askable(facts.spec(p.spec_id), p)]
+
+
+def _rewrite_of(context: Context, partitions: Sequence[Partition] | None, target_bytes: int) -> tuple[str, ...]:
+    """The rewrite of these partitions, or of the table (None) for this target; none if there are no partitions."""
+    facts, limits = context.facts, context.thresholds
+    options = limit_options(limits, target_bytes, limits.min_input_files)
+    if partitions is None:
+        return (context.rewrite(options),)
+    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, partitions) if partitions else None
     return (context.rewrite(options, where=predicate),) if predicate else ()
 
 
@@ -214,7 +227,7 @@ def over_partitioned(context: Context) -> Finding | None:
             if change
             else "Which field to drop or replace depends on the filters of your queries."
         ),
-        sql=(*change, context.rewrite_data_files()) if change else (),
+        sql=(*change, context.rewrite()) if change else (),
         files_at_stake=files,
         bytes_at_stake=total,
     )

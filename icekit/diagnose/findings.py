@@ -314,17 +314,14 @@ class Context:
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
     def rewrite(self, options: Mapping[str, str] | None = None, **arguments: Any) -> str:
-        """A CALL of ``rewrite_data_files`` on this table, with partial progress and these options."""
-        given = {"partial-progress.enabled": "true", **(options or {})}
+        """A CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that differ from the defaults, and these options."""
+        limits = limit_options(self.thresholds, self.facts.target_bytes, self.thresholds.min_input_files)
+        given = {"partial-progress.enabled": "true", **limits, **(options or {})}
         return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, **arguments, options=given)
 
     def list_orphans(self) -> str:
         """The dry run that lists orphan files."""
         return sql.call(self.facts.catalog, "remove_orphan_files", **sql.orphan_arguments(self.facts.name, self.facts.location))
-
-    def rewrite_data_files(self) -> str:
-        """A rewrite with partial progress, and with the limits that differ from the defaults."""
-        return self.rewrite(limit_options(self.thresholds, self.facts.target_bytes, self.thresholds.min_input_files))
 
     def alter(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""

@@ -9,7 +9,27 @@ from icekit.errors import SparkUnavailable
 
 
 def test_settings_are_read_as_a_shell_reads_them() -> None:
-    assert own_settings("a=1 'b=-X -Y=2' c=") == {"a": "1", "b": "-X -Y=2", "c": ""}
+    assert {"a": "1", "b": "-X -Y=2", "c": ""}.items() <= own_settings("a=1 'b=-X -Y=2' c=").items()
+
+
+def test_what_is_set_wins_over_what_icekit_sets() -> None:
+    assert own_settings("")["spark.jars.packages"] == ""
+    assert own_settings("", ["a:b:1", "a:c:1"])["spark.jars.packages"] == "a:b:1,a:c:1"
+    assert own_settings("spark.jars.packages=mine spark.log.level=WARN", ["a:b:1"]).items() >= {
+        ("spark.jars.packages", "mine"),
+        ("spark.log.level", "WARN"),
+    }
+
+
+@pytest.mark.parametrize("master", ["local[*]", "local", "local-cluster[2,1,1024]"])
+def test_a_local_session_listens_on_this_machine_alone(master: str) -> None:
+    assert own_settings(f"spark.master={master}")["spark.driver.host"] == "127.0.0.1"
+    assert own_settings(f"spark.master={master} spark.driver.host=box")["spark.driver.host"] == "box"
+
+
+@pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "k8s://https://head:6443"])
+def test_executors_elsewhere_can_reach_the_driver(master: str) -> None:
+    assert not own_settings(f"spark.master={master}").keys() & {"spark.driver.host", "spark.driver.bindAddress"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from icekit import Severity
+from icekit import Severity, Thresholds
 from icekit.facts.model import Kind, Partition, PartitionSpec, TableFacts
 from tests.diagnose.told import named, told
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
@@ -41,6 +41,12 @@ def test_equality_deletes_are_told_with_what_readers_load() -> None:
         2,
         501 * MIB,
     )
+
+
+def test_the_rewrite_under_deletes_keeps_the_limits_that_were_changed() -> None:
+    found = told(under_equality(), "equality_deletes", thresholds=Thresholds(min_file_size_ratio=0.5))
+
+    assert "'min-file-size-bytes', '268435456'" in found[3][0]
 
 
 def test_equality_deletes_are_critical_from_three_tenths_of_the_rows_on() -> None:

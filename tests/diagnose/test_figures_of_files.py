@@ -156,6 +156,18 @@ def test_only_partitions_whose_time_is_over_are_rewritten_for_a_new_target() -> 
     assert "where" not in told(unpartitioned, "target_too_small")[3][1]
 
 
+def test_a_statement_names_2000_partitions_and_the_remedy_who_rewrites_the_rest() -> None:
+    later = (FIRST_DAY + 3_000) * 86_400_000
+    most, more = (
+        named(dataclasses.replace(tiny_target(*[[MIB] * 128] * days), collected_at_ms=later), "target_too_small") for days in (2_000, 2_003)
+    )
+
+    assert most is not None
+    assert more is not None
+    assert "finds the other" not in most.remedy
+    assert "The statement names the 2,000 of them with the most files; icekit compact finds the other 3." in more.remedy
+
+
 def test_skew_is_told_with_the_median_and_a_query_for_the_sizes() -> None:
     facts = facts_of(*[[500 * MIB]] * 4, [500 * MIB] * 20)
 
