@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
+from decimal import Decimal
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|B|[KMGTP]iB)(?!\w))")
@@ -47,6 +49,13 @@ def about(size_in_bytes: float, *, is_estimate: bool) -> str:
 def percent(share: float) -> str:
     """A share as a percentage: ``0 %``, ``3.1 %``, ``87 %``."""
     return f"{share * 100:.0f} %" if share >= 0.1 or not share else f"{share * 100:.1f} %"
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """A number with about this many digits, and never with an exponent: ``0.25``, ``3.1``, ``12,200``."""
+    if abs(value) >= 10**digits - 0.5:
+        return f"{value:,.0f}"
+    return f"{Decimal(f'{value:.{digits}g}'):,f}" if math.isfinite(value) else str(value)
 
 
 def size_range(lower_bytes: int, upper_bytes: int | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer import html
-from icekit.units import elapsed, percent, printable, shorten, size
+from icekit.units import elapsed, percent, plain, printable, shorten, size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,16 +35,12 @@ class Unit:
         return replace(self, head=head)
 
 
-def _number(value: float) -> str:
-    return f"{value:,.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
-
-
 TEXT = Unit(str, is_text=True)
 #: A string that may be long and whose both ends matter: a path, a column, a filter.
 NAME = Unit(lambda value: shorten(printable(value), 60), is_text=True)
 #: A figure that is already a string, because it contains a word or two units.
 FIGURE = Unit(str)
-NUMBER = Unit(_number)
+NUMBER = Unit(plain)
 COUNT = Unit("{:,}".format, is_whole=True)
 IDENTIFIER = Unit(str, is_whole=True)
 BYTES = Unit(size)

@@ -16,7 +16,7 @@ from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files, sort_key
 from icekit.facts.where import askable, unfiltered_fields, where
-from icekit.units import count, percent, size, span
+from icekit.units import count, percent, plain, size, span
 
 # --- Group candidates into actions: the partitions, the filter and the options of one rewrite, fitted to the cluster, and why
 
@@ -375,7 +375,7 @@ def _held(
     facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition], bytes_per_second: float | None
 ) -> dict[Partition, str]:
     """The recently written partitions to leave alone, each with the reason: all that the policy names, or those with a likely conflict."""
-    said = f"written within the last {policy.recent_minutes:g} minutes"
+    said = f"written within the last {plain(policy.recent_minutes, 6)} minutes"
     if policy.leave_alone_minutes is not None:
         return dict.fromkeys(recent, said)
     # A group may be hit from the start of its action to the commit.
@@ -395,7 +395,9 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
     for name in policy.columns:
         if name not in known:
             what = "order rows" if policy.strategy == "binpack" else policy.strategy
-            raise ParameterError(f"There is no column {name!r} to {what} by{nearest(name, known) or '; there are ' + _some(known) + '.'}")
+            raise ParameterError(
+                f"There is no column {name!r} to {what} by{nearest(name, known) or '; the columns are ' + _some(known) + '.'}"
+            )
     if policy.strategy == "binpack":
         return RewriteOrder()
     wanted = policy.columns

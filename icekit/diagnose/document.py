@@ -18,7 +18,7 @@ from icekit.errors import ParameterError
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import worst_partitions
 from icekit.saving import versions, write_json, write_text
-from icekit.units import moment, size
+from icekit.units import moment, plain, size
 
 #: Goes up by one when a field changes its meaning or is removed; an added field does not count.
 SCHEMA_VERSION = 1
@@ -238,7 +238,7 @@ def comparison_html(compared: Comparison) -> str:
 def comparison_grid(compared: Comparison) -> Grid:
     """Each figure on both sides, its difference and its ratio, as text; a missing value is a dash."""
     rows = [
-        (f.name, _told(f, f.before), _told(f, f.after), _difference(f), f"× {f.ratio:,.3g}" if f.ratio is not None else "–")
+        (f.name, _told(f, f.before), _told(f, f.after), _difference(f), f"× {plain(f.ratio)}" if f.ratio is not None else "–")
         for f in compared.figures
     ]
     return Grid("", _COLUMNS, rows)

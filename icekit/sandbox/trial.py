@@ -25,7 +25,7 @@ from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, wher
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name
 from icekit.sql import Identifier, display_name, identifier, literal, set_properties, statements, transform_of, unset_properties
-from icekit.units import percent, size
+from icekit.units import percent, plain, size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,7 +60,7 @@ class Budget:
     def check(self, next_bytes: int = 0) -> None:
         """Raise :class:`BudgetSpent` when the time is up, or when the next step would write too much."""
         if self._stop.is_set:
-            raise BudgetSpent(f"the time budget of {self.seconds:,g} s ran out")
+            raise BudgetSpent(f"the time budget of {plain(self.seconds, 6)} s ran out")
         if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
             raise BudgetSpent(
                 f"the next step would write about {size(next_bytes)}, and {size(self.bytes_written)} of the budget of {size(self.bytes)} are used"
@@ -77,7 +77,7 @@ class Budget:
             with self._stop.watching(spark):
                 yield
         except Stopped as stopped:
-            raise BudgetSpent(f"the time budget of {self.seconds:,g} s ran out during a step") from stopped.__cause__
+            raise BudgetSpent(f"the time budget of {plain(self.seconds, 6)} s ran out during a step") from stopped.__cause__
         finally:
             context.setInterruptOnCancel(before == "true")
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from icekit.errors import ParameterError, first_line, nearest
 from icekit.schedule.policy import ACTIONS, PassBudget, Receiver, Rule, SchedulePolicy, Settings
-from icekit.units import count, span, stated
+from icekit.units import count, plain, span, stated
 
 # --- Read YAML as plain data, with the line of each key, and reject duplicate keys
 
@@ -265,7 +265,7 @@ def _said(model: type[BaseModel], one: Any, place: Place) -> str:
     kind, given = one["type"], one.get("input")
     if kind == "extra_forbidden":
         known = [*keys_at(model, place[:-1]), *([_DEFAULTS] if model is SchedulePolicy and len(place) == 1 else [])]
-        return f"there is no such key{nearest(str(place[-1]), known, count=1) or '; there are ' + ', '.join(known)}"
+        return f"there is no such key{nearest(str(place[-1]), known, count=1) or '; the keys here are ' + ', '.join(known)}"
     if kind == "missing":
         return "this key is missing"
     if kind == "literal_error":
@@ -348,7 +348,7 @@ def _rule(rule: Rule) -> list[str]:
     if rule.fail_on != "never":
         said.append(f"unhealthy from severity {rule.fail_on} on")
     if rule.thresholds:
-        said.append("thresholds: " + ", ".join(f"{k}={v:g}" for k, v in rule.thresholds.items()))
+        said.append("thresholds: " + ", ".join(f"{k}={plain(v, 6)}" for k, v in rule.thresholds.items()))
     if rule.filter_columns:
         said.append(f"queries filter by {', '.join(rule.filter_columns)}")
     for name, section in rule.actions.items():

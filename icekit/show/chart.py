@@ -19,7 +19,7 @@ from PIL import Image
 
 from icekit.answer import html
 from icekit.answer.grid import Grid
-from icekit.units import printable, shorten, size
+from icekit.units import plain, printable, shorten, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -209,4 +209,4 @@ def whole_numbers(axis: Axis) -> None:
 def percentages(axis: Axis, ticks: int = 5) -> None:
     """Ticks of shares as percentages; the axis title has the unit."""
     axis.set_major_locator(MaxNLocator(ticks, steps=_STEPS))
-    axis.set_major_formatter(FuncFormatter(lambda share, _: f"{share * 100:,.4g}"))
+    axis.set_major_formatter(FuncFormatter(lambda share, _: plain(share * 100, 4)))

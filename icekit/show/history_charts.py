@@ -45,7 +45,7 @@ from icekit.show.chart import (
     whole_numbers,
 )
 from icekit.show.tables import class_limits, cut_at, left_alone_sizes
-from icekit.units import at, count, moment, percent, size
+from icekit.units import at, count, moment, percent, plain, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -248,7 +248,7 @@ def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[flo
         else f" of the newest {len(kept):,}"
     )
     sentence = f"{len(told):,}{of} commit{'s' if len(kept) != 1 else ''} of {facts.name} {when} ({operations}) added {count(files, 'data file')} and {count(deletes, 'delete file')}"
-    sentence += f", {statistics.median(map(_added, told)):,g} per commit (median)"
+    sentence += f", {plain(statistics.median(map(_added, told)), 4)} per commit (median)"
     if means:
         sentence += f"; the mean size of an added file is {size(statistics.median(means))} (median over commits); the target is {size(facts.target_bytes)}"
     return sentence + "."

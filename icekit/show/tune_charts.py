@@ -38,7 +38,7 @@ from icekit.tune.layout.model import SORT as SORTED
 from icekit.tune.merge.model import Review
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILES, FILTER, PARTITION, SORT, files_said, number
 from icekit.tune.write_mode.model import even_sentence, steps
-from icekit.units import count, elapsed, percent, raised, size
+from icekit.units import count, elapsed, percent, plain, raised, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
@@ -300,7 +300,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
     reach = max(marks, default=10.0) * 1.6
     at = [reach * i / (_POINTS - 1) for i in range(_POINTS)]
     lines = steps(choice.comparison, at)
-    own = f" The table has {choice.reads:,.3g} reads per commit." if choice.reads is not None else ""
+    own = f" The table has {plain(choice.reads)} reads per commit." if choice.reads is not None else ""
     sentence = f"{even_sentence(here)}{own}"
     with styled():
         figure, (axes,) = canvas(title, 5.0)
@@ -312,7 +312,7 @@ def cost_chart(choice: WriteModeChoice) -> Chart:
         axes.set_ylim(bottom=0)
         axes.set_xlabel("Reads per commit")
         axes.set_ylabel(f"{raised(choice.trial.unit)} per commit, s,\nreads included")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:,.3g}"))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else plain(value)))
         legend(axes, columns=1)
     rows = list(zip(at, *lines.values(), strict=True))[::4]
     return Chart(figure, title, sentence, Grid("", {"reads_per_commit": NUMBER, **dict.fromkeys(lines, SECONDS)}, rows))
@@ -327,7 +327,7 @@ def parts_chart(choice: WriteModeChoice) -> Chart:
     costs = [(c.variant.name, choice.comparison.per_commit(c, reads)) for c in choice.comparison.costs]
     name, least = min(costs, key=lambda pair: pair[1].total)
     sentence = (
-        f"At {reads:,.3g} reads per commit, {name} costs least: {elapsed(least.total)} of {choice.trial.unit} per commit, reads included."
+        f"At {plain(reads)} reads per commit, {name} costs least: {elapsed(least.total)} of {choice.trial.unit} per commit, reads included."
     )
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.5 * len(costs))
@@ -339,7 +339,7 @@ def parts_chart(choice: WriteModeChoice) -> Chart:
             Bars("compaction", [c.compaction for _, c in costs], GREEN, ".."),
         )
         draw_bars(axes, short, kinds, stacked=True)
-        axes.set_xlabel(f"{raised(choice.trial.unit)} per commit, s, at {reads:,.3g} reads per commit")
+        axes.set_xlabel(f"{raised(choice.trial.unit)} per commit, s, at {plain(reads)} reads per commit")
         legend(axes, columns=4)
     return Chart(figure, title, sentence, choice.tables()["costs"])
 

@@ -139,7 +139,7 @@ def test_an_unknown_column_is_refused_with_the_nearest_and_none_at_all_with_what
 def test_columns_are_looked_at_also_where_no_rows_are_ordered() -> None:
     with pytest.raises(ParameterError, match=r"no column 'carier' to order rows by; did you mean carrier"):
         plan(of(small()), SMALL, Policy(columns=("carier",)), now=NOW)
-    with pytest.raises(ParameterError, match=r"no column 'zz' to order rows by; there are "):
+    with pytest.raises(ParameterError, match=r"no column 'zz' to order rows by; the columns are "):
         plan(of(small()), SMALL, Policy(columns=("zz",)), now=NOW)
     assert any("The columns are not used" in note for note in plan(of(small()), SMALL, Policy(columns=("carrier",)), now=NOW).notes)
 

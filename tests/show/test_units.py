@@ -14,6 +14,18 @@ def test_a_span_is_told_in_its_largest_fitting_unit(milliseconds: float, told: s
     assert units.span(milliseconds) == told
 
 
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [(0, "0"), (0.25, "0.25"), (0.00001, "0.00001"), (3.14159, "3.14"), (2.0, "2"), (999.6, "1,000"), (12_200, "12,200")],
+)
+def test_a_number_has_three_digits_and_no_exponent(number: float, told: str) -> None:
+    assert units.plain(number) == told
+
+
+def test_a_number_of_two_digits_has_no_exponent_just_below_a_hundred() -> None:
+    assert [units.plain(99.7, 2), units.plain(4.12, 2), units.plain(1e6, 6)] == ["100", "4.1", "1,000,000"]
+
+
 def test_limits_have_no_needless_decimals() -> None:
     assert [units.size(65536), units.size(1536), units.size_range(65536, None)] == ["64 KiB", "1.5 KiB", "64 KiB and more"]
 

@@ -41,7 +41,7 @@ from icekit.show.widgets.controls import (
     row,
 )
 from icekit.sql import Identifier, display_name
-from icekit.units import count, percent, size
+from icekit.units import count, percent, plain, size
 
 # --- Say in words and rows what budgets cover, and what a plan will do when it is run; no ipywidgets here
 
@@ -85,7 +85,7 @@ def budget_text(policy: Policy) -> str:
         return next(exact)
     if policy.budget_files is not None:
         return f"{policy.budget_files} files"
-    return f"{policy.budget_minutes:g} minutes" if policy.budget_minutes is not None else ""
+    return f"{plain(policy.budget_minutes, 6)} minutes" if policy.budget_minutes is not None else ""
 
 
 def with_budget(policy: Policy, budget: str) -> Policy:

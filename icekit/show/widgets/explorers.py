@@ -29,7 +29,7 @@ from icekit.show.history_charts import sizes_at_one, sizes_through_time, trends
 from icekit.show.sizes_picture import sizes_picture
 from icekit.show.widgets.chooser import too_much_at_once
 from icekit.show.widgets.controls import Progress, Say, View, attempt, button, chosen, column, labelled, note, picture, row
-from icekit.units import count, percent, size
+from icekit.units import count, percent, plain, size
 
 __all__ = ["ThresholdsExplorer", "limit_text", "outlook", "thresholds", "trend"]
 
@@ -526,7 +526,7 @@ class ThresholdsExplorer(Explorer):
 
 def limit_text(limit: Limit, value: float) -> str:
     """A limit's value, as text."""
-    return percent(value) if limit.is_share else f"{value:,g}"
+    return percent(value) if limit.is_share else plain(value, 6)
 
 
 def thresholds(view: View) -> ThresholdsExplorer:

@@ -45,7 +45,7 @@ from icekit.tune.metrics_columns.model import (
     truncate,
 )
 from icekit.tune.queries import names_ever
-from icekit.units import count, elapsed, percent, raised, size
+from icekit.units import count, elapsed, percent, plain, raised, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -205,15 +205,15 @@ def _of_column(facts: TableFacts, skip: Skipping, wanted: str | None, mode: str 
 
 def _figures(skip: Skipping) -> str:
     parts = [
-        f"filters read {skip.now:,.3g} of {count(skip.files, 'data file')}"
+        f"filters read {plain(skip.now)} of {count(skip.files, 'data file')}"
         if skip.now is not None
         else "the data files that filters read are not known"
     ]
     if skip.full is not None and skip.best is not None:
         best, files = skip.best
-        parts.append(f"{skip.full:,.3g} with full bounds" + (f", {files:,.3g} with {best}" if best != FULL else ""))
+        parts.append(f"{plain(skip.full)} with full bounds" + (f", {plain(files)} with {best}" if best != FULL else ""))
     if skip.if_sorted is not None:
-        parts.append(f"about {skip.if_sorted:,.3g} if sorted by the column")
+        parts.append(f"about {plain(skip.if_sorted)} if sorted by the column")
     return "; ".join(parts)
 
 
@@ -315,7 +315,7 @@ def showed(trial: MetricsTrial) -> str | None:
         parts.append(f"time to plan a full scan {elapsed(trial.before.planning_seconds)} → {elapsed(trial.after.planning_seconds)}")
     if trial.reads is not None:
         before, after = trial.reads
-        parts.append(f"data files that a filter reads {before:,.3g} → {after:,.3g} on average, and no filter reads more than before")
+        parts.append(f"data files that a filter reads {plain(before)} → {plain(after)} on average, and no filter reads more than before")
     return "; ".join(parts)
 
 

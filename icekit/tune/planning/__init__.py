@@ -42,7 +42,7 @@ from icekit.tune.planning.measure import (
     with_threads,
 )
 from icekit.tune.queries import bind, read_filters, sample
-from icekit.units import count, elapsed, percent, raised, size, span
+from icekit.units import count, elapsed, percent, plain, raised, size, span
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -122,7 +122,7 @@ def manifests(facts: TableFacts, tried: Rewritten | None) -> Advice:
     after = f"{tried.count_after:,}, {size(tried.bytes_after)}"
     asked = "a query" if len(tried.reads) > 1 else "a full scan"
     said = (
-        f"{asked} opens {tried.mean_before:,.3g} of {tried.count_before:,} data manifests now and {tried.mean_after:,.3g} of {tried.count_after:,} "
+        f"{asked} opens {plain(tried.mean_before)} of {tried.count_before:,} data manifests now and {plain(tried.mean_after)} of {tried.count_after:,} "
         "after a rewrite by partition"
     )
     timed = (
@@ -263,7 +263,7 @@ class Planning(Answer):
         if MANIFESTS in changed and tried is not None:
             whole = tried.reads[0]
             found += [
-                Effect("manifests that a query opens", f"{tried.mean_before:,.3g}", f"{tried.mean_after:,.3g}"),
+                Effect("manifests that a query opens", f"{plain(tried.mean_before)}", f"{plain(tried.mean_after)}"),
                 Effect("time to plan a full scan (manifests rewritten)", elapsed(whole.before.seconds), elapsed(whole.after.seconds)),
                 Effect(
                     "one-time rewrite of manifests",

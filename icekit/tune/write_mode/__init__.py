@@ -60,7 +60,7 @@ from icekit.tune.write_mode.trial import (
     prepare,
     run_trial,
 )
-from icekit.units import count, elapsed, percent, raised
+from icekit.units import count, elapsed, percent, plain, raised
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -110,7 +110,7 @@ class WriteModeChoice(Answer):
         changes = [a for a in self.advice if a.sql and not a.is_alternative]
         compact = next((f" Compact {a.proposed}." for a in self.advice if a.setting == INTERVAL and a.is_change), "")
         instead = next((a for a in self.advice if a.is_alternative), None)
-        at = f" at {self.reads:,.3g} reads per commit" if self.reads is not None else ""
+        at = f" at {plain(self.reads)} reads per commit" if self.reads is not None else ""
         more = (
             f" Format version {instead.proposed} {'would save more' if changes else 'would cost less'}, but the upgrade cannot be undone."
             if instead is not None
@@ -173,7 +173,7 @@ class WriteModeChoice(Answer):
         if self.close is not None:
             return f"low: {how}; the table's reads per commit are within the interval of the break-even point."
         if is_lost_in_noise(self.trial):
-            return f"low: {how}; deletes add less to a read than two reads of the same rows differ by."
+            return f"low: {how}; deletes slow a read by less than two reads of the same rows differ."
         if self.reads is not None and not is_robust(self.sensitivity, self.comparison.winner(self.reads).variant):
             return tried_or_not(self, level="medium", why=f"{how}; another mode would be cheaper if one input were half or twice as large.")
         level = "medium" if self.trial.scale > 1 or self.reads is None else "high"
@@ -201,7 +201,7 @@ class WriteModeChoice(Answer):
         reads = (
             "The number of reads of the table is not known."
             if self.reads is None
-            else f"{self.reads:,.3g} reads per commit, {self.reads_from}."
+            else f"{plain(self.reads)} reads per commit, {self.reads_from}."
         )
         kind = f"reads WHERE {self.trial.filter}" if self.trial.filter else "full scans"
         lines = [
@@ -215,7 +215,7 @@ class WriteModeChoice(Answer):
             )
         if is_lost_in_noise(self.trial):
             lines.append(
-                "Deletes add less to a read than two reads of the same rows differ by, so the break-even point is a guess: try more commits or more repeats."
+                "Deletes slow a read by less than two reads of the same rows differ, so the break-even point is a guess: try more commits or more repeats."
             )
         if self.trial.scale > 1:
             lines.append(
@@ -239,7 +239,7 @@ class WriteModeChoice(Answer):
             lines.append(
                 "The mode stays the same with any one input half or twice as large."
                 if is_robust(self.sensitivity, winner)
-                else f"Another mode would be cheaper with {', '.join(flips)}."
+                else f"Another mode would be cheaper in one of these cases: {', '.join(flips)}."
             )
         return tuple(lines)
 
@@ -472,7 +472,7 @@ def _reads(
         )
     return (
         per_day / history.writes_per_day,
-        f"{per_day:,.3g} reads per day ({where}) divided by {history.writes_per_day:,.3g} row-level commits per day",
+        f"{plain(per_day)} reads per day ({where}) divided by {plain(history.writes_per_day)} row-level commits per day",
     )
 
 

@@ -21,7 +21,7 @@ from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
 from icekit.tune.answer import Advice, to_set
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory
-from icekit.units import count, elapsed, percent, raised
+from icekit.units import count, elapsed, percent, plain, raised
 
 #: The most commits between compactions to consider.
 MAX_CYCLE = 1000
@@ -304,7 +304,7 @@ def even_sentence(comparison: CostComparison) -> str:
         return f"{raised(copying)} is cheaper at any number of reads{most}."
     span = f"between {_reads(even.low)} and {_reads(even.high)}" if math.isfinite(even.high) else f"above {_reads(even.low)}"
     within = f" ({span} by repeated measurements)" if even.low < even.high else ""
-    return f"{raised(copying)} is cheaper above {_reads(even.reads)} reads per commit{within}, {merging} below."
+    return f"{raised(copying)} is cheaper above {_reads(even.reads)} reads per commit{within}; {merging} below."
 
 
 def close_sentence(even: BreakEven, reads: float) -> str:
@@ -315,11 +315,11 @@ def close_sentence(even: BreakEven, reads: float) -> str:
     if math.isfinite(even.high):
         ends.append(f"{even.copying.variant.name} {'' if ends else 'is cheaper '}above {_reads(even.high)}")
     decides = f" ({'; '.join(ends)})" if ends else ""
-    return f"too close to call at {reads:,.3g} reads per commit{decides}. A trial with more commits and repeats would narrow this down"
+    return f"too close to call at {plain(reads)} reads per commit{decides}. A trial with more commits and repeats would narrow this down"
 
 
 def _reads(reads: float) -> str:
-    return f"{reads:,.2g}" if reads < 100 else f"{reads:,.0f}"
+    return plain(reads, 2)
 
 
 # --- From a comparison to table properties. Pure
@@ -393,7 +393,7 @@ def _mode(facts: TableFacts, operation: str, comparison: CostComparison, reads: 
     point = comparison.main_break_even()
     if point is not None and point.is_close(reads):
         return Advice(setting, current.mode, current.mode, f"{raised(close_sentence(point, reads))}. {even}.")
-    said = f"{elapsed(before)} of {comparison.unit} per commit now, including reads, {then} with {other.variant.name}, at {reads:,.3g} reads per commit. {even}."
+    said = f"{elapsed(before)} of {comparison.unit} per commit now, including reads, {then} with {other.variant.name}, at {plain(reads)} reads per commit. {even}."
     if winner.variant.mode == current.mode or gain < margin:
         why = (
             "the current mode is cheaper"
@@ -417,7 +417,7 @@ def _granularity(facts: TableFacts, comparison: CostComparison, mode: str, reads
     best = min(costs, key=lambda kind: costs[kind])
     said = (
         f"A commit costs {elapsed(costs['file'])} of {comparison.unit} with deletes per file and {elapsed(costs['partition'])} per partition, "
-        f"including reads, at {reads:,.3g} reads per commit."
+        f"including reads, at {plain(reads)} reads per commit."
     )
     if best == now or 1 - costs[best] / costs[now] < margin:
         return [Advice(_GRANULARITY, now, now, said)]
@@ -479,9 +479,9 @@ def _cadence(comparison: CostComparison, costs: Costs, reads: float | None) -> A
         if until is not None
         else f"a read costs less than {percent(READS_COST_MORE)} more even after {MAX_CYCLE:,} commits"
     )
-    best = best_cycle(costs, reads) if reads else None
+    best, at = (best_cycle(costs, reads), plain(reads)) if reads else (None, "")
     if best == MAX_CYCLE:
-        best, said = None, f"{said}; at {reads:,.3g} reads per commit, compaction is not worth it within {MAX_CYCLE:,} commits"
+        best, said = None, f"{said}; at {at} reads per commit, compaction is not worth it within {MAX_CYCLE:,} commits"
     elif best is not None:
-        said += f"; at {reads:,.3g} reads per commit, a compaction every {count(best, 'commit')} is cheapest"
+        said += f"; at {at} reads per commit, a compaction every {count(best, 'commit')} is cheapest"
     return Advice(INTERVAL, None, None if best is None else f"every {count(best, 'commit')}", f"With {costs.variant.name}, {said}.")
