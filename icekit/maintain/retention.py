@@ -18,7 +18,7 @@ from typing import Any
 from icekit.errors import ParameterError, nearest
 from icekit.facts.metadata import Json, lineage, number, snapshots_by_id
 from icekit.parsing import seconds
-from icekit.units import count, span
+from icekit.units import count, plain, span
 
 HOUR_MS = 3_600_000
 #: A run may be reading a snapshot that it has just found: nothing younger ever expires.
@@ -57,7 +57,7 @@ class Retention:
         for name, value in given.items():
             if name not in known:
                 raise ParameterError(
-                    f"There is no retention setting {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(sorted(known)) + '.'}"
+                    f"There is no retention setting {name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
                 )
             if value is None or value == "":
                 continue
@@ -67,12 +67,14 @@ class Retention:
     def __post_init__(self) -> None:
         if self.keep_hours is not None and not self.keep_hours >= LEAST_HOURS:
             raise ParameterError(
-                f"keep_hours must be {LEAST_HOURS:g} or more, not {self.keep_hours:g}: a younger snapshot may be in use by a reader or writer right now."
+                f"keep_hours (--keep) must be 1 hour or more, not {_duration(self.keep_hours)}: a younger snapshot may be in use by a reader or writer right now."
             )
         if self.keep_last is not None and self.keep_last < 1:
             raise ParameterError(f"keep_last must be 1 or more, not {self.keep_last}: the newest snapshot is the table.")
         if self.need_hours is not None and not self.need_hours > 0:
-            raise ParameterError(f"need_hours must be more than 0, not {self.need_hours:g}; leave it out if nobody needs to look back.")
+            raise ParameterError(
+                f"need_hours (--need) must be more than 0, not {_duration(self.need_hours)}; leave it out if nobody needs to look back."
+            )
 
     @property
     def is_stated(self) -> bool:
@@ -85,7 +87,7 @@ class Retention:
         age_ms = number(properties, "history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS) if hours is None else round(hours * HOUR_MS)
         if age_ms < LEAST_HOURS * HOUR_MS:
             raise ParameterError(
-                f"The table property history.expire.max-snapshot-age-ms is {age_ms} ms, less than {LEAST_HOURS:g} hour. Raise it, or set keep_hours."
+                f"The table property history.expire.max-snapshot-age-ms is {age_ms:,} ms, less than 1 hour. Raise it, or set keep_hours (--keep)."
             )
         last = self.keep_last
         if last is None:
@@ -277,7 +279,7 @@ def _state_needed(need_hours: float, window: _Window, current: list[Json], now_m
         if gap_ms is not None:
             said += f", which is {span(by_count)} of history at one commit every {span(gap_ms)}"
         raise ParameterError(
-            f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set keep_hours to {need_hours:g} or more."
+            f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set keep_hours (--keep) to {_duration(need_hours)} or more."
         )
     return next((place for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None)
 
@@ -293,7 +295,7 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
             yield f"{span(age_ms)} {every} are {count(int(age_ms // gap_ms), 'snapshot')}, fewer than the {last:,} kept by count: the count decides, and covers {span(by_count)} only while commits do not become more frequent."
         need_ms = (retention.need_hours or 0) * HOUR_MS
         if by_count >= need_ms > age_ms:
-            yield f"Only the count covers the {span(need_ms)} that you need. Set keep_hours to {retention.need_hours:g} to be sure."
+            yield f"Only the count covers the {span(need_ms)} that you need. Set keep_hours (--keep) to {_duration(need_ms / HOUR_MS)} to be sure."
     if found.refs_dropped:
         yield f"Refs older than their max-ref-age, which the expiry also drops: {', '.join(found.refs_dropped)}."
 
@@ -308,6 +310,14 @@ def _hours(name: str, value: Any) -> float:
     if isinstance(value, bool) or not math.isfinite(number):
         raise ParameterError(f"{name} must be a number of hours or a duration such as 7 days, not {value!r}.")
     return number
+
+
+def _duration(hours: float) -> str:
+    """Hours as a person gives them: ``36 hours``, ``30 minutes``."""
+    number, unit = (
+        (hours, "hour") if abs(hours) >= 1 or not hours else (hours * 60, "minute") if abs(hours) * 60 >= 1 else (hours * 3600, "second")
+    )
+    return f"{plain(number, 6)} {unit if number == 1 else unit + 's'}"
 
 
 def _whole(value: Any) -> int:

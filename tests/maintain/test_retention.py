@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_a_hundred_snapshots_at_a_commit_a_minute_are_said_to_be_a_hundred_minut
 def test_less_history_than_is_needed_is_refused_with_what_to_change() -> None:
     made = metadata([minute * MINUTE_MS for minute in reversed(range(5000))])
 
-    with pytest.raises(ParameterError, match="Set keep_hours to 72 or more"):
+    with pytest.raises(ParameterError, match=r"Set keep_hours .--keep. to 72 hours or more"):
         expiry(made, Retention(keep_hours=24, keep_last=100, need_hours=72), NOW)
 
 
@@ -151,6 +152,20 @@ def test_the_limits_of_the_table_are_the_default() -> None:
 @pytest.mark.parametrize("given", [{"keep_hours": 0}, {"keep_hours": 0.5}, {"keep_last": 0}, {"need_hours": 0}, {"keep": "10 minutes"}])
 def test_nothing_expires_now(given: Mapping[str, Any]) -> None:
     with pytest.raises(ParameterError, match="must be"):
+        Retention.of(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"keep": "1 minute"}, "keep_hours (--keep) must be 1 hour or more, not 1 minute: "),
+        ({"keep": "10 minutes"}, "must be 1 hour or more, not 10 minutes: "),
+        ({"keep_hours": 0}, "must be 1 hour or more, not 0 hours: "),
+        ({"keep": "30 s"}, "must be 1 hour or more, not 30 seconds: "),
+    ],
+)
+def test_a_refused_duration_is_said_as_it_was_given(given: Mapping[str, Any], said: str) -> None:
+    with pytest.raises(ParameterError, match=re.escape(said)):
         Retention.of(given)
 
 

@@ -259,5 +259,5 @@ def test_a_need_that_is_not_met_stops_the_plan(lake: Lake, sick: Make, aged: Mak
     table = sick()
     aged(table)
 
-    with pytest.raises(ParameterError, match="Set keep_hours to 240"):
+    with pytest.raises(ParameterError, match=r"Set keep_hours .--keep. to 240 hours"):
         plan_of(lake, table, "snapshots_piling_up", Retention(keep_last=2, need_hours=240))

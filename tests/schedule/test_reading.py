@@ -64,7 +64,7 @@ notify:
     assert said[11, "tables[1].convert.execute"] == "'yes' is not true or false"
     assert "did you mean critical?" in said[12, "tables[1].fail_on"]
     assert "did you mean expire_snapshots?" in said[13, "tables[1].maintain.procedures[0]"]
-    assert "must be 1 or more" in said[13, "tables[1].maintain.keep"]
+    assert "must be 1 hour or more" in said[13, "tables[1].maintain.keep"]
     assert "did you mean unhealthy?" in said[16, "notify[0].about[0]"]
     assert len(found) == 12
 
