@@ -28,7 +28,7 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import RehearsalFailed
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since, written_since
-from icekit.facts.model import TableFacts
+from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.prove import prove_commits
 from icekit.sandbox import Clone, clone
 from icekit.sql import display_name
@@ -196,7 +196,8 @@ def predict(
         # Each file must be examined only where deletes decide which files are taken.
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
-        removed = planned.delete_files or 0
+        # The planner counts a delete file once for each data file.
+        removed = min(planned.delete_files or 0, sum(facts.total(kind).file_count for kind in DELETE_KINDS))
         if not by_ratio and action.options.get("remove-dangling-deletes") == "true":
             renewed = action.options.get("use-starting-sequence-number") == "false"
             removed = dropped_by(facts, action.partitions, sequence_number + renewed)

@@ -48,7 +48,8 @@ class QueryCost:
 
     def __repr__(self) -> str:
         runs = f"median of {count(len(self.runs), 'warm run')}, {elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
-        opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)} and {count(self.delete_files, 'delete file')}"
+        deletes = f"and delete files {count(self.delete_files, 'time')}" if self.delete_files else "and no delete files"
+        opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes}"
         return f"The query takes {elapsed(self.seconds)} ({runs}), including {elapsed(self.planning_seconds)} to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
 
     def _repr_html_(self) -> str:

@@ -46,7 +46,7 @@ def test_a_comparison_displays_as_text_and_as_a_table() -> None:
 def test_a_measurement_reads_as_a_sentence() -> None:
     assert repr(SLOW) == (
         "The query takes 1.5 s (median of 3 warm runs, 1.4 s to 9.0 s), including 0.20 s to plan. "
-        "It reads 24 manifests and opens 112 data files of 800 KiB and 0 delete files."
+        "It reads 24 manifests and opens 112 data files of 800 KiB, and no delete files."
     )
     assert "112\N{NO-BREAK SPACE}" not in SLOW._repr_html_()
     assert "800\N{NO-BREAK SPACE}KiB" in SLOW._repr_html_()

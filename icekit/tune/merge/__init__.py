@@ -493,7 +493,7 @@ def review_merge(
         )
     if prove:
         trials, stopped = try_review(where, review, Budget(budget_seconds, most_bytes))
-        review = replace(review, trials=trials, stopped=stopped)
+        review = replace(review, trials=trials, stopped=stopped, is_proof_asked=True)
     return replace(review, advice=advise(review, why_not, known))
 
 

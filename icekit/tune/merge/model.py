@@ -197,7 +197,8 @@ def opened(scan: Scan, total: Scan) -> str:
     said = f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of {size(total.size_in_bytes)}"
     if scan.partitions is not None and total.partitions is not None:
         said += f", in {scan.partitions:,} of {count(total.partitions, 'partition')}"
-    return said + (f", with {count(scan.delete_files, 'delete file')}" if scan.delete_files else "")
+    # A delete file counts once for each data file that it is opened with.
+    return said + (f", and delete files {count(scan.delete_files, 'time')}" if scan.delete_files else "")
 
 
 def _pruning(review: Review, known: MergeContext) -> Iterator[Advice]:
@@ -419,7 +420,7 @@ class Review(Card):
     """A MERGE explained, with ways to read and shuffle less; nothing was run on the table.
 
     ``total`` is a scan of the entire target, ``unstable`` the part of the statement that writes different values each time. ``trials`` are filled on request;
-    ``stopped`` says why some are missing.
+    ``stopped`` says why some are missing; ``is_proof_asked`` is true if trials were requested, even if there was nothing to try.
     """
 
     question: ClassVar[str] = "review-merge"
@@ -434,6 +435,7 @@ class Review(Card):
     unstable: str | None = None
     trials: tuple[MergeTrial, ...] = ()
     stopped: str | None = None
+    is_proof_asked: bool = False
 
     @property
     def name(self) -> str:
@@ -521,7 +523,12 @@ class Review(Card):
     def confidence(self) -> str:
         """Whether the proposals were only planned, or also run on clones with the same rows."""
         if not self.trials and self.stopped is None:
-            why = "Spark planned the statement and Iceberg its scans; nothing was run. With --prove (prove=True) it runs on clones."
+            why = "Spark planned the statement and Iceberg its scans; nothing was run."
+            why += (
+                " There is no other statement or setting to compare it with, so --prove (prove=True) proved nothing."
+                if self.is_proof_asked
+                else " With --prove (prove=True) it runs on clones."
+            )
             return tried_or_not(self, level="medium", why=why)
         worst = next((t for t in self.trials if not t.is_same), None)
         level = "high" if worst is None else "medium" if worst.unstable else "low"

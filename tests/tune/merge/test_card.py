@@ -8,7 +8,7 @@ from icekit.answer.grid import Grid
 from icekit.engine.predicate import Span
 from icekit.tune.answer import answer_html, answer_text
 from icekit.tune.merge import EnginePlan, MergeRun, MergeTrial, PartitionedJoin, Review, Rewrite, Scan
-from icekit.tune.merge.model import NARROWER, MergeContext, advise
+from icekit.tune.merge.model import NARROWER, MergeContext, advise, opened
 from icekit.tune.statement import Statement
 
 WHOLE = Scan(90, 900_000, 0, 90)
@@ -78,6 +78,19 @@ def test_rows_that_cannot_be_compared_lower_the_confidence_and_keep_the_proposal
     assert found.script.sql == (NARROW,)
     assert found.confidence().startswith("medium: ")
     assert "✖" not in answer_html(found)
+
+
+def test_a_proof_without_anything_to_compare_says_that_it_proved_nothing() -> None:
+    asked = replace(review(rewrite=False), is_proof_asked=True)
+
+    assert "--prove (prove=True) proved nothing" in asked.confidence()
+    assert "With --prove (prove=True) it runs on clones" in review(rewrite=False).confidence()
+
+
+def test_a_delete_file_that_several_data_files_open_is_not_counted_as_several() -> None:
+    assert (
+        opened(Scan(4, 40_000, 8, 2), WHOLE) == "4 of 90 data files, 39.1 KiB of 879 KiB, in 2 of 90 partitions, and delete files 8 times"
+    )
 
 
 def test_a_statement_without_a_better_one_stays_as_it_is() -> None:
