@@ -82,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
             hint = (
                 f"; did you mean `{self.prog} {moved}`?"
                 if moved
-                else nearest(str(value), choices, count=1) or f"; there are {', '.join(choices)}."
+                else nearest(str(value), choices, count=1) or f"; the {what}s are {', '.join(choices)}."
             )
             raise argparse.ArgumentError(None, f"There is no {what} {value!r}{hint}")
 
@@ -107,7 +107,7 @@ def _parser(prog: str = "icekit") -> _Parser:
     common.add_argument("--catalog", default="", help="a profile of the PyIceberg configuration (default: the embedded lake)")
     observing = _Parser(add_help=False)
     observing.add_argument("--ref", default="", help="branch, tag or snapshot id (default: the current snapshot)")
-    observing.add_argument("--collector", default="auto", help="auto, spark or local (default: auto)")
+    observing.add_argument("--collector", default="auto", help="what reads the metadata: spark, local (no JVM) or auto (default: auto)")
     judging = _Parser(add_help=False)
     observe.add_judging(judging)
 

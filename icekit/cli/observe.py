@@ -61,7 +61,7 @@ def add_parsers(
         "--leave-alone",
         default="",
         metavar="TIME",
-        help='skip partitions written within: "2 hours" (default: 60 minutes, where a conflict is likely)',
+        help='skip partitions written in the last: "2 hours" (default: 60 minutes, where a conflict is likely)',
     )
     plan.add_argument("--json", action="store_true", help="print the answer as a JSON document")
     plan.set_defaults(verb=plan_all)
@@ -69,10 +69,14 @@ def add_parsers(
         "report",
         parents=[common, observing, judging],
         help="write HTML and JSON reports of tables with the diagnosis notebook",
-        epilog="Exit status: 0 healthy or below the gate, 1 unhealthy according to --fail-on, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, or a history that could not be written), 3 a bug in icekit or a timeout. icekit writes every report before it fails.",
+        epilog="Exit status: 0 no finding as serious as --fail-on, 1 a table has one, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, or a history that could not be written), 3 a bug in icekit or a timeout. icekit writes every report before it fails.",
     )
     report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
-    report.add_argument("--fail-on", default="never", help="never, warning or critical (default: never)")
+    report.add_argument(
+        "--fail-on",
+        default="never",
+        help="exit with 1 if a table has a finding of this severity or worse: warning or critical (default: never)",
+    )
     report.add_argument("--storage", action="store_true", help="also look for orphan files: lists the table's location with Spark")
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     add_monitoring(report)
@@ -181,7 +185,9 @@ def write_report(arguments: argparse.Namespace) -> int:
 def add_judging(parser: argparse.ArgumentParser) -> None:
     """Add the options that define what is healthy."""
     parser.add_argument("--filter-columns", default="", help="columns that queries filter by, separated by commas")
-    parser.add_argument("--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold; may be repeated")
+    parser.add_argument(
+        "--threshold", action="append", default=[], metavar="NAME=VALUE", help="change a threshold of the findings; may be repeated"
+    )
 
 
 def filter_columns(arguments: argparse.Namespace) -> list[str]:

@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 _COMPACT = """\
 The policy decides which files to rewrite. Every default is safe on a live table.
 
-    what     --scope minor rewrites small files, oversized files and files with deletes, and leaves
-             well-sized files as they are; major rewrites every file of the partitions it selects.
-             --strategy sort, zorder or hilbert also orders rows (by --columns, else by the
-             table's sort order, else by its filter columns), and so rewrites every file.
-             --min-files: undersized files that make a partition worth a rewrite. --delete-ratio:
-             position deletes or deletion vectors per row that do; equality deletes always do.
-             --old-specs also moves files of older partition specs into the current one.
+  what     --scope minor rewrites small files, oversized files and files with deletes, and leaves
+           well-sized files as they are; major rewrites every file of the partitions it selects.
+           --strategy sort, zorder or hilbert also orders rows (by --columns, else by the
+           table's sort order, else by its filter columns), and so rewrites every file.
+           --old-specs also moves files of older partition specs into the current one.
   where    --since, --until and --skip-last select partitions by their time. Partitions
            written within --leave-alone are not touched; without it, those of the last 60 minutes
            where another commit is likely to conflict with the rewrite.
-    budget   --budget "200 GB", "500 files" or "30 minutes": how much the whole plan may read.
-             The plan takes partitions in order of file opens saved per byte rewritten.
+  when     A partition is worth a rewrite if it has --min-files undersized files, or --delete-ratio
+           position deletes or deletion vectors per row; equality deletes are always worth one.
+  budget   --budget "200 GB", "500 files" or "30 minutes": how much the whole plan may read.
+           The plan takes partitions in order of file opens saved per byte rewritten.
 
 icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
 Iceberg table of the catalog, for schedulers on several machines), retries it after a conflict, splits
@@ -103,12 +103,14 @@ def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
     policy.add_argument("--budget", help='how much the plan may read: "200 GB", "500 files", "30 minutes"')
     policy.add_argument("--since", help="only partitions from this date or time on (UTC)")
     policy.add_argument("--until", help="only partitions that end by this date or time (UTC)")
-    policy.add_argument("--skip-last", metavar="TIME", help='skip partitions of the last: "6 hours"')
+    policy.add_argument("--skip-last", metavar="TIME", help='skip partitions whose time is in the last: "6 hours"')
     policy.add_argument(
-        "--leave-alone", metavar="TIME", help='skip partitions written within: "2 hours" (default: 60 minutes, where a conflict is likely)'
+        "--leave-alone",
+        metavar="TIME",
+        help='skip partitions written in the last: "2 hours" (default: 60 minutes, where a conflict is likely)',
     )
     policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
-    policy.add_argument("--delete-ratio", help="delete records per row that make a partition worth a rewrite (default: 0.05)")
+    policy.add_argument("--delete-ratio", help="share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)")
     policy.add_argument("--min-win", help="least number of file opens that rewriting a partition must save (default: 1)")
     policy.add_argument("--old-specs", action="store_const", const="true", help="move files of older partition specs into the current one")
     policy.add_argument("--max-action-bytes", metavar="SIZE", help='most that one action may read (default: "50 GB")')
@@ -175,7 +177,12 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         metavar="checked|full|N|none",
         help="check each rewrite before its commit, or compare all changed partitions after it (full), N of them, or none (default: checked)",
     )
-    running.add_argument("--ledger", default="", metavar="FILE|table", help="where to record runs")
+    running.add_argument(
+        "--ledger",
+        default="",
+        metavar="FILE|table",
+        help="where to record runs: a file (default: ~/.local/state/icekit/ledger.db), or table: icekit.ledger in the catalog",
+    )
     running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON into this folder")
     return running
 
@@ -242,7 +249,7 @@ def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan]) -> int:
     from icekit.run import Limits, clear, resume, run, sampled
 
     if arguments.execute and arguments.resume:
-        raise ParameterError("--resume continues a plan that already exists; use it without --execute.")
+        raise ParameterError("--resume already runs what is left of a plan; leave out --execute.")
     if arguments.clear is not None and (arguments.execute or arguments.resume):
         raise ParameterError("--clear runs nothing; use it alone, then plan again.")
     stop = Stop()

@@ -28,7 +28,7 @@ those tables again; and notifies the receivers, once for each change. You can ca
 is due, and nothing twice. The next pass continues a pass that was killed. While one pass of a policy runs, another
 one does nothing and exits with 0, or with 1 if the running pass is older than one day. icekit retries what failed on
 a table after some hours; after a run that was not proved, it runs nothing more on the table until a person clears it
-with `icekit schedule clear FILE TABLE`.
+with `icekit schedule clear POLICY TABLE`.
 
 Files in the policy's output: pass.html (all tables, with links), pass.json, a folder of pages for each rule and,
 in its folder `after`, the pages of the changed tables.
@@ -51,7 +51,7 @@ def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
     )
     group = schedule.add_subparsers(dest="schedule", required=True, metavar="COMMAND")
     check = group.add_parser("check", parents=[debugging], help="check a policy and list what it allows", description=_CHECK)
-    check.add_argument("file", type=Path, metavar="POLICY")
+    check.add_argument("file", type=Path, metavar="POLICY", help="the policy file")
     check.set_defaults(verb=check_policy)
     group.add_parser("example", parents=[debugging], help="print a policy to start from, with a comment for every key").set_defaults(
         verb=print_example
@@ -62,7 +62,7 @@ def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
         help="run one pass of a policy: report, plan, run what is allowed, prove, report, notify",
         description=_RUN,
     )
-    run.add_argument("file", type=Path, metavar="POLICY")
+    run.add_argument("file", type=Path, metavar="POLICY", help="the policy file")
     run.add_argument(
         "--dry-run", action="store_true", help="print what the pass would do to each table, or why it would do nothing; writes nothing"
     )
@@ -71,14 +71,16 @@ def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
     clear = group.add_parser(
         "clear", parents=[debugging], help="allow runs again on a table that is blocked by a failed run", description=_CLEAR
     )
-    clear.add_argument("file", type=Path, metavar="POLICY")
+    clear.add_argument("file", type=Path, metavar="POLICY", help="the policy file")
     clear.add_argument("table", help="such as db.events")
     clear.set_defaults(verb=clear_table)
     recipe = group.add_parser(
         "recipe", parents=[debugging], help="print a file for cron, systemd, Airflow or spark-submit that runs a policy"
     )
     recipe.add_argument("kind", choices=_RECIPES, metavar="KIND", help=", ".join(_RECIPES))
-    recipe.add_argument("file", nargs="?", type=Path, default=Path("policy.yaml"), metavar="POLICY", help="default: policy.yaml")
+    recipe.add_argument(
+        "file", nargs="?", type=Path, default=Path("policy.yaml"), metavar="POLICY", help="the policy file (default: policy.yaml)"
+    )
     recipe.add_argument("--output", type=Path, metavar="FOLDER", help="write the files there instead of printing them")
     recipe.set_defaults(verb=write_recipe)
 

@@ -53,7 +53,7 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
     tuning = commands.add_parser(
         "tune",
         help="measure how a table should be written and laid out; gives the ALTER TABLE and its undo",
-        description="Measure one question about how a table is written, and print what to set.",
+        description="Answer one question about how a table is written, and print what to set.",
     )
     questions = tuning.add_subparsers(dest="question", required=True, metavar="QUESTION")
     parsers = {
@@ -76,9 +76,9 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
         _add_filters(parsers[name])
     parsers["layout"].add_argument("--max-sort-columns", type=int, metavar="N", help="the most columns of a sort order to try (default: 4)")
     parsers["layout"].add_argument(
-        "--reads-per-day", type=float, metavar="N", help="such queries per day: says when the rewrite is paid back"
+        "--reads-per-day", type=float, metavar="N", help="queries with these filters per day; used to say when the rewrite pays off"
     )
-    parsers["planning"].add_argument("--repeats", type=int, metavar="N", help="how often to measure each plan (default: 2)")
+    parsers["planning"].add_argument("--repeats", type=int, metavar="N", help="measurements of each plan (default: 2)")
     _add_write_mode(parsers["write-mode"])
     for name in ("file-sizes", "metrics-columns", "layout", "planning"):
         parsers[name].add_argument(
@@ -113,7 +113,7 @@ def _add_write_mode(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--share", type=float, help="share of rows that a synthetic statement changes (default: as in the history, else 0.01)"
     )
-    parser.add_argument("--spread", help="rows that synthetic statements change: scattered over all files, or clustered in some")
+    parser.add_argument("--spread", help="which rows synthetic statements change: scattered (over all files) or clustered (in some)")
     parser.add_argument("--file-share", type=float, help="share of files that a clustered statement touches")
     parser.add_argument(
         "--reads-per-day", type=float, metavar="N", help="queries of the table per day; divided by the commits per day of the history"

@@ -37,7 +37,7 @@ def test_help_has_the_name_that_the_command_was_called_by(capsys: pytest.Capture
         (["schedule", "chek"], "There is no command 'chek'; did you mean check?"),
         (["policy", "p.yaml"], "There is no command 'policy'; did you mean `icekit schedule check`?"),
         (["write-mode", "db.t"], "There is no command 'write-mode'; did you mean `icekit tune write-mode`?"),
-        (["xyzzy"], "There is no command 'xyzzy'; there are look, plan, report, "),
+        (["xyzzy"], "There is no command 'xyzzy'; the commands are look, plan, report, "),
         (["tune", "file-sizes", "db.t", "--filter", "a = 1"], "unrecognized arguments: --filter a = 1\n"),
     ],
 )

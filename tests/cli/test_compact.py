@@ -61,7 +61,7 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
         (["db.t", "--min-files", "inf"], "whole number"),
         (["db.t", "--prove", "some"], "use checked, full, none, or the number"),
         (["db.t", "--prove", "²"], "use checked, full, none, or the number"),
-        (["db.t", "--execute", "--resume"], "use it without --execute"),
+        (["db.t", "--execute", "--resume"], "leave out --execute"),
         (["db.t", "--since", "2026-02-01", "--until", "2026-01-01"], "is not before until"),
         (["db.t", "--threshold", "nonsense"], "is not NAME=VALUE"),
         (["db.t", "--bugdet", "1 GB"], "did you mean --budget"),
