@@ -39,7 +39,7 @@ class Lake(catalog.Lake):
         return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
 
     def propose(self, table: str | Identifier, *, executor: str = "", leave_alone: str = "", **thresholds: float) -> Proposals:
-        """List all maintenance that a table is worth, with the commands; only reads. See :func:`icekit.maintain.propose`."""
+        """List everything worth doing on a table, with the commands; only reads metadata. See :func:`icekit.maintain.propose`."""
         from icekit.diagnose.findings import Thresholds
         from icekit.maintain import propose
 

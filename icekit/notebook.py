@@ -88,7 +88,7 @@ MORE: Mapping[str, tuple[str, ...]] = {
 }
 
 _KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "str": (str, "a text"),
+    "str": (str, "a string"),
     "dict": (dict, "a mapping (with papermill: -y '{name}: {{key: value}}')"),
     "list": ((list, tuple), "a list (with papermill: -y '{name}: [a, b]')"),
     "bool": (bool, "true or false (with papermill: -p, or a parameters file)"),
@@ -185,7 +185,7 @@ def check_names(given: Sequence[str], known: Sequence[str]) -> None:
     """Refuse a parameter name that is not known."""
     for name in given:
         if name not in known:
-            others = f"; there are {', '.join(known)}." if known else " in this notebook."
+            others = f"; the parameters are {', '.join(known)}." if known else " in this notebook."
             raise ParameterError(f"There is no parameter {name!r}{nearest(name, known, count=1) or others}")
 
 

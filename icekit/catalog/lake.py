@@ -167,7 +167,7 @@ def _profile(name: str) -> dict[str, str]:
     except Exception as error:
         raise ProfileError(f"PyIceberg's configuration cannot be read: {first_line(error)}. Correct .pyiceberg.yaml.") from None
     if properties is None:
-        there = f"there are {', '.join([EMBEDDED, *sorted(known)])}"
+        there = f"the catalogs are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(
             f"No catalog {name!r} is configured{nearest(name, [EMBEDDED, *known], count=1) or '; ' + there}. Add it to .pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
         )

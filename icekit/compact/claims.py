@@ -518,7 +518,7 @@ class LedgerRows:
         if isinstance(known, IcekitError):
             said = str(known)
         elif _is_conflict(error):
-            said = "other commits came first for a minute. Try again."
+            said = "for a minute, other commits always came first. Try again."
         else:
             said = f"{reason(error)}."
         return LedgerUnusable(

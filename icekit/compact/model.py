@@ -453,7 +453,7 @@ class Policy:
         for name, value in given.items():
             if name not in known:
                 raise ParameterError(
-                    f"There is no policy setting {name!r}{nearest(name, known, count=1) or '; there are ' + ', '.join(sorted(known)) + '.'}"
+                    f"There is no policy setting {name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
                 )
             if value is None or value == "":
                 continue

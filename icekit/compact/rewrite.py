@@ -110,7 +110,7 @@ class CheckedRewrite:
         try:
             self.staging = Staging(spark, table)
         except Exception as error:
-            raise NotHere(f"the JVM compiles no class for this version of Iceberg: {error}") from None
+            raise NotHere(f"the JVM cannot compile a class for this version of Iceberg: {error}") from None
         jvm: Any = spark._jvm
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
@@ -376,13 +376,13 @@ class _Group:
         if not self.keys:
             return CheckedRows(after, read=after.row_count)
         if before != sample:
-            raise _differ(f"of one key in {self.one_in} the old files hold {before}, and the new files {sample}")
+            raise _differ(f"for one key in {self.one_in}, the old files hold {before}, but the new files hold {sample}")
         files, stock = int(self.chosen.size()), Fingerprint()
         if files:
             with self.staging.reading(self.chosen) as rows:
                 stock = Fingerprint.of_sums(_collected(rows.selectExpr(f"{self.hash} AS h"), *summed("h", "all")), "all")
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
-                raise _differ(f"of {count(files, 'old file')} Iceberg's own reader keeps {stock}, and this rewrite {ours}")
+                raise _differ(f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but this rewrite wrote {ours}")
         read = after.row_count + before.row_count + stock.row_count
         records = sum(key.records for key in self.keys)
         return CheckedRows(

@@ -40,8 +40,8 @@ def equality_deletes(context: Context) -> Finding | None:
         "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
-        evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} apply to at most {files:,} of {facts.data.file_count:,} data files "
-        f"({percent(reached)} of the rows); one data file needs up to {max(a.max_deletes_per_file for a in applied):,} delete records, "
+        evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} {'applies' if total.record_count == 1 else 'apply'} to at most {files:,} of {facts.data.file_count:,} data files "
+        f"({percent(reached)} of the rows); one data file needs up to {count(max(a.max_deletes_per_file for a in applied), 'delete record')}, "
         f"a full scan loads {sum(a.loads for a in applied):,}",
         threshold="any equality delete with a higher sequence number than data it may apply to; key bounds may rule some out",
         source="table spec, Scan Planning",
@@ -66,7 +66,7 @@ def executor_cache(context: Context) -> Finding | None:
         "executor_cache",
         Severity.WARNING,
         (),
-        evidence=f"the executor cache for delete files {said}, and {count(total.file_count, 'equality delete file')} apply to this table",
+        evidence=f"the executor cache for delete files {said}, and {count(total.file_count, 'equality delete file')} {'applies' if total.file_count == 1 else 'apply'} to this table",
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
         effect="After a query with other columns, a query can miss deletes and return rows that are gone; with one or two cores a read can hang forever.",
@@ -138,7 +138,7 @@ def deletion_vectors(context: Context) -> Finding | None:
         "deletion_vectors",
         _severity(context, sick, lambda r: r.deletion_vector_record_count),
         context.paths([r.partition for r in sick if r.partition]),
-        evidence=f"{count(total.file_count, 'deletion vector')} hide {total.record_count:,} of {facts.data.record_count:,} rows ({percent(total.record_count / facts.data.record_count)}) "
+        evidence=f"{count(total.file_count, 'deletion vector')} {'hides' if total.file_count == 1 else 'hide'} {total.record_count:,} of {facts.data.record_count:,} rows ({percent(total.record_count / facts.data.record_count)}) "
         f"in {percent(total.file_count / facts.data.file_count)} of the data files",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a partition",
         source=CHOICE,
@@ -169,7 +169,7 @@ def dangling_deletes(context: Context) -> Finding | None:
         "dangling_deletes",
         Severity.WARNING,
         context.paths(partitions),
-        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) are older than all data in their partitions",
+        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) {'is' if files == 1 else 'are'} older than all data in their partitions",
         threshold="one delete file that applies to no data",
         source="rewrite_data_files: remove-dangling-deletes",
         effect="Planning still matches these delete files to every data file, and routine maintenance does not remove them.",
@@ -207,7 +207,7 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         "deletes_default_rewrite_ignores",
         Severity.WARNING,
         context.paths(sorted(blind, key=lambda p: -blind[p][1])),
-        evidence=f"{files:,} of {facts.data.file_count:,} data files are well-sized and have deletes that a default rewrite_data_files does not count",
+        evidence=f"{files:,} of {facts.data.file_count:,} data files {'is well-sized and has' if files == 1 else 'are well-sized and have'} deletes that a default rewrite_data_files does not count",
         threshold="one well-sized data file with equality deletes, or with position deletes that do not name a single data file",
         source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold (file-scoped deletes only)",
         effect="Nightly compaction reports success but leaves these deletes in place, so reads keep getting slower.",

@@ -278,7 +278,7 @@ def old_partition_spec(context: Context) -> Finding | None:
         "old_partition_spec",
         Severity.WARNING if share >= 0.1 else Severity.INFO,
         context.paths([g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)]),
-        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} ({percent(share)} of the bytes) were written under spec {', '.join(map(str, specs))}; "
+        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} ({percent(share)} of the bytes) {'was' if files == 1 else 'were'} written under spec {', '.join(map(str, specs))}; "
         f"the current spec is {facts.default_spec_id} ({now})",
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",

@@ -572,7 +572,7 @@ def basis(forecast: HeapForecast) -> tuple[str, ...]:
         f"{count(forecast.delete_record_count, 'equality delete record')} in {count(forecast.delete_file_count, 'file')}, "
         f"with key {key}; a full scan of {count(forecast.data_file_count, 'data file')} loads {count(forecast.loads, 'delete record')}.",
         f"{distinct} The number of delete records that apply is an upper bound: key bounds may rule some out.",
-        f"A peak fits up to {percent(FITS_SHARE)} of the heap; each peak includes {size(BASE_BYTES)} for Spark itself.",
+        f"A peak fits if it needs at most {percent(FITS_SHARE)} of the heap; each peak includes {size(BASE_BYTES)} for Spark itself.",
     )
 
 

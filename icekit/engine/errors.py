@@ -292,7 +292,7 @@ def outside(error: BaseException) -> IcekitError | None:
     if isinstance(error, RuntimeError) and re.match("Could not determine home directory|Symlink loop", str(error)):
         return DiskUnusable(f"A given path is invalid: {first_line(error)}. Check the path (the name after ~, and links).")
     if isinstance(error, MemoryError):
-        return DiskUnusable("This machine has not enough memory. Free some, or process fewer tables at once (--jobs).")
+        return DiskUnusable("This machine does not have enough memory. Free some, or process fewer tables at once (--jobs).")
     return None
 
 

@@ -120,7 +120,7 @@ def _refused(what: str, text: object, why: str, error: Exception | None = None) 
 
 def _wrong_with_text(text: object) -> str | None:
     if not isinstance(text, str):
-        return "it is not a text"
+        return "it is not a string"
     if not text.strip():
         return "it is empty"
     if len(text) > LONGEST:

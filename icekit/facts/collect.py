@@ -437,7 +437,7 @@ def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
         if metadata.get("current-snapshot-id") not in _NONE:
             continue
         if number not in ids:
-            raise Damaged(f"no snapshot is current, but snapshot-log[{place}].snapshot-id is {number}, which snapshots does not have")
+            raise Damaged(f"no snapshot is current, but snapshot-log[{place}].snapshot-id is {number}, which is not in snapshots")
         if place == len(log) - 1 and moment == metadata.get("last-updated-ms"):
             raise Damaged(
                 f"no snapshot is current, but according to snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one"
@@ -521,8 +521,8 @@ def _unique(ids: Iterator[Any], where: str, key: str) -> set[int]:
 
 def _named(value: Any, ids: set[int], where: str, among: str) -> None:
     if _whole(value, where) not in ids:
-        there = f"{len(ids):,} others" if len(ids) > 1 else "one other" if ids else "nothing at all"
-        raise Damaged(f"{where} is {value}, which {among} does not have ({there})")
+        there = f"{len(ids):,} others are" if len(ids) > 1 else "one other is" if ids else "nothing is"
+        raise Damaged(f"{where} is {value}, which is not in {among} ({there})")
 
 
 def _shown(value: Any) -> str:

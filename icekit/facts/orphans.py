@@ -327,7 +327,7 @@ def of_others(
             there = set(lake.tables.names())
         except Exception:
             there = set(missing)
-        unread |= dict.fromkeys(there.intersection(missing), "the catalog lists it but does not find it, or hides it")
+        unread |= dict.fromkeys(there.intersection(missing), "the catalog lists it, but says that it does not exist")
     reached = len(answers) + len(unread.keys() | missing)
     return answers, _unchecked(unread, reached, len(others), asking.seconds)
 

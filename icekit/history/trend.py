@@ -211,7 +211,13 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
     over = limit is not None and (now - limit) * measure.falls_ill >= 0
     if per_day is None:
         fixed = len(recent) < len(every) and len(recent) < LEAST_RUNS
-        why = f"{len(recent)} runs since it was fixed" if fixed else "too few runs for a trend" if len(recent) < LEAST_RUNS else "no trend"
+        why = (
+            f"{count(len(recent), 'run')} since it was fixed"
+            if fixed
+            else "too few runs for a trend"
+            if len(recent) < LEAST_RUNS
+            else "no trend"
+        )
         return Trend(measure=measure, now=now, limit=limit, per_day=None, days=0.0 if over else None, runs=len(recent), why=why)
     days: float | None = 0.0 if over else None
     if limit is not None and not over and per_day * measure.falls_ill > 0:

@@ -164,7 +164,7 @@ def check_procedures(names: Sequence[str]) -> None:
     """Raise :class:`~icekit.errors.ParameterError` for the name of an unknown procedure."""
     for name in names:
         if name not in PROCEDURES:
-            near = nearest(name, PROCEDURES, count=1) or f"; there are {', '.join(PROCEDURES)}."
+            near = nearest(name, PROCEDURES, count=1) or f"; the procedures are {', '.join(PROCEDURES)}."
             raise ParameterError(f"Maintenance has no procedure {name!r}{near}")
 
 
@@ -190,7 +190,7 @@ def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, not
     ready = predict(action) if predict else action
     if not ready.prediction.groups:
         notes.append(
-            f"{count(total.file_count, 'position delete file')} stay: rewrite_position_delete_files takes {_MIN_DELETE_FILES} or more undersized ones in a partition. "
+            f"{count(total.file_count, 'position delete file')} left as {'it is' if total.file_count == 1 else 'they are'}: rewrite_position_delete_files takes {_MIN_DELETE_FILES} or more undersized ones in a partition. "
             "A rewrite of their data files removes them."
         )
         return []
@@ -231,7 +231,7 @@ def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[SpecManif
         spec = facts.spec(layer.spec_id)
         by = cluster_by(spec, facts.filter_columns)
         files_in, files_out = layer.files_in(target), layer.files_out(target)
-        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(layer.data_bytes + layer.delete_bytes)} become about {files_out:,} (this plan counts manifests as files); no data file is touched"
+        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(layer.data_bytes + layer.delete_bytes)} become about {files_out:,}; no data file is touched"
         if by and facts.filter_columns:
             why += f"; clustered by {', '.join(by)}, because queries filter by {', '.join(facts.filter_columns)}"
         elif not spec.is_unpartitioned:
@@ -312,7 +312,7 @@ def _lost(found: Expiry) -> str:
     said = f"{count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can never be read again"
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
         said += f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of {moment(found.reach_before_ms)}"
-    said += f"; keeps {count(len(found.kept), 'snapshot')} (this plan counts snapshots as files)"
+    said += f"; keeps {count(len(found.kept), 'snapshot')}"
     return said + f", protected by {', '.join(found.refs)}" if found.refs else said
 
 
@@ -330,7 +330,7 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
         return []
     if not is_named:
         notes.append(
-            f"Orphan files were listed ({storage.told.rstrip(',')}) and stay. icekit removes them only if remove_orphan_files is named among the procedures."
+            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit removes them only if remove_orphan_files is named among the procedures."
         )
         return []
     if (facts.setting("gc.enabled") or "true").lower() == "false":
@@ -342,7 +342,7 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
     older_than = at(storage.older_than_ms)
     if now - older_than < ORPHAN_AGE:
         raise ParameterError(
-            f"Orphan files were listed from an age of {span((now - older_than).total_seconds() * 1000)} on, but must be at least {span(ORPHAN_AGE.total_seconds() * 1000)} old, because a writer may be about to commit younger files. Observe the table again with storage=True."
+            f"Orphan files older than {span((now - older_than).total_seconds() * 1000)} were listed, but icekit removes only those older than {span(ORPHAN_AGE.total_seconds() * 1000)}: a writer may be about to commit younger ones. Observe the table again with storage=True."
         )
     arguments = {
         key: value for key, value in orphan_arguments(display_name(facts.table), facts.location).items() if key not in {"table", "dry_run"}

@@ -70,7 +70,7 @@ class Erasure:
     orphans_removable_from_ms: int | None = None
 
     def __repr__(self) -> str:
-        said = {True: "erased", False: "NOT erased", None: "not proven"}[self.erased]
+        said = {True: "erased", False: "NOT erased", None: "not proved"}[self.erased]
         lines = [f"{self.table} WHERE {self.predicate}: {said}; {count(self.looked_into_count, 'file')} read"]
         lines += [f"  live in {r.type.lower()} {r.name}: {count(r.row_count, 'row')}" for r in self.live_rows if r.row_count]
         if self.snapshots:

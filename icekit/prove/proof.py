@@ -256,19 +256,20 @@ class Proof:
 
     def __repr__(self) -> str:
         if not self.commits and self.kept:
-            said = {True: "everything kept", False: "SOMETHING IS LOST", None: "not all of it can be proven"}[self.ok]
+            said = {True: "everything kept", False: "SOMETHING IS LOST", None: "not all of it can be proved"}[self.ok]
             return "\n".join([f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())])
         fine = "no difference found" if any(commit.is_sampled for commit in self.commits) else "no row changed"
-        said = {True: fine, False: "ROWS CHANGED", None: "not all of it can be proven"}[self.ok]
+        said = {True: fine, False: "ROWS CHANGED", None: "not all of it can be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
             said = "SOMETHING IS LOST"
+        how = "compared in full" if self.mode == "full" else self.mode
         # What was checked before a commit is part of the time of its rewrite.
         time_taken = "" if self.mode == CHECKED else f" in {self.seconds:.1f} s"
-        head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {self.mode}; {count(self.rows_read, 'row')} read{time_taken}"
+        head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {how}; {count(self.rows_read, 'row')} read{time_taken}"
         caution = [f"! {self.caution}"] if self.caution else []
         if any(commit.is_sampled for commit in self.commits):
             caution.append(
-                f"  Of the rows under equality deletes a sample was compared: an error in {UNSEEN} random keys escapes it with a chance below 1 %. "
+                f"  Of the rows under equality deletes, a sample was compared. It misses an error in {UNSEEN} random keys with a chance below 1 %. "
                 "`--prove full` compares every row."
             )
         return "\n".join(

@@ -92,7 +92,7 @@ def observed(
 def timed_out(name: Identifier, seconds: float) -> TimedOut:
     """The error message for a table that took too long."""
     return TimedOut(
-        f"{display_name(name)} was not done within {seconds:,.0f} s. Raise --timeout (`timeout:` in a policy), or report on this table alone, with --collector spark if it is large."
+        f"{display_name(name)} was not finished within {seconds:,.0f} s. Raise --timeout (`timeout:` in a policy), or report on this table alone, with --collector spark if it is large."
     )
 
 

@@ -26,7 +26,7 @@ from icekit.resolve.join import BROADCAST_KEYS, KeySet, dead_rows, deduplicated,
 from icekit.resolve.listing import File, local, repeated, uncovered
 from icekit.sandbox import clone
 from icekit.sql import Identifier, identifier
-from icekit.units import count
+from icekit.units import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,9 @@ def deleted_positions(spark: SparkSession, name: Identifier, found: Found, say: 
     """The deleted positions per data file, by its place in ``found.data``."""
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
-    say(f"  {records:,} delete rows in {len(found.deletes):,} files, {sum(f.records for f in found.data):,} rows in {len(found.data):,}")
+    say(
+        f"  {count(records, 'delete record')} in {count(len(found.deletes), 'equality delete file')}, {count(sum(f.records for f in found.data), 'row')} in {count(len(found.data), 'data file')}"
+    )
     with (
         key_view(spark, name, found.at.metadata, found.keys, found.entries) as view,
         lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}),
@@ -194,12 +196,12 @@ class _Conversion:
         missing = len(found.deletes) - len(known.equality)
         if missing:
             raise ConversionRefused(
-                f"{missing} equality delete files are in no readable manifest. Nothing was changed; run the conversion again."
+                f"{count(missing, 'equality delete file')} {'is' if missing == 1 else 'are'} in no readable manifest. Nothing was changed; run the conversion again."
             )
         positions = deleted_positions(spark, name, found, self.say) if found.data else {}
         if twice := repeated(spark, name, at.snapshot_id, [found.data[number].path for number in positions]):
             raise ConversionRefused(
-                f"{len(twice)} data files are in the table more than once (they were appended twice), and a position delete would apply to every copy: "
+                f"{count(len(twice), 'data file')} {'is' if len(twice) == 1 else 'are'} in the table more than once (appended twice), and a position delete would apply to every copy: "
                 f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
             )
         replaced = merge(spark, name, known, positions, found) if at.format_version >= 3 else []
@@ -211,7 +213,8 @@ class _Conversion:
             removed = [*replaced, *(known.equality.values() if is_last else ())]
             if not added and not removed:
                 return False
-            self.say(f"  {len(added):,} position deletes for {sum(d.count for _, d in hit):,} rows, {writer.bytes_written:,} bytes")
+            kind = "deletion vector" if at.format_version >= 3 else "position delete file"
+            self.say(f"  {count(len(added), kind)} for {count(sum(d.count for _, d in hit), 'deleted row')}, {size(writer.bytes_written)}")
             is_committing = True
             delta = Delta(
                 start=at.snapshot_id,

@@ -18,6 +18,7 @@ from icekit.resolve.delete_files import entries
 from icekit.resolve.join import DATA, DeleteKeys, Entry, KeySet, keys_of
 from icekit.resolve.listing import File, FileSelection, Scope, files, scopes
 from icekit.sql import Identifier, identifier
+from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,7 +82,7 @@ def remaining(
     _check_plain(table)
     if branch and (branch not in (refs := dict(table.refs())) or not refs[branch].isBranch()):
         raise SnapshotNotFound(
-            f"{branch!r} is not a branch of the table; there are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
+            f"{branch!r} is not a branch of the table; its branches are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
         )
     snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
     if snapshot is None:
@@ -144,8 +145,9 @@ def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_w
     # Deletes of several unpartitioned specs apply to the same data files.
     over = None if not is_whole or any(s.is_global for s in at.scopes) else sum(scope.data_files for scope in at.scopes)
     if len(deletes) != expected or over not in (None, len(data)):
+        counted = count(expected, "equality delete file") + ("" if over is None else f" for {count(over, 'data file')}")
         raise ConversionRefused(
-            f"Counted {expected} equality delete files for {over} data files, but listed {len(deletes)} for {len(data)}. Nothing was changed; run the conversion again."
+            f"Counted {counted}, but listed {len(deletes):,} for {len(data):,}. Nothing was changed; run the conversion again."
         )
 
 

@@ -201,7 +201,7 @@ class Runner:
         if planned is not None:
             _check(planned, answer, after)
         elif answer.failed_data_files:
-            raise TooLarge(f"{count(answer.failed_data_files, 'data file')} were in failed groups; the engine logs the reason")
+            raise TooLarge(f"{count(answer.failed_data_files, 'data file')} in failed groups; the engine logs the reason")
 
     def _reconcile(self, action: Action, progress: ActionProgress, before: Head, now: Head) -> Actual:
         """Read the commits of the attempt from the table's history, whatever the engine reported."""
@@ -265,7 +265,7 @@ def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual) ->
         return
     if answer.failed_groups or answer.failed_data_files:
         raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}")
-    raise Conflict(f"{count(missing, 'data file')} of {planned.files_in:,} planned were not replaced: a commit failed")
+    raise Conflict(f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced")
 
 
 def _as_kind(error: BaseException) -> BaseException:

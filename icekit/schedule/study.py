@@ -90,7 +90,7 @@ def due(metadata: Json, seen: Watermark | None, trigger: Trigger, now_ms: int, s
         return Due(True, "; ".join(reached))
     if trigger.every is not None:
         not_yet.append(f"{span(ago)} of {span(trigger.every * 1000)}")
-    return Due(False, f"since its last pass {', '.join(not_yet)}")
+    return Due(False, f"since its last pass: {', '.join(not_yet)}")
 
 
 def since(metadata: Json, snapshot_id: int | None, small_ratio: float) -> Since | None:

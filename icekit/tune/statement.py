@@ -95,7 +95,7 @@ def read_file(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{path} cannot be read as a text ({type(error).__name__}); give a file with one statement.") from None
+        raise ParameterError(f"{path} cannot be read as text ({type(error).__name__}); give a file with one statement.") from None
 
 
 def parse(spark: SparkSession, sql: str) -> Statement:

@@ -98,7 +98,7 @@ def test_a_budget_of_nothing_is_refused(budget: str) -> None:
 def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
     with pytest.raises(ParameterError, match=r"no policy setting 'budgets'; did you mean budget\?"):
         Policy.of({"budgets": 1})
-    with pytest.raises(ParameterError, match=r"there are .*leave_alone.*strategy"):
+    with pytest.raises(ParameterError, match=r"the settings are .*leave_alone.*strategy"):
         Policy.of({"qqqqqq": 1})
 
 

@@ -95,8 +95,8 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table) -> N
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
-        (lambda key: f"{rewriting._hash_sql(key.values)} = `icekit hash` AND false", "one key in|own reader keeps"),
-        (lambda key: f"{rewriting._hash_sql(key.values)} = `icekit hash`", "one key in|own reader keeps"),
+        (lambda key: f"{rewriting._hash_sql(key.values)} = `icekit hash` AND false", "one key in|own reader reads"),
+        (lambda key: f"{rewriting._hash_sql(key.values)} = `icekit hash`", "one key in|own reader reads"),
     ],
     ids=["no delete is applied", "a delete also takes the rows that came after it"],
 )

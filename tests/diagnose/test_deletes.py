@@ -159,7 +159,7 @@ def test_position_deletes_older_than_all_data_dangle() -> None:
     finding = found(position(1, data_sequence=3, delete_sequence=2), "dangling_deletes")
 
     assert finding is not None
-    assert "1 of 1 delete file (1 record) are older" in finding.evidence
+    assert "1 of 1 delete file (1 record) is older" in finding.evidence
     assert found(position(1, data_sequence=2, delete_sequence=2), "dangling_deletes") is None
     assert found(position(1, data_sequence=3, delete_sequence=2), "v2_position_deletes") is None
 

@@ -58,7 +58,7 @@ def test_data_files_without_a_row_under_equality_deletes_are_critical() -> None:
     found = told(under_equality(1, rows=0), "equality_deletes")
 
     assert found[0] is Severity.CRITICAL
-    assert "apply to at most 1 of 2 data files (0 % of the rows)" in found[2]
+    assert "applies to at most 1 of 2 data files (0 % of the rows)" in found[2]
 
 
 def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
@@ -74,7 +74,7 @@ def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
 
 
 def test_the_executor_cache_is_told_as_it_is_known() -> None:
-    on = "the executor cache for delete files is on in {}, and 1 equality delete file apply to this table"
+    on = "the executor cache for delete files is on in {}, and 1 equality delete file applies to this table"
 
     assert told(under_equality(), "executor_cache") == (
         Severity.WARNING,
@@ -178,7 +178,7 @@ def test_dangling_deletes_are_told_with_their_share_of_the_bytes() -> None:
     assert found == (
         Severity.WARNING,
         ("event_day=2026-01-01",),
-        "1 of 2 delete files (2 records) are older than all data in their partitions",
+        "1 of 2 delete files (2 records) is older than all data in their partitions",
         (CALL.format("'remove-dangling-deletes', 'true'"),),
         1,
         1,

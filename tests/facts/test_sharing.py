@@ -180,7 +180,7 @@ def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(lake: La
 
     for _ in range(2):
         answer = sharing(lake, ("db", "c"), load_metadata, max_age=600.0)
-        assert answer.unchecked == ("db.b cannot be read: the catalog lists it but does not find it, or hides it" if is_listed else None)
+        assert answer.unchecked == ("db.b cannot be read: the catalog lists it, but says that it does not exist" if is_listed else None)
 
 
 def test_a_catalog_that_cannot_be_listed_leaves_it_unknown(lake: Lake, create: Create) -> None:

@@ -165,7 +165,7 @@ def test_orphans_stay_unless_their_removal_is_asked_for_by_name() -> None:
 
     assert [a.procedure for a in plan.actions] == list(DEFAULT_PROCEDURES)
     assert plan.notes[-1] == (
-        "Orphan files were listed (7 files) and stay. icekit removes them only if remove_orphan_files is named among the procedures."
+        "Orphan files were listed (7 files) but not removed. icekit removes them only if remove_orphan_files is named among the procedures."
     )
 
 
@@ -218,7 +218,7 @@ def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
 def test_orphans_under_three_days_are_refused() -> None:
     young = StorageFacts(RETENTION_NOW_MS - 2 * 86_400_000, 7)
 
-    with pytest.raises(ParameterError, match="must be at least 3 days old"):
+    with pytest.raises(ParameterError, match="only those older than 3 days"):
         planned(sick(storage=young), "orphan_files")
 
 
@@ -228,7 +228,7 @@ def test_position_deletes_that_are_one_a_data_file_are_left_to_compaction() -> N
     plan = planned(sick(groups=(*healthy_groups(), scoped)), "v2_position_deletes")
 
     assert plan.actions == ()
-    assert "stay" in plan.notes[0]
+    assert "left as they are" in plan.notes[0]
 
 
 def test_version_three_turns_position_deletes_into_vectors() -> None:

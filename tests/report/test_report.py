@@ -320,7 +320,7 @@ def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
         ({"more": {"moments": True}}, "moments must be a whole number"),
         ({"filter_columns": "dest"}, "filter_columns must be a list"),
         ({"thresholds": "{snapshots: 5}"}, "thresholds must be a mapping"),
-        ({"table": 5}, "table must be a text"),
+        ({"table": 5}, "table must be a string"),
         ({"more": {"colector": "spark"}}, "no parameter 'colector'; did you mean collector"),
         ({"more": {"table": "db.u"}}, "table has a line of its own above more; set it there"),
         ({"more": "storage"}, "more must be a mapping"),

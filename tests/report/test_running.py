@@ -253,7 +253,7 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
     def collect(*_: object, **__: object) -> Any:
         stuck.wait(600)
 
-    with pytest.raises(TimedOut, match=r"db\.t00 was not done within 0 s"):
+    with pytest.raises(TimedOut, match=r"db\.t00 was not finished within 0 s"):
         observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
     stuck.set()
     assert observed(icekit.connect(), ("db", "t00"), Options(), 600, collect=observe)[0].data.file_count == 3

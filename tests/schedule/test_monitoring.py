@@ -21,7 +21,7 @@ SEVERAL = made(
     result("db.failed", status="failed", steps=(step(status="failed", said="not proved"),)),
     result("db.ill", health=health("critical", "small_files"), fail_on="critical"),
     result("db.done", status="done", before=health("critical"), steps=(step(run_id="r", bytes_in=123),)),
-    result("db.waits", status="not due", why="since its last pass 1 of 5 commits"),
+    result("db.waits", status="not due", why="since its last pass: 1 of 5 commits"),
     problems=("rule a: no table matches 'x'.",),
     alert_problems=("team could not be notified: refused",),
 )

@@ -98,7 +98,7 @@ def test_a_pass_does_what_is_due_by_its_hours_and_nothing_twice(lake: Lake, scra
     lake.spark.sql(f"DROP TABLE {broken.sql_name} PURGE")
     assert {name: one.status for name, one in passed(policy, 23)[1].items()} == {"scratch.sick": "not due"}
     sick.fill(files=1, rows=2, start=100)
-    assert passed(policy, 23)[1]["scratch.sick"].why == "since its last pass 1 of 2 commits"
+    assert passed(policy, 23)[1]["scratch.sick"].why == "since its last pass: 1 of 2 commits"
     sick.fill(files=1, rows=2, start=200)
     found = passed(policy, 23, dry_run=True)[1]
     assert found["scratch.sick"].why == "2 commits since its last pass (due from 2)"

@@ -27,7 +27,7 @@ def test_a_table_that_no_pass_has_seen_is_due() -> None:
 def test_commits_are_counted_since_the_last_pass() -> None:
     three = [snapshot(n, **WELL) for n in (1, 2, 3)]
     assert judged({"commits": 2}, *three) == (True, "2 commits since its last pass (due from 2)")
-    assert judged({"commits": 3}, *three) == (False, "since its last pass 2 of 3 commits")
+    assert judged({"commits": 3}, *three) == (False, "since its last pass: 2 of 3 commits")
 
 
 def test_what_icekit_itself_commits_does_not_count() -> None:
@@ -51,7 +51,7 @@ def test_deletes_by_position_and_by_key_count_and_small_files_by_their_commits_m
 
 def test_time_alone_makes_a_table_due() -> None:
     assert judged({"every": "1 hour"}, snapshot(1), ago_ms=3_600_000) == (True, "its last pass was 1 hour ago")
-    assert judged({"every": "1 hour"}, snapshot(1), ago_ms=1_800_000) == (False, "since its last pass 30 minutes of 1 hour")
+    assert judged({"every": "1 hour"}, snapshot(1), ago_ms=1_800_000) == (False, "since its last pass: 30 minutes of 1 hour")
 
 
 @pytest.mark.parametrize(("uuid", "seen", "why"), [("other", 1, "dropped and created again"), ("u", 99, "is gone")])

@@ -94,7 +94,7 @@ def plan_conversion(
             notes.append("The filter uses no partition column, so it selects every partition.")
         if left := [s for s in chosen if s.is_global]:
             notes.append(
-                f"{count(sum(s.delete_files for s in left), EQUALITY_DELETE)} apply to every partition and stay. Convert without a filter to remove them."
+                f"Left in place: {count(sum(s.delete_files for s in left), EQUALITY_DELETE)} that can apply to any partition. Convert without a filter to remove them."
             )
         chosen = [s for s in chosen if not s.is_global and s.partition in asked]
     if not chosen:
@@ -189,7 +189,7 @@ def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], rat
     _, read = read_of(scopes)
     each = f", in {batch.slices} commits" if batch.slices > 1 else ""
     why = (
-        f"{count(records, 'delete record')} apply to {count(sum(over), 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates them once, and joins them "
+        f"{count(records, 'delete record')} {'applies' if records == 1 else 'apply'} to {count(sum(over), 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates them once, and joins them "
         f"using at most {size(batch.shuffle_bytes)} of spill space{each}"
     )
     arguments: dict[str, str | int | bool | tuple[str, ...]] = {"up_to": up_to, **({"slices": batch.slices} if batch.slices > 1 else {})}

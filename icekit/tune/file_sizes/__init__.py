@@ -440,7 +440,7 @@ def _target(facts: TableFacts, small: Finding | None) -> tuple[Advice, ...]:
     """Advice to raise a target that is far below a read split, before anything that is measured against it."""
     if small is None:
         return ()
-    evidence = f"{raised(small.evidence)}. The other advice was measured with the target of now: ask again after this change."
+    evidence = f"{raised(small.evidence)}. The other advice was measured with the current target: ask again after this change."
     return (to_set(facts, {TARGET: str(split_bytes(facts))}, current=facts.properties.get(TARGET), evidence=evidence),)
 
 

@@ -415,7 +415,7 @@ def try_statement(trial: Trial, workload: Workload, now: str) -> ModeTrial:
         with trial.sandbox() as box:
             done = box.run(workload.statements[0](box.name), settings={DISTRIBUTION_SESSION: mode})
             written = measured(box, done, target)
-        trial.progress(f"{operation} under {mode}: {said(written)}, {written.delete_files:,} delete files")
+        trial.progress(f"{operation} under {mode}: {said(written)}, {count(written.delete_files, 'delete file')}")
         # A shuffle in the search for what changes is none of the writer's.
         found.append(TriedMode(mode, None, replace(written, shuffle=None) if mode == NONE else written))
     return ModeTrial(operation, workload.described, now, None, tuple(found))

@@ -72,7 +72,9 @@ def plans(
     wanted = sorted((f for f in filters if f.is_bound), key=lambda f: -f.weight)[:MOST_PLANNED]
     for one in wanted:
         if found and time.monotonic() > ends:
-            progress(f"{len(found)} of {len(wanted)} lookups were planned in {seconds:,.0f} s, highest weight first; the rest is left out")
+            progress(
+                f"{len(found)} of {len(wanted)} lookups were planned in {seconds:,.0f} s, highest weight first; the others are left out"
+            )
             break
         try:
             found[one] = plan(sql(one.tree, facts.by_name))

@@ -137,7 +137,7 @@ def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_pat
 
 
 def test_a_branch_that_is_not_there_is_named(sick: Table) -> None:
-    with pytest.raises(SnapshotNotFound, match="'mian' is not a branch of the table; there are main"):
+    with pytest.raises(SnapshotNotFound, match="'mian' is not a branch of the table; its branches are main"):
         plan_conversion(sick.lake, sick.name, branch="mian")
 
 
