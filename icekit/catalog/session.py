@@ -7,10 +7,12 @@ rejected by name: a setting without effect would be worse.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ from icekit.engine.bridge import has_bridge
 from icekit.engine.compat import classic
 from icekit.engine.errors import is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
-from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, nearest
+from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, first_line, nearest
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.terminal import never_silent, stderr_to_file
 
@@ -233,14 +235,58 @@ _starting = threading.Lock()
 
 
 def running_session() -> SparkSession | None:
-    """The existing session (notebook, EMR, Databricks, Connect), or None; starts nothing."""
+    """The existing session (notebook, EMR, Databricks), the one of the Connect server in ``SPARK_REMOTE``, or None; starts no Spark.
+
+    Raises :class:`~icekit.errors.SparkUnavailable` if that server does not answer.
+    """
     import sys
 
+    if remote := os.environ.get("SPARK_REMOTE"):
+        return _remote_session(remote)
     if "pyspark" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
 
     return SparkSession.getActiveSession()
+
+
+def _remote_session(remote: str) -> SparkSession:
+    """The session of a Connect server, as PySpark itself takes it from ``SPARK_REMOTE``."""
+    instead = "or unset SPARK_REMOTE, and icekit starts Spark itself"
+    address, *parameters = remote.split(";")
+    remember(dict(pair.partition("=")[::2] for pair in parameters))
+    server = urlsplit(address)
+    with contextlib.suppress(ValueError):
+        # PySpark's client tries for minutes.
+        if server.scheme == "sc" and not _answers(server.hostname or "", server.port or 15002):
+            raise SparkUnavailable(
+                f"No Spark Connect server answers at {server.hostname}:{server.port or 15002} (SPARK_REMOTE). Start it, {instead}."
+            )
+    try:
+        from pyspark.sql import SparkSession
+
+        session: SparkSession = SparkSession.builder.remote(remote).getOrCreate()
+        version = session.version
+    except ImportError as error:
+        raise SparkUnavailable(
+            f"SPARK_REMOTE is set, and Spark Connect lacks packages: {first_line(error)} Run pip install 'icekit[connect]', {instead}."
+        ) from None
+    except Exception as error:
+        raise SparkUnavailable(
+            f"Spark Connect gives no session (SPARK_REMOTE): {reason(error)}. Check the address and its token, {instead}.",
+            detail=scrub(str(error)),
+        ) from None
+    if version.rpartition(".")[0] not in RUNTIMES:
+        raise SparkUnavailable(f"icekit runs on Spark {', '.join(RUNTIMES)}, and the Connect server (SPARK_REMOTE) has Spark {version}.")
+    return session
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=10).close()
+    except OSError:
+        return False
+    return True
 
 
 def own_session(conf: SparkCatalogConf) -> SparkSession:

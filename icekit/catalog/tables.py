@@ -26,6 +26,7 @@ from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied, TableNotFound, first_line, trace
 from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier, identifier, parse_identifier
+from icekit.terminal import quiet_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -252,7 +253,8 @@ class SessionTables:
 def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> TableSource:
     """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
     try:
-        spark.sql(f"REFRESH TABLE {identifier(*table)}")
+        with quiet_errors():
+            spark.sql(f"REFRESH TABLE {identifier(*table)}")
         return _by_bridge(spark, table) if has_bridge(spark) else _by_sql(spark, table)
     except IcekitError:
         raise

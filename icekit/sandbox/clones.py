@@ -415,7 +415,7 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], 
 
 # What works without a clone.
 _LOST = (
-    "without clones there are no trials and no conversion of equality deletes; diagnosis, plans with Iceberg's own prediction, "
+    "without clones there are no trials and no conversion of equality deletes; diagnosis, plans, "
     "runs and their proof still work (leave out --trial), and you can try changes to rows on a copied sample (CREATE TABLE … AS SELECT)"
 )
 

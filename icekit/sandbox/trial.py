@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from icekit.engine.bridge import lent
+from icekit.engine.bridge import has_bridge, lent
 from icekit.engine.effort import CLOCK, Effort, forget_deletes, metered, unit_for
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
@@ -70,16 +70,26 @@ class Budget:
     def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
         """Cancel the Spark jobs of the block when the time is up; raises :class:`BudgetSpent` then."""
         self.check(next_bytes)
-        context = spark.sparkContext
-        before = context.getLocalProperty(_INTERRUPT)
-        context.setInterruptOnCancel(True)
         try:
-            with self._stop.watching(spark):
+            with _interruptible(spark), self._stop.watching(spark):
                 yield
         except Stopped as stopped:
             raise BudgetSpent(f"the time budget of {plain(self.seconds, 6)} s ran out during a step") from stopped.__cause__
-        finally:
-            context.setInterruptOnCancel(before == "true")
+
+
+@contextmanager
+def _interruptible(spark: SparkSession) -> Iterator[None]:
+    """Interrupt the tasks of a cancelled job, as Spark Connect always does."""
+    if not has_bridge(spark):
+        yield
+        return
+    context = spark.sparkContext
+    before = context.getLocalProperty(_INTERRUPT)
+    context.setInterruptOnCancel(True)
+    try:
+        yield
+    finally:
+        context.setInterruptOnCancel(before == "true")
 
 
 #: The files of a sample are named one by one.

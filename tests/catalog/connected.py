@@ -1,0 +1,67 @@
+"""What a process does that has its session from a Connect server: commands and verbs, of which it writes down how each ended."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import icekit
+from icekit.cli.main import main
+from icekit.errors import IcekitError
+
+MERGE = "MERGE INTO lake.db.deletes t USING lake.db.small s ON t.id = s.id WHEN MATCHED THEN DELETE"
+
+
+def command(arguments: list[str]) -> dict[str, Any]:
+    """A command's exit status, and all that it wrote."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return {"status": status, "said": said.getvalue()}
+
+
+def verb(call: Callable[[], object]) -> dict[str, Any]:
+    """Whether a call gave a result (0), an error of icekit's (2), or another one (3)."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        try:
+            call()
+            status = 0
+        except IcekitError as error:
+            status = 2
+            print(error)
+        except Exception:
+            status = 3
+            traceback.print_exc(file=said)
+    return {"status": status, "said": said.getvalue()}
+
+
+def verbs() -> dict[str, Callable[[], object]]:
+    """A call of each public method of a connected lake."""
+    lake = icekit.connect("lake")
+    return {
+        "observe": lambda: lake.observe("db.small"),
+        "plan": lambda: lake.plan(lake.observe("db.small")),
+        "propose": lambda: lake.propose("db.small"),
+        "run": lambda: lake.run(lake.plan(lake.observe("db.small"))),
+        "convert": lambda: lake.convert("db.deletes"),
+        "choose_write_mode": lambda: lake.choose_write_mode("db.deletes", operation="delete", commits=1, repeats=1, budget_seconds=30),
+        "review_merge": lambda: lake.review_merge(MERGE),
+        "tune": lambda: lake.tune("planning", "db.small"),
+        "read_resolved": lambda: lake.read_resolved("db.deletes").count(),
+        "resume": lambda: lake.resume("db.small"),
+    }
+
+
+if __name__ == "__main__":
+    ended = {" ".join(arguments): command(arguments) for arguments in json.load(sys.stdin)}
+    ended |= {f"Lake.{name}": verb(call) for name, call in verbs().items()}
+    json.dump(ended, sys.__stdout__)

@@ -1,0 +1,194 @@
+"""Over a real Connect server, each command and each verb gives a result, or an error that says what to do instead."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from icekit.api import Lake
+from icekit.catalog.session import SPARK_RUNTIME, SQLITE_JDBC
+from icekit.cli.main import _parser
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+POLICY = """
+catalog: lake
+output: pass
+tables:
+  - match: db.small
+"""
+#: Each command with its arguments; a part of the error where Connect has no way to do it, and None where it has.
+COMMANDS: dict[str, str | None] = {
+    "look db.small": None,
+    "plan db.small": None,
+    "report db.small --output pages": None,
+    "compact db.small": None,
+    "compact db.small --trial": "leave out --trial",
+    "compact db.small --execute": None,
+    "convert db.deletes": "session with its own driver",
+    "maintain db.small": None,
+    "maintain db.small --execute": None,
+    "tune file-sizes db.small": None,
+    "tune metrics-columns db.small": None,
+    "tune metrics-columns db.small --filter id=1": "need a classic Spark session",
+    "tune layout db.small": None,
+    "tune write-mode db.deletes --operation delete --commits 1 --repeats 1 --budget-seconds 30": None,
+    "tune planning db.small": "in a classic session",
+    "review-merge merge.sql": "use a classic Spark session",
+    "schedule check policy.yaml": None,
+    "schedule example": None,
+    "schedule run policy.yaml": None,
+    "schedule clear policy.yaml db.small": None,
+    "schedule recipe cron": None,
+    "lab empty": "embedded lake",
+    "admin tables": None,
+    "admin clones": None,
+    "admin prove-erased db.small --where id=1": None,
+}
+#: What an error that was not foreseen looks like.
+UNFORESEEN = re.compile(r"bug in icekit|Traceback|JVM_ATTRIBUTE|^\{\"ts\"", re.M)
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Connect server with Iceberg and a catalog of its own, ``lake``."""
+    folder, port = tmp_path_factory.mktemp("server"), free_port()
+    catalog = "spark.sql.catalog.lake"
+    settings = {
+        "spark.master": "local[2]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        catalog: "org.apache.iceberg.spark.SparkCatalog",
+        f"{catalog}.type": "jdbc",
+        f"{catalog}.jdbc.schema-version": "V1",
+        f"{catalog}.uri": f"jdbc:sqlite:file:{folder}/catalog.db?busy_timeout=30000",
+        f"{catalog}.warehouse": str(folder / "warehouse"),
+    }
+    home = Path(pyspark.__file__).parent
+    command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command += ["--packages", f"{SPARK_RUNTIME},{SQLITE_JDBC}"]
+    command += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(
+            [*command, "spark-internal"], cwd=folder, stdout=log, stderr=log, env=os.environ | {"SPARK_HOME": str(home)}
+        ) as server,
+    ):
+        while server.poll() is None and not answers(port):
+            time.sleep(0.5)
+        assert server.poll() is None, (folder / "log").read_text()[-2000:]
+        yield f"sc://127.0.0.1:{port}"
+        server.terminate()
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+def in_process(remote: str, folder: Path, *command: str, said: str = "") -> str:
+    """What a Python process that has the server's address prints."""
+    environment = os.environ | {"SPARK_REMOTE": remote, "ICEKIT_LEDGER": str(folder / "ledger.db"), "ICEKIT_LAKE": str(folder / "none")}
+    done = subprocess.run([sys.executable, *command], input=said, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+SETUP = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+spark.sql("CREATE NAMESPACE lake.db")
+spark.sql("CREATE TABLE lake.db.small (id BIGINT, name STRING) USING iceberg TBLPROPERTIES ('icekit.filter-columns' = 'id')")
+for n in range(8):
+    spark.sql(f"INSERT INTO lake.db.small VALUES ({n}, 'n{n}')")
+spark.sql("CREATE TABLE lake.db.deletes USING iceberg TBLPROPERTIES ('write.delete.mode' = 'merge-on-read') AS SELECT /*+ COALESCE(1) */ id FROM range(100)")
+spark.sql("DELETE FROM lake.db.deletes WHERE id % 10 = 0")
+"""
+ROWS = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+rows = sorted(tuple(row) for row in spark.table("lake.db.small").collect())
+print(rows == [(n, f"n{n}") for n in range(8)], spark.table("lake.db.small.files").count())
+"""
+
+
+@pytest.fixture(scope="module")
+def ended(remote: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """How each command and each verb ended, in one process."""
+    folder = tmp_path_factory.mktemp("client")
+    (folder / "merge.sql").write_text("MERGE INTO db.deletes t USING db.small s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    (folder / "policy.yaml").write_text(POLICY)
+    in_process(remote, folder, "-c", SETUP)
+    said = in_process(remote, folder, "-m", "tests.catalog.connected", said=json.dumps([c.split() for c in COMMANDS]))
+    ended: dict[str, dict[str, Any]] = json.loads(said)
+    ended["rows"] = {"said": in_process(remote, folder, "-c", ROWS)}
+    return ended
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_gives_a_result_or_says_what_to_do_instead(ended: dict[str, dict[str, Any]], command: str) -> None:
+    instead, (status, said) = COMMANDS[command], (ended[command]["status"], ended[command]["said"])
+
+    assert not UNFORESEEN.search(said), said
+    assert status in ({0, 1} if instead is None else {2}), said
+    assert (instead or "") in said
+
+
+def test_every_command_is_among_them() -> None:
+    def leaves(parser: Any, before: str = "") -> list[str]:
+        below = parser.commands()
+        return [leaf for name, sub in below.items() for leaf in leaves(sub, f"{before}{name} ")] if below else [before]
+
+    assert [leaf for leaf in leaves(_parser()) if not any(f"{command} ".startswith(leaf) for command in COMMANDS)] == []
+
+
+@pytest.mark.parametrize("verb", [name for name in vars(Lake) if not name.startswith("_")])
+def test_a_verb_gives_a_result_or_an_error_that_names_the_way(ended: dict[str, dict[str, Any]], verb: str) -> None:
+    found = ended[f"Lake.{verb}"]
+
+    assert found["status"] in {0, 2}, found["said"]
+    if found["status"] == 2:
+        assert "classic" in found["said"] or "own driver" in found["said"], found["said"]
+
+
+def test_a_compaction_over_connect_keeps_the_rows_in_one_file(ended: dict[str, dict[str, Any]]) -> None:
+    assert "proved" in ended["compact db.small --execute"]["said"]
+    assert ended["rows"]["said"].split() == ["True", "1"]
+
+
+def test_a_server_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) -> None:
+    address = f"sc://127.0.0.1:{free_port()}/;token=do-not-show-this-token"
+    done = subprocess.run(
+        [sys.executable, "-m", "icekit", "look", "db.small"],
+        capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"SPARK_REMOTE": address}, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"icekit: No Spark Connect server answers at 127\.0\.0\.1:\d+ \(SPARK_REMOTE\)\. .*unset SPARK_REMOTE.*\n", done.stderr
+    )
+    assert "do-not-show" not in done.stdout + done.stderr
