@@ -335,6 +335,10 @@ class ProfileTables:
             _remember_sent(error)
             if _is_missing(error):
                 raise
+            if library := _not_installed(error):
+                raise CatalogUnreachable(
+                    f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip install {_package(library)}`.", detail=trace(error)
+                ) from None
             if damage := _damage(error):
                 raise MetadataUnreadable(
                     f"Catalog {self.name!r} returns damaged metadata: {damage}. Restore the metadata file, or point the catalog at the previous one (register_table).",
@@ -360,7 +364,8 @@ class ProfileTables:
             return found
 
         # Hive and Glue connect at the first question: a dead one is told within the deadline.
-        self._ask(catalog.list_namespaces)
+        if not self._ask(catalog.list_namespaces):
+            self._refuse_another_name()
         return sorted(set(self._ask(walk, LISTING_SECONDS)))
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
@@ -383,6 +388,7 @@ class ProfileTables:
                 raise
             if self._is_view(table):
                 raise view_given(table) from None
+            self._refuse_another_name()
             raise not_found(table, self._near(table)) from None
         io = loaded.io
 
@@ -398,6 +404,24 @@ class ProfileTables:
         if self._catalog is not None:
             self._catalog.close()
             self._catalog = None
+
+    def _refuse_another_name(self) -> None:
+        """Raise TableNotFound if the catalog's database has tables, but of other catalogs: it knows them by the catalog's name."""
+        if self.properties.get("type") not in {None, "sql"} or not hasattr(self.catalog, "engine"):
+            return
+        from pyiceberg.catalog.sql import IcebergTables
+        from sqlalchemy import select
+
+        def named() -> list[str]:
+            with self.catalog.engine.connect() as database:
+                return sorted(database.execute(select(IcebergTables.catalog_name).distinct()).scalars())
+
+        names = self._ask(named)
+        if names and self.name not in names:
+            raise TableNotFound(
+                f"The database of catalog {self.name!r} has no tables of a catalog of that name, only of {', '.join(map(repr, names))}. "
+                "PyIceberg and Spark look for tables by the catalog's name: give the profile that name."
+            )
 
     def _near(self, table: Identifier) -> list[Identifier]:
         """Names to suggest: of the table's namespace, which a large catalog lists quickly."""
@@ -428,6 +452,20 @@ def _import_client(name: str, properties: Mapping[str, str]) -> None:
         importlib.import_module(f"pyiceberg.catalog.{getattr(kind, 'value', kind)}")
     with contextlib.suppress(Exception):
         importlib.import_module("pyiceberg.io.pyarrow")
+
+
+def _not_installed(error: BaseException | None) -> str:
+    """The library whose import failed below an error; empty if it was something else. PyIceberg names another one."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError):
+            return (error.name or "").partition(".")[0]
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _package(library: str) -> str:
+    """What pip installs to provide a library that a catalog needs."""
+    return "'icekit[postgres]'" if library in {"psycopg", "psycopg2"} else library
 
 
 def _read_all(io: Any, location: str) -> bytes:

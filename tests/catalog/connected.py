@@ -64,4 +64,4 @@ def verbs() -> dict[str, Callable[[], object]]:
 if __name__ == "__main__":
     ended = {" ".join(arguments): command(arguments) for arguments in json.load(sys.stdin)}
     ended |= {f"Lake.{name}": verb(call) for name, call in verbs().items()}
-    json.dump(ended, sys.__stdout__)
+    print(json.dumps(ended))

@@ -168,6 +168,35 @@ def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(tmp_path:
     lake.close()
 
 
+def test_a_missing_driver_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for driver in ("psycopg", "psycopg2"):
+        monkeypatch.setitem(sys.modules, driver, None)
+    monkeypatch.setenv("PYICEBERG_CATALOG__POSTGRES__URI", "postgresql://me@localhost/db")
+
+    with pytest.raises(
+        CatalogUnreachable, match=r"'postgres' needs psycopg2?, which is not installed. Run `pip install 'icekit\[postgres\]'`\."
+    ):
+        icekit.connect("postgres").tables.names()
+
+
+def test_tables_of_another_catalog_in_the_same_database_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"sqlite:///{tmp_path}/shared.db"
+    with SqlCatalog("theirs", uri=uri, warehouse=str(tmp_path)) as catalog:
+        catalog.create_namespace("db")
+        catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())]))
+    monkeypatch.setenv("PYICEBERG_CATALOG__OURS__URI", uri)
+    ours = icekit.connect("ours")
+
+    for ask in (ours.tables.names, lambda: ours.observe("db.t", collector="local")):
+        with pytest.raises(TableNotFound, match=r"no tables of a catalog of that name, only of 'theirs'\."):
+            ask()
+    # A catalog of our own beside theirs may be empty.
+    with SqlCatalog("ours", uri=uri, warehouse=str(tmp_path)) as catalog:
+        catalog.create_namespace("new")
+    assert ours.tables.names() == []
+    ours.close()
+
+
 #: Changes more pages than its cache holds, so that some are in the file when it is killed, and the journal is the way back.
 KILLED = """
 import sqlite3, sys
