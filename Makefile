@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix lock bench bench-equality-deletes soak mutants api docs clean
+.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers lock bench bench-equality-deletes soak mutants api docs clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -92,6 +92,10 @@ test-lowest:  #+ install the lowest versions that pyproject.toml allows into an 
 test-matrix:  #+ run the core Spark tests on Spark 3.5, 4.0 and 4.1, each in an environment of its own; half an hour
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-matrix.sh
+
+test-servers:  #+ run every command against real servers on this machine: a REST catalog over S3, and PostgreSQL
+	@scripts/setup.sh dev
+	@$(RUN) scripts/test-servers.sh
 
 lock:  #+ put the newest versions that pyproject.toml allows into constraints.txt, for each Python and platform
 	@# Where constraints.txt does not fit pyproject.toml any more, the uv of the last set-up does.

@@ -27,7 +27,7 @@ lint() {
 
 # One worker more than two cores: a test waits now and then, for a process or for a lock.
 tests() {
-    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and $1"
+    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and not servers and $1"
 }
 
 case $tier in
@@ -55,6 +55,7 @@ case $tier in
         beside browser scripts/test-browser.sh
         scripts/test-notebooks.sh
         joined browser
+        scripts/test-servers.sh
         if [ -x scripts/test-lowest.sh ]; then scripts/test-lowest.sh; fi
         ;;
     *)

@@ -337,7 +337,8 @@ class ProfileTables:
                 raise
             if library := _not_installed(error):
                 raise CatalogUnreachable(
-                    f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip install {_package(library)}`.", detail=trace(error)
+                    f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip install {_package(library)}`.",
+                    detail=trace(error),
                 ) from None
             if damage := _damage(error):
                 raise MetadataUnreadable(

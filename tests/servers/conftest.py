@@ -1,0 +1,146 @@
+"""Real servers, each started once, on loopback: Iceberg's REST catalog over S3, and PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import icekit
+from icekit.api import Lake
+from icekit.catalog import session
+
+BUILD = Path(__file__).parents[2] / "build" / "servers"
+#: Not that of any real server, and to be found nowhere in what icekit writes.
+SECRET = "s3cr3t-of-the-servers-tests"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(command: Sequence[object], port: int, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[None]:
+    """A server, from when it answers at its port until the block ends."""
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            [str(part) for part in command], stdout=out, stderr=out, env=os.environ | dict(environment or {}), cwd=log.parent
+        ) as server,
+    ):
+        try:
+            while not _answers(port):
+                assert server.poll() is None, log.read_text()[-3000:]
+                time.sleep(0.2)
+            yield
+        finally:
+            server.terminate()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="session")
+def rest_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A REST catalog whose tables are in a bucket; yields the profile."""
+    if not (BUILD / "versitygw").exists():
+        pytest.skip("there is no versitygw (Go builds it)")
+    folder = tmp_path_factory.mktemp("rest")
+    (folder / "buckets" / "lakehouse").mkdir(parents=True)
+    s3, rest = free_port(), free_port()
+    keys = {"ROOT_ACCESS_KEY": "icekit", "ROOT_SECRET_KEY": SECRET, "AWS_REGION": "us-east-1"}
+    storage = {
+        "s3.endpoint": f"http://127.0.0.1:{s3}",
+        "s3.access-key-id": "icekit",
+        "s3.secret-access-key": SECRET,
+        "s3.path-style-access": "true",
+        "client.region": "us-east-1",
+    }
+    behind = {
+        "catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog",
+        "uri": f"jdbc:sqlite:file:{folder}/catalog.db",
+        "jdbc.schema-version": "V1",
+        "warehouse": "s3://lakehouse/warehouse",
+        "io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+        **storage,
+    }
+    spark_jars = Path(pyspark.__file__).parent / "jars"
+    java = [shutil.which("java") or "java", "-cp", f"{BUILD / 'jars'}/*:{spark_jars}/*", Path(__file__).with_name("Rest.java"), rest]
+    gateway = [BUILD / "versitygw", "--port", f"127.0.0.1:{s3}", "--region", "us-east-1", "posix", folder / "buckets"]
+    with (
+        serving(gateway, s3, folder / "s3.log", keys),
+        serving([*java, *(f"{k}={v}" for k, v in behind.items())], rest, folder / "rest.log", {"AWS_REGION": "us-east-1"}),
+    ):
+        yield {
+            "URI": f"http://127.0.0.1:{rest}",
+            "S3__ENDPOINT": storage["s3.endpoint"],
+            "S3__ACCESS_KEY_ID": "icekit",
+            "S3__SECRET_ACCESS_KEY": SECRET,
+            "S3__REGION": "us-east-1",
+        }
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A catalog in PostgreSQL, its tables in a folder; yields the profile."""
+    found = [shutil.which("initdb"), *map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb"))]
+    if not any(found):
+        pytest.skip("there is no PostgreSQL")
+    programs = Path(next(one for one in found if one)).resolve().parent
+    folder, port = tmp_path_factory.mktemp("postgres"), free_port()
+    # It does not run as root.
+    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    for parent in (folder, *folder.parents[:2]):
+        parent.chmod(0o755)
+    if other:
+        os.chown(folder, 65534, 65534)
+    (password := folder / "password").write_text(SECRET)
+    password.chmod(0o644)
+    subprocess.run(
+        [*other, programs / "initdb", "-D", folder / "data", "-U", "icekit", "-A", "scram-sha-256", "--pwfile", password],
+        check=True, stdout=subprocess.DEVNULL, cwd="/",
+    )  # fmt: skip
+    start = [*other, programs / "postgres", "-D", folder / "data", "-p", port, "-c", "listen_addresses=127.0.0.1", "-k", folder]
+    with serving(start, port, tmp_path_factory.mktemp("postgres-log") / "log"):
+        yield {
+            "URI": f"postgresql+psycopg2://icekit:{SECRET}@127.0.0.1:{port}/postgres",
+            "WAREHOUSE": f"file://{tmp_path_factory.mktemp('postgres-warehouse')}",
+        }
+
+
+@pytest.fixture(scope="module", params=["rest_on_s3", "postgres"])
+def prod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A catalog of each kind as the profile ``prod``, with icekit's own session."""
+    profile = request.getfixturevalue(request.param)
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in profile.items():
+            patch.setenv(f"PYICEBERG_CATALOG__PROD__{key}", value)
+        patch.setenv("ICEKIT_LEDGER", str(tmp_path_factory.mktemp("ledger") / "ledger.db"))
+        session.stop_own()
+        lake = icekit.connect("prod")
+        lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")
+        # A command ends with its own lake, and would take the session with it.
+        patch.setattr(session, "stop_own", lambda: None)
+        yield lake
+        patch.undo()
+    lake.close()
+    session.stop_own()
+
+
+def as_process(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, as a person runs it."""
+    command = [sys.executable, "-m", "icekit", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
