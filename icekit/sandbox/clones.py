@@ -234,7 +234,9 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
 
 
 def remove_folders(spark: Any, folder: str) -> None:
-    """Remove a scratch table's empty folders: object stores have none; elsewhere removing files leaves them behind."""
+    """Remove a scratch table's empty folders: object stores have none; elsewhere removing files leaves them behind. Spark Connect cannot."""
+    if not has_bridge(spark):
+        return
     path = spark._jvm.org.apache.hadoop.fs.Path(folder)
     with contextlib.suppress(Exception):
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())

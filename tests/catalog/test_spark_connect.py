@@ -23,8 +23,11 @@ from icekit.cli.main import _parser
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 POLICY = """
+version: 1
+name: nightly
 catalog: lake
 output: pass
+state: state.db
 tables:
   - match: db.small
 """
@@ -50,7 +53,7 @@ COMMANDS: dict[str, str | None] = {
     "schedule example": None,
     "schedule run policy.yaml": None,
     "schedule clear policy.yaml db.small": None,
-    "schedule recipe cron": None,
+    "schedule recipe cron policy.yaml": None,
     "lab empty": "embedded lake",
     "admin tables": None,
     "admin clones": None,
@@ -172,11 +175,11 @@ def test_a_verb_gives_a_result_or_an_error_that_names_the_way(ended: dict[str, d
 
     assert found["status"] in {0, 2}, found["said"]
     if found["status"] == 2:
-        assert "classic" in found["said"] or "own driver" in found["said"], found["said"]
+        assert re.search("classic|own driver|JVM bridge|without --resume", found["said"]), found["said"]
 
 
 def test_a_compaction_over_connect_keeps_the_rows_in_one_file(ended: dict[str, dict[str, Any]]) -> None:
-    assert "proved" in ended["compact db.small --execute"]["said"]
+    assert ": the same 8 rows in the whole table" in ended["compact db.small --execute"]["said"]
     assert ended["rows"]["said"].split() == ["True", "1"]
 
 
