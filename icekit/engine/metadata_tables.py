@@ -1,9 +1,11 @@
-"""Read the current state of a table's metadata tables: the only module that names them in a query."""
+"""Read the current state of a table's metadata tables, which only this module names in a query, and list the files in its folders."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from icekit.engine.bridge import compiled, has_bridge, load_table
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -38,3 +40,66 @@ def spread(files: DataFrame, most: int) -> list[str]:
     return [
         str(row[0]) for row in files.selectExpr("file_path", "xxhash64(file_path) AS h").orderBy("h", "file_path").limit(most).collect()
     ]
+
+
+_NAME = "icekit.FilesBelow"
+_SOURCE = """
+package icekit;
+
+import java.util.*;
+import org.apache.iceberg.Table;
+import org.apache.iceberg.io.*;
+
+public class FilesBelow {
+  public FilesBelow(Object unused) {}
+
+  public List since(Object table, String folder, long milliseconds) {
+    List found = new ArrayList();
+    Iterator files = ((SupportsPrefixOperations) ((Table) table).io()).listPrefix(folder).iterator();
+    while (files.hasNext()) {
+      FileInfo file = (FileInfo) files.next();
+      if (file.createdAtMillis() >= milliseconds) {
+        found.add(file.createdAtMillis() + " " + file.location());
+      }
+    }
+    return found;
+  }
+}
+"""
+
+
+def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: int = 0) -> DataFrame:
+    """The files in a folder of a table and in its subfolders, written since a moment: ``path``, ``modified_at_ms``. Opens none.
+
+    Spark's executors list them, without names that begin with ``_`` or ``.``. Storage for which Spark has no file system
+    (``s3://`` with S3FileIO) is listed by the table's own FileIO, on the driver. Raises Spark's errors.
+    """
+    from pyspark.sql import functions as F
+
+    if not has_bridge(spark) or _has_file_system(spark, folder):
+        listed = (
+            spark.read.format("binaryFile")
+            .options(recursiveFileLookup="true", ignoreMissingFiles="true", __globPaths__="false")
+            .load(folder)
+        )
+        return listed.select("path", F.unix_millis("modificationTime").alias("modified_at_ms")).where(F.col("modified_at_ms") >= since_ms)
+    jvm: Any = spark._jvm
+    loaded = load_table(spark, table)
+    found = compiled(jvm, loaded, _NAME, _SOURCE, None).since(loaded, f"{folder.rstrip('/')}/", since_ms)
+    made = spark._jsparkSession.createDataset(found, jvm.org.apache.spark.sql.Encoders.STRING()).toDF()
+    lines = type(spark.range(0))(made, spark)
+    return lines.selectExpr(
+        "substring(value, instr(value, ' ') + 1) AS path", "CAST(substring_index(value, ' ', 1) AS BIGINT) AS modified_at_ms"
+    )
+
+
+def _has_file_system(spark: SparkSession, folder: str) -> bool:
+    """Whether Spark itself can list a folder."""
+    if urlsplit(folder).scheme in {"", "file"}:
+        return True
+    context: Any = spark.sparkContext
+    try:
+        context._jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(urlsplit(folder).scheme, context._jsc.hadoopConfiguration())
+    except Exception:
+        return False
+    return True

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.errors import explain, first_sentence
-from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.metadata_tables import files_below, metadata_table
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import Predicate, read_predicate
 from icekit.facts.collect import load_metadata
@@ -133,15 +133,11 @@ def reach_of(spark: SparkSession, table: Identifier, files: Sequence[tuple[str, 
     return Reach(paths, snapshots)
 
 
-def unreferenced_files(spark: SparkSession, location: str, reachable: DataFrame) -> DataFrame:
-    """Files under a location that no snapshot reaches: ``key``, ``path``, ``modified_at_ms``.
-
-    Spark lists files and opens none. It omits names that begin with ``_`` or ``.``.
-    """
+def unreferenced_files(spark: SparkSession, table: Identifier, location: str, reachable: DataFrame) -> DataFrame:
+    """Files under a location of a table (named with its catalog) that no snapshot reaches: ``key``, ``path``, ``modified_at_ms``."""
     from pyspark.sql import functions as F
 
-    listed = spark.read.format("binaryFile").options(recursiveFileLookup="true", __globPaths__="false").load(location)
-    found = listed.select(path_key_column(F.col("path")).alias("key"), "path", F.unix_millis("modificationTime").alias("modified_at_ms"))
+    found = files_below(spark, table, location).select(path_key_column(F.col("path")).alias("key"), "path", "modified_at_ms")
     return found.join(reachable.select("key"), "key", "left_anti")
 
 
@@ -273,7 +269,7 @@ class _Proof:
                 self.not_looked.append(f"{self.properties[key]} ({key}): unreferenced files outside the table's location are not listed")
         metadata = path_key(self.properties.get("write.metadata.path", inside + "metadata")).rstrip("/") + "/"
         try:
-            listed = unreferenced_files(self.spark, location, reachable).persist()
+            listed = unreferenced_files(self.spark, self.sql_name, location, reachable).persist()
             try:
                 # Files that a table keeps in addition to its rows; any other file may contain rows.
                 orphans = listed.where(~F.col("key").startswith(metadata) | F.lower("key").endswith(".parquet"))

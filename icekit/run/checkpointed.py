@@ -28,7 +28,7 @@ from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, is
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.metadata_tables import metadata_table
+from icekit.engine.metadata_tables import files_below, metadata_table
 from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFound
 from icekit.facts.head import head
 from icekit.facts.metadata import int_setting, settings
@@ -39,7 +39,7 @@ from icekit.run.attempt import ActionProgress, Conflict, Limits, Runner, TooLarg
 from icekit.run.guard import Guard, guard_of
 from icekit.sandbox import remove_stale, stale_clones
 from icekit.secrets import mask_data
-from icekit.sql import Identifier, display_name, literal
+from icekit.sql import Identifier, display_name
 from icekit.units import count, size, span
 
 # --- Convert a plan to and from its form in the ledger
@@ -131,22 +131,13 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     """Data files under the table's location, written since a given moment, that no snapshot names.
 
     Returns at most twenty paths, and the command that removes all of them once they are three days
-    old (a writer may be about to commit younger ones), unless another table keeps files there. Lists the
-    location with Spark's file source, and raises its errors.
+    old (a writer may be about to commit younger ones), unless another table keeps files there. Raises the errors
+    of :func:`icekit.engine.metadata_tables.files_below`.
     """
     spark, name = lake.spark, lake.sql_name(table)
     metadata = head(lake, table).metadata
     folder = (metadata.get("properties") or {}).get("write.data.path") or f"{metadata['location'].rstrip('/')}/data"
-    # Only columns of the listing are selected, so no file is opened.
-    listed = (
-        spark.read.format("binaryFile")
-        .option("recursiveFileLookup", "true")
-        .option("ignoreMissingFiles", "true")
-        .load(folder)
-        .select("path", "modificationTime")
-    )
-    since = dt.datetime.fromtimestamp(since_ms / 1000, dt.UTC)
-    written = listed.where(f"modificationTime >= TIMESTAMP {literal(since.isoformat(sep=' '))}")
+    written = files_below(spark, name, folder, since_ms)
     known = metadata_table(spark, name, "all_files")
     lost = (
         written.selectExpr("path", f"{PLAIN.format('path')} AS plain")

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -94,17 +95,17 @@ def rest_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A catalog in PostgreSQL, its tables in a folder; yields the profile."""
     found = [shutil.which("initdb"), *map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb"))]
     if not any(found):
         pytest.skip("there is no PostgreSQL")
     programs = Path(next(one for one in found if one)).resolve().parent
-    folder, port = tmp_path_factory.mktemp("postgres"), free_port()
-    # It does not run as root.
+    # It does not run as root, and pytest keeps its own folders closed to other users.
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
+    made = tempfile.TemporaryDirectory(prefix="icekit-postgres-", ignore_cleanup_errors=True)
+    request.addfinalizer(made.cleanup)
+    folder, port = Path(made.name), free_port()
     if other:
         os.chown(folder, 65534, 65534)
     (password := folder / "password").write_text(SECRET)
