@@ -95,7 +95,7 @@ def rest_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
 
 
 @pytest.fixture(scope="session")
-def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """A catalog in PostgreSQL, its tables in a folder; yields the profile."""
     found = [shutil.which("initdb"), *map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb"))]
     if not any(found):
@@ -103,23 +103,22 @@ def postgres(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     programs = Path(next(one for one in found if one)).resolve().parent
     # It does not run as root, and pytest keeps its own folders closed to other users.
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-    made = tempfile.TemporaryDirectory(prefix="icekit-postgres-", ignore_cleanup_errors=True)
-    request.addfinalizer(made.cleanup)
-    folder, port = Path(made.name), free_port()
-    if other:
-        os.chown(folder, 65534, 65534)
-    (password := folder / "password").write_text(SECRET)
-    password.chmod(0o644)
-    subprocess.run(
-        [*other, programs / "initdb", "-D", folder / "data", "-U", "icekit", "-A", "scram-sha-256", "--pwfile", password],
-        check=True, stdout=subprocess.DEVNULL, cwd="/",
-    )  # fmt: skip
-    start = [*other, programs / "postgres", "-D", folder / "data", "-p", port, "-c", "listen_addresses=127.0.0.1", "-k", folder]
-    with serving(start, port, tmp_path_factory.mktemp("postgres-log") / "log"):
-        yield {
-            "URI": f"postgresql+psycopg2://icekit:{SECRET}@127.0.0.1:{port}/postgres",
-            "WAREHOUSE": f"file://{tmp_path_factory.mktemp('postgres-warehouse')}",
-        }
+    with tempfile.TemporaryDirectory(prefix="icekit-postgres-", ignore_cleanup_errors=True) as made:
+        folder, port = Path(made), free_port()
+        if other:
+            os.chown(folder, 65534, 65534)
+        (password := folder / "password").write_text(SECRET)
+        password.chmod(0o644)
+        subprocess.run(
+            [*other, programs / "initdb", "-D", folder / "data", "-U", "icekit", "-A", "scram-sha-256", "--pwfile", password],
+            check=True, stdout=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+        start = [*other, programs / "postgres", "-D", folder / "data", "-p", port, "-c", "listen_addresses=127.0.0.1", "-k", folder]
+        with serving(start, port, tmp_path_factory.mktemp("postgres-log") / "log"):
+            yield {
+                "URI": f"postgresql+psycopg2://icekit:{SECRET}@127.0.0.1:{port}/postgres",
+                "WAREHOUSE": f"file://{tmp_path_factory.mktemp('postgres-warehouse')}",
+            }
 
 
 @pytest.fixture(scope="module", params=["rest_on_s3", "postgres"])
