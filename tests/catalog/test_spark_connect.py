@@ -52,7 +52,7 @@ COMMANDS: dict[str, str | None] = {
     "schedule check policy.yaml": None,
     "schedule example": None,
     "schedule run policy.yaml": None,
-    "schedule clear policy.yaml db.small": None,
+    "schedule clear policy.yaml db.small": "is not blocked",
     "schedule recipe cron policy.yaml": None,
     "lab empty": "embedded lake",
     "admin tables": None,
