@@ -20,7 +20,7 @@ report:  ## report on the lab's tables into reports/ (makes those that are not t
 	@$(RUN) icekit lab
 	@$(RUN) icekit report 'lab.*' --storage --output reports --history reports/history.db
 
-lab:  ## make the lab's tables, one per illness, in the embedded lake
+lab:  ## make the lab's tables, one per problem, in the embedded lake
 	@scripts/setup.sh
 	@$(RUN) icekit lab
 

@@ -65,7 +65,7 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "spread": ("scattered", "where the changed rows are: scattered over all files, or clustered in some; empty: as in the history"),
     "stock_limit": (60, "seconds for a stock rewrite on a clone, in a process with that executor's heap; 0: none"),
     "storage": (False, "also look for orphan files, which lists the storage; removing them needs it"),
-    "thresholds": ({}, 'limits to change, for example {"snapshots": 50}'),
+    "thresholds": ({}, 'thresholds to change, for example {"snapshots": 50}'),
     "trial": (True, "try the plan on a zero-copy clone first, and predict from the result"),
     "window": ({}, 'partitions to take, by their own time, for example {"since": "2026-01-01", "skip_last": "6 hours"}'),
 }
@@ -125,7 +125,12 @@ class NotebookSettings(Mapping[str, Any]):
         """Each setting with its value, its default and what it does."""
         columns = {"setting": TEXT, "value": TEXT, "default": TEXT, "help": TEXT("what it does")}
         rows = [(name, repr(value), repr(SETTINGS[name][0]), SETTINGS[name][1]) for name, value in self.items()]
-        return Grid("Rarely changed settings; set them in more, for example more = {name: value}:", columns, rows)
+        return Grid(
+            "Rarely changed settings; set them in more, for example more = {name: value}:",
+            columns,
+            rows,
+            if_empty="This notebook has no other settings.",
+        )
 
     def __repr__(self) -> str:
         return str(self.grid())

@@ -18,10 +18,11 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def size(size_in_bytes: float) -> str:
-    """Bytes for people, in binary units: ``1.5 MiB``."""
+    """Bytes for people, in binary units: ``1.5 MiB``, and ``1 GiB`` from 1,000 MiB on."""
     value = float(size_in_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(value) < 1024:
+        # A figure has at most three digits before the point: 1,000 bytes and more are written as KiB.
+        if abs(value) < 999.5:
             return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}".replace(".0 ", " ")
         value /= 1024
     return f"{value:,.1f} PiB"

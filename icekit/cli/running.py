@@ -66,7 +66,7 @@ same location, or if it cannot check that. --storage only lists orphan files.
 
 Retention is a time and a count: a snapshot is kept while it is younger than --keep or among the
 last --keep-last of its branch, and always if a branch or tag points at it. The plan lists the time
-travel that is lost. --keep and --keep-last are a request: without them, snapshots expire only if they pile up.
+travel that is lost. If you give --keep or --keep-last, snapshots expire; without them, they expire only if they pile up.
 With --need you state how far back people must be able to look; icekit refuses a retention that keeps less. Snapshots younger than one hour never expire, and orphan files younger
 than three days are never removed.
 """

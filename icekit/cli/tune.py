@@ -20,9 +20,9 @@ reports, or declare it in the table property icekit.filter-columns.
 """
 # Closes the help of each question.
 _TUNE = """\
-The answer is the measurements and one script to paste, with its undo, or "leave it". icekit only reads the table, and sets nothing.
+The answer is the measurements and one script to paste, with its undo, or "no change". icekit only reads the table, and sets nothing.
 
-Exit status: 0 answered (also when the answer is "leave it"), 2 misconfigured, 3 crashed.
+Exit status: 0 answered (also when the answer is "no change"), 2 misconfigured, 3 crashed.
 """
 _WRITE_MODE = """\
 A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost for reads)

@@ -27,7 +27,7 @@ REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
 
 #: No procedure does this; see :mod:`icekit.resolve`.
 CONVERT = "convert_equality_deletes"
-#: What the prediction of a conversion counts: equality delete files before, position deletes after.
+#: What the prediction of a conversion counts: equality delete files before, position delete files after.
 EQUALITY_DELETE = "equality delete file"
 
 
@@ -43,7 +43,7 @@ class Prediction:
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
-    ``files_out`` is then the maximum number of position deletes that replace them. ``is_maximum``: equality deletes apply, and nobody knows before
+    ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: equality deletes apply, and nobody knows before
     a rewrite how many rows they delete, so fewer files may come out.
     """
 
@@ -71,7 +71,7 @@ class Prediction:
     @property
     def unit_out(self) -> str:
         """The unit of ``files_out``."""
-        return "position delete" if self.unit == EQUALITY_DELETE else self.unit
+        return "position delete file" if self.unit == EQUALITY_DELETE else self.unit
 
     @property
     def change(self) -> str:

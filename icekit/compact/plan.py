@@ -33,9 +33,18 @@ _ROWS_PER_FILE_BYTES = 3
 _WHY = {
     "size": "combines or splits files of the wrong size; well-sized files stay as they are",
     "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
-    "vectors": "delete-ratio-threshold takes files that lost a noticeable share of their rows to deletes naming only them",
+    "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it counts only deletes that name a single data file",
     "all": "rewrites every file of these partitions",
 }
+
+
+def _at_once(groups: int, at_once: int, tasks_per_group: int) -> str:
+    tasks = count(tasks_per_group, "task")
+    if groups == 1:
+        return f"the only group has {tasks}"
+    if at_once == 1:
+        return f"a group has {tasks} on average, so 1 group at once keeps the cores busy"
+    return f"a group has {tasks} on average, so {count(at_once, 'group')} at once keep the cores busy while others start and commit"
 
 
 def parallelism(
@@ -60,7 +69,7 @@ def parallelism(
     choose(
         "max-concurrent-file-group-rewrites",
         at_once,
-        f"{cluster.source}; a group has {count(tasks_per_group, 'task')} on average, so {count(at_once, 'group')} at once keep the cores busy while others start and commit",
+        f"{cluster.source}; {_at_once(max(group_count, 1), at_once, tasks_per_group)}",
     )
     if not sorting and not whole:
         # A failure loses one group; small groups lose little, and still give every core a few tasks.

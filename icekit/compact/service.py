@@ -174,6 +174,15 @@ def _has_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) ->
     return has_global_deletes(facts) or not {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)}.isdisjoint(partitions)
 
 
+def delete_files_removed(facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int) -> int:
+    """The delete files that a rewrite removes: as the planner counts them, or those that apply to no data file afterwards."""
+    if "delete-ratio-threshold" not in action.options and action.options.get("remove-dangling-deletes") == "true":
+        renewed = action.options.get("use-starting-sequence-number") == "false"
+        return dropped_by(facts, action.partitions, sequence_number + renewed)
+    # The planner counts a delete file once for each data file.
+    return min(planned.delete_files or 0, sum(facts.total(kind).file_count for kind in DELETE_KINDS))
+
+
 def predict(
     spark: SparkSession | None,
     facts: TableFacts,
@@ -196,11 +205,6 @@ def predict(
         # Each file must be examined only where deletes decide which files are taken.
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
-        # The planner counts a delete file once for each data file.
-        removed = min(planned.delete_files or 0, sum(facts.total(kind).file_count for kind in DELETE_KINDS))
-        if not by_ratio and action.options.get("remove-dangling-deletes") == "true":
-            renewed = action.options.get("use-starting-sequence-number") == "false"
-            removed = dropped_by(facts, action.partitions, sequence_number + renewed)
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
         estimate = replace(
             estimate,
@@ -209,7 +213,7 @@ def predict(
             files_out=planned.files_out,
             bytes_out=round(planned.bytes_in * live * bytes_ratio),
             bytes_untaught=round(planned.bytes_in * live),
-            delete_files_removed=removed,
+            delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
             groups=planned.groups,
             is_maximum=_has_equality_deletes(facts, action.partitions),
             file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)

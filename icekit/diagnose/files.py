@@ -175,7 +175,7 @@ def skewed_partitions(context: Context) -> Finding | None:
         context.paths(list(heavy)),
         evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, {most / median:,.0f} × the median of {size(median)}; "
         + (
-            f"{count(len(heavy), 'partition')} above the limit hold {percent(total / sum(sizes.values()))} of the bytes"
+            f"{count(len(heavy), 'partition')} above the threshold hold {percent(total / sum(sizes.values()))} of the bytes"
             if len(heavy) > 1
             else f"it has {percent(total / sum(sizes.values()))} of the bytes"
         ),

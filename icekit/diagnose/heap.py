@@ -540,7 +540,10 @@ def summary(forecast: HeapForecast) -> str:
     )
     if forecast.verdict == "fits":
         return said
-    return f"{said} {_cores(forecast)}. Converting the deletes does not need this memory: {convert_command(forecast)}"
+    return (
+        f"{said} {_cores(forecast)}. {command(forecast, 'compact')} does not need this memory. "
+        f"{command(forecast, 'convert')} does not need it either, and rewrites no data file."
+    )
 
 
 def _cores(forecast: HeapForecast) -> str:
@@ -548,14 +551,14 @@ def _cores(forecast: HeapForecast) -> str:
     if cores is None:
         return "The length of a key column is only assumed: sample the keys to find out what fits"
     if not cores:
-        return "It does not fit with any number of cores"
-    return f"It fits on executors of {count(cores, 'core')} with the same heap"
+        return "With this heap, they do not both fit with any number of cores"
+    return f"With this heap, both fit on executors of {count(cores, 'core')}"
 
 
-def convert_command(forecast: HeapForecast) -> str:
-    """The command that turns the equality deletes into position deletes or deletion vectors."""
+def command(forecast: HeapForecast, verb: str) -> str:
+    """The command line of ``icekit compact`` or ``icekit convert`` for the table."""
     catalog = "" if forecast.catalog == "lake" else f" --catalog {shlex.quote(forecast.catalog)}"
-    return f"icekit convert {shlex.quote(forecast.name)}{catalog}"
+    return f"icekit {verb} {shlex.quote(forecast.name)}{catalog}"
 
 
 def basis(forecast: HeapForecast) -> tuple[str, ...]:

@@ -218,7 +218,10 @@ def left_alone(reason: object, plan: Plan) -> Checked:
         return Checked(False, "Assign the plan's reason to answer: plan.left_alone has the reasons.")
     if reason not in {found.reason for found in plan.left_alone if "written within" in found.reason}:
         return Checked(False, f"{reason!r} is not the reason for the partition that was just written; look at careful.left_alone.")
-    return Checked(True, "Its writer may still be active. A rewrite now would conflict with it, fail at the commit and waste all its work.")
+    return Checked(
+        True,
+        "Its writer may still be active. If it deletes or updates rows of these files, a rewrite fails at the commit; if it only appends, the partition soon has small files again.",
+    )
 
 
 def writer_fixed(facts: TableFacts) -> Checked:

@@ -277,22 +277,25 @@ def _state_needed(need_hours: float, window: _Window, current: list[Json], now_m
     if max(age_ms, by_count) < need_ms:
         said = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
         if gap_ms is not None:
-            said += f", which is {span(by_count)} of history at one commit every {span(gap_ms)}"
+            said += f", which is {span(by_count)} of history {_pace(gap_ms)}"
         raise ParameterError(
             f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set keep_hours (--keep) to {_duration(need_hours)} or more."
         )
     return next((place for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None)
 
 
+def _pace(gap_ms: float) -> str:
+    return "at more than one commit per second" if gap_ms < 1000 else f"at one commit every {span(gap_ms)}"
+
+
 def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterator[str]:
     age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
     if gap_ms:
         by_count = last * gap_ms
-        every = f"at one commit every {span(gap_ms)}"
         if by_count < age_ms:
-            yield f"{count(last, 'snapshot')} {every} are {span(by_count)} of history, less than the {span(age_ms)} kept by time: the time decides, and the count only protects a table with few commits."
+            yield f"The last {count(last, 'snapshot')} {'covers' if last == 1 else 'cover'} {span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that the time keeps: the time decides, and the count only protects a table with few commits."
         else:
-            yield f"{span(age_ms)} {every} are {count(int(age_ms // gap_ms), 'snapshot')}, fewer than the {last:,} kept by count: the count decides, and covers {span(by_count)} only while commits do not become more frequent."
+            yield f"{span(age_ms)} {_pace(gap_ms)} are {count(int(age_ms // gap_ms), 'snapshot')}, fewer than the {last:,} that the count keeps: the count decides, and covers {span(by_count)} only while commits do not become more frequent."
         need_ms = (retention.need_hours or 0) * HOUR_MS
         if by_count >= need_ms > age_ms:
             yield f"Only the count covers the {span(need_ms)} that you need. Set keep_hours (--keep) to {_duration(need_ms / HOUR_MS)} to be sure."

@@ -256,12 +256,12 @@ class Proof:
 
     def __repr__(self) -> str:
         if not self.commits and self.kept:
-            said = {True: "everything kept", False: "SOMETHING IS LOST", None: "not all of it can be proved"}[self.ok]
+            said = {True: "nothing was lost", False: "SOMETHING WAS LOST", None: "not everything could be proved"}[self.ok]
             return "\n".join([f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())])
         fine = "no difference found" if any(commit.is_sampled for commit in self.commits) else "no row changed"
-        said = {True: fine, False: "ROWS CHANGED", None: "not all of it can be proved"}[self.ok]
+        said = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
-            said = "SOMETHING IS LOST"
+            said = "SOMETHING WAS LOST"
         how = "compared in full" if self.mode == "full" else self.mode
         # What was checked before a commit is part of the time of its rewrite.
         time_taken = "" if self.mode == CHECKED else f" in {self.seconds:.1f} s"
@@ -269,7 +269,7 @@ class Proof:
         caution = [f"! {self.caution}"] if self.caution else []
         if any(commit.is_sampled for commit in self.commits):
             caution.append(
-                f"  Of the rows under equality deletes, a sample was compared. It misses an error in {UNSEEN} random keys with a chance below 1 %. "
+                f"  Of the rows that equality deletes apply to, a sample was compared. If {UNSEEN} random keys are wrong, the sample misses them all with a chance below 1 %. "
                 "`--prove full` compares every row."
             )
         return "\n".join(

@@ -92,7 +92,7 @@ def modes_chart(answer: FileSizes) -> Chart:
     )
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.75 * len(names))
-        kinds = (Bars("predicted", predicted, "white", ".."), Bars("made", made_files, BLUE))
+        kinds = (Bars("predicted", predicted, "white", ".."), Bars("actual", made_files, BLUE))
         draw_bars(axes, names, kinds, told="{:,.0f}".format)
         axes.set_xlabel("Data files per commit")
         whole_numbers(axes.xaxis)

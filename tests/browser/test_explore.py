@@ -32,7 +32,7 @@ def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
 
 
 def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven, screenshots: Path | None) -> None:
-    for name in ("Observe lab.small_files", "List tables", "Compare", "Reset limits"):
+    for name in ("Observe lab.small_files", "List tables", "Compare", "Reset thresholds"):
         expect(notebook.button(name)).to_be_visible()
     expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
     expect(notebook.page.get_by_text("Error displaying widget")).to_have_count(0)
@@ -50,7 +50,7 @@ def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(not
     expect(cell.get_by_text("New: snapshots piling up. Gone: none. To keep these limits: thresholds = {'snapshots': 1}")).to_be_visible()
     if images:
         notebook.pictured(images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500)
-    notebook.button("Reset limits").click()
+    notebook.button("Reset thresholds").click()
     expect(finding).to_have_count(0)
 
 
@@ -58,7 +58,7 @@ def test_less_used_limits_are_folded_until_they_are_asked_for(notebook: Driven) 
     folded = notebook.slider("Skew: from")
     expect(folded).to_be_hidden()
 
-    notebook.cell("widgets.thresholds(view)").get_by_text("More limits").click()
+    notebook.cell("widgets.thresholds(view)").get_by_text("More thresholds").click()
 
     expect(folded).to_be_visible()
 

@@ -50,6 +50,20 @@ def test_each_option_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
+    ("gib", "groups", "reason"),
+    [
+        (4, 1, "the only group has 8 tasks"),
+        (100 * 100, 100, "a group has 200 tasks on average, so 1 group at once keeps the cores busy"),
+        (100 * 4, 100, "a group has 8 tasks on average, so 2 groups at once keep the cores busy while others start and commit"),
+    ],
+)
+def test_the_number_of_groups_at_once_is_explained(gib: int, groups: int, reason: str) -> None:
+    explained = parallelism(EIGHT, TARGET, gib * GIB, groups, sorting=False)[1][0]
+
+    assert explained.why == f"2 executors of 4 cores; {reason}"
+
+
+@pytest.mark.parametrize(
     ("text", "expected"), [("4g", 4 * GIB), ("512m", 512 * MIB), ("1GB", GIB), ("2048", 2 * GIB), ("64k", 65536), ("1t", 1024 * GIB)]
 )
 def test_memory_is_read_as_spark_reads_it(text: str, expected: int) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from icekit.compact.candidates import DeleteLoad, deletes_over, dropped_by
+from icekit.compact.model import Action, Prediction
+from icekit.compact.service import delete_files_removed
+from icekit.engine.planner import PlannedRewrite
 from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 
@@ -126,3 +129,13 @@ def test_global_equality_deletes_stay_while_other_partitions_need_them() -> None
     facts = facts_of(rows, specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=0)
 
     assert dropped_by(facts, [partition()], 3) == 0
+
+
+def test_a_delete_file_that_several_data_files_open_is_removed_once() -> None:
+    """The planner counts it for each data file; a plan never removes more delete files than the table has."""
+    shared = facts_of([data(1, files=2)], file_group(MIB, MIB, MIB, kind=Kind.POSITION_DELETES))
+    by_ratio = Action(
+        "a1", "rewrite_data_files", "lake", ("db", "events"), "vectors", Prediction(), options={"delete-ratio-threshold": "0.05"}
+    )
+
+    assert [delete_files_removed(shared, by_ratio, PlannedRewrite(1, 2, MIB, 1, opens), 3) for opens in (None, 2, 3, 6)] == [0, 2, 3, 3]

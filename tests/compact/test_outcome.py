@@ -87,10 +87,10 @@ def test_before_and_after_are_said_alike_of_a_prediction_and_of_what_came() -> N
     converting = replace(action(), prediction=Prediction(4, 500, 9, unit=EQUALITY_DELETE))
 
     assert (took.action.prediction.change, took.change) == ("5 files → 1 file", "5 files → 1 file")
-    assert converting.prediction.change == "4 equality delete files → 9 position deletes"
+    assert converting.prediction.change == "4 equality delete files → 9 position delete files"
     assert (
         ActionOutcome(converting, "done", actual=Actual(13, items_before=4, items_after=6)).change
-        == "4 equality delete files → 6 position deletes"
+        == "4 equality delete files → 6 position delete files"
     )
 
 
@@ -102,7 +102,7 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
     assert became.actual == ran.actual
     grid = compared(became)
     (row,) = grid.rows
-    assert row[2:5] == ("4 equality delete files → 6 position deletes (predicted 9)", "500 B → 40 B", "4 (predicted 0)")
+    assert row[2:5] == ("4 equality delete files → 6 position delete files (predicted 9)", "500 B → 40 B", "4 (predicted 0)")
     assert (became.plan.reads, became.plan.prediction.unit) == ((13, 500), EQUALITY_DELETE)
     known = dict(measured(ran))
     assert {name: known[name] for name in ("files_read", "bytes_read", "files_written", "bytes_written")} == {

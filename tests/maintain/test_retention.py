@@ -96,7 +96,18 @@ def test_a_hundred_snapshots_at_a_commit_a_minute_are_said_to_be_a_hundred_minut
 
     found = expiry(made, Retention(keep_hours=12, keep_last=100), NOW)
 
-    assert any("100 snapshots at one commit every 1 minute are 2 hours of history, less than the 12 hours" in c for c in found.cautions)
+    said = "The last 100 snapshots cover 2 hours of history at one commit every 1 minute, less than the 12 hours that the time keeps"
+    assert any(caution.startswith(said) for caution in found.cautions)
+
+
+def test_commits_within_a_second_are_said_as_more_than_one_per_second() -> None:
+    made = metadata([100 * place for place in reversed(range(50))])
+
+    (caution,) = expiry(made, Retention(keep_hours=12, keep_last=1), NOW).cautions
+
+    assert caution.startswith(
+        "The last 1 snapshot covers under 1 second of history at more than one commit per second, less than the 12 hours"
+    )
 
 
 def test_less_history_than_is_needed_is_refused_with_what_to_change() -> None:

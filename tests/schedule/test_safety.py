@@ -403,7 +403,7 @@ def test_a_conversion_that_was_resumed_is_paid_from_the_budget(lake: Lake, tmp_p
     one.steps.append(ran("convert", resumed))
 
     assert (one.steps[0].files_in, one.steps[0].bytes_in, one.steps[0].bytes_out) == (10, 1000, 30)
-    assert "10 files, 1000 B read, 30 B written" in one.steps[0].said
+    assert "10 files, 1 KiB read, 30 B written" in one.steps[0].said
     assert all(share.is_nothing for share in shares(wanted.budget, [one, other], one_pass(wanted)._permit).values())
 
 

@@ -22,8 +22,9 @@ def test_it_says_what_will_happen_and_what_to_do() -> None:
     said = summary(forecast())
 
     assert said.startswith("A stock read of db.events needs about 16.3 GiB per executor of 2 cores; the heap is 2 GiB: will not fit.")
-    assert "It does not fit with any number of cores" in said
-    assert "icekit convert db.events --catalog prod" in said
+    assert "With this heap, they do not both fit with any number of cores." in said
+    assert "icekit compact db.events --catalog prod does not need this memory." in said
+    assert "icekit convert db.events --catalog prod does not need it either, and rewrites no data file." in said
 
 
 def test_what_fits_needs_no_remedy() -> None:

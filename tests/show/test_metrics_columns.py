@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,19 @@ def test_the_verdict_begins_with_the_greater_gain() -> None:
     one = replace(answer(), trial=trial(reads=39))
 
     assert "(default, column.key): manifests take 19.5 KiB instead of 97.7 KiB (80 % less) and a filter reads 39" in one.verdict()
+
+
+def test_the_verdict_counts_every_property_that_the_statement_sets() -> None:
+    """A new default also names the columns that keep their metrics."""
+    one = answer()
+    statement = one.script.sql[0]
+    names = set(re.findall(r"'(write\.metadata\.metrics\.[^']+)' =", statement))
+    default = next(a for a in one.advice if a.setting == "write.metadata.metrics.default")
+    more = replace(default, properties=(*default.properties, ("write.metadata.metrics.column.other", "counts")))
+    further = replace(one, advice=tuple(more if a is default else a for a in one.advice))
+
+    assert one.verdict().startswith(f"Set {len(names)} properties (default, column.key)")
+    assert further.verdict().startswith(f"Set {len(names) + 1} properties (default, column.key, column.other)")
 
 
 def test_the_verdict_says_which_files_were_tried_and_what_did_not_change() -> None:

@@ -403,7 +403,7 @@ class ThresholdsExplorer(Explorer):
         self._moving = False
 
     def static(self) -> str:
-        """The findings, and the limits in force as a table."""
+        """The findings, and the thresholds in force as a table."""
         rows = [
             (
                 limit.label,
@@ -413,14 +413,14 @@ class ThresholdsExplorer(Explorer):
             )
             for limit in LIMITS
         ]
-        columns = {"limit": TEXT, "value": FIGURE, "unit": TEXT("unit"), "origin": TEXT("where it comes from")}
+        columns = {"threshold": TEXT, "value": FIGURE, "unit": TEXT("unit"), "origin": TEXT("where it comes from")}
         table = Grid("", columns, rows).html()
-        return self._cards() + html.framed(f"<details><summary>Limits in force</summary>{table}</details>")
+        return self._cards() + html.framed(f"<details><summary>Thresholds in force</summary>{table}</details>")
 
     def build(self) -> Any:
         """A slider for each limit above the findings; the less used ones are folded."""
         self.sliders = {limit.name: self._slider(limit) for limit in LIMITS}
-        self.reset = button("Reset limits", "set every limit to the value in the notebook's parameters", self._reset)
+        self.reset = button("Reset thresholds", "set every threshold to the value in the notebook's parameters", self._reset)
         self.said = picture()
         self.found = picture()
         for limit in LIMITS:
@@ -428,7 +428,7 @@ class ThresholdsExplorer(Explorer):
         self.view.on_change(self._follow)
         self._show()
         in_sight, folded = ([self._labelled(limit) for limit in limits] for limits in (LIMITS_IN_SIGHT, LIMITS_FOLDED))
-        self.more = ipw.Accordion([column(*folded)], titles=("More limits",), selected_index=None)
+        self.more = ipw.Accordion([column(*folded)], titles=("More thresholds",), selected_index=None)
         return column(*in_sight, self.more, row(self.reset), self.said, self.found)
 
     def _labelled(self, limit: Limit) -> Any:

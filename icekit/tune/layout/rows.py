@@ -649,7 +649,7 @@ def is_close(before: float, after: float, files: int) -> bool:
 
 def close_to_limit(before: float, after: float) -> str:
     """The doubt about such a saving."""
-    return f"{percent(before)} → {percent(after)} of the bytes is close to the limit, a saving of {percent(MARGIN)}"
+    return f"{percent(before)} → {percent(after)} of the bytes is close to the threshold, a saving of {percent(MARGIN)}"
 
 
 def _doubted(

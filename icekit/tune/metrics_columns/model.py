@@ -222,7 +222,7 @@ class MetricsColumns(Answer):
     unused_bytes: float = 0.0
 
     def verdict(self) -> str:
-        """The number of settings to change, the files that a filter then reads and the bytes of manifests, or that nothing should change."""
+        """The number of properties to set, the files that a filter then reads and the bytes of manifests, or that nothing should change."""
         if not self.facts.data.file_count:
             return "No change: the table has no data files, so it has no statistics yet."
         if not self.filters.filters:
@@ -230,10 +230,12 @@ class MetricsColumns(Answer):
         changes = [a for a in self.advice if a.properties]
         if not changes:
             return self._unchanged()
-        names = ", ".join(a.setting.removeprefix("write.metadata.metrics.") for a in changes[:3]) + (" …" if len(changes) > 3 else "")
+        # One piece of advice may set several properties: a new default also names the columns that keep their metrics.
+        properties = list(dict.fromkeys([*(a.setting for a in changes), *(name for a in changes for name, _ in a.properties)]))
+        names = ", ".join(name.removeprefix("write.metadata.metrics.") for name in properties[:3]) + (" …" if len(properties) > 3 else "")
         won = self._tried() or self._simulated(changes)
         gain = f": {' and '.join(won)}" if won else ""
-        return f"Set {count(len(changes), 'property', 'properties')} ({names}){gain}."
+        return f"Set {count(len(properties), 'property', 'properties')} ({names}){gain}."
 
     def _tried(self) -> list[str]:
         """The effects in the trial, as clauses, the greatest first."""

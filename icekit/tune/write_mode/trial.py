@@ -154,7 +154,7 @@ def run_trial(trial: Trial, boxes: TrialSandboxes, workload: Workload, *, read_f
                 one.scans.append(box.scan())
                 if read_filter is not None:
                     one.filtered_scans.append(box.scan(read_filter))
-            progress(f"scans, round {turn + 1}: {', '.join(f'{one.scans[-1].seconds:.2f}' for one, _ in pairs)} s")
+            progress(f"scans, round {turn + 1}: {'; '.join(f'{one.variant.name} {one.scans[-1].seconds:.2f} s' for one, _ in pairs)}")
         for turn in range(_COMPACTIONS):
             for one, box in pairs:
                 if not one.variant.is_copy_on_write:

@@ -113,7 +113,7 @@ def test_a_saving_near_the_limit_raises_a_doubt_on_both_sides() -> None:
         return propose(table_facts(), (DAY,), None, found, [candidate((DAY,), share)], 1.0).doubt
 
     assert [doubt(share) is not None for share in (0.9, 0.82, 0.78, 0.5)] == [False, True, True, False]
-    assert doubt(0.82) == "on the sample, 100 % → 82 % of the bytes is close to the limit, a saving of 20 %"
+    assert doubt(0.82) == "on the sample, 100 % → 82 % of the bytes is close to the threshold, a saving of 20 %"
 
 
 def test_equal_candidates_are_chosen_by_name_whatever_their_order() -> None:
