@@ -19,7 +19,7 @@ from icekit.catalog.session import SparkCatalogConf, spark_conf
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables, within
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
-from icekit.engine.cluster import EXECUTOR_SETTINGS
+from icekit.engine.cluster import CACHE_KEYS, EXECUTOR_SETTINGS
 from icekit.engine.compat import settings_of
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, parse_identifier
@@ -75,9 +75,7 @@ class Lake:
         """Settings of the session that people use here: Iceberg's cache of delete files, cores and memory; None for icekit's own."""
         if self._borrowed is None:
             return None
-        key = "spark.sql.iceberg.executor-cache.enabled"
-        deletes = "spark.sql.iceberg.executor-cache.delete-files.enabled"
-        found = {k: str(self._borrowed.conf.get(k, "true")) for k in (key, deletes)}
+        found = {k: str(self._borrowed.conf.get(k, "true")) for k in CACHE_KEYS}
         return found | {k: str(v) for k in EXECUTOR_SETTINGS if (v := self._borrowed.conf.get(k, None)) is not None}
 
     def identifier(self, table: str) -> Identifier:

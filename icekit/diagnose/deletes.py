@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable
 
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
+from icekit.engine.cluster import caches_deletes
 from icekit.facts.metadata import MODES
 from icekit.facts.model import DELETE_KINDS, Kind, Partition
 from icekit.facts.rollup import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
@@ -13,8 +14,6 @@ from icekit.sql import unset_properties
 from icekit.units import count, percent, size
 
 _Count = Callable[[DeleteRatio], int]
-
-_CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.executor-cache.delete-files.enabled")
 
 
 def equality_deletes(context: Context) -> Finding | None:
@@ -58,7 +57,7 @@ def executor_cache(context: Context) -> Finding | None:
     if not any(True for _ in equality_deletes_applied(context.facts)):
         return None
     conf = context.session_conf
-    if conf is not None and any(conf.get(key, "true").lower() == "false" for key in _CACHE_KEYS):
+    if conf is not None and not caches_deletes(conf):
         return None
     said = "is on in this session" if conf is not None else "is on in every Spark session that does not turn it off"
     total = context.facts.total(Kind.EQUALITY_DELETES)

@@ -18,10 +18,16 @@ if TYPE_CHECKING:
 
 # Spark gives this share of the heap beyond 300 MB to execution and storage (spark.memory.fraction).
 _MEMORY_SHARE, _RESERVED = 0.6, 300 * 2**20
-_CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.executor-cache.delete-files.enabled")
+#: The settings of the cache in which executors keep delete files; each is true if it is not set.
+CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.executor-cache.delete-files.enabled")
 #: What :meth:`Executor.of_settings` reads.
 EXECUTOR_SETTINGS = ("spark.master", "spark.driver.memory", "spark.executor.cores", "spark.executor.memory", "spark.task.cpus")
 _TEXT = re.compile(r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt])i?b?\s*(?:[\s,]+(\d+)\s*cpus? (?:a|per) task)?\s*", re.I)
+
+
+def caches_deletes(conf: Mapping[str, str]) -> bool:
+    """Tell whether executors of a session with these settings keep delete files in a cache; other settings do not matter."""
+    return all(conf.get(key, "true").lower() == "true" for key in CACHE_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +140,7 @@ class Executor:
         """The executor of a session: its settings, or in local mode the driver's own heap and threads."""
         cluster = cluster_of(spark)
         cores = cluster.cores_per_executor
-        cache = all(str(spark.conf.get(key, "true")).lower() == "true" for key in _CACHE_KEYS)
+        cache = caches_deletes({key: str(spark.conf.get(key, "true")) for key in CACHE_KEYS})
         if not has_bridge(spark):
             return cls(cores, cluster.heap_bytes, int(spark.conf.get("spark.task.cpus", "1") or 1), cache)
         context: Any = spark.sparkContext

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.cluster import cluster_of
+from icekit.engine.cluster import caches_deletes, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
@@ -470,7 +470,7 @@ def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
 
 def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | None:
     conf = lake.session_conf()
-    if conf is None or any(value.lower() != "true" for value in conf.values()):
+    if conf is None or not caches_deletes(conf):
         return None
     commits = [commit for commit in map(reader.snapshots.get, snapshot_ids) if commit is not None]
     read = [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]

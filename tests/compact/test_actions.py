@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from icekit.compact.plan import parallelism
-from icekit.engine.cluster import Cluster, memory_bytes
+from icekit.engine.cluster import CACHE_KEYS, Cluster, caches_deletes, memory_bytes
 from tests.factories import GIB, MIB
 
 TARGET = 512 * MIB
@@ -72,3 +72,10 @@ def test_memory_is_read_as_spark_reads_it(text: str, expected: int) -> None:
 
 def test_a_tiny_heap_still_has_some_memory() -> None:
     assert Cluster(1, 1, 100 * MIB, "x").task_memory_bytes == MIB
+
+
+@pytest.mark.parametrize("off", CACHE_KEYS)
+def test_only_its_own_settings_turn_the_cache_of_delete_files_off(off: str) -> None:
+    """Cores and memory are in the same settings of a session."""
+    assert caches_deletes({"spark.driver.memory": "910m", "spark.executor.cores": "2"})
+    assert not caches_deletes({"spark.driver.memory": "910m", off: "FALSE"})
