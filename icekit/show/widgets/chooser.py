@@ -300,7 +300,7 @@ class Comparer(Explorer):
         try:
             self._set(before)
         except IcekitError as problem:
-            self.stale.value = note(f"Stale: this was judged with other limits. {problem}", "warning")
+            self.stale.value = note(f"Stale: this was judged with other thresholds. {problem}", "warning")
         else:
             self.shown.value = self.static()
 

@@ -506,7 +506,7 @@ class ThresholdsExplorer(Explorer):
         if came or went:
             parts.append(f"New: {', '.join(came) or 'none'}. Gone: {', '.join(went) or 'none'}.")
         if changed:
-            parts.append(f"To keep these limits: thresholds = {changed!r}")
+            parts.append(f"To keep these thresholds: thresholds = {changed!r}")
         self.said.value = note(" ".join(parts)) if parts else ""
         self.found.value = self._cards()
 

@@ -164,7 +164,7 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     explorer.sliders["snapshots"].value = 5
 
     assert "snapshots_piling_up" in view.findings.names
-    assert "New: snapshots piling up. Gone: none. To keep these limits: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
+    assert "New: snapshots piling up. Gone: none. To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
     explorer.reset.click()
     assert view.thresholds == Thresholds()
     assert explorer.said.value == ""
