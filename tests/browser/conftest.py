@@ -22,11 +22,11 @@ from icekit.run import attempt
 
 begun, begin = [], attempt.execute
 
-def held(spark, action, tags, *, stop, tick):
-    begun.append(action.action_id)
+def held(*given, stop, **options):
+    begun.append(given)
     while len(begun) == 2:
         stop.sleep(0.1)
-    return begin(spark, action, tags, stop=stop, tick=tick)
+    return begin(*given, stop=stop, **options)
 
 attempt.execute = held
 """

@@ -47,7 +47,9 @@ def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(not
     notebook.move("Snapshots: from", "Home", 1)
 
     expect(finding).to_have_count(1)
-    expect(cell.get_by_text("New: snapshots piling up. Gone: none. To keep these thresholds: thresholds = {'snapshots': 1}")).to_be_visible()
+    expect(
+        cell.get_by_text("New: snapshots piling up. Gone: none. To keep these thresholds: thresholds = {'snapshots': 1}")
+    ).to_be_visible()
     if images:
         notebook.pictured(images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500)
     notebook.button("Reset thresholds").click()
