@@ -384,7 +384,7 @@ def test_a_commit_whose_parent_has_expired_is_not_provable(regions: Table) -> No
     assert proof.ok is None
     assert [c.provable for c in proof.commits] == [False, False]
     assert re.search(r"\? commit \d+: not provable: its parent \d+ has expired", repr(proof))
-    assert "not all of it can be proved in 2 commits" in repr(proof)
+    assert "not everything could be proved in 2 commits" in repr(proof)
 
 
 def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: Table) -> None:
