@@ -210,6 +210,7 @@ def test_a_run_that_was_not_proved_is_held_also_when_its_pass_was_killed_before_
     assert step.is_unproved
 
 
+@pytest.mark.slow
 def test_a_run_that_only_waits_is_no_action_and_its_table_is_reported_on_once(lake: Lake, tmp_path: Path) -> None:
     wanted = by(tmp_path, "    hours: 22:00-23:00\n" + COMPACT)
     said: list[str] = []
@@ -239,6 +240,7 @@ def test_a_dry_run_remembers_nothing(lake: Lake, tmp_path: Path) -> None:
     assert state.path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_on_a_table_is_said_once(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*_: Any, **__: Any) -> None:
         raise ValueError("odd")
