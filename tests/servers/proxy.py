@@ -1,0 +1,82 @@
+"""A proxy on loopback before a REST catalog, which does to chosen requests what networks and servers do."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+from urllib.parse import urlsplit
+
+#: 503: not now. 401: the token has expired. lost: done, but nobody is told. half: the answer breaks off. slow: an answer after two seconds.
+Fault = Literal["503", "401", "lost", "half", "slow"]
+
+
+class Proxy:
+    """Counts requests, and asks ``fault`` (of method, path and the number of the request) what happens to each; None: nothing."""
+
+    def __init__(self, behind: str) -> None:
+        self.behind = urlsplit(behind)
+        self.requests: list[str] = []
+        self.fault: Callable[[str, str, int], Fault | None] = lambda *_: None
+        self._counting = threading.Lock()
+        self.address = ""
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[Proxy]:
+        """Answer at ``address`` until the block ends."""
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _any(self) -> None:
+                proxy.handle(self)
+
+            do_GET = do_POST = do_HEAD = do_DELETE = _any  # noqa: N815 - the names that the base class calls
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+            server.daemon_threads = True
+            self.address = f"http://127.0.0.1:{server.server_address[1]}"
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            try:
+                yield self
+            finally:
+                server.shutdown()
+
+    def handle(self, request: BaseHTTPRequestHandler) -> None:
+        """Pass one request on, or not."""
+        body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
+        with self._counting:
+            self.requests.append(f"{request.command} {request.path}")
+            fault = self.fault(request.command, request.path, len(self.requests))
+        if fault == "slow":
+            time.sleep(2)
+        if fault in {"503", "401"}:
+            self._send(request, int(fault), b'{"error": {"message": "not now", "type": "Fault", "code": %s}}' % fault.encode())
+            return
+        headers = {key: value for key, value in request.headers.items() if key.lower() != "host"}
+        server = http.client.HTTPConnection(self.behind.hostname or "", self.behind.port, timeout=60)
+        with contextlib.closing(server):
+            server.request(request.command, request.path, body, headers)
+            answer = server.getresponse()
+            content = answer.read()
+        if fault == "lost":
+            request.close_connection = True
+            return
+        self._send(request, answer.status, content, half=fault == "half")
+
+    def _send(self, request: BaseHTTPRequestHandler, status: int, content: bytes, *, half: bool = False) -> None:
+        request.send_response(status)
+        request.send_header("Content-Type", "application/json")
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(content[: len(content) // 2] if half else content)
+        request.close_connection |= half
