@@ -27,6 +27,7 @@ jar jakarta/servlet/jakarta.servlet-api/6.0.0/jakarta.servlet-api-6.0.0.jar
 jar com/github/ben-manes/caffeine/caffeine/2.9.3/caffeine-2.9.3.jar
 jar org/apache/httpcomponents/client5/httpclient5/5.5/httpclient5-5.5.jar
 jar org/apache/httpcomponents/core5/httpcore5/5.3.4/httpcore5-5.3.4.jar
+jar dev/failsafe/failsafe/3.3.2/failsafe-3.3.2.jar
 jar org/xerial/sqlite-jdbc/3.53.1.0/sqlite-jdbc-3.53.1.0.jar
 
 if [ ! -x "$folder/versitygw" ] && command -v go >/dev/null 2>&1; then

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -46,7 +47,8 @@ def serving(command: Sequence[object], port: int, log: Path, environment: Mappin
                 time.sleep(0.2)
             yield
         finally:
-            server.terminate()
+            # PostgreSQL waits for its clients after any other signal.
+            server.send_signal(signal.SIGINT)
 
 
 def _answers(port: int) -> bool:

@@ -145,13 +145,14 @@ def test_a_killed_run_is_resumed(prod: Lake, folder: Path) -> None:
         "1",
     ]
     command = [sys.executable, "-m", "icekit", "compact", *options]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True) as run:
-        while run.poll() is None:
-            table.files.refresh()
-            if len(table.snapshots()) > started:
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as run:
+        assert run.stdout is not None
+        said = []
+        for line in run.stdout:
+            said.append(line)
+            if line.startswith("[1/6]"):
                 os.killpg(run.pid, signal.SIGKILL)
-                break
-        assert run.wait() == -signal.SIGKILL, "it ended before its first commit was seen"
+    assert run.returncode == -signal.SIGKILL, "".join(said)
     table.files.refresh()
     assert table.rows() == before
 
