@@ -131,7 +131,7 @@ def test_a_killed_run_is_resumed(prod: Lake, folder: Path) -> None:
     table = Table(prod, "db", "killed").create("id bigint, name string, day date", by="day")
     for n in range(4):
         table.sql(f"INSERT INTO {{t}} SELECT id, 'n', date_add(DATE '2026-01-01', CAST(id % 6 AS INT)) FROM range({n * 60}, {n * 60 + 60})")
-    before, started = table.rows(), len(table.snapshots())
+    before = table.rows()
     options = [
         "db.killed",
         "--catalog",
