@@ -46,10 +46,10 @@ def faulty(proxy: Proxy, rest_on_s3: dict[str, str], tmp_path_factory: pytest.Te
 
 @pytest.fixture
 def table(faulty: Lake, proxy: Proxy, request: pytest.FixtureRequest) -> Iterator[Table]:
-    """Three partitions of three files each; afterwards the catalog works again."""
+    """Three partitions of six files each; afterwards the catalog works again."""
     name = re.sub(r"\W", "_", request.node.name)
     made = Table(faulty, "faults", name).create("id bigint, name string, part int", by="part")
-    for n in range(3):
+    for n in range(6):
         made.sql(f"INSERT INTO {{t}} SELECT id, 'n', CAST(id % 3 AS INT) FROM range({n * 9}, {n * 9 + 9})")
     yield made
     proxy.fault = lambda *_: None
@@ -75,7 +75,7 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     first = main(["compact", ".".join(table.name), *COMPACT])
     proxy.fault = lambda *_: None
     said = capfd.readouterr()
-    assert lost
+    assert lost, (said, proxy.requests[-30:])
     assert "Traceback" not in said.err
     table.files.refresh()
     assert table.rows() == before
