@@ -33,4 +33,7 @@ jar org/xerial/sqlite-jdbc/3.53.1.0/sqlite-jdbc-3.53.1.0.jar
 if [ ! -x "$folder/versitygw" ] && command -v go >/dev/null 2>&1; then
     GOBIN=$PWD/$folder go install github.com/versity/versitygw/cmd/versitygw@v1.8.0 || echo "icekit: versitygw cannot be had; the tests over S3 are skipped" >&2
 fi
-python -m pytest -m servers tests/servers "$@"
+# The JVM of a process has the drivers of its first catalog.
+for catalog in 'rest_on_s3 or faults' postgres; do
+    python -m pytest -m servers tests/servers -k "$catalog"
+done

@@ -33,7 +33,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(command: Sequence[object], port: int, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[None]:
+def serving(
+    command: Sequence[object], port: int, log: Path, environment: Mapping[str, str] | None = None, stop: signal.Signals = signal.SIGTERM
+) -> Iterator[None]:
     """A server, from when it answers at its port until the block ends."""
     with (
         log.open("w") as out,
@@ -47,8 +49,7 @@ def serving(command: Sequence[object], port: int, log: Path, environment: Mappin
                 time.sleep(0.2)
             yield
         finally:
-            # PostgreSQL waits for its clients after any other signal.
-            server.send_signal(signal.SIGINT)
+            server.send_signal(stop)
 
 
 def _answers(port: int) -> bool:
@@ -116,7 +117,8 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
             check=True, stdout=subprocess.DEVNULL, cwd="/",
         )  # fmt: skip
         start = [*other, programs / "postgres", "-D", folder / "data", "-p", port, "-c", "listen_addresses=127.0.0.1", "-k", folder]
-        with serving(start, port, tmp_path_factory.mktemp("postgres-log") / "log"):
+        # At any other signal it waits for its clients.
+        with serving(start, port, tmp_path_factory.mktemp("postgres-log") / "log", stop=signal.SIGINT):
             yield {
                 "URI": f"postgresql+psycopg2://icekit:{SECRET}@127.0.0.1:{port}/postgres",
                 "WAREHOUSE": f"file://{tmp_path_factory.mktemp('postgres-warehouse')}",

@@ -80,7 +80,7 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     table.files.refresh()
     assert table.rows() == before
     if first != 0:
-        assert main(["compact", ".".join(table.name), "--catalog", "faulty", "--execute", "--resume"]) == 0, capfd.readouterr()
+        assert main(["compact", ".".join(table.name), "--catalog", "faulty", "--resume"]) == 0, capfd.readouterr()
 
     table.files.refresh()
     assert table.rows() == before

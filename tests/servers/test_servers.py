@@ -129,7 +129,7 @@ def test_a_notebook_runs_on_a_table_there(folder: Path, name: str) -> None:
 
 def test_a_killed_run_is_resumed(prod: Lake, folder: Path) -> None:
     table = Table(prod, "db", "killed").create("id bigint, name string, day date", by="day")
-    for n in range(4):
+    for n in range(6):
         table.sql(f"INSERT INTO {{t}} SELECT id, 'n', date_add(DATE '2026-01-01', CAST(id % 6 AS INT)) FROM range({n * 60}, {n * 60 + 60})")
     before = table.rows()
     options = [
@@ -156,7 +156,7 @@ def test_a_killed_run_is_resumed(prod: Lake, folder: Path) -> None:
     table.files.refresh()
     assert table.rows() == before
 
-    done = as_process(folder, "compact", "db.killed", "--catalog", "prod", "--execute", "--resume")
+    done = as_process(folder, "compact", "db.killed", "--catalog", "prod", "--resume")
 
     assert done.returncode == 0, done.stdout + done.stderr
     table.files.refresh()
