@@ -114,6 +114,8 @@ public class Staging {
       // A reader takes the row lineage that a file holds only if it knows what to put where the file holds none.
       set(file, "setFirstRowId");
       set(file, "setDataSequenceNumber");
+      // Iceberg 1.11 puts this one there.
+      set(file, "setFileSequenceNumber");
       found.add(task(file, Collections.EMPTY_LIST));
     }
     return found;
