@@ -43,7 +43,7 @@ class NotHere(Exception):
 
 
 class MustConvert(Exception):
-    """The equality deletes must become position deletes first: they are too many to broadcast, or of an old partition spec."""
+    """The equality deletes must become position deletes first: they are too many to broadcast, of an old partition spec, or of a dropped column."""
 
 
 class RowsDiffer(IcekitError):
@@ -218,7 +218,8 @@ class CheckedRewrite:
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from None
             if not all(path_to(fields, i) for i in ids):
-                raise NotHere("a key column was dropped")
+                # Iceberg's own reader fails at these before 1.12, and on Spark 3.5.
+                raise MustConvert("a key column was dropped")
             found.append(_Key(files, tuple(keys.columns[i] for i in ids), int(java.records(files))))
         if not java.areOf(tasks, int(group.outputSpecId())):
             # Spark would sort rows into the new partitions, and sample them for it: they would be counted twice as they are read.
