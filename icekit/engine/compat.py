@@ -1,7 +1,8 @@
-"""What Spark 3.5 does otherwise than Spark 4: the one place that knows."""
+"""What older versions of Spark and Iceberg do otherwise: the one place that knows."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -68,3 +69,20 @@ def classic(spark: SparkSession) -> Any:
     """The JVM's package of Spark's own classes for SQL sessions and datasets."""
     package: Any = spark._jvm.org.apache.spark.sql  # type: ignore[union-attr]
     return package if _IS_3 else package.classic
+
+
+def where_then(predicate: str, iceberg: str) -> str:
+    """A filter for a snapshot whose columns had other names than the table's have now, in the names of then.
+
+    Iceberg before 1.12 looks them up among today's: it fails, or takes another column. There, only Spark filters the rows.
+    """
+    if _is_1_12(iceberg):
+        return predicate
+    # Neither this nor a test for null that Spark infers from it is pushed into a scan.
+    return f"CAST(coalesce({predicate}, false) AS int) + 0 = 1"
+
+
+def _is_1_12(iceberg: str) -> bool:
+    """Whether a version is 1.12 or newer; one that is not known is taken for older."""
+    known = re.match(r"(\d+)\.(\d+)", iceberg)
+    return known is not None and (int(known[1]), int(known[2])) >= (1, 12)

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import iceberg_version
 from icekit.engine.cluster import caches_deletes, cluster_of
-from icekit.engine.compat import arrow_of
+from icekit.engine.compat import arrow_of, where_then
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable, ParameterError
@@ -375,8 +376,8 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, se
     predicates, reason = _predicates(reader, found, chosen, schemas)
     fields, keys = _keys(reader, schemas)
     sides = [
-        _Side(side_id, columns, predicate, by)
-        for side_id, columns, predicate, by in zip((parent_id, snapshot_id), (before_columns, after_columns), predicates, keys, strict=True)
+        _Side(side["snapshot-id"], columns, _where(reader, side, predicate), by)
+        for side, columns, predicate, by in zip((parent, commit), (before_columns, after_columns), predicates, keys, strict=True)
     ]
     lineage = _has_lineage(parent, commit, schemas)
     before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
@@ -445,6 +446,13 @@ def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], sc
         return predicates, ""
     unpartitioned = any(reader.specs[partition.spec_id].is_unpartitioned for partition in chosen)
     return (None, None), "it changed unpartitioned files" if unpartitioned else "no predicate selects the partitions it changed"
+
+
+def _where(reader: _Reader, snapshot: Json, predicate: str | None) -> str | None:
+    """A predicate in a snapshot's own names, as this Iceberg can read it."""
+    if predicate is None or snapshot.get("schema-id") == reader.meta.get("current-schema-id"):
+        return predicate
+    return where_then(predicate, iceberg_version(reader.lake.spark, reader.lake.name))
 
 
 def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField], list[tuple[str, ...]]]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.bridge import iceberg_version
+from icekit.engine.compat import where_then
 from icekit.engine.errors import explain, first_sentence
 from icekit.engine.metadata_tables import files_below, metadata_table
 from icekit.engine.planner import filter_expression
@@ -364,12 +366,15 @@ class _Proof:
         from pyspark.sql import functions as F
 
         frame = self.spark.sql(f"SELECT * FROM {identifier(*self.sql_name)} VERSION AS OF {snapshot_id}")
-        then = {f["id"]: f["name"] for f in schema_of(self.meta, self.snapshots[snapshot_id].get("schema-id"))["fields"]}
+        schema_id, where = self.snapshots[snapshot_id].get("schema-id"), self.predicate.text
+        then = {f["id"]: f["name"] for f in schema_of(self.meta, schema_id)["fields"]}
+        if schema_id != self.meta.get("current-schema-id"):
+            where = where_then(where, iceberg_version(self.spark, self.lake.name))
         selected = [
             (F.col(identifier(then[now["id"]])) if now["id"] in then else F.lit(None).cast(field.dataType)).alias(field.name)
             for now, field in zip(self.fields, self.schema, strict=True)
         ]
-        return frame.select(*selected).where(self.predicate.text).count()
+        return frame.select(*selected).where(where).count()
 
     def _time(self, snapshot_id: int) -> int:
         return int(self.snapshots.get(snapshot_id, {}).get("timestamp-ms", 0))
