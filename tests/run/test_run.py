@@ -24,6 +24,7 @@ from icekit.run.attempt import Retry
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
 from tests.elsewhere import elsewhere
 from tests.shapes import Shapes
+from tests.versions import dangling_on_branches
 
 pytestmark = pytest.mark.spark
 
@@ -178,6 +179,7 @@ def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
     assert len(sick.plan().actions) == 1
 
 
+@dangling_on_branches
 def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(table: Callable[..., Table]) -> None:
     sick = table().create(**MERGE_ON_READ).fill(files=2)
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
