@@ -71,6 +71,11 @@ def classic(spark: SparkSession) -> Any:
     return package if _IS_3 else package.classic
 
 
+def sql_takes_options() -> bool:
+    """Whether a table in SQL takes the options of a read: ``SELECT … FROM t WITH (…)``."""
+    return not _IS_3
+
+
 def where_then(predicate: str, iceberg: str) -> str:
     """A filter for a snapshot whose columns had other names than the table's have now, in the names of then.
 
