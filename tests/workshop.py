@@ -16,6 +16,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
+from icekit.catalog.session import ICEBERG
 from icekit.catalog.tables import EmbeddedTables
 from icekit.lab import NAMESPACE, TABLES, bench
 from icekit.lab.workbench import is_complete
@@ -102,5 +103,6 @@ def forget_another_lab() -> None:
 
 def _fingerprint() -> str:
     files = sorted(path for pattern in _CODE for path in ROOT.glob(pattern))
-    parts = [path.read_bytes() for path in files] + [f"{name} {importlib.metadata.version(name)}".encode() for name in _PACKAGES]
+    versions = {name: importlib.metadata.version(name) for name in _PACKAGES} | {"iceberg": ICEBERG}
+    parts = [path.read_bytes() for path in files] + [f"{name} {version}".encode() for name, version in versions.items()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 SPARK = ".".join(version("pyspark").split(".")[:2])
 #: The versions of Spark that icekit runs on: Scala's version there, and the newest Iceberg that has a runtime for it.
 RUNTIMES = {"3.5": ("2.12", "1.12.0"), "4.0": ("2.13", "1.11.0"), "4.1": ("2.13", "1.12.0")}
-_SCALA, ICEBERG = RUNTIMES.get(SPARK, RUNTIMES["4.1"])
+_SCALA, _NEWEST_ICEBERG = RUNTIMES.get(SPARK, RUNTIMES["4.1"])
+#: The Iceberg of icekit's own session: the newest, or what ``ICEKIT_ICEBERG`` names, for a lake whose engines have an older one.
+ICEBERG = os.environ.get("ICEKIT_ICEBERG") or _NEWEST_ICEBERG
 SPARK_RUNTIME = f"org.apache.iceberg:iceberg-spark-runtime-{SPARK}_{_SCALA}:{ICEBERG}"
 SQLITE_JDBC = "org.xerial:sqlite-jdbc:3.50.3.0"
 AWS_BUNDLE = f"org.apache.iceberg:iceberg-aws-bundle:{ICEBERG}"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.catalog.lake import known_catalogs, session_catalogs
-from icekit.catalog.session import add_catalog, check_settings, spark_conf
+from icekit.catalog.session import ICEBERG, add_catalog, check_settings, spark_conf
 from icekit.catalog.tables import SessionTables
 from icekit.engine.compat import classic
 from icekit.engine.errors import outside
@@ -47,6 +49,20 @@ def borrowed(lake: Lake, tmp_path: Path) -> Lake:
     session.sql("CREATE NAMESPACE mine.db")
     session.sql("CREATE TABLE mine.db.events AS SELECT id FROM range(3)")
     return icekit.connect("mine", spark=session)
+
+
+def test_the_session_runs_the_spark_and_the_iceberg_that_it_was_asked_for(
+    lake: Lake, record_property: Callable[[str, object], None]
+) -> None:
+    """The support matrix has its versions from here (scripts/support-matrix.py)."""
+    jvm: Any = lake.spark._jvm
+    runs = {"spark": str(lake.spark.version), "iceberg": str(jvm.org.apache.iceberg.IcebergBuild.version())}
+    libraries = {name: version(name) for name in ("pyarrow", "pandas", "numpy")}
+
+    assert runs == {"spark": version("pyspark"), "iceberg": ICEBERG}
+
+    for name, value in {**runs, **libraries, "python": platform.python_version(), "java": jvm.System.getProperty("java.version")}.items():
+        record_property(name, value)
 
 
 def test_its_catalogs_need_no_profile(borrowed: Lake) -> None:

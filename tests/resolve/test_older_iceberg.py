@@ -1,4 +1,4 @@
-"""A session with an older Iceberg, as somebody else's cluster may have."""
+"""A session with an older Iceberg (``ICEKIT_ICEBERG``), as other engines of a lake may have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from icekit.catalog.session import ICEBERG, SPARK_RUNTIME, SQLITE_JDBC
 from icekit.sql import display_name
 from tests.resolve.tables import Table
 
@@ -23,8 +22,7 @@ def test_iceberg_1_11_converts_all_equality_deletes(table: Table, tmp_path: Path
     table.sql("DELETE FROM {t} WHERE id = 3")
     table.delete("id", "SELECT 1")
     before, history = table.rows(), table.history()
-    packages = f"spark.jars.packages={SPARK_RUNTIME.replace(ICEBERG, '1.11.0')},{SQLITE_JDBC}"
-    environment = {**os.environ, "ICEKIT_SPARK_CONF": f"{os.environ['ICEKIT_SPARK_CONF']} {packages}"}
+    environment = {**os.environ, "ICEKIT_ICEBERG": "1.11.0"}
 
     done = subprocess.run(
         [

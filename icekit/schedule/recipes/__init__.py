@@ -18,7 +18,7 @@ from icekit.schedule.reading import read_policy
 
 _HERE = Path(__file__).parent
 # Variables that a scheduler's environment lacks; no secrets are among them.
-_CARRIED = ("JAVA_HOME", "ICEKIT_LEDGER", "PYICEBERG_HOME", "XDG_STATE_HOME")
+_CARRIED = ("JAVA_HOME", "ICEKIT_ICEBERG", "ICEKIT_LEDGER", "PYICEBERG_HOME", "XDG_STATE_HOME")
 # It may contain any Spark setting, including storage keys: the person who installs the recipe puts it where secrets are kept.
 _SECRET = "ICEKIT_SPARK_CONF"
 
