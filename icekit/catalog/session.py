@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from icekit.catalog.quick_start import QuickStart
 from icekit.engine.bridge import has_bridge
-from icekit.engine.compat import classic
+from icekit.engine.compat import classic, streams
 from icekit.engine.errors import is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
 from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, first_line, nearest
@@ -315,6 +315,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     java = require_java()
     import pyspark
     from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     quick = QuickStart(settings, conf.packages, java, Path(pyspark.__file__).parent)
@@ -324,7 +325,9 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     with never_silent("starting Spark", at_once=True), stderr_to_file() as log, handler_kept():
         try:
             # Everybody can read the JVM's command line, so secrets follow through the bridge's socket.
-            SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(shown))
+            if SparkContext._gateway is None:
+                gateway = launch_gateway(SparkConf(loadDefaults=False).setAll(shown), streams())  # type: ignore[no-untyped-call]
+                SparkContext._ensure_initialized(gateway=gateway)
             context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
             try:
                 check_settings(context._jvm, {key: str(value) for key, value in context.getConf().getAll()})

@@ -71,6 +71,11 @@ def classic(spark: SparkSession) -> Any:
     return package if _IS_3 else package.classic
 
 
+def streams() -> dict[str, int]:
+    """Where the JVM prints: on Spark 3.5, Ivy's first line must not come among the results on standard output, so it goes where errors go."""
+    return {"stdout": 2} if _IS_3 else {}
+
+
 def sql_takes_options() -> bool:
     """Whether a table in SQL takes the options of a read: ``SELECT … FROM t WITH (…)``."""
     return not _IS_3
