@@ -34,13 +34,12 @@ def damaging(sick: Table, run_id: str) -> Callable[[str], None]:
     def progress(line: str) -> None:
         if not line.startswith("[1/2]"):
             return
-        tags = {"icekit.run-id": run_id, "icekit.action-id": "a1"}
-        conf = {f"spark.sql.iceberg.snapshot-property.{key}": value for key, value in tags.items()}
-        for key, value in conf.items():
-            sick.lake.spark.conf.set(key, value)
-        sick.sql("DELETE FROM {t} WHERE id = 0")
-        for key in conf:
-            sick.lake.spark.conf.unset(key)
+        rows = sick.lake.spark.sql(f"SELECT /*+ REPARTITION(5) */ * FROM {sick.sql_name} WHERE part = 0 AND id <> 0")
+        write = rows.writeTo(sick.sql_name)
+        # Spark 3.5 takes these from a write only, and not from the session.
+        for key, value in {"icekit.run-id": run_id, "icekit.action-id": "a1"}.items():
+            write = write.option(f"snapshot-property.{key}", value)
+        write.overwritePartitions()
 
     return progress
 
