@@ -89,7 +89,7 @@ test-lowest:  #+ install the lowest versions that pyproject.toml allows into an 
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-lowest.sh
 
-test-matrix:  #+ run the core Spark tests on Spark 3.5, 4.0 and 4.1, each in an environment of its own; half an hour
+test-matrix:  #+ run the core Spark tests on Spark 3.5, 4.0 and 4.1, and on an older Iceberg, and write the support matrix; an hour
 	@scripts/setup.sh dev
 	$(RUN) scripts/test-matrix.sh
 

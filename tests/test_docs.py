@@ -13,6 +13,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
+from icekit.catalog.session import RUNTIMES
 from icekit.cli.main import _parser
 from icekit.diagnose import SYMPTOMS, diagnose
 from icekit.show.card import card
@@ -50,6 +51,16 @@ def test_option_tables_say_what_the_help_says(page: str) -> None:
     updated = runpy.run_path(str(ROOT / "scripts" / "option-tables.py"))["updated"]
 
     assert updated(TEXTS[page]) == TEXTS[page], "run scripts/option-tables.py"
+
+
+def test_the_support_matrix_has_every_spark_that_icekit_accepts_and_readme_agrees() -> None:
+    matrix = runpy.run_path(str(ROOT / "scripts" / "support-matrix.py"))
+    rows = matrix["rows_of"](TEXTS["docs/limits.md"])
+
+    assert {(spark.rpartition(".")[0], iceberg) for spark, iceberg, *_ in rows} >= {
+        (spark, newest) for spark, (_, newest) in RUNTIMES.items()
+    }
+    assert matrix["rows_of"](README, matrix["SHORT"]) == matrix["shortened"](rows)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/findings.md"])
