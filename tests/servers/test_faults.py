@@ -63,7 +63,7 @@ def committing(table: Table, method: str, path: str) -> bool:
 def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    before, started, lost = table.rows(), len(table.snapshots()), []
+    before, started, lost = table.rows(), len(table.snapshots()), list[str]()
 
     def fault(method: str, path: str, _number: int) -> Fault | None:
         if committing(table, method, path) and not lost:
