@@ -429,7 +429,7 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
     secret = {k: v for k, v in conf.settings.items() if is_masked(k.removeprefix(f"{base}."), v) and spark.conf.get(k, None) != v}
     if secret:
         if has_bridge(spark):
-            _open(spark, base, conf.settings)
+            _open(spark, base, conf)
         elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
             name, keys = base.rpartition(".")[2], ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
             raise ProfileError(
@@ -444,12 +444,12 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
             spark.conf.set(key, value)
 
 
-def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
+def _open(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
     """Let a session open a catalog with settings that it does not keep: this thread temporarily uses those of another session."""
     sessions = classic(spark).SparkSession
     own: Any = spark._jsparkSession
     lender = own.newSession()
-    for key, value in settings.items():
+    for key, value in conf.settings.items():
         lender.conf().set(key, value)
     before = sessions.getActiveSession()
     # A catalog that is opened reads the settings of the active session of its thread.
@@ -458,13 +458,21 @@ def _open(spark: SparkSession, base: str, settings: Mapping[str, str]) -> None:
         own.sessionState().catalogManager().catalog(base.rpartition(".")[2])
     except Exception as error:
         raise CatalogUnreachable(
-            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. Check the profile and the network.", detail=str(error)
+            f"Spark cannot open catalog {base.rpartition('.')[2]!r}: {reason(error)}. {remedy(str(error), conf.packages)}",
+            detail=str(error),
         ) from None
     finally:
         if before.isDefined():
             sessions.setActiveSession(before.get())
         else:
             sessions.clearActiveSession()
+
+
+def remedy(said: str, packages: Sequence[str]) -> str:
+    """What to do about a catalog that Spark cannot open: a session has the packages that it was started with."""
+    if re.search("No suitable driver|ClassNotFoundException|NoClassDefFoundError|Cannot find constructor", said):
+        return f"This Spark session was started without the packages of that catalog ({', '.join(packages)}): start a new process, or restart the kernel."
+    return "Check the profile and the network."
 
 
 def require_java() -> Path:

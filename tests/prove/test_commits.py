@@ -444,6 +444,7 @@ def test_a_proof_can_be_saved_and_read_again(regions: Table) -> None:
 
 
 @pytest.mark.lab("equality_deletes")
+@pytest.mark.slow
 def test_a_session_that_may_ignore_equality_deletes_is_cautioned(lake: Lake, regions: Table) -> None:
     session = lake.spark.newSession()
     session.conf.set("spark.sql.iceberg.executor-cache.enabled", "true")
