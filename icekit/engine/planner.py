@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, is_case_sensitive, load_now
+from icekit.engine.bridge import elements, has_bridge, is_case_sensitive, load_now
 from icekit.engine.errors import complaint, explain
-from icekit.errors import StatementRefused
+from icekit.errors import SparkUnavailable, StatementRefused
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
 from icekit.terminal import quiet_errors
@@ -59,6 +59,14 @@ class PlannedScan:
     def share_of(self, total_bytes: int) -> float:
         """The share of this many bytes that is opened."""
         return self.data_bytes / max(total_bytes, 1)
+
+
+def require_planner(spark: SparkSession) -> None:
+    """Raise :class:`~icekit.errors.SparkUnavailable` for a session without the JVM bridge, whose planner cannot be asked."""
+    if not has_bridge(spark):
+        raise SparkUnavailable(
+            "Spark Connect gives no access to Iceberg's planner; run this in a classic session. `look` and `report` work over Connect."
+        )
 
 
 def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:

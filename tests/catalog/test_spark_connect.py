@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.session import SPARK_RUNTIME, SQLITE_JDBC
 from icekit.cli.main import _parser
+from tests.serving import free_port, serving
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -46,7 +45,7 @@ COMMANDS: dict[str, str | None] = {
     "tune metrics-columns db.small": None,
     "tune metrics-columns db.small --filter id=1": "need a classic Spark session",
     "tune layout db.small": None,
-    "tune write-mode db.deletes --operation delete --commits 1 --repeats 1 --budget-seconds 30": None,
+    "tune write-mode db.deletes --operation delete": "in a classic session",
     "tune planning db.small": "in a classic session",
     "review-merge merge.sql": "use a classic Spark session",
     "schedule check policy.yaml": None,
@@ -61,12 +60,6 @@ COMMANDS: dict[str, str | None] = {
 }
 #: What an error that was not foreseen looks like.
 UNFORESEEN = re.compile(r"bug in icekit|Traceback|JVM_ATTRIBUTE|^\{\"ts\"", re.M)
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @pytest.fixture(scope="module")
@@ -95,28 +88,20 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command += ["--packages", f"{SPARK_RUNTIME},{SQLITE_JDBC}"]
     command += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(
-            [*command, "spark-internal"], cwd=folder, stdout=log, stderr=log, env=os.environ | {"SPARK_HOME": str(home)}
-        ) as server,
-    ):
-        while server.poll() is None and not answers(port):
-            time.sleep(0.5)
-        assert server.poll() is None, (folder / "log").read_text()[-2000:]
+    with serving([*command, "spark-internal"], port, folder / "log", {"SPARK_HOME": str(home)}):
         yield f"sc://127.0.0.1:{port}"
-        server.terminate()
-
-
-def answers(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 def in_process(remote: str, folder: Path, *command: str, said: str = "") -> str:
     """What a Python process that has the server's address prints."""
-    environment = os.environ | {"SPARK_REMOTE": remote, "ICEKIT_LEDGER": str(folder / "ledger.db"), "ICEKIT_LAKE": str(folder / "none")}
-    done = subprocess.run([sys.executable, *command], input=said, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    environment = {
+        "SPARK_REMOTE": remote,
+        "ICEKIT_LEDGER": str(folder / "ledger.db"),
+        "ICEKIT_LAKE": str(folder / "none"),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    command = (sys.executable, *command)
+    done = subprocess.run(command, input=said, capture_output=True, text=True, cwd=folder, env=os.environ | environment, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

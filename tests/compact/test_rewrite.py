@@ -10,18 +10,19 @@ from zlib import crc32
 import pytest
 
 from icekit.api import Lake
+from icekit.catalog.session import ICEBERG
 from icekit.compact import rewrite as rewriting
 from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction
 from icekit.compact.rewrite import CheckedRewrite, RowsDiffer
 from icekit.engine.bridge import guarded, load_now
+from icekit.engine.compat import drops_all_dangling_deletes
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
 from icekit.prove import commits, prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import CHECKED_TAG, CheckedRows
 from tests.resolve.tables import Table
-from tests.versions import IS_1_12
 
 pytestmark = pytest.mark.spark
 
@@ -144,7 +145,7 @@ def test_keys_too_many_to_broadcast_become_position_deletes_first(table: Table, 
     assert table.equality_deletes() == 0
     assert len(table.snapshots()) >= count + 2
     left = {row["referenced_data_file"] for row in table.sql("SELECT * FROM {t}.delete_files")}
-    if IS_1_12:
+    if drops_all_dangling_deletes(ICEBERG):
         assert not left
     else:
         # They are not older than all data, so it keeps them; they delete nothing.

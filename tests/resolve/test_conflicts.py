@@ -338,7 +338,7 @@ def test_a_process_that_is_killed_before_the_commit_is_resumed(table: Table, tmp
     try:
         child.until(lambda: child.ended)
     finally:
-        child.bury()
+        child.kill()
     assert "killed" in child.lines, "\n".join(child.lines)
     table.files.refresh()
     table.hold(before, history)

@@ -6,12 +6,10 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyspark
@@ -20,41 +18,11 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.catalog import session
+from tests.serving import free_port, serving
 
 BUILD = Path(__file__).parents[2] / "build" / "servers"
 #: Not that of any real server, and to be found nowhere in what icekit writes.
 SECRET = "s3cr3t-of-the-servers-tests"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-@contextlib.contextmanager
-def serving(
-    command: Sequence[object], port: int, log: Path, environment: Mapping[str, str] | None = None, stop: signal.Signals = signal.SIGTERM
-) -> Iterator[None]:
-    """A server, from when it answers at its port until the block ends."""
-    with (
-        log.open("w") as out,
-        subprocess.Popen(
-            [str(part) for part in command], stdout=out, stderr=out, env=os.environ | dict(environment or {}), cwd=log.parent
-        ) as server,
-    ):
-        try:
-            while not _answers(port):
-                assert server.poll() is None, log.read_text()[-3000:]
-                time.sleep(0.2)
-            yield
-        finally:
-            server.send_signal(stop)
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture(scope="session")
@@ -125,23 +93,29 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
             }
 
 
-@pytest.fixture(scope="module", params=["rest_on_s3", "postgres"])
-def prod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A catalog of each kind as the profile ``prod``, with icekit's own session."""
-    profile = request.getfixturevalue(request.param)
+@contextlib.contextmanager
+def connected(name: str, profile: Mapping[str, str], factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A catalog as the profile of a name, with icekit's own session and a ledger of its own, until the block ends."""
     with pytest.MonkeyPatch.context() as patch:
         for key, value in profile.items():
-            patch.setenv(f"PYICEBERG_CATALOG__PROD__{key}", value)
-        patch.setenv("ICEKIT_LEDGER", str(tmp_path_factory.mktemp("ledger") / "ledger.db"))
+            patch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__{key}", value)
+        patch.setenv("ICEKIT_LEDGER", str(factory.mktemp("ledger") / "ledger.db"))
         session.stop_own()
-        lake = icekit.connect("prod")
-        lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")
+        lake = icekit.connect(name)
+        assert lake.spark is not None
         # A command ends with its own lake, and would take the session with it.
         patch.setattr(session, "stop_own", lambda: None)
         yield lake
-        patch.undo()
     lake.close()
     session.stop_own()
+
+
+@pytest.fixture(scope="module", params=["rest_on_s3", "postgres"])
+def prod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    """A catalog of each kind as the profile ``prod``."""
+    with connected("prod", request.getfixturevalue(request.param), tmp_path_factory) as lake:
+        lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")
+        yield lake
 
 
 def as_process(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:

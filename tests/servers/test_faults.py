@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import icekit
 from icekit.api import Lake
-from icekit.catalog import session
 from icekit.cli.main import main
 from tests.resolve.tables import Table
+from tests.servers.conftest import connected
 from tests.servers.proxy import Fault, Proxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
@@ -29,19 +28,11 @@ def proxy(rest_on_s3: dict[str, str]) -> Iterator[Proxy]:
 @pytest.fixture(scope="module")
 def faulty(proxy: Proxy, rest_on_s3: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """The catalog behind the proxy, as the profile ``faulty``."""
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in (rest_on_s3 | {"URI": proxy.address}).items():
-            patch.setenv(f"PYICEBERG_CATALOG__FAULTY__{key}", value)
-        patch.setenv("ICEKIT_LEDGER", str(tmp_path_factory.mktemp("ledger") / "ledger.db"))
+    profile = rest_on_s3 | {"URI": proxy.address}
+    with pytest.MonkeyPatch.context() as patch, connected("faulty", profile, tmp_path_factory) as lake:
         patch.chdir(tmp_path_factory.mktemp("work"))
-        session.stop_own()
-        lake = icekit.connect("faulty")
         lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS faulty.faults")
-        patch.setattr(session, "stop_own", lambda: None)
         yield lake
-        patch.undo()
-    lake.close()
-    session.stop_own()
 
 
 @pytest.fixture

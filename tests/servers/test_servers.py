@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from tests.resolve.tables import Table
 from tests.servers.conftest import SECRET, as_process
+from tests.soak.child import Child
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
@@ -132,27 +132,11 @@ def test_a_killed_run_is_resumed(prod: Lake, folder: Path) -> None:
     for n in range(6):
         table.sql(f"INSERT INTO {{t}} SELECT id, 'n', date_add(DATE '2026-01-01', CAST(id % 6 AS INT)) FROM range({n * 60}, {n * 60 + 60})")
     before = table.rows()
-    options = [
-        "db.killed",
-        "--catalog",
-        "prod",
-        "--execute",
-        "--leave-alone",
-        "0 minutes",
-        "--min-files",
-        "2",
-        "--max-action-partitions",
-        "1",
-    ]
-    command = [sys.executable, "-m", "icekit", "compact", *options]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True) as run:
-        assert run.stdout is not None
-        said = []
-        for line in run.stdout:
-            said.append(line)
-            if line.startswith("[1/6]"):
-                os.killpg(run.pid, signal.SIGKILL)
-    assert run.returncode == -signal.SIGKILL, "".join(said)
+    policy = ["--leave-alone", "0 minutes", "--min-files", "2", "--max-action-partitions", "1"]
+    run = Child("icekit", ["compact", "db.killed", "--catalog", "prod", "--execute", *policy], folder / "killed.log")
+    run.until(lambda: any(line.startswith("[1/6]") for line in run.lines))
+    run.kill()
+    assert run.process.returncode == -signal.SIGKILL, run.lines
     table.files.refresh()
     assert table.rows() == before
 

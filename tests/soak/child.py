@@ -62,18 +62,12 @@ class Child:
         self.process.stdin.close()
 
     def kill(self, *, with_jvm: bool = True) -> None:
-        """SIGKILL: Python and its JVM, or Python alone, whose JVM then lives on for a moment."""
+        """SIGKILL, if it still runs: Python and its JVM, or Python alone, whose JVM then lives on for a moment."""
         with contextlib.suppress(ProcessLookupError):
             if with_jvm:
                 os.killpg(self.process.pid, signal.SIGKILL)
             else:
                 os.kill(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-    def bury(self) -> None:
-        """Make sure that nothing of it is left."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):

@@ -87,7 +87,7 @@ class Rounds:
     def close(self) -> None:
         """End the victims that were not needed."""
         for child in self._waiting.values():
-            child.bury()
+            child.kill()
 
     def whole(self, name: str, scope: Scope) -> tuple[Length, Result]:
         """A round that nobody kills, and how long its run takes."""
@@ -96,7 +96,7 @@ class Rounds:
         child.until(lambda: child.ended)
         seconds = time.monotonic() - started
         assert "ended" in child.lines, "\n".join(child.lines)
-        child.bury()
+        child.kill()
         run_id = self._run_id(table)
         from tests.soak.verify import own
 
@@ -116,7 +116,7 @@ class Rounds:
             meanwhile()
             return self._finish(name, scope, where, started, child.lines)
         finally:
-            child.bury()
+            child.kill()
 
     def _begin(self, name: str, scope: Scope) -> tuple[str, Child]:
         self.prepare(name, scope)

@@ -76,7 +76,7 @@ def compact_while_written(
         assert any(line.startswith("ended") for line in writer.lines), "\n".join(writer.lines)
         said.append(writer.lines[-1])
     finally:
-        writer.bury()
+        writer.kill()
     lake.spark.sql(f"REFRESH TABLE {table}")
     rows = [(int(r[0]), str(r[1])) for r in lake.spark.sql(f"SELECT id, value FROM {table}").collect()]
     return Written(log.read_text().count("\n"), tuple(outcomes), tuple(_wrong(rows, expected(before, log), outcomes, ledger)), tuple(said))

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, SECONDS, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
-from icekit.engine.bridge import has_bridge, session_value
-from icekit.errors import ParameterError, SparkUnavailable
+from icekit.engine.bridge import session_value
+from icekit.engine.planner import require_planner
+from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, call, display_name, reset_session
@@ -450,10 +451,7 @@ def tune_planning(
     """
     if repeats < 1:
         raise ParameterError(f"repeats is {repeats}, but must be 1 or more.")
-    if not has_bridge(lake.spark):
-        raise SparkUnavailable(
-            "Spark Connect gives no access to Iceberg's planner; run this in a classic session. `look` and `report` work over Connect."
-        )
+    require_planner(lake.spark)
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
     facts = attempt.facts
     with session_of(lake) as spark:

@@ -1,0 +1,44 @@
+"""Start a real server on loopback, and wait for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serving(
+    command: Sequence[object], port: int, log: Path, environment: Mapping[str, str] | None = None, stop: signal.Signals = signal.SIGTERM
+) -> Iterator[None]:
+    """A server in the folder of its log, from when it answers at its port until the block ends."""
+    with (
+        log.open("w") as out,
+        subprocess.Popen(
+            [str(part) for part in command], stdout=out, stderr=out, env=os.environ | dict(environment or {}), cwd=log.parent
+        ) as server,
+    ):
+        try:
+            while not _answers(port):
+                assert server.poll() is None, log.read_text()[-3000:]
+                time.sleep(0.2)
+            yield
+        finally:
+            server.send_signal(stop)
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as one:
+        return one.connect_ex(("127.0.0.1", port)) == 0
