@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers lock bench bench-equality-deletes soak mutants api docs clean
+.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers test-cluster lock bench bench-equality-deletes soak mutants api docs clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -96,6 +96,10 @@ test-matrix:  #+ run the core Spark tests on Spark 3.5, 4.0 and 4.1, and on an o
 test-servers:  #+ run every command against real servers on this machine: a REST catalog over S3, and PostgreSQL
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test-servers.sh
+
+test-cluster:  #+ run on a standalone Spark cluster of two workers in a network of their own, and kill executors; needs root
+	@scripts/setup.sh dev
+	@$(RUN) python -m pytest -m cluster tests/cluster
 
 lock:  #+ put the newest versions that pyproject.toml allows into constraints.txt, for each Python and platform
 	@# Where constraints.txt does not fit pyproject.toml any more, the uv of the last set-up does.

@@ -27,7 +27,7 @@ lint() {
 
 # One worker more than two cores: a test waits now and then, for a process or for a lock.
 tests() {
-    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and not servers and $1"
+    python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=10 -m "not browser and not soak and not servers and not cluster and $1"
 }
 
 case $tier in

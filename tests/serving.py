@@ -1,4 +1,4 @@
-"""Start a real server on loopback, and wait for it."""
+"""Start a real server on this machine, and wait for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def serving(
-    command: Sequence[object], port: int, log: Path, environment: Mapping[str, str] | None = None, stop: signal.Signals = signal.SIGTERM
+    command: Sequence[object],
+    port: int,
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    stop: signal.Signals = signal.SIGTERM,
+    host: str = "127.0.0.1",
 ) -> Iterator[None]:
     """A server in the folder of its log, from when it answers at its port until the block ends."""
     with (
@@ -31,7 +36,7 @@ def serving(
         ) as server,
     ):
         try:
-            while not _answers(port):
+            while not _answers(host, port):
                 assert server.poll() is None, log.read_text()[-3000:]
                 time.sleep(0.2)
             yield
@@ -39,6 +44,6 @@ def serving(
             server.send_signal(stop)
 
 
-def _answers(port: int) -> bool:
+def _answers(host: str, port: int) -> bool:
     with socket.socket() as one:
-        return one.connect_ex(("127.0.0.1", port)) == 0
+        return one.connect_ex((host, port)) == 0

@@ -29,9 +29,7 @@ _STAGES = ("observe", "notebook", "page")
 
 def run(sizes: Sequence[int], *, long: bool = False) -> None:
     """Report on 100 tables; on a kernel for each of them too if ``long``, else of 20 by both."""
-    lab = next((path for path in _LABS if (path / "catalog.db").exists()), None)
-    if lab is None:
-        print("lake_report: the lab is not built; run `icekit lab` first.")
+    if (lab := built_lab()) is None:
         return
     compared = TABLES if long else 20
     rows = []
@@ -44,6 +42,14 @@ def run(sizes: Sequence[int], *, long: bool = False) -> None:
             rows.append([name, tables, f"{seconds:.1f} s", *(f"{stages[s]:.2f} s" for s in _STAGES), statuses, judged])
     title = f"A lake report, whole cold process, medians of a table's stages (target: {TABLES} tables in {LIMIT_SECONDS:.0f} s on 2 cores; others use {others})"
     show(title, ["", "tables", "time", *_STAGES, "statuses", ""], rows)
+
+
+def built_lab() -> Path | None:
+    """The folder of a lab that is built; None, and a message, if there is none."""
+    found = next((path for path in _LABS if (path / "catalog.db").exists()), None)
+    if found is None:
+        print("the lab is not built; run `icekit lab` first.")
+    return found
 
 
 def register(lab: Path, lake: Path, count: int) -> None:

@@ -47,11 +47,13 @@ class BenchTable:
 
     file_count: int
     with_deletes: bool = False
+    partitions: int = PARTITIONS
 
     @property
     def name(self) -> str:
-        """``bench.files_100000``, or ``bench.upserts_100000`` with deletes."""
-        return f"{NAMESPACE}.{'upserts' if self.with_deletes else 'files'}_{self.file_count}"
+        """``bench.files_100000``, ``bench.upserts_100000`` with deletes, ``bench.files_200000_in_100000`` of other partitions."""
+        within = "" if self.partitions == PARTITIONS else f"_in_{self.partitions}"
+        return f"{NAMESPACE}.{'upserts' if self.with_deletes else 'files'}_{self.file_count}{within}"
 
 
 def use_bench_lake() -> None:
@@ -104,7 +106,7 @@ def _build(lake: Lake, bench: BenchTable, maker: Any) -> None:
     spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
     spark.sql(f"CREATE TABLE {name} ({_COLUMNS}) USING iceberg PARTITIONED BY (days(event_time)) TBLPROPERTIES ('format-version' = '2')")
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
-    files = maker.newInstance(_objects(spark, table, PARTITIONS))
+    files = maker.newInstance(_objects(spark, table, bench.partitions))
     if bench.with_deletes:
         step = -(-bench.file_count // UPSERT_COMMITS)
         for start in range(0, bench.file_count, step):

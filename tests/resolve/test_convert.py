@@ -489,7 +489,7 @@ def test_existing_position_deletes_and_vectors_stay(table: Table, version: int) 
 
 def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_called(lake: Lake, scratch: str) -> None:
     """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and does not refresh them."""
-    table = Table(lake, scratch, "with.dot").create(version=3).insert("VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+    table = Table(lake, scratch, "vectors.dot").create(version=3).insert("VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
     table.sql(f"SELECT * FROM {identifier(*table.full, 'position_deletes')}")
     elsewhere(lake.spark).sql(f"DELETE FROM {table.sql_name} WHERE id = 1")
     table.delete("id", "SELECT 2")

@@ -138,7 +138,7 @@ def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: T
 
 def test_what_another_session_adopts_stays_whatever_the_table_is_called(lake: Lake, scratch: str, tmp_path: Path) -> None:
     """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and does not refresh them."""
-    table = Table(lake, scratch, "with.dot", tmp_path).create().fill(files=1)
+    table = Table(lake, scratch, "adopted.dot", tmp_path).create().fill(files=1)
     table.sql(f"SELECT * FROM {identifier(lake.name, *table.name, 'all_files')}")
     other = elsewhere(lake.spark)
     with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:

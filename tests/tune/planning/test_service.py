@@ -64,7 +64,7 @@ def test_a_trial_ends_at_its_budget_and_says_so(lake: Lake) -> None:
     answer = tune_planning(lake, "lab.healthy_unpartitioned", budget_seconds=1e-9)
 
     assert answer.stopped is not None
-    assert "the trial is incomplete (the time budget of 1e-09 s ran out)" in repr(answer)
+    assert "the trial is incomplete (the time budget of 0.000000001 s ran out)" in repr(answer)
 
 
 @pytest.mark.lab("empty")
