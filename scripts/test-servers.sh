@@ -34,6 +34,6 @@ if [ ! -x "$folder/versitygw" ] && command -v go >/dev/null 2>&1; then
     GOBIN=$PWD/$folder go install github.com/versity/versitygw/cmd/versitygw@v1.8.0 || echo "icekit: versitygw cannot be had; the tests over S3 are skipped" >&2
 fi
 # The JVM of a process has the drivers of its first catalog.
-for catalog in 'rest_on_s3 or faults' postgres; do
+for catalog in 'rest_on_s3 or faults or far_storage' postgres; do
     python -m pytest -m servers tests/servers -k "$catalog"
 done

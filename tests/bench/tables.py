@@ -87,6 +87,11 @@ def _is_complete(lake: Lake, table: BenchTable) -> bool:
     return bool(metadata["properties"].get(_COMPLETE) == _VERSION)
 
 
+def files_of(spark: SparkSession, table: Any, partitions: int) -> Any:
+    """What makes manifests of files for a table (of Iceberg's API) that is partitioned by one date, spread over so many days."""
+    return _compile(spark).newInstance(_objects(spark, table, partitions))
+
+
 def _compile(spark: SparkSession) -> Any:
     """The constructor of ``BenchFiles``, compiled in the JVM."""
     jvm: Any = spark._jvm

@@ -1,4 +1,4 @@
-"""A proxy on loopback before a REST catalog, which does to chosen requests what networks and servers do."""
+"""A proxy on loopback before a REST catalog or an object store, which does to chosen requests what networks and servers do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import http.client
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlsplit
@@ -16,7 +16,10 @@ Fault = Literal["503", "401", "lost", "half", "slow"]
 
 
 class Proxy:
-    """Counts requests, and asks ``fault`` (of method, path and the number of the request) what happens to each; None: nothing."""
+    """Counts requests, and asks ``fault`` (of method, path and the number of the request) what happens to each; None: nothing.
+
+    ``latency`` are seconds before each request is passed on, and ``most_at_once`` is how many were under way at most.
+    """
 
     def __init__(self, behind: str) -> None:
         self.behind = urlsplit(behind)
@@ -24,6 +27,8 @@ class Proxy:
         self.fault: Callable[[str, str, int], Fault | None] = lambda *_: None
         self._counting = threading.Lock()
         self.address = ""
+        self.latency = 0.0
+        self.most_at_once = self._at_once = 0
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Proxy]:
@@ -34,9 +39,10 @@ class Proxy:
             protocol_version = "HTTP/1.1"
 
             def _any(self) -> None:
-                proxy.handle(self)
+                with proxy.counted():
+                    proxy.handle(self)
 
-            do_GET = do_POST = do_HEAD = do_DELETE = _any  # noqa: N815 - the names that the base class calls
+            do_GET = do_POST = do_PUT = do_HEAD = do_DELETE = _any  # noqa: N815 - the names that the base class calls
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -50,6 +56,18 @@ class Proxy:
             finally:
                 server.shutdown()
 
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """One request more is under way until the block ends."""
+        with self._counting:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_once -= 1
+
     def handle(self, request: BaseHTTPRequestHandler) -> None:
         """Pass one request on, or not."""
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
@@ -61,21 +79,26 @@ class Proxy:
         if fault in {"503", "401"}:
             self._send(request, int(fault), b'{"error": {"message": "not now", "type": "Fault", "code": %s}}' % fault.encode())
             return
-        headers = {key: value for key, value in request.headers.items() if key.lower() != "host"}
+        time.sleep(self.latency)
         server = http.client.HTTPConnection(self.behind.hostname or "", self.behind.port, timeout=60)
         with contextlib.closing(server):
-            server.request(request.command, request.path, body, headers)
+            # With the host that it was sent to: an object store has it in the signature.
+            server.request(request.command, request.path, body, dict(request.headers.items()))
             answer = server.getresponse()
-            content = answer.read()
+            content, passed = answer.read(), {key.title(): value for key, value in answer.getheaders()}
         if fault == "lost":
             request.close_connection = True
             return
-        self._send(request, answer.status, content, half=fault == "half")
+        self._send(request, answer.status, content, passed, half=fault == "half")
 
-    def _send(self, request: BaseHTTPRequestHandler, status: int, content: bytes, *, half: bool = False) -> None:
-        request.send_response(status)
-        request.send_header("Content-Type", "application/json")
-        request.send_header("Content-Length", str(len(content)))
+    def _send(
+        self, request: BaseHTTPRequestHandler, status: int, content: bytes, passed: Mapping[str, str] | None = None, *, half: bool = False
+    ) -> None:
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **(passed or {})}
+        request.send_response_only(status)
+        for key, value in headers.items():
+            if key not in {"Transfer-Encoding", "Connection"}:
+                request.send_header(key, value)
         request.end_headers()
         if request.command != "HEAD":
             request.wfile.write(content[: len(content) // 2] if half else content)

@@ -94,6 +94,36 @@ def test_a_server_that_is_busy_now_and_then_is_asked_again(table: Table, proxy: 
     assert status == 0 or "--resume" in said.out + said.err
 
 
+def test_a_token_that_expires_in_the_middle_stops_the_run_and_a_resume_ends_it(
+    table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before, commits, refused = table.rows(), list[str](), list[str]()
+
+    def fault(method: str, path: str, _number: int) -> Fault | None:
+        if committing(table, method, path):
+            commits.append(path)
+        if len(commits) > 1:
+            refused.append(path)
+            return "401"
+        return None
+
+    proxy.fault = fault
+    status = main(["compact", ".".join(table.name), *COMPACT])
+    proxy.fault = lambda *_: None
+    said = capfd.readouterr()
+
+    assert refused
+    assert status != 0, said
+    assert "Traceback" not in said.err
+    assert "credential or token" in said.out + said.err
+    table.files.refresh()
+    assert table.rows() == before
+    assert main(["compact", ".".join(table.name), "--catalog", "faulty", "--resume"]) == 0, capfd.readouterr()
+    table.files.refresh()
+    assert table.rows() == before
+    assert len(table.sql("SELECT file_path FROM {t}.data_files")) == 3
+
+
 @pytest.mark.parametrize(("fault", "names"), [("503", "faulty"), ("401", "credential or token"), ("half", "faulty")])
 @pytest.mark.parametrize("command", ["look", "compact"])
 def test_a_catalog_that_does_not_answer_is_named(
