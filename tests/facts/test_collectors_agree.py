@@ -1,4 +1,4 @@
-"""Spark and the JVM-free collector give equal facts, for the lab and for odd tables."""
+"""Spark and the JVM-free collector give equal facts, for odd tables."""
 
 from __future__ import annotations
 
@@ -10,42 +10,27 @@ import pytest
 
 from icekit.api import Lake
 from icekit.engine.metadata_tables import metadata_table
-from icekit.facts import Kind, TableFacts
-from icekit.lab import TABLES
+from icekit.facts import Kind
+from tests.facts.both import observed_both_ways
+from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
 
 
-def observed_both_ways(lake: Lake, table: str, **options: object) -> TableFacts:
-    by_spark = lake.observe(table, collector="spark", **options)
-    without_jvm = lake.observe(table, collector="local", **options)
+@pytest.mark.parametrize("version", [2, 3])
+def test_collectors_agree_under_deletes_of_every_kind(lake: Lake, scratch: str, version: int) -> None:
+    table = Table(lake, scratch, "deletes").create("id bigint, part int", by="part", version=version)
+    for n in range(3):
+        table.sql(f"INSERT INTO {{t}} SELECT id, CAST(id % 2 AS INT) FROM range({n * 10}, {n * 10 + 10})")
+    table.delete("id", "SELECT id FROM range(3)", {"part": 0}).delete("id", "SELECT 7L AS id", {"part": 1})
+    table.sql("DELETE FROM {t} WHERE id IN (4, 5, 15)")
 
-    assert (by_spark.collector, without_jvm.collector) == ("spark", "local")
-    assert by_spark == without_jvm
-    return without_jvm
+    facts = observed_both_ways(lake, f"{scratch}.deletes")
 
-
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
-def test_collectors_agree_on_every_lab_table(lake: Lake, name: str) -> None:
-    observed_both_ways(lake, f"lab.{name}")
-
-
-@pytest.mark.lab("small_files", "equality_deletes", "deletion_vectors", "position_deletes")
-@pytest.mark.parametrize("name", ["small_files", "equality_deletes", "deletion_vectors", "position_deletes"])
-def test_facts_count_what_the_metadata_tables_count(lake: Lake, name: str) -> None:
-    facts = lake.observe(f"lab.{name}", collector="local")
-    counted = {
-        row["content"]: (row["files"], row["records"])
-        for row in lake.spark.sql(
-            f"SELECT content, count(*) AS files, sum(record_count) AS records FROM lake.lab.{name}.files GROUP BY content"
-        ).collect()
-    }
-
-    position = [facts.total(Kind.POSITION_DELETES), facts.total(Kind.DELETION_VECTORS)]
-    assert (facts.data.file_count, facts.data.record_count) == counted[0]
-    assert (sum(t.file_count for t in position), sum(t.record_count for t in position)) == counted.get(1, (0, 0))
-    equality = facts.total(Kind.EQUALITY_DELETES)
-    assert (equality.file_count, equality.record_count) == counted.get(2, (0, 0))
+    position = Kind.POSITION_DELETES if version == 2 else Kind.DELETION_VECTORS
+    assert facts.data.file_count == 6
+    assert facts.total(Kind.EQUALITY_DELETES).record_count == 4
+    assert facts.total(position).record_count == 3
 
 
 def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch: str) -> None:

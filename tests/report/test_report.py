@@ -75,6 +75,7 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_st
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
 def test_a_glob_that_matches_nothing_is_told_of_and_takes_no_report_away(run: tuple[int, Path, str]) -> None:
     _, output, said = run
     told = "No table of catalog 'lake' matches 'nodb.*'; did you mean db?"
@@ -84,6 +85,7 @@ def test_a_glob_that_matches_nothing_is_told_of_and_takes_no_report_away(run: tu
     assert told.replace("'", "&#39;") in (output / "index.html").read_text()
 
 
+@pytest.mark.slow
 def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(run: tuple[int, Path, str]) -> None:
     _, output, said = run
 
@@ -92,6 +94,7 @@ def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(
     assert f"HTML  {output / 'index.html'}" in said
 
 
+@pytest.mark.slow
 def test_the_document_has_a_schema_version_findings_versions_and_facts(run: tuple[int, Path, str]) -> None:
     said = json.loads((run[1] / "db.sick.json").read_text())
 
@@ -104,6 +107,7 @@ def test_the_document_has_a_schema_version_findings_versions_and_facts(run: tupl
     assert said["seconds"] > 0
 
 
+@pytest.mark.slow
 def test_the_page_opens_offline_and_hides_the_code(run: tuple[int, Path, str]) -> None:
     page = (run[1] / "db.sick.html").read_text()
 
@@ -114,6 +118,7 @@ def test_the_page_opens_offline_and_hides_the_code(run: tuple[int, Path, str]) -
     assert "notebook.begin(" not in page
 
 
+@pytest.mark.slow
 def test_the_index_ranks_what_could_not_be_read_first_and_escapes_names(run: tuple[int, Path, str]) -> None:
     index = (run[1] / "index.html").read_text()
 
@@ -121,6 +126,7 @@ def test_the_index_ranks_what_could_not_be_read_first_and_escapes_names(run: tup
     assert "<b>odd</b>" not in index
 
 
+@pytest.mark.slow
 def test_an_odd_name_is_reported_under_a_safe_file_name(run: tuple[int, Path, str]) -> None:
     (page,) = list(run[1].glob("*odd*.html"))
 
