@@ -212,7 +212,7 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
 
 
 def _storage(lake: Lake, name: Identifier, meta: metadata.Json, say: Callable[[str], None] | None) -> StorageFacts | None:
-    # The procedure rejects a table whose files others may share: its orphans cannot be told apart.
+    # The procedure rejects a table whose files others may share: nobody can say which files are orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
     from icekit.facts.orphans import REMEMBERED_SECONDS, TableQuery, list_orphans, orphans_before, sharing

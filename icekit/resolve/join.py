@@ -160,8 +160,8 @@ def _json(node: Mapping[str, Any]) -> dict[str, Any]:
 # A key view is a scratch Iceberg table whose data files are the table's own data files and
 # delete files. Its schema holds the key columns by field id, so Iceberg's readers handle formats,
 # renamed and promoted columns; the other properties of a file that a join needs (its number, sequence
-# number, partition and kind) are its partition values, which cost nothing to read. Files are not
-# told apart by a text column. A key column that the table is partitioned by has the value of a data file's
+# number, partition and kind) are its partition values, which cost nothing to read, unlike a
+# column with the path. A key column that the table is partitioned by has the value of a data file's
 # partition, as Iceberg reads it, so such files have their own spec in the view.
 
 

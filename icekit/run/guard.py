@@ -171,7 +171,7 @@ class _Manifests(Guard):
 
 
 class _Expiry(Guard):
-    """An expiry: computes beforehand what Iceberg's own rule keeps, and checks it afterwards."""
+    """An expiry: first computes what Iceberg's own rule keeps, then checks it."""
 
     def ready(self) -> Action | None:
         now, older_than = dt.datetime.now(dt.UTC), self.action.older_than
