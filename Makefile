@@ -44,7 +44,7 @@ test:  ## what a change must pass: check, the Spark tests that protect data, fou
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh gate
 
-test-all:  #+ everything, before a release: also the other Spark tests, notebooks, lessons and browser tests; 25 minutes
+test-all:  #+ everything, before a release: also the other Spark tests, notebooks, lessons and browser tests, and real servers; 45 minutes
 	@scripts/setup.sh dev
 	@$(RUN) scripts/test.sh all
 

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from icekit.catalog.session import SPARK_RUNTIME
 from icekit.cli.main import _parser, main
 from icekit.cli.schedule import run_pass
 from icekit.schedule.recipes import minute_of, recipe
@@ -153,7 +154,7 @@ def test_spark_submit_gets_a_program_that_is_there_and_the_jars_of_the_catalog(f
     ).stdout.splitlines()
 
     assert said[said.index("--master") + 1] == "spark://host:7077"
-    assert "iceberg-spark-runtime-4.1_2.13" in said[said.index("--packages") + 1]
+    assert SPARK_RUNTIME in said[said.index("--packages") + 1].split(",")
     assert said[-5:-3] == ["--num-executors", "2"]
     assert Path(said[-3]).exists()
     assert said[-2:] == [str(file), str(file.parent)]
