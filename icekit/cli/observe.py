@@ -77,7 +77,11 @@ def add_parsers(
         default="never",
         help="exit with 1 if a table has a finding of this severity or worse: warning or critical (default: never)",
     )
-    report.add_argument("--storage", action="store_true", help="also look for orphan files: lists the table's location with Spark")
+    report.add_argument(
+        "--storage",
+        action="store_true",
+        help="also look for orphan files: lists the table's location (with Spark, but for small tables on a local disk)",
+    )
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     add_monitoring(report)
     report.add_argument(

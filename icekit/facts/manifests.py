@@ -25,7 +25,7 @@ FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", 
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts"})
 # The fields of a file that every manifest has, from any writer.
-_OF_FILE = frozenset({"partition", "record_count", "file_size_in_bytes", "file_format"})
+_OF_FILE = frozenset({"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"})
 # The fields of a manifest that every manifest list has, from any writer.
 _OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
 

@@ -296,7 +296,7 @@ class Sharing:
 class StorageFacts:
     """Files under the table's location that no snapshot references.
 
-    Listed by the dry run of ``remove_orphan_files``, which gives paths and no sizes; ``examples`` are a few.
+    Those that the dry run of ``remove_orphan_files`` lists; ``examples`` are a few.
     ``orphan_bytes`` is their total size, from the sizes of ``weighed_count`` of them; None if not known.
     If another table shares the location (``sharing``), nothing is listed: a file that no snapshot of this table references may belong to the other table.
     """

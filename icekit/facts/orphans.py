@@ -10,7 +10,7 @@ import posixpath
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -21,8 +21,8 @@ from icekit.catalog.tables import SessionTables
 from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
-from icekit.facts.manifests import contains, manifest_list
-from icekit.facts.metadata import named_files
+from icekit.facts.manifests import contains, entries, manifest_list
+from icekit.facts.metadata import named_files, specs
 from icekit.facts.model import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
@@ -39,10 +39,14 @@ if TYPE_CHECKING:
 # remove_orphan_files ignores younger files: a writer may be about to commit them.
 ORPHAN_AGE = dt.timedelta(days=3)
 EXAMPLES = 5
+# Names that Hadoop hides (HiddenPathFilter).
+_HIDDEN = ("_", ".")
 #: The most orphans whose size is read, one request to the storage each; of more, these are a sample.
 WEIGHED = 2_000
 _WEIGHED_AT_ONCE = 16
 _WEIGHING_SECONDS = 60.0
+#: A choice: the most old files on a disk, and references to files in metadata, that are compared without Spark.
+_FEW_FILES = 200_000
 
 
 def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.datetime | None = None) -> StorageFacts:
@@ -65,6 +69,68 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.
     except Exception as error:
         raise explain(error, table) from error
     return StorageFacts(int(older_than.timestamp() * 1000), total, tuple(sorted(chosen)[:EXAMPLES]), weighed(total, sizes), len(sizes))
+
+
+def orphans_on_disk(source: TableSource, metadata: Json, now: dt.datetime | None = None) -> StorageFacts | None:
+    """Find the files that :func:`list_orphans` finds, and measure all, for a table on a disk of this machine; starts no Spark.
+
+    None if only Spark can tell: the storage is elsewhere, a symbolic link is in it, metadata of format version 1 lists manifests inline, or
+    there are more than :data:`_FEW_FILES` files. Hidden files are left out as by DeleteOrphanFilesSparkAction (PartitionAwareHiddenPathFilter).
+    """
+    older_than = orphans_before(now)
+    shown = tuple(f"{part.name}=" for spec in specs(metadata) for part in spec.fields if part.name.startswith(_HIDDEN))
+    found = _old_files(str(metadata["location"]), older_than.timestamp(), shown)
+    if found is None or not all(snapshot.get("manifest-list") for snapshot in metadata.get("snapshots") or ()):
+        return None
+    for place, name in enumerate(_referenced(source, metadata) if found else ()):
+        if place >= _FEW_FILES:
+            return None
+        found.pop(_path_in(name), None)
+    examples = tuple(f"file:{path}" for path in sorted(found)[:EXAMPLES])
+    return StorageFacts(int(older_than.timestamp() * 1000), len(found), examples, sum(found.values()), len(found))
+
+
+def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict[str, int] | None:
+    """Paths and sizes of a folder's files from before a moment (seconds since 1970); ``shown`` are beginnings of names that are not hidden."""
+    if _place(location).family not in {"", "file"}:
+        return None
+    found: dict[str, int] = {}
+    folders = [_path_in(location)]
+    try:
+        while folders:
+            with os.scandir(folders.pop()) as listed:
+                for entry in listed:
+                    if entry.is_symlink() or len(found) > _FEW_FILES:
+                        return None
+                    if entry.name.startswith(_HIDDEN) and not entry.name.startswith(shown):
+                        continue
+                    if entry.is_dir():
+                        folders.append(entry.path)
+                    elif (about := entry.stat()).st_mtime < older_than:
+                        found[entry.path] = about.st_size
+    except OSError:
+        return None  # Spark reports it, if it cannot list the folder either
+    return found
+
+
+def _referenced(source: TableSource, metadata: Json) -> Iterator[str]:
+    """Every file that a table's metadata file and snapshots reference; some are named several times."""
+    yield from named_files(metadata, source.metadata_location)
+    yield posixpath.join(posixpath.dirname(source.metadata_location), "version-hint.text")
+    seen: set[str] = set()
+    for snapshot in metadata.get("snapshots") or ():
+        path = snapshot["manifest-list"]
+        for manifest in manifest_list(source.read(path), path):
+            yield (name := manifest["manifest_path"])
+            if name not in seen:
+                seen.add(name)
+                yield from (entry["data_file"]["file_path"] for entry in entries(source.read(name), name, frozenset({"file_path"})))
+
+
+def _path_in(location: str) -> str:
+    """The path of a file, without scheme and authority, as Hadoop's ``Path`` normalizes it."""
+    rest = found[3] if (found := _URI.fullmatch(location)) else location
+    return "/" + posixpath.normpath(rest).lstrip("/")
 
 
 def orphans_before(now: dt.datetime | None = None) -> dt.datetime:

@@ -84,7 +84,7 @@ class Chart:
             agg.draw()
         drawn = Image.frombytes("RGBA", agg.get_width_height(), bytes(agg.buffer_rgba()))
         # A report of many tables has many images; a palette makes each a third of the size.
-        drawn.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(stream, "png")
+        drawn.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(stream, "png")
         return stream.getvalue()
 
     def _repr_html_(self) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.metadata_tables import metadata_table
 from icekit.facts import Kind
+from icekit.facts.collect import Collector, load_metadata
+from icekit.facts.orphans import orphans_on_disk
 from tests.facts.both import observed_both_ways
 from tests.resolve.tables import Table
 
@@ -138,9 +142,10 @@ def _files_of(lake: Lake, table: tuple[str, ...]) -> set[Path]:
 
 
 @pytest.mark.lab("orphan_files")
-def test_orphans_are_counted_and_weighed_by_the_dry_run_and_left_where_they_are(lake: Lake) -> None:
-    facts = lake.observe("lab.orphan_files", storage=True)
-    first, second = facts.storage, lake.observe("lab.orphan_files", storage=True).storage
+@pytest.mark.parametrize("collector", ["local", "spark"])
+def test_orphans_are_counted_and_weighed_and_left_where_they_are(lake: Lake, collector: Collector) -> None:
+    facts = lake.observe("lab.orphan_files", storage=True, collector=collector)
+    first, second = facts.storage, lake.observe("lab.orphan_files", storage=True, collector=collector).storage
 
     assert first is not None
     assert second is not None
@@ -153,10 +158,70 @@ def test_orphans_are_counted_and_weighed_by_the_dry_run_and_left_where_they_are(
     assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
 
 
+def test_orphans_on_a_disk_are_those_of_the_dry_run(lake: Lake, scratch: str) -> None:
+    """Of a table whose files are all old: references of every kind, metadata files that the log no longer names, and hidden files."""
+    table = Table(lake, scratch, "o'dd table").create("id bigint, _p int", by="_p", version=3)
+    table.sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '2', 'write.metadata.delete-after-commit.enabled' = 'false')"
+    )
+    for n in range(3):
+        table.sql(f"INSERT INTO {{t}} SELECT id, {n} FROM range({n * 10}, {n * 10 + 10})")
+    table.delete("id", "SELECT id FROM range(3)", {"_p": 0})
+    table.sql("DELETE FROM {t} WHERE id IN (14, 15)")
+    lake.spark.sql(f"CALL lake.system.compute_table_stats('{scratch}.`o\\'dd table`')")
+    table.sql("ALTER TABLE {t} CREATE BRANCH kept")
+    table.sql("TRUNCATE TABLE {t}")
+    facts = lake.observe(f"{scratch}.o'dd table")
+    root = Path(facts.location.removeprefix("file:"))
+    lost = [
+        root / "lost.parquet",
+        root / "data" / "_p=1" / "lost too.parquet",
+        root / "data" / "sub" / "100%25#?.parquet",
+        root / "metadata" / "lost.metadata.json",
+    ]
+    hidden = [
+        root / "_SUCCESS",
+        root / ".lost.crc",
+        root / "data" / "_temporary" / "0" / "part.parquet",
+        root / "_other=1" / "part.parquet",
+    ]
+    for number, path in enumerate([*lost, *hidden], 1):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * number)
+    for path in root.rglob("*"):
+        os.utime(path, (0, 0))
+    young = root / "data" / "young.parquet"
+    young.write_bytes(b"y")
+
+    by_spark, on_disk = (lake.observe(f"{scratch}.o'dd table", storage=True, collector=each).storage for each in ("spark", "local"))
+
+    assert by_spark is not None
+    assert on_disk is not None
+    assert dataclasses.replace(on_disk, older_than_ms=by_spark.older_than_ms) == by_spark
+    # The log has two metadata files before the current one.
+    forgotten = sorted(path for path in (root / "metadata").glob("0*.metadata.json"))[:-3]
+    assert on_disk.orphan_count == len(lost) + len(forgotten) > len(lost)
+    assert on_disk.orphan_bytes == sum(path.stat().st_size for path in [*lost, *forgotten])
+
+
+@pytest.mark.lab("orphan_files")
+def test_a_table_behind_a_symbolic_link_or_with_too_many_files_is_left_to_spark(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = lake.tables.source(("lab", "orphan_files"))
+    metadata = load_metadata(source)
+    (tmp_path / "link").symlink_to(metadata["location"].removeprefix("file:"))
+    assert orphans_on_disk(source, metadata) is not None
+    for elsewhere in (tmp_path, "s3://bucket/orphan_files", tmp_path / "gone"):
+        assert orphans_on_disk(source, {**metadata, "location": str(elsewhere)}) is None
+    monkeypatch.setattr("icekit.facts.orphans._FEW_FILES", 14)
+    assert orphans_on_disk(source, metadata) is None
+
+
 @pytest.mark.lab("orphan_files")
 def test_of_many_orphans_some_are_weighed_for_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icekit.facts.orphans.WEIGHED", 4)
-    found = lake.observe("lab.orphan_files", storage=True).storage
+    found = lake.observe("lab.orphan_files", storage=True, collector="spark").storage
 
     assert found is not None
     assert found.is_estimated
