@@ -11,8 +11,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import fastavro
-
 from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
 from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSample, PartitionSpec, RangeOverlap, from_bytes
@@ -34,6 +32,8 @@ Record = Mapping[str, Any]
 
 def manifest_list(raw: bytes, location: str) -> list[Record]:
     """Every manifest of a snapshot, as decoded from its manifest list."""
+    import fastavro
+
     try:
         found: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
         for manifest in found:
@@ -48,6 +48,8 @@ def entries(
     raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS, own: Sequence[str] = ("status", "sequence_number")
 ) -> Iterator[Record]:
     """The live entries of a manifest, reduced to the given fields of ``data_file`` and ``own`` fields, of which ``status`` is one."""
+    import fastavro
+
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
         wanted: Fields = {**dict.fromkeys(own), "data_file": dict.fromkeys(file_fields)}
@@ -68,6 +70,8 @@ def entries(
 
 def contains(raw: bytes, location: str, texts: Iterable[str]) -> bool:
     """Tell whether any of the ``texts`` is in a manifest's entries, without decoding them."""
+    import fastavro
+
     wanted = [text.encode() for text in texts]
     try:
         blocks = (block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
