@@ -549,7 +549,13 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
         notes.append(
             f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table)."
         )
-    if any(a.prediction.source == "facts" for a in actions):
+    sources = [a.prediction.source for a in actions]
+    if "facts" in sources and "planner" in sources:
+        notes.append(
+            f"The engine's planner predicts {sources.count('planner'):,} of {count(len(actions), 'action')}, because it reads the table's metadata "
+            "for each; the others are estimated from facts."
+        )
+    elif "facts" in sources:
         notes.append("Predictions are estimated from facts: the engine's planner needs the JVM bridge, which Spark Connect does not have.")
     return notes
 

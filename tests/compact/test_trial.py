@@ -40,9 +40,15 @@ def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(lak
     )
 
 
-def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(
+    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sick = Table(lake, scratch, "sampled", tmp_path).create().fill()
     here, plan = sick.snapshot_id(), sick.plan()
+    with monkeypatch.context() as of_a_large_table:
+        # The planner may go through all ten files, but once.
+        of_a_large_table.setattr("icekit.compact.service.PLANNED_FILES", 10)
+        assert [a.prediction.source for a in sick.plan(max_action_partitions=1).actions] == ["planner", "facts"]
 
     tried = try_plan(lake, lake.observe(sick.name), plan, sample_bytes=1, progress=lambda _: None)
 
