@@ -214,7 +214,7 @@ def test_a_table_behind_a_symbolic_link_or_with_too_many_files_is_left_to_spark(
     assert orphans_on_disk(source, metadata) is not None
     for elsewhere in (tmp_path, "s3://bucket/orphan_files", tmp_path / "gone"):
         assert orphans_on_disk(source, {**metadata, "location": str(elsewhere)}) is None
-    monkeypatch.setattr("icekit.facts.orphans._FEW_FILES", 14)
+    monkeypatch.setattr("icekit.facts.orphans._FEW_FILES", 5)  # the lab has 15 orphans, of any age
     assert orphans_on_disk(source, metadata) is None
 
 
