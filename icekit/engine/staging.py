@@ -173,6 +173,26 @@ public class Staging {
     return found;
   }
 
+  /** How many records of equality deletes a reader of the tasks takes in, once for each task; -1 if it takes in more than this for one task. */
+  public long applied(List tasks, long most) {
+    long found = 0;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      long records = equalityRecords((FileScanTask) each.next());
+      if (records > most) return -1;
+      found += records;
+    }
+    return found;
+  }
+
+  private static long equalityRecords(FileScanTask task) {
+    long records = 0;
+    for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
+      DeleteFile delete = (DeleteFile) deletes.next();
+      if (delete.content() == FileContent.EQUALITY_DELETES) records += delete.recordCount();
+    }
+    return records;
+  }
+
   /** Some tasks at random, each with equality deletes, and with few enough of their records to fit a reader's memory. */
   public List some(List tasks, int count, long most, long seed) {
     List found = new ArrayList();
@@ -180,11 +200,7 @@ public class Staging {
     Collections.shuffle(shuffled, new Random(seed));
     for (Iterator each = shuffled.iterator(); each.hasNext() && found.size() < count;) {
       FileScanTask task = (FileScanTask) each.next();
-      long records = 0;
-      for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
-        DeleteFile delete = (DeleteFile) deletes.next();
-        if (delete.content() == FileContent.EQUALITY_DELETES) records += delete.recordCount();
-      }
+      long records = equalityRecords(task);
       if (records > 0 && records <= most) found.add(task);
     }
     return found;

@@ -66,8 +66,9 @@ SAMPLED_KEYS = 64
 class CheckedRows:
     """What was compared before a commit: each row as written with the row read back, and two samples with the old files.
 
-    ``sampled`` are the live rows of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg itself read with their
-    deletes, ``of_files`` the live rows in these; all 0 where no equality delete applied. ``read`` counts the rows read for it.
+    ``sampled`` are the live rows of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few; 0 where no join applied deletes),
+    ``files`` the data files that Iceberg itself read with their equality deletes, ``of_files`` the live rows in these; all 0 where no
+    equality delete applied. ``read`` counts the rows read for the check, ``resolved`` the equality deletes.
     """
 
     rows: Fingerprint = field(default_factory=Fingerprint)
@@ -103,6 +104,8 @@ class CheckedRows:
         said = f"{count(self.rows.row_count, 'row')} read back from the new files before the commit: the same rows that were read from the old ones"
         if not self.resolved:
             return said
+        if not self.one_in:
+            return f"{said}, where Iceberg's own reader applied the equality deletes"
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
         files = f", and {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader" if self.files else ""
         return (

@@ -29,6 +29,15 @@ pytestmark = pytest.mark.spark
 both_versions = pytest.mark.parametrize("version", [2, 3])
 
 
+both_ways = pytest.mark.parametrize("few", [0, 1000], ids=["by a join", "by Iceberg's reader"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Deletes are applied by a join, however few they are; a test with ``both_ways`` runs both ways."""
+    monkeypatch.setattr(rewriting, "_FEW_APPLIED", getattr(request, "param", 0))
+
+
 @pytest.fixture
 def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
     made = Table(lake, scratch, f"r{crc32(request.node.name.encode())}")
@@ -54,6 +63,7 @@ def checked(table: Table) -> CheckedRows:
     return CheckedRows.of(text)
 
 
+@both_ways
 @both_versions
 def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Table, version: int) -> None:
     """Several keys, nulls, a key inserted again, deletes of one partition and of all, by position and by vector."""
@@ -74,6 +84,7 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Ta
 
     assert len(rows) == 40 - 2 - 4 - 1 - 1 + 40 - 10 - 1
     assert checked(table).resolved > 0
+    assert bool(checked(table).one_in) == (rewriting._FEW_APPLIED == 0)
 
 
 def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
@@ -86,6 +97,7 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
     assert sorted(rows) == [(0, 7), (2, 7)]
 
 
+@both_ways
 def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table) -> None:
     table.create().commit().data("SELECT id, 'a' FROM range(4)").done()
     table.delete("id", "SELECT id FROM range(4)")
@@ -211,11 +223,11 @@ def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: 
         assert table.rows() == seen[0]
 
 
-@pytest.mark.parametrize(("few", "words"), [(300, "no row changed"), (0, "no difference found")])
+@pytest.mark.parametrize(("unseen", "words"), [(300, "no row changed"), (0, "no difference found")])
 def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a_full_one(
-    table: Table, monkeypatch: pytest.MonkeyPatch, few: int, words: str
+    table: Table, monkeypatch: pytest.MonkeyPatch, unseen: int, words: str
 ) -> None:
-    monkeypatch.setattr(rewriting, "UNSEEN", few)
+    monkeypatch.setattr(rewriting, "UNSEEN", unseen)
     table.create("id bigint, name string, p int", "p")
     table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data("SELECT id, 'a', 2 FROM range(300)", {"p": 2}).done()
     table.commit().deletes("id", "SELECT id * 3 FROM range(100)", {"p": 1}).done()
@@ -240,6 +252,26 @@ def test_rows_without_deletes_are_all_compared(table: Table) -> None:
 
     assert "no row changed" in repr(proof)
     assert checked(table).rows.row_count == 2
+
+
+@pytest.mark.parametrize("few", [1000], indirect=True)
+def test_few_deletes_are_applied_by_icebergs_own_reader_unless_a_cache_may_hide_some(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
+    table.delete("id", "SELECT id * 2 FROM range(4)")
+    start = len(table.snapshots())
+
+    table.rewritten()
+    proof = prove_rewrites(table.lake, table.name, table.snapshots()[start:])
+
+    assert "no row changed" in repr(proof)
+    assert "Iceberg's own reader applied the equality deletes" in repr(proof)
+    assert (checked(table).resolved, checked(table).files, checked(table).of_files) == (4, 1, 5)
+
+    table.delete("id", "SELECT 1")
+    monkeypatch.setattr(rewriting, "caches_deletes", lambda _: True)
+    table.rewritten()
+
+    assert checked(table).one_in == 1
 
 
 def test_where_keys_are_few_every_row_under_deletes_is_checked(table: Table) -> None:
