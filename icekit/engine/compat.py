@@ -76,9 +76,9 @@ def streams() -> dict[str, int]:
     return {"stdout": 2} if _IS_3 else {}
 
 
-def sql_takes_options() -> bool:
-    """Whether a table in SQL takes the options of a read: ``SELECT … FROM t WITH (…)``."""
-    return not _IS_3
+def at_snapshot(snapshot_id: int) -> dict[str, str]:
+    """The option of a read of a table at one of its snapshots. Iceberg's own is refused from Spark 4.1 on, Spark's own is new in 4.0."""
+    return {"snapshot-id" if _IS_3 else "versionAsOf": str(snapshot_id)}
 
 
 def where_then(predicate: str, iceberg: str) -> str:

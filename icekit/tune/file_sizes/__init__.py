@@ -14,7 +14,6 @@ from icekit.catalog.lake import session_of
 from icekit.diagnose import Finding, diagnose
 from icekit.engine.bridge import has_bridge, session_value
 from icekit.engine.cluster import cluster_of
-from icekit.engine.compat import sql_takes_options
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.errors import ParameterError
 from icekit.facts.head import head
@@ -398,9 +397,7 @@ def tune_file_sizes(
         found = spreading.modes(facts, session)
         chain = sizes.chain(facts, session, cluster_of(lake.spark), mode=found[0].value)
         run = Trials(attempt, chain, found)
-        if trial and not sql_takes_options():
-            attempt.stopped = "the SQL of Spark 3.5 cannot read the rows of one commit, so nothing was tried; use Spark 4"
-        elif trial and has_bridge(lake.spark):
+        if trial and has_bridge(lake.spark):
             run.run(operation)
         elif trial:
             attempt.stopped = "under Spark Connect there is no bridge to the JVM for clones and shuffle metrics, so nothing was tried"

@@ -20,10 +20,11 @@ from icekit.facts.rollup import min_file_size
 from icekit.facts.where import transformed
 from icekit.resolve.listing import partition_text
 from icekit.sandbox.trial import Sandbox, Trial
+from icekit.sql import identifier
 from icekit.tune import ddl
 from icekit.tune.answer import OPTION, SESSION, Advice, InForce, in_force, overriding, to_set
 from icekit.tune.file_sizes.advisory_size import DISTRIBUTION_SESSION, Chain, said
-from icekit.tune.file_sizes.written import RECENT, SCATTERED, TrialRows, Written, measured, write
+from icekit.tune.file_sizes.written import RECENT, SCATTERED, TrialRows, Written, measured, view_of, write
 from icekit.tune.write_mode.history import MERGE_ON_READ, Workload
 from icekit.units import count, percent, raised, size
 
@@ -363,12 +364,12 @@ def spread_of(trial: Trial, source: TrialRows) -> CommitSpread:
     place = f"xxhash64({parts})" if parts else "0L"
     width = row_bytes(facts)
     cut = max(1.0, ROLLS_AT * facts.target_bytes)
-    with trial.budget.watching(trial.lake.spark):
+    with trial.budget.watching(trial.lake.spark), view_of(trial.lake.spark, source) as view:
         row = trial.lake.spark.sql(
             f"""SELECT coalesce(max(t), -1) + 1 AS tasks, count(*) AS partitions, coalesce(sum(n), 0) AS rows, coalesce(sum(pairs), 0) AS pairs,
                   coalesce(sum(f), 0) AS none_files, coalesce(sum(ceil(n * {width} / {cut})), 0) AS hash_files, max(n) AS most
                 FROM (SELECT p, max(t) AS t, count(*) AS pairs, sum(n) AS n, sum(ceil(n * {width} / {cut})) AS f
-                      FROM (SELECT spark_partition_id() AS t, {place} AS p, count(*) AS n FROM ({source.sql}) GROUP BY 1, 2) GROUP BY p)"""
+                      FROM (SELECT spark_partition_id() AS t, {place} AS p, count(*) AS n FROM {identifier(view)} GROUP BY 1, 2) GROUP BY p)"""
         ).collect()[0]
     rows = int(row.rows)
     return CommitSpread(

@@ -5,11 +5,14 @@ Files are rolled up by Spark; what the driver gets is one row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import contextlib
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.compat import at_snapshot
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
 from icekit.facts.files import FileGroup, Kind
@@ -22,6 +25,8 @@ from icekit.sql import Identifier, identifier, literal
 from icekit.units import count, size
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from icekit.catalog import Lake
 
 
@@ -119,8 +124,25 @@ class Written:
 
 def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[str, str] | None = None) -> Written:
     """Write a trial's rows to a sandbox under temporary session settings, and measure the commit."""
-    sql = f"INSERT INTO {identifier(*box.name)} {rows.sql}"
-    return measured(box, box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings), target_bytes)
+    with view_of(box.lake.spark, rows) as view:
+        sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view)}"
+        return measured(box, box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings), target_bytes)
+
+
+@contextlib.contextmanager
+def view_of(spark: SparkSession, rows: TrialRows) -> Iterator[str]:
+    """The name of a temporary view of a trial's rows: the SQL of Spark 3.5 takes no options of a read."""
+    frame = spark.read.options(**rows.options).table(identifier(*rows.table))
+    if rows.where:
+        frame = frame.where(rows.where)
+    if rows.tasks:
+        frame = frame.repartition(rows.tasks)
+    view = f"icekit_{uuid.uuid4().hex}"
+    frame.createTempView(view)
+    try:
+        yield view
+    finally:
+        spark.catalog.dropTempView(view)
 
 
 def measured(box: Sandbox, done: Committed, target_bytes: int) -> Written:
@@ -211,17 +233,21 @@ _ALONE = str(2**40)
 
 @dataclass(frozen=True, slots=True)
 class TrialRows:
-    """Rows to write: ``sql`` reads them, ``size_in_bytes`` is their size in the table now.
+    """Rows of a table to write, which have ``size_in_bytes`` in it now.
 
+    ``options`` are those of the read, ``where`` is SQL that filters it, and ``tasks`` get the rows in no particular order, if it is not 0.
     ``as_written`` tells whether the tasks are those of the writer that wrote the rows first.
     """
 
     described: str
-    sql: str
+    table: Identifier
     size_in_bytes: int
     records: int
     partitions: int | None
     as_written: bool
+    options: Mapping[str, str] = field(default_factory=dict)
+    where: str = ""
+    tasks: int = 0
 
 
 def usual(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | None:
@@ -243,15 +269,16 @@ def usual(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | No
     if scattered:
         # One task for each file: the tasks that wrote them.
         options["file-open-cost"] = _ALONE
-    hint = "" if scattered else f"/*+ REPARTITION({max(1, tasks)}) */ "
     how = "one task per file that it wrote" if scattered else f"read by {count(max(1, tasks), 'task')} in no particular order"
     return TrialRows(
         f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
-        f"SELECT {hint}* FROM {identifier(*facts.sql_name)} {_with(options)}",
+        facts.sql_name,
         added,
         commit.added_records or 0,
         commit.changed_partitions,
         scattered,
+        options,
+        tasks=0 if scattered else max(1, tasks),
     )
 
 
@@ -291,16 +318,18 @@ def large(facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes
     else:
         share = 1.0
     split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
-    options = {"versionAsOf": str(facts.snapshot_id), **({"split-size": str(split), "file-open-cost": "0"} if shuffled else {})}
+    options = {**at_snapshot(facts.snapshot_id or 0), **({"split-size": str(split), "file-open-cost": "0"} if shuffled else {})}
     rows = round(share * sum(g.record_count for g in (taken if predicate else groups)))
     kept = f"{rows:,} rows of {count(len(taken), 'partition')}" if predicate or len(groups) > 1 else f"{rows:,} rows"
     return TrialRows(
         f"{kept} in one commit ({size(share * total)} in the table now, read by tasks of {size(split) if shuffled else 'one split'})",
-        f"SELECT * FROM {identifier(*facts.sql_name)} {_with(options)}" + (f" WHERE {' AND '.join(conditions)}" if conditions else ""),
+        facts.sql_name,
         round(share * total),
         rows,
         len(taken),
         False,
+        options,
+        " AND ".join(conditions),
     )
 
 
@@ -323,7 +352,3 @@ def _taken(groups: Sequence[FileGroup], wanted: int) -> list[FileGroup]:
 
 def _is_append(commit: Commit) -> bool:
     return commit.operation == "append" and bool(commit.added_data_files) and bool(commit.added_records)
-
-
-def _with(options: Mapping[str, str]) -> str:
-    return f"WITH ({', '.join(f'{identifier(k)} = {literal(v)}' for k, v in options.items())})"

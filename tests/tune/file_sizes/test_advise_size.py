@@ -8,7 +8,7 @@ from tests.factories import MIB, table_facts
 from tests.tune.file_sizes.making import CLUSTER, TARGET, shuffle, written
 
 TABLE = ("prod", "db", "events")
-SOURCE = TrialRows("12 files in one commit", "SELECT 1", 12 * TARGET, 12_000, 1, False)
+SOURCE = TrialRows("12 files in one commit", ("prod", "db", "events"), 12 * TARGET, 12_000, 1, False)
 SMALL = written(*[TARGET // 4] * 60)
 
 

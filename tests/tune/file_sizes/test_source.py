@@ -16,8 +16,8 @@ def test_a_commit_that_was_scattered_is_read_by_one_task_for_each_file_it_left()
     assert found is not None
     assert found.as_written
     assert found.records == 101
-    assert "file-open-cost" in found.sql
-    assert "REPARTITION" not in found.sql
+    assert "file-open-cost" in found.options
+    assert found.tasks == 0
 
 
 def test_files_that_the_bytes_explain_are_not_scattered() -> None:
@@ -27,7 +27,7 @@ def test_files_that_the_bytes_explain_are_not_scattered() -> None:
 
     assert found is not None
     assert not found.as_written
-    assert "REPARTITION(7)" in found.sql
+    assert found.tasks == 7
 
 
 def test_a_table_of_one_commit_and_one_of_huge_commits_have_no_usual_commit_to_try() -> None:
@@ -51,7 +51,7 @@ def test_the_large_commit_takes_the_largest_partitions_that_fit_and_thins_what_d
     assert found is not None
     assert found.size_in_bytes == 4 * TARGET
     assert found.partitions == 2
-    assert "rand" not in found.sql
+    assert "rand" not in found.where
     thin = large(table_facts(groups=groups), "files", target_bytes=TARGET, sample_bytes=TARGET // 2)
     assert thin is not None
-    assert "rand(7)" in thin.sql
+    assert "rand(7)" in thin.where
