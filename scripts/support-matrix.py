@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "build" / "matrix"
 FULL, SHORT = "<!-- support matrix -->", "<!-- support matrix: short -->"
-_COLUMNS = ["Spark", "Iceberg", "core tests passed", "failed", "skipped", "also run", "Python, Java", "pyarrow, pandas, numpy"]
-_SHORT_COLUMNS = 5
+_COLUMNS = ["Spark", "Iceberg", "Python", "core tests passed", "failed", "skipped", "also run", "Java", "pyarrow, pandas, numpy"]
+_SHORT_COLUMNS = 6
 
 
 def rows_of(page: str, marker: str = FULL) -> list[list[str]]:
@@ -51,19 +51,20 @@ def row_of(run: Path) -> list[str]:
     return [
         versions["spark"],
         versions["iceberg"],
+        versions["python"],
         str(passed),
         f"{len(failed)}: {', '.join(f'`{name}`' for name in failed)}" if failed else "0",
         skipped,
         ", ".join(f"`{line}`" for line in commands.read_text(encoding="utf-8").splitlines()) if commands.exists() else "",
-        f"{versions['python']}, {versions['java']}",
+        versions["java"],
         f"{versions['pyarrow']}, {versions['pandas']}, {versions['numpy']}",
     ]
 
 
 def _key(row: list[str]) -> list[list[int]]:
-    """Rows of one Spark, whatever its last digit is, and one Iceberg are of one kind; the oldest is first."""
-    spark, iceberg = ([int(part) for part in re.findall(r"\d+", cell)] for cell in row[:2])
-    return [spark[:2], iceberg]
+    """Rows of one Spark and one Python, whatever their last digits are, and one Iceberg are of one kind; the oldest is first."""
+    spark, iceberg, python = ([int(part) for part in re.findall(r"\d+", cell)] for cell in row[:3])
+    return [spark[:2], iceberg, python[:2]]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Run the core Spark tests, and some commands, on each Spark that icekit runs on and on an older Iceberg, and write the support matrix of
-# README.md and docs/limits.md from that. Run by scripts/run.sh.
+# Run the core Spark tests, and some commands, on each Spark that icekit runs on, on an older Iceberg, and on Python 3.13 if it is there, and
+# write the support matrix of README.md and docs/limits.md from that. Run by scripts/run.sh.
 #
-#   scripts/run.sh scripts/test-matrix.sh                 # all
-#   scripts/run.sh scripts/test-matrix.sh 3.5 4.1:1.11.0  # Spark, or Spark:Iceberg; the other rows stay
+#   scripts/run.sh scripts/test-matrix.sh                            # all
+#   scripts/run.sh scripts/test-matrix.sh 3.5 4.1:1.11.0 4.1::3.13   # Spark[:Iceberg[:Python]]; the other rows stay
 set -eu
 runs=$PWD/build/matrix
 mkdir -p "$runs"
@@ -14,35 +14,41 @@ failures=
 tried() {
     name=$1
     shift
-    if icekit "$@" >"$runs/$pair.log" 2>&1; then
-        echo "$name" >>"$runs/$pair.commands"
+    if icekit "$@" >"$run.log" 2>&1; then
+        echo "$name" >>"$run.commands"
     else
-        cat "$runs/$pair.log"
+        cat "$run.log"
         failures="$failures $pair: $name."
     fi
 }
 
-for pair in ${*:-3.5 4.0 4.1 4.1:1.11.0}; do
-    spark=${pair%%:*}
-    iceberg=${pair#"$spark"}
-    venv=$runs/venv-$spark
+newer=
+python3.13 --version >/dev/null 2>&1 && newer=4.1::3.13
+for pair in ${*:-3.5 4.0 4.1 4.1:1.11.0 $newer}; do
+    IFS=: read -r spark iceberg python <<-END
+	$pair
+	END
+    # Hadoop takes no colon in a path.
+    run=$runs/$spark-${iceberg:-newest}${python:+-python$python}
     PATH=$before
-    uv venv --quiet --clear --python "$(command -v python)" "$venv"
+    python=$("python$python" -c 'import sys; print(sys.executable)')
+    venv=$runs/venv-$spark
+    uv venv --quiet --clear --python "$python" "$venv"
     uv pip install --quiet --python "$venv" "pyspark==$spark.*" --editable '.[schedule,lab]' pytest pytest-xdist hypothesis aiosmtpd packaging nbval
     PATH=$venv/bin:$PATH
     # Empty: the newest.
-    export ICEKIT_ICEBERG="${iceberg#:}"
-    rm -rf "$runs/$pair" "$runs/$pair".*
+    export ICEKIT_ICEBERG="$iceberg"
+    rm -rf "$run" "$run".*
     # What older versions warn of is no error of icekit's.
-    python -m pytest -n 2 --dist loadfile -m 'spark and core and not slow and not browser and not soak' --junitxml "$runs/$pair.xml" \
+    python -m pytest -n 2 --dist loadfile -m 'spark and core and not slow and not browser and not soak' --junitxml "$run.xml" \
         --ignore tests/browser --ignore tests/test_docs_site.py -o filterwarnings=default || failures="$failures $pair: tests."
-    export ICEKIT_LAKE="$runs/$pair/lake" ICEKIT_LEDGER="$runs/$pair/ledger.db"
+    export ICEKIT_LAKE="$run/lake" ICEKIT_LEDGER="$run/ledger.db"
     tried lab lab small_files long_upsert_stream position_deletes
     tried look look lab.position_deletes --collector spark
     tried 'compact --execute' compact lab.small_files --execute
     tried 'compact --execute (equality deletes)' compact lab.long_upsert_stream --execute
-    tried 'tune file-sizes' tune file-sizes lab.small_files --output "$runs/$pair"
-    tried report report lab.small_files --output "$runs/$pair/reports"
+    tried 'tune file-sizes' tune file-sizes lab.small_files --output "$run"
+    tried report report lab.small_files --output "$run/reports"
     unset ICEKIT_LAKE ICEKIT_LEDGER
 done
 unset ICEKIT_ICEBERG
