@@ -26,7 +26,14 @@ def answer(*tried: Written, facts: TableFacts | None = None, **overrides: Any) -
     facts = facts or table_facts()
     rhythm = cadence(facts)
     first, *rest = tried or (written(),)
-    source = TrialRows("12 files in one commit", ("prod", "db", "events"), 12 * TARGET, 12_000, 1, False)
+    source = TrialRows(
+        described="12 files in one commit",
+        table=("prod", "db", "events"),
+        size_in_bytes=12 * TARGET,
+        records=12_000,
+        partitions=1,
+        as_written=False,
+    )
     trial = SizeTrial(source, TARGET, first, first, tuple((SizeCandidate(900 * MIB, "one file a task"), w) for w in rest))
     mode_trial = ModeTrial(
         "append", "a usual commit", "hash", None, (TriedMode("none", Predicted("none", 8, "so"), SMALL), TriedMode("hash", None, first))

@@ -231,7 +231,7 @@ _ROOM = 1.25
 _ALONE = str(2**40)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRows:
     """Rows of a table to write, which have ``size_in_bytes`` in it now.
 
@@ -271,13 +271,13 @@ def usual(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | No
         options["file-open-cost"] = _ALONE
     how = "one task per file that it wrote" if scattered else f"read by {count(max(1, tasks), 'task')} in no particular order"
     return TrialRows(
-        f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
-        facts.sql_name,
-        added,
-        commit.added_records or 0,
-        commit.changed_partitions,
-        scattered,
-        options,
+        described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
+        table=facts.sql_name,
+        size_in_bytes=added,
+        records=commit.added_records or 0,
+        partitions=commit.changed_partitions,
+        as_written=scattered,
+        options=options,
         tasks=0 if scattered else max(1, tasks),
     )
 
@@ -322,14 +322,14 @@ def large(facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes
     rows = round(share * sum(g.record_count for g in (taken if predicate else groups)))
     kept = f"{rows:,} rows of {count(len(taken), 'partition')}" if predicate or len(groups) > 1 else f"{rows:,} rows"
     return TrialRows(
-        f"{kept} in one commit ({size(share * total)} in the table now, read by tasks of {size(split) if shuffled else 'one split'})",
-        facts.sql_name,
-        round(share * total),
-        rows,
-        len(taken),
-        False,
-        options,
-        " AND ".join(conditions),
+        described=f"{kept} in one commit ({size(share * total)} in the table now, read by tasks of {size(split) if shuffled else 'one split'})",
+        table=facts.sql_name,
+        size_in_bytes=round(share * total),
+        records=rows,
+        partitions=len(taken),
+        as_written=False,
+        options=options,
+        where=" AND ".join(conditions),
     )
 
 

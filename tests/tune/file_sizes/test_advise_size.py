@@ -8,7 +8,14 @@ from tests.factories import MIB, table_facts
 from tests.tune.file_sizes.making import CLUSTER, TARGET, shuffle, written
 
 TABLE = ("prod", "db", "events")
-SOURCE = TrialRows("12 files in one commit", ("prod", "db", "events"), 12 * TARGET, 12_000, 1, False)
+SOURCE = TrialRows(
+    described="12 files in one commit",
+    table=("prod", "db", "events"),
+    size_in_bytes=12 * TARGET,
+    records=12_000,
+    partitions=1,
+    as_written=False,
+)
 SMALL = written(*[TARGET // 4] * 60)
 
 
