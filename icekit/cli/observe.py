@@ -80,7 +80,7 @@ def add_parsers(
     report.add_argument(
         "--storage",
         action="store_true",
-        help="also look for orphan files: lists the table's location (with Spark, but for small tables on a local disk)",
+        help="also look for orphan files: lists the table's location (with Spark, unless the table is small and on a local disk)",
     )
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     add_monitoring(report)

@@ -14,7 +14,8 @@ from icekit.catalog import Lake
 from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.rewrite import CheckedRewrite, MustConvert, NotHere
-from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
+from icekit.engine.bridge import guarded, has_bridge, iceberg_version, java_list, load_now, make_active, pinned
+from icekit.engine.compat import drops_all_dangling_deletes
 from icekit.engine.errors import kind_of, reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import PlannedRewrite, filter_expression, partitions_with_files_up_to, plan_rewrite, rolled_up
@@ -111,7 +112,7 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
 
 def only_dangling(action: Action) -> Action | None:
     """An action that only drops an action's dangling deletes, for a kill between its two commits; None if it drops none."""
-    if action.options.get("remove-dangling-deletes") != "true":
+    if action.options.get(DANGLING) != "true":
         return None
     options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
     return replace(action, options={**options, **REWRITE_NOTHING})
@@ -190,6 +191,23 @@ class RewriteResult:
     reason: str = "the engine logs the reason"
 
 
+#: The option of a rewrite that drops delete files which apply to no data file any more.
+DANGLING = "remove-dangling-deletes"
+
+
+def possible(lake: Lake, action: Action) -> Action:
+    """The action as this version of Iceberg can do it: before 1.12, :data:`DANGLING` is left out on a branch."""
+    options = dict(action.options)
+    if options.get(DANGLING) != "true" or drops_all_dangling_deletes(iceberg_version(lake.spark, lake.name)):
+        return action
+    if action.branch:
+        del options[DANGLING]
+    elif ((head(lake, action.table).snapshot or {}).get("summary") or {}).get("total-equality-deletes") == "0":
+        # Deletes by position are then older than what is written, and so they are dropped.
+        options["use-starting-sequence-number"] = "false"
+    return replace(action, options=options)
+
+
 def execute(
     spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None], check: bool = True
 ) -> RewriteResult:
@@ -252,7 +270,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
     table = load_now(spark, name)
     if action.procedure == "rewrite_data_files":
         answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
-        if action.options.get("remove-dangling-deletes") == "true":
+        if action.options.get(DANGLING) == "true":
             _drop_dangling(spark, actions, action, tags)
     elif action.procedure == "rewrite_position_delete_files":
         deletes = actions.rewritePositionDeletes(table)
@@ -296,7 +314,7 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
     rewrite = actions.rewriteDataFiles(table if checked is None else checked)
     for key, value in (action.options if checked is not None else renewing(action.options)).items():
         # Dropped in a separate commit below, which then carries the tags too.
-        if key != "remove-dangling-deletes":
+        if key != DANGLING:
             rewrite = rewrite.option(key, value)
     rewrite = _ordered(spark, rewrite, table, action)
     if action.where is not None:

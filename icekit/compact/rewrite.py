@@ -1,4 +1,4 @@
-"""Rewrite data files with Iceberg's own planner, reader, writer and commit, and apply their equality deletes by one join per group.
+"""Rewrite data files with Iceberg's own planner, reader, writer and commit, and apply many equality deletes by one join per group.
 
 Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so its work grows with the square of an
 upsert stream's commits, and its heap with the deletes of each file. Here the deletes of a group are read once, reduced to the newest delete of each key, and joined to
@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
 from icekit.engine.bridge import elements, encryption_of, lent, make_active, metadata_of, pinned
-from icekit.engine.cluster import caches_deletes, cluster_of
-from icekit.engine.compat import settings_of
+from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
@@ -60,8 +59,8 @@ _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
 _ROW_BYTES = 88
 # Deletes that any executor can hold.
 _FEW_DELETES = 200_000
-# If Iceberg's own reader takes in at most this many delete records for the files of a group, added up over the files, it applies them faster
-# (in about 1 s of CPU) than the queries of a join start.
+# If Iceberg's own reader takes in at most this many delete records for the files of a small group, added up over the files, it applies them
+# faster (in about 1 s of CPU) than the queries of a join start.
 _FEW_APPLIED = 1_000_000
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
@@ -111,7 +110,6 @@ class CheckedRewrite:
             raise NotHere(f"the table's files are encrypted ({encryption})")
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
-        self.caches_deletes = caches_deletes(settings_of(spark))
         try:
             self.staging = Staging(spark, table)
         except Exception as error:
@@ -179,6 +177,8 @@ class CheckedRewrite:
         exact = {"spark.sql.caseSensitive": "true"} if len({name.lower() for name in names}) < len(names) else {}
         return {
             **exact,
+            # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg 15039).
+            CACHE_KEYS[1]: "false",
             "spark.sql.adaptive.enabled": "true",
             # Its small first map would be full at once.
             "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
@@ -247,8 +247,9 @@ class _Group:
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         self.one_in = SAMPLED_KEYS
         most = self._most_records()
-        # Iceberg's reader applies few deletes, unless it may take them from a cache (apache/iceberg 15039); a join applies many.
-        are_few = bool(keys) and not rewrite.caches_deletes and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
+        # A larger group is split by how many of its rows live, which only the sample of a join tells.
+        is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
+        are_few = bool(keys) and is_small and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
         self.keys, self.read_deletes = ((), sum(key.records for key in keys)) if are_few else (keys, 0)
         self.chosen = self.java.some(self.tasks, SAMPLED_FILES if self.keys and rewrite.check else 0, most, self.salt)
 
@@ -384,8 +385,8 @@ class _Group:
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
         if not self.keys:
-            files, of_files = (int(self.tasks.size()), after.row_count) if self.read_deletes else (0, 0)
-            return CheckedRows(after, files=files, of_files=of_files, read=after.row_count, resolved=self.read_deletes)
+            by_reader = after.row_count if self.read_deletes else 0
+            return CheckedRows(after, read=after.row_count, resolved=self.read_deletes, by_reader=by_reader)
         if before != sample:
             raise _differ(f"for one key in {self.one_in}, the old files hold {before}, but the new files hold {sample}")
         files, stock = int(self.chosen.size()), Fingerprint()

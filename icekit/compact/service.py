@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import math
 import statistics
 import time
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.candidates import dropped_by
 from icekit.compact.claims import ActionRecord, Ledger
-from icekit.compact.execute import ask_planner, execute, narrowed
+from icekit.compact.execute import ask_planner, execute, narrowed, possible
 from icekit.compact.ledger import opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Policy, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
@@ -253,7 +252,7 @@ def plan_table(
 ) -> Plan:
     """Plan the rewrites that are worth it on a table, as the engine's planner predicts them.
 
-    Of a large table, it predicts only the first actions, which save the most (:data:`PLANNED_FILES`).
+    Of a large table it predicts only the first actions (:data:`PLANNED_FILES`), which save the most file opens per byte; at least one.
     ``trial`` also tries each action on a zero-copy clone, complete or as a sample, and predicts from
     the result: that registers a second table in the namespace ``icekit_scratch``, writes
     next to the table for a while, and writes nothing to the table. ``stop`` ends a trial early.
@@ -269,12 +268,15 @@ def plan_table(
     recent = written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
     own, every = _outcomes(ledger, lake, facts)
     rate = throughput(own) or throughput(every)
-    guess = partial(predict, facts=facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), bytes_per_second=rate)
-    asked = itertools.count(1)
+    predicted = partial(predict, facts=facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), bytes_per_second=rate)
+    asked: set[str] = set()
     asks = max(1, PLANNED_FILES // max(1, facts.data.file_count))
 
     def ask(action: Action) -> Action:
-        return guess(lake.spark if next(asked) <= asks else None, action=action)
+        # Also once more, if it is cut down to a budget.
+        if len(asked) < asks:
+            asked.add(action.action_id)
+        return predicted(lake.spark if action.action_id in asked else None, action=action)
 
     made = plan(
         facts,
@@ -369,12 +371,12 @@ def try_plan(
 def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> PlanTrial:
     sample = _sample(facts, action, sample_bytes)
     is_whole = sample is None
-    moved = replace(action, table=copy.table)
+    moved = possible(lake, replace(action, table=copy.table))
     if sample is not None:
         partitions, mean_bytes = sample
         # A partition may be larger than the sample should be.
         most = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
-        moved = replace(narrowed(lake, moved, partitions), options={**action.options, **most})
+        moved = replace(narrowed(lake, moved, partitions), options={**moved.options, **most})
     planned = ask_planner(lake.spark, moved)
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()

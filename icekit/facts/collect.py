@@ -63,7 +63,7 @@ def observe(
     ``filter_columns`` are the columns that queries filter by; default: the table property
     ``icekit.filter-columns``. ``storage`` also lists orphan files, unless another
     table of the catalog shares the location: this reads every table's metadata file, and ``say``
-    gets its progress. Spark lists them, but for small tables on a disk of this machine. ``progress`` is called with (manifests read, of how many).
+    gets its progress. Spark lists them, unless the table is small and on a disk of this machine. ``progress`` is called with (manifests read, of how many).
 
     Raises the errors of :mod:`icekit.errors`, each of which says what to do.
     """
@@ -130,7 +130,7 @@ def observe(
         history=metadata.history(meta, snapshot),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
-        storage=_storage(lake, name, source, meta, used, say) if storage else None,
+        storage=_storage(lake, name, meta, used, say) if storage else None,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=int(time.time() * 1000),
@@ -211,9 +211,7 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
     return tuple(stated)
 
 
-def _storage(
-    lake: Lake, name: Identifier, source: TableSource, meta: metadata.Json, used: Collector, say: Callable[[str], None] | None
-) -> StorageFacts | None:
+def _storage(lake: Lake, name: Identifier, meta: metadata.Json, used: Collector, say: Callable[[str], None] | None) -> StorageFacts | None:
     # The procedure rejects a table whose files others may share: nobody can say which files are orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None
@@ -222,7 +220,12 @@ def _storage(
     found = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
     if found.shared:
         return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
-    on_disk = orphans_on_disk(source, meta) if used == "local" else None
+
+    def latest() -> tuple[TableSource, metadata.Json]:
+        now = lake.tables.source(name)
+        return now, load_metadata(now)
+
+    on_disk = orphans_on_disk(meta, latest) if used == "local" else None
     return replace(on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)
 
 

@@ -71,21 +71,29 @@ def list_orphans(spark: SparkSession, table: Identifier, location: str, now: dt.
     return StorageFacts(int(older_than.timestamp() * 1000), total, tuple(sorted(chosen)[:EXAMPLES]), weighed(total, sizes), len(sizes))
 
 
-def orphans_on_disk(source: TableSource, metadata: Json, now: dt.datetime | None = None) -> StorageFacts | None:
+def orphans_on_disk(metadata: Json, latest: Callable[[], tuple[TableSource, Json]], now: dt.datetime | None = None) -> StorageFacts | None:
     """Find the files that :func:`list_orphans` finds, and measure all, for a table on a disk of this machine; starts no Spark.
 
+    ``latest`` reads the table's metadata again, after the files are listed: what another writer commits meanwhile is no orphan.
+
     None if only Spark can tell: the storage is elsewhere, a symbolic link is in it, metadata of format version 1 lists manifests inline, or
-    there are more than :data:`_FEW_FILES` files. Hidden files are left out as by DeleteOrphanFilesSparkAction (PartitionAwareHiddenPathFilter).
+    there are more than :data:`_FEW_FILES` old files or references. It also leaves to Spark to report damaged metadata. Hidden files are left out as by DeleteOrphanFilesSparkAction (PartitionAwareHiddenPathFilter).
     """
     older_than = orphans_before(now)
     shown = tuple(f"{part.name}=" for spec in specs(metadata) for part in spec.fields if part.name.startswith(_HIDDEN))
     found = _old_files(str(metadata["location"]), older_than.timestamp(), shown)
-    if found is None or not all(snapshot.get("manifest-list") for snapshot in metadata.get("snapshots") or ()):
+    if found is None:
         return None
-    for place, name in enumerate(_referenced(source, metadata) if found else ()):
-        if place >= _FEW_FILES:
+    try:
+        source, last = latest()
+        if last["location"] != metadata["location"] or not all(snapshot.get("manifest-list") for snapshot in last.get("snapshots") or ()):
             return None
-        found.pop(_path_in(name), None)
+        for place, name in enumerate(_referenced(source, last) if found else ()):
+            if place >= _FEW_FILES:
+                return None
+            found.pop(_path_in(name), None)
+    except MetadataUnreadable:
+        return None  # a snapshot may have expired meanwhile
     examples = tuple(f"file:{path}" for path in sorted(found)[:EXAMPLES])
     return StorageFacts(int(older_than.timestamp() * 1000), len(found), examples, sum(found.values()), len(found))
 
@@ -114,16 +122,16 @@ def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict
 
 
 def _referenced(source: TableSource, metadata: Json) -> Iterator[str]:
-    """Every file that a table's metadata file and snapshots reference; some are named several times."""
+    """Every file that a table's metadata file and snapshots reference; some data files are named several times."""
     yield from named_files(metadata, source.metadata_location)
-    yield posixpath.join(posixpath.dirname(source.metadata_location), "version-hint.text")
+    yield posixpath.join(str(metadata["location"]), "metadata", "version-hint.text")
     seen: set[str] = set()
     for snapshot in metadata.get("snapshots") or ():
         path = snapshot["manifest-list"]
         for manifest in manifest_list(source.read(path), path):
-            yield (name := manifest["manifest_path"])
-            if name not in seen:
+            if (name := manifest["manifest_path"]) not in seen:
                 seen.add(name)
+                yield name
                 yield from (entry["data_file"]["file_path"] for entry in entries(source.read(name), name, frozenset({"file_path"})))
 
 

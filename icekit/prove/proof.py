@@ -64,11 +64,11 @@ SAMPLED_KEYS = 64
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """What was compared before a commit: each row as written with the row read back, and two samples with the old files.
+    """What was compared before a commit: each row as written with the row read back, and, where a join applied equality deletes, two samples with the old files.
 
-    ``sampled`` are the live rows of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few; 0 where no join applied deletes),
-    ``files`` the data files that Iceberg itself read with their equality deletes, ``of_files`` the live rows in these; all 0 where no
-    equality delete applied. ``read`` counts the rows read for the check, ``resolved`` the equality deletes.
+    ``sampled`` are the live rows of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
+    reader read for the check, ``of_files`` the live rows in these; all 0 where no join applied deletes. ``by_reader`` are the rows to whose files Iceberg's
+    own reader applied the equality deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes.
     """
 
     rows: Fingerprint = field(default_factory=Fingerprint)
@@ -78,6 +78,7 @@ class CheckedRows:
     read: int = 0
     resolved: int = 0
     one_in: int = 0
+    by_reader: int = 0
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
@@ -85,7 +86,7 @@ class CheckedRows:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether some rows were only compared with what the rewrite itself computed."""
+        """Whether a join applied deletes, and only a sample of its result was compared with another."""
         return self.one_in > 1
 
     def text(self) -> str:
@@ -111,10 +112,11 @@ class CheckedRows:
         return (
             f"{count(self.rows.row_count, 'row')} read back from the new files before the commit; equality deletes checked on "
             f"{count(self.sampled, 'row')} ({keys}) by a plain anti-join{files}: all equal"
+            + (f"; Iceberg's own reader applied those of {count(self.by_reader, 'other row')}" if self.by_reader else "")
         )
 
 
-_COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in")
+_COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader")
 #: So many wrong keys, if they are random, are all outside the sample with a chance of less than 1 %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
 UNSEEN = 300
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
-from icekit.compact.execute import RewriteResult, ask_planner, deletes_left, execute, narrowed, only_dangling, partitions_left
+from icekit.compact.execute import (
+    DANGLING,
+    RewriteResult,
+    ask_planner,
+    deletes_left,
+    execute,
+    narrowed,
+    only_dangling,
+    partitions_left,
+    possible,
+)
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
-from icekit.engine.bridge import has_bridge, iceberg_version
-from icekit.engine.compat import drops_all_dangling_deletes
+from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import FailureKind, explain, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
@@ -149,7 +158,9 @@ class Runner:
         if action.procedure != "rewrite_data_files":
             # An action without commits (expiry, orphans) does what is left of it when it runs again.
             return (None if progress.actual.any else action), None
-        action = self._possible(action, progress)
+        wanted, action = action, possible(self.lake, action)
+        if DANGLING in wanted.options and DANGLING not in action.options and not progress.attempts:
+            self.say(f"  Iceberg before 1.12 drops dangling deletes on the main branch only, so those of {action.branch} stay")
         by_bridge = has_bridge(self.spark)
         if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
             left = self._partitions_of_before(action, progress)
@@ -161,24 +172,7 @@ class Runner:
             return action, None
         planned = ask_planner(self.spark, action)
         # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
-        return (action if planned.groups or action.options.get("remove-dangling-deletes") == "true" else None), planned
-
-    def _possible(self, action: Action, progress: ActionProgress) -> Action:
-        """The action as this version of Iceberg can do it."""
-        options = dict(action.options)
-        if options.get("remove-dangling-deletes") != "true":
-            return action
-        version = iceberg_version(self.spark, self.lake.name)
-        if drops_all_dangling_deletes(version):
-            return action
-        if action.branch:
-            del options["remove-dangling-deletes"]
-            if not progress.attempts:
-                self.say(f"  Iceberg {version} drops dangling deletes on the main branch only, so those of {action.branch} stay")
-        elif ((head(self.lake, action.table).snapshot or {}).get("summary") or {}).get("total-equality-deletes") == "0":
-            # Deletes by position are then older than what is written, and so they are dropped.
-            options["use-starting-sequence-number"] = "false"
-        return replace(action, options=options)
+        return (action if planned.groups or action.options.get(DANGLING) == "true" else None), planned
 
     def _attempt(self, action: Action, progress: ActionProgress) -> None:
         left, planned = self.what_is_left(action, progress)

@@ -211,11 +211,16 @@ def test_a_table_behind_a_symbolic_link_or_with_too_many_files_is_left_to_spark(
     source = lake.tables.source(("lab", "orphan_files"))
     metadata = load_metadata(source)
     (tmp_path / "link").symlink_to(metadata["location"].removeprefix("file:"))
-    assert orphans_on_disk(source, metadata) is not None
+
+    def latest() -> Any:
+        return source, metadata
+
+    assert orphans_on_disk(metadata, latest) is not None
+    assert orphans_on_disk({**metadata, "location": str(tmp_path / "link")}, latest) is None
     for elsewhere in (tmp_path, "s3://bucket/orphan_files", tmp_path / "gone"):
-        assert orphans_on_disk(source, {**metadata, "location": str(elsewhere)}) is None
-    monkeypatch.setattr("icekit.facts.orphans._FEW_FILES", 5)  # the lab has 15 orphans, of any age
-    assert orphans_on_disk(source, metadata) is None
+        assert orphans_on_disk({**metadata, "location": str(elsewhere)}, latest) is None
+    monkeypatch.setattr("icekit.facts.orphans._FEW_FILES", 5)  # there are 15 orphans that are old
+    assert orphans_on_disk(metadata, latest) is None
 
 
 @pytest.mark.lab("orphan_files")

@@ -8,7 +8,7 @@ from icekit.prove.proof import CheckedRows
 PLAIN = CheckedRows(Fingerprint(10, 7), read=10)
 SAMPLED = CheckedRows(Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64)
 EVERY = CheckedRows(Fingerprint(5, 1), sampled=4, read=9, resolved=2, one_in=1)
-READ = CheckedRows(Fingerprint(5, 1), files=3, of_files=5, read=5, resolved=2)
+READ = CheckedRows(Fingerprint(5, 1), by_reader=5, read=5, resolved=2)
 
 
 def test_a_summary_keeps_all_of_it() -> None:
@@ -30,3 +30,7 @@ def test_words_say_how_much_was_compared() -> None:
     assert "40 rows of 2 files by Iceberg's own reader" in str(SAMPLED)
     assert "4 rows (every key)" in str(EVERY)
     assert str(READ).endswith("where Iceberg's own reader applied the equality deletes")
+    assert str(READ + EVERY).endswith(
+        "4 rows (every key) by a plain anti-join: all equal; Iceberg's own reader applied those of 5 other rows"
+    )
+    assert "40 rows of 2 files by Iceberg's own reader: all equal" in str(READ + SAMPLED)
