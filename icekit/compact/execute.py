@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.compact.model import CONVERT, REWRITE_NOTHING, Action
+from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.rewrite import CheckedRewrite, MustConvert, NotHere
 from icekit.engine.bridge import guarded, has_bridge, iceberg_version, java_list, load_now, make_active, pinned
@@ -189,10 +189,6 @@ class RewriteResult:
     failed_data_files: int = 0
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
-
-
-#: The option of a rewrite that drops delete files which apply to no data file any more.
-DANGLING = "remove-dangling-deletes"
 
 
 def possible(lake: Lake, action: Action) -> Action:

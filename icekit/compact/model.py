@@ -19,6 +19,8 @@ from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
 from icekit.units import count, size, span
 
+#: The option of a rewrite that drops delete files which apply to no data file any more.
+DANGLING = "remove-dangling-deletes"
 #: With these limits no data file has the wrong size, and a file is taken only if all its rows are deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
     {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from icekit.compact.candidates import Candidate, candidates, in_window
-from icekit.compact.model import REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
+from icekit.compact.model import DANGLING, REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
 from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
@@ -121,7 +121,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     elif mode == "vectors":
         options["delete-ratio-threshold"] = f"{shared.policy.delete_ratio:g}"
     if mode != "size" and facts.has_deletes and not has_global_deletes(facts):
-        options["remove-dangling-deletes"] = "true"
+        options[DANGLING] = "true"
         if _renews(facts):
             options["use-starting-sequence-number"] = "false"
     specs = {spec.spec_id: spec for spec in facts.specs}
@@ -194,11 +194,7 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
 
 def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
     """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so anyway."""
-    if (
-        "dangling_deletes" not in findings.names
-        or has_global_deletes(facts)
-        or any(a.options.get("remove-dangling-deletes") for a in actions)
-    ):
+    if "dangling_deletes" not in findings.names or has_global_deletes(facts) or any(a.options.get(DANGLING) for a in actions):
         return None
     found = next(f for f in findings if f.name == "dangling_deletes")
     return Action(
@@ -208,7 +204,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
         facts.table,
         f"{found.evidence}: drops them and rewrites no data file",
         Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
-        options={"partial-progress.enabled": "true", **REWRITE_NOTHING, "remove-dangling-deletes": "true"},
+        options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,
     )
 

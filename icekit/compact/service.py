@@ -16,7 +16,7 @@ from icekit.compact.candidates import dropped_by
 from icekit.compact.claims import ActionRecord, Ledger
 from icekit.compact.execute import ask_planner, execute, narrowed, possible
 from icekit.compact.ledger import opened
-from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Policy, Prediction
+from icekit.compact.model import DANGLING, EQUALITY_DELETE, Action, Plan, Policy, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.compact.plan import has_global_deletes, plan
 from icekit.diagnose import diagnose
@@ -176,7 +176,7 @@ def _has_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) ->
 
 def delete_files_removed(facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int) -> int:
     """The delete files that a rewrite removes: as the planner counts them, or those that apply to no data file afterwards."""
-    if "delete-ratio-threshold" not in action.options and action.options.get("remove-dangling-deletes") == "true":
+    if "delete-ratio-threshold" not in action.options and action.options.get(DANGLING) == "true":
         renewed = action.options.get("use-starting-sequence-number") == "false"
         return dropped_by(facts, action.partitions, sequence_number + renewed)
     # The planner counts a delete file once for each data file.

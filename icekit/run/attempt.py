@@ -11,7 +11,6 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from icekit.catalog import Lake
 from icekit.compact.execute import (
-    DANGLING,
     RewriteResult,
     ask_planner,
     deletes_left,
@@ -21,7 +20,7 @@ from icekit.compact.execute import (
     partitions_left,
     possible,
 )
-from icekit.compact.model import CONVERT, Action
+from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import FailureKind, explain, kind_of, reason

@@ -12,10 +12,10 @@ from icekit.tune.answer import Advice, answer_html, answer_text, to_set
 from icekit.tune.file_sizes import FileSizes, interval
 from icekit.tune.file_sizes.advisory_size import SizeCandidate, SizeTrial, chain
 from icekit.tune.file_sizes.distribution import Cohort, Cohorts, ModeTrial, Predicted, TriedMode, cadence, modes, until_sick
-from icekit.tune.file_sizes.written import TrialRows, Written
+from icekit.tune.file_sizes.written import Written
 from tests.factories import MIB, TARGET, commit, history, partition, table_facts
 from tests.factories import file_group as group
-from tests.tune.file_sizes.making import CLUSTER, written
+from tests.tune.file_sizes.making import CLUSTER, SOURCE, written
 
 SMALL = written(*[TARGET // 4] * 60)
 TABLE = ("prod", "db", "events")
@@ -26,15 +26,7 @@ def answer(*tried: Written, facts: TableFacts | None = None, **overrides: Any) -
     facts = facts or table_facts()
     rhythm = cadence(facts)
     first, *rest = tried or (written(),)
-    source = TrialRows(
-        described="12 files in one commit",
-        table=("prod", "db", "events"),
-        size_in_bytes=12 * TARGET,
-        records=12_000,
-        partitions=1,
-        as_written=False,
-    )
-    trial = SizeTrial(source, TARGET, first, first, tuple((SizeCandidate(900 * MIB, "one file a task"), w) for w in rest))
+    trial = SizeTrial(SOURCE, TARGET, first, first, tuple((SizeCandidate(900 * MIB, "one file a task"), w) for w in rest))
     mode_trial = ModeTrial(
         "append", "a usual commit", "hash", None, (TriedMode("none", Predicted("none", 8, "so"), SMALL), TriedMode("hash", None, first))
     )

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from icekit.engine.cluster import Cluster
-from icekit.tune.file_sizes.written import Shuffle, Written
+from icekit.tune.file_sizes.written import Shuffle, TrialRows, Written
 from tests.factories import GIB, MIB, TARGET
 
+SOURCE = TrialRows(
+    described="12 files in one commit",
+    table=("prod", "db", "events"),
+    size_in_bytes=12 * TARGET,
+    records=12_000,
+    partitions=1,
+    as_written=False,
+)
 CLUSTER = Cluster(8, 4, 8 * GIB, "2 executors of 4 cores")
 
 

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from icekit.tune.file_sizes.advisory_size import ICEBERG_SESSION, PROPERTY, Chain, SizeCandidate, SizeTrial, advise, chain, limits
-from icekit.tune.file_sizes.written import TrialRows, Written
+from icekit.tune.file_sizes.written import Written
 from tests.factories import MIB, table_facts
-from tests.tune.file_sizes.making import CLUSTER, TARGET, shuffle, written
+from tests.tune.file_sizes.making import CLUSTER, SOURCE, TARGET, shuffle, written
 
 TABLE = ("prod", "db", "events")
-SOURCE = TrialRows(
-    described="12 files in one commit",
-    table=("prod", "db", "events"),
-    size_in_bytes=12 * TARGET,
-    records=12_000,
-    partitions=1,
-    as_written=False,
-)
 SMALL = written(*[TARGET // 4] * 60)
 
 

@@ -57,7 +57,10 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash_and_its_next_writ
     answer = tune(lake, table)
 
     assert state(lake, table) == before
-    assert [a.properties for a in answer.advice if a.sql] == [(("write.distribution-mode", "hash"),)]
+    assert [(a.setting, a.properties) for a in answer.advice if a.is_change] == [
+        ("write.distribution-mode", (("write.distribution-mode", "hash"),)),
+        ("commit frequency", ()),
+    ]
     assert answer.next_before is not None
     assert answer.next_after is not None
     # Four tasks with rows of two partitions, as in the commit; then a file for each partition.
