@@ -1,6 +1,6 @@
 # Each target works in an empty clone: scripts/setup.sh makes .venv and finds or installs Java.
 .DEFAULT_GOAL := help
-.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers test-cluster lock bench bench-equality-deletes soak mutants api docs clean
+.PHONY: help help-dev report lab notebook check test test-all test-browser screenshots test-airflow test-wheel test-lowest test-matrix test-servers test-cluster lock bench bench-headline bench-equality-deletes soak mutants api docs clean
 
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
@@ -59,6 +59,10 @@ screenshots:  #+ picture every notebook, as its page and in JupyterLab, into bui
 bench:  #+ measure on large tables
 	@scripts/setup.sh dev
 	$(RUN) python -m tests.bench
+
+bench-headline:  #+ measure the figures of README: icekit compact and the stock rewrite, from the command to the prompt; ten minutes
+	@scripts/setup.sh dev
+	$(RUN) python -m tests.bench.headline
 
 bench-equality-deletes:  #+ measure the conversion of equality deletes beside the stock rewrite, at length; goes on where it was interrupted
 	@scripts/setup.sh dev

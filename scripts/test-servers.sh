@@ -9,26 +9,38 @@ mkdir -p "$jars"
 
 iceberg=1.11.0  # the newest whose test jars are published
 jetty=12.1.5
-central=https://repo1.maven.org/maven2
-jar() {
-    [ -s "$jars/${1##*/}" ] && return
-    curl --silent --show-error --fail --location --retry 3 --output "$jars/${1##*/}.part" "$central/$1" && mv "$jars/${1##*/}.part" "$jars/${1##*/}"
-}
-for module in api core common bundled-guava aws aws-bundle; do
-    jar "org/apache/iceberg/iceberg-$module/$iceberg/iceberg-$module-$iceberg.jar"
-done
-jar "org/apache/iceberg/iceberg-core/$iceberg/iceberg-core-$iceberg-tests.jar"
-for module in server session util http io security; do
-    jar "org/eclipse/jetty/jetty-$module/$jetty/jetty-$module-$jetty.jar"
-done
-jar "org/eclipse/jetty/ee10/jetty-ee10-servlet/$jetty/jetty-ee10-servlet-$jetty.jar"
-jar "org/eclipse/jetty/ee/jetty-ee-webapp/$jetty/jetty-ee-webapp-$jetty.jar"
-jar jakarta/servlet/jakarta.servlet-api/6.0.0/jakarta.servlet-api-6.0.0.jar
-jar com/github/ben-manes/caffeine/caffeine/2.9.3/caffeine-2.9.3.jar
-jar org/apache/httpcomponents/client5/httpclient5/5.5/httpclient5-5.5.jar
-jar org/apache/httpcomponents/core5/httpcore5/5.3.4/httpcore5-5.3.4.jar
-jar dev/failsafe/failsafe/3.3.2/failsafe-3.3.2.jar
-jar org/xerial/sqlite-jdbc/3.53.1.0/sqlite-jdbc-3.53.1.0.jar
+# Ivy, which comes with PySpark, fetches them from where Spark's packages come from.
+cat >"$folder/ivy.xml" <<END
+<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">
+  <info organisation="icekit" module="servers"/>
+  <dependencies defaultconf="default">
+$(while read -r group modules version classifier; do
+    for module in $(echo "$modules" | tr , ' '); do
+        echo "    <dependency org=\"$group\" name=\"$module\" rev=\"$version\" transitive=\"false\">"
+        [ -z "$classifier" ] || echo "      <artifact name=\"$module\" type=\"jar\"/><artifact name=\"$module\" type=\"jar\" m:classifier=\"$classifier\"/>"
+        echo "    </dependency>"
+    done
+done <<JARS
+org.apache.iceberg iceberg-api,iceberg-common,iceberg-bundled-guava,iceberg-aws,iceberg-aws-bundle $iceberg
+org.apache.iceberg iceberg-core $iceberg tests
+org.eclipse.jetty jetty-server,jetty-session,jetty-util,jetty-http,jetty-io,jetty-security $jetty
+org.eclipse.jetty.ee10 jetty-ee10-servlet $jetty
+org.eclipse.jetty.ee jetty-ee-webapp $jetty
+jakarta.servlet jakarta.servlet-api 6.0.0
+com.github.ben-manes.caffeine caffeine 2.9.3
+org.apache.httpcomponents.client5 httpclient5 5.5
+org.apache.httpcomponents.core5 httpcore5 5.3.4
+dev.failsafe failsafe 3.3.2
+org.xerial sqlite-jdbc 3.53.1.0
+JARS
+)
+  </dependencies>
+</ivy-module>
+END
+if [ -z "$(ls "$jars")" ]; then
+    ivy=$(python -c 'import pathlib, pyspark; print(*pathlib.Path(pyspark.__file__).parent.glob("jars/ivy-*.jar"))')
+    java -jar "$ivy" -error -ivy "$folder/ivy.xml" -retrieve "$jars/[artifact]-[revision](-[classifier]).[ext]"
+fi
 
 if [ ! -x "$folder/versitygw" ] && command -v go >/dev/null 2>&1; then
     GOBIN=$PWD/$folder go install github.com/versity/versitygw/cmd/versitygw@v1.8.0 || echo "icekit: versitygw cannot be had; the tests over S3 are skipped" >&2

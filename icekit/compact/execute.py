@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
-from icekit.compact.rewrite import CheckedRewrite, MustConvert, NotHere
+from icekit.compact.rewrite import CheckedRewrite, MustConvert, NotHere, ordered
 from icekit.engine.bridge import guarded, has_bridge, iceberg_version, java_list, load_now, make_active, pinned
 from icekit.engine.compat import drops_all_dangling_deletes
 from icekit.engine.errors import kind_of, reason
@@ -295,9 +295,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
 
 
 def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, stop: Stop, check: bool) -> RewriteResult:
-    """Rewrite data files: here if rows keep their order, so that the result is proved before it is committed; else by Iceberg's own action."""
+    """Rewrite data files: here if that is possible, so that the result is proved before it is committed; else by Iceberg's own action."""
     checked = guarded(spark._jvm, table)
-    if checked is not None and not action.order.is_sorting:
+    if checked is not None:
         try:
             failed = CheckedRewrite(spark, action, checked, tags, stop=stop, check=check).run()
             return RewriteResult(failed_groups=len(failed), reason=reason(failed[0]) if failed else "")
@@ -312,7 +312,7 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
         # Dropped in a separate commit below, which then carries the tags too.
         if key != DANGLING:
             rewrite = rewrite.option(key, value)
-    rewrite = _ordered(spark, rewrite, table, action)
+    rewrite = ordered(spark, rewrite, table, action)
     if action.where is not None:
         rewrite = rewrite.filter(filter_expression(spark, action.sql_name, action.where))
     if action.branch:
@@ -339,28 +339,6 @@ def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
     for key, value in tags.items():
         java_action = java_action.snapshotProperty(key, value)
     return java_action
-
-
-def _ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
-    """Set the strategy of a rewrite, as the procedure does."""
-    order = action.order
-    if not order.is_sorting:
-        return rewrite.binPack()
-    if not order.by:
-        return rewrite.sort()
-    jvm: Any = spark._jvm
-    if order.strategy == "sort":
-        builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
-        nulls = jvm.org.apache.iceberg.NullOrder
-        for path, direction in order.by:
-            add = builder.desc if direction.startswith("DESC") else builder.asc
-            builder = add(".".join(path), nulls.NULLS_LAST if direction.endswith("LAST") else nulls.NULLS_FIRST)
-        return rewrite.sort(builder.build())
-    gateway: Any = spark.sparkContext._gateway
-    columns = gateway.new_array(gateway.jvm.java.lang.String, len(order.by))
-    for place, (path, _) in enumerate(order.by):
-        columns[place] = ".".join(path)
-    return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)
 
 
 def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:

@@ -1,4 +1,4 @@
-"""Rewrite data files with Iceberg's own planner, reader, writer and commit, and apply many equality deletes by one join per group.
+"""Rewrite data files with Iceberg's own planner, reader, order, writer and commit, and apply many equality deletes by one join per group.
 
 Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so its work grows with the square of an
 upsert stream's commits, and its heap with the deletes of each file. Here the deletes of a group are read once, reduced to the newest delete of each key, and joined to
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import random
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from queue import Empty, Queue
@@ -22,7 +23,7 @@ from icekit.compact.model import Action
 from icekit.engine.bridge import elements, encryption_of, lent, make_active, metadata_of, pinned
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.errors import kind_of
-from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
 from icekit.errors import ConversionRefused, IcekitError
@@ -50,13 +51,13 @@ class RowsDiffer(IcekitError):
     """The new files of a rewrite are not right, so nothing was committed."""
 
 
-#: Data files of each group, chosen at random, that Iceberg reads with its own application of deletes.
+#: Data files of each group, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, most of whose rows are left.
 SAMPLED_FILES = 2
-# The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that one
-# group's may: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
+# The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that is broadcast
+# at once: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
-# What Spark's table of long keys takes for a row, beside its text: hash, address, sequence number, offsets.
-_ROW_BYTES = 88
+# What Spark's table of long keys takes for a row, beside its text: hash, address, sequence number, offsets. And for a row of two hashes alone.
+_ROW_BYTES, _HASHED_BYTES = 88, 83
 # Deletes that any executor can hold.
 _FEW_DELETES = 200_000
 # If Iceberg's own reader takes in at most this many delete records for the files of a small group, added up over the files, it applies them
@@ -65,8 +66,8 @@ _FEW_APPLIED = 1_000_000
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
-_FILE, _LISTED, _KNOWN, _SEQUENCE, _CHOSEN, _HASH, _DELETED = (
-    f"icekit {name}" for name in ("file", "listed", "known", "sequence", "chosen", "hash", "deleted")
+_FILE, _LISTED, _KNOWN, _SEQUENCE, _CHOSEN, _HASH, _DELETED, _SAMPLED, _SALTED = (
+    f"icekit {name}" for name in ("file", "listed", "known", "sequence", "chosen", "hash", "deleted", "sampled", "salted")
 )
 
 
@@ -88,14 +89,57 @@ class _Key:
         """SQL for the key of a row of the table."""
         return [key_sql(column.names) for column in self.columns]
 
-    def matches(self) -> str:
-        """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest."""
+    @property
+    def can_be_hashed(self) -> bool:
+        """Whether two hashes can stand for the key: a nested field has nulls of several kinds."""
+        return all(len(column.names) == 1 for column in self.columns)
+
+    def hash(self, values: Sequence[str], salt: int | None = None) -> str:
+        """SQL for a 64-bit hash of the key in these values; with a ``salt``, for a second one, whose collisions nobody can forge."""
+        arguments = []
+        for column, value in zip(self.columns, values, strict=True):
+            # xxhash64 skips nulls, so it cannot tell which column has one.
+            missing = [] if column.required or len(values) == 1 else [f"isnull({value})"]
+            is_text = salt is not None and column.type.startswith(("string", "uuid", "binary", "fixed"))
+            arguments += [*missing, f"sha2(CAST({value} AS binary), 256)" if is_text else value]
+        return f"xxhash64({', '.join([*([] if salt is None else [f'{salt}L']), *arguments])})"
+
+    def matches(self, salt: int | None = None) -> str:
+        """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest.
+
+        With a ``salt``, the deletes have a second hash in place of their keys.
+        """
         same = [
             same_value(value, identifier(name), required=column.required)
             for column, value, name in zip(self.columns, self.values, self.names, strict=True)
         ]
+        if salt is not None:
+            same = [f"{self.hash(self.values, salt)} = {identifier(_SALTED)}"]
         newer = f"{identifier(_DELETED)} > {identifier(_SEQUENCE)}"
-        return " AND ".join([f"{_hash_sql(self.values)} = {identifier(_HASH)}", newer, *same])
+        return " AND ".join([f"{self.hash(self.values)} = {identifier(_HASH)}", newer, *same])
+
+
+class _Memory:
+    """Bytes that groups share: each waits until what it needs is free."""
+
+    def __init__(self, size_bytes: float) -> None:
+        self.size_bytes = size_bytes
+        self._taken = 0
+        self._freed = threading.Condition()
+
+    @contextlib.contextmanager
+    def holding(self, needed: int, stop: Stop) -> Iterator[None]:
+        """Wait for so many bytes, and free them afterwards; raises :class:`Stopped` after a request to stop."""
+        with self._freed:
+            while not self._freed.wait_for(lambda: not self._taken or self._taken + needed <= self.size_bytes, POLL_SECONDS):
+                stop.check()
+            self._taken += needed
+        try:
+            yield
+        finally:
+            with self._freed:
+                self._taken -= needed
+                self._freed.notify_all()
 
 
 class CheckedRewrite:
@@ -110,6 +154,10 @@ class CheckedRewrite:
             raise NotHere(f"the table's files are encrypted ({encryption})")
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
+        heap = min(self.cluster.heap_bytes, int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()))  # type: ignore[union-attr]
+        self.memory = _Memory(_BROADCAST_SHARE * heap)
+        # One for all groups: Spark compiles a query again if a number in it differs.
+        self.salt = random.getrandbits(31)
         try:
             self.staging = Staging(spark, table)
         except Exception as error:
@@ -117,6 +165,9 @@ class CheckedRewrite:
         jvm: Any = spark._jvm
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+        #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that is none of the table's.
+        self.runner: Any = None
+        self.order_id = 0
 
     def run(self) -> list[Exception]:
         """Rewrite, check and commit every group; returns the errors of groups that failed.
@@ -149,6 +200,8 @@ class CheckedRewrite:
                 raised.append(error)
 
         with lent(self.spark, self._settings()), ThreadPoolExecutor(at_once) as pool:
+            if action.order.is_sorting:
+                self.runner, self.order_id = self._runner()
             works = [_Group(self, group, tuple(found), at_once) for group, found in zip(groups, keys, strict=True)]
             futures = {pool.submit(self._in_session(work.run)): work.group for work in works}
             for future in as_completed(futures):
@@ -170,6 +223,17 @@ class CheckedRewrite:
         if raised or (failed and not is_partial):
             raise (raised or failed)[0]
         return failed
+
+    def _runner(self) -> tuple[Any, int]:
+        """What sorts the rows in Iceberg's own action, which works in a session of its own: a copy of this one as it is now."""
+        actions = self.spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(self.spark._jsparkSession)  # type: ignore[union-attr]
+        try:
+            runner = self.staging.java.runner(
+                ordered(self.spark, actions.rewriteDataFiles(self.table), self.table, self.action), self.action.options
+            )
+            return runner, int(self.staging.java.sortOrderId(runner))
+        except Exception as error:
+            raise NotHere(f"this version of Iceberg sorts in another way: {error}") from None
 
     def _settings(self) -> dict[str, str]:
         """Settings of the session while it rewrites."""
@@ -234,6 +298,28 @@ class CheckedRewrite:
         return found
 
 
+def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
+    """Set the strategy of a rewrite, as the procedure does."""
+    order = action.order
+    if not order.is_sorting:
+        return rewrite.binPack()
+    if not order.by:
+        return rewrite.sort()
+    jvm: Any = spark._jvm
+    if order.strategy == "sort":
+        builder = jvm.org.apache.iceberg.SortOrder.builderFor(table.schema())
+        nulls = jvm.org.apache.iceberg.NullOrder
+        for path, direction in order.by:
+            add = builder.desc if direction.startswith("DESC") else builder.asc
+            builder = add(".".join(path), nulls.NULLS_LAST if direction.endswith("LAST") else nulls.NULLS_FIRST)
+        return rewrite.sort(builder.build())
+    gateway: Any = spark.sparkContext._gateway
+    columns = gateway.new_array(gateway.jvm.java.lang.String, len(order.by))
+    for place, (path, _) in enumerate(order.by):
+        columns[place] = ".".join(path)
+    return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)
+
+
 class _Group:
     """One group of files: its rows without those that equality deletes delete, written to new files and checked."""
 
@@ -241,8 +327,9 @@ class _Group:
         self.rewrite, self.group, self.at_once = rewrite, group, at_once
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
-        self.salt = random.getrandbits(31)
         self.hash = ""
+        # What is broadcast, and how many keys of it as hashes.
+        self.broadcast_bytes = self.hashed = 0
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         self.one_in = SAMPLED_KEYS
@@ -251,12 +338,12 @@ class _Group:
         is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
         are_few = bool(keys) and is_small and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
         self.keys, self.read_deletes = ((), sum(key.records for key in keys)) if are_few else (keys, 0)
-        self.chosen = self.java.some(self.tasks, SAMPLED_FILES if self.keys and rewrite.check else 0, most, self.salt)
+        self.chosen = self.java.some(self.tasks, SAMPLED_FILES if self.keys and rewrite.check else 0, most, rewrite.salt)
 
     @property
     def sample(self) -> str:
         """SQL for whether a row, or a delete, has one of the sampled keys."""
-        return f"pmod(xxhash64({self.salt}, {', '.join(self.keys[0].values)}), {self.one_in}) = 0" if self.keys else "false"
+        return f"pmod(xxhash64({self.rewrite.salt}, {', '.join(self.keys[0].values)}), {self.one_in}) = 0" if self.keys else "false"
 
     def _most_records(self) -> int:
         """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
@@ -274,14 +361,21 @@ class _Group:
                 first = self.staging.frame(name, {})
                 self.hash = self._hash(first)
                 columns = [identifier(column) for column in first.columns]
-                newest = [self._newest(stack, key) for key in self.keys]
+                newest = [(key, deletes) for key in self.keys for deletes in self._newest(stack, key)]
                 before, share = self._sample_before(first) if self.keys and self.rewrite.check else (Fingerprint(), 1.0)
-                split = int(self.group.inputSplitSize()) * min(1 / share, _MOST_GROWTH)
-                rows = self._live(self.staging.frame(name, {"split-size": str(int(split))}), newest)
-                if not self.rewrite.check:
-                    self.group.setOutputFiles(self.staging.write(rows.selectExpr(*columns), name, self._options()))
-                    return CheckedRows()
-                planned = self._write(rows, columns, name)
+                # What is sorted is read twice, and shuffled: how it is split has no part in the files.
+                growth = min(1 / share, _MOST_GROWTH) if self.rewrite.runner is None else 1
+                rows = self._live(self.staging.frame(name, {"split-size": str(int(self.group.inputSplitSize() * growth))}), newest)
+                with self.rewrite.memory.holding(self.broadcast_bytes, self.rewrite.stop):
+                    self.rewrite.stop.check()
+                    # A sort reads the rows twice, so that they cannot be counted on their way into it.
+                    read = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
+                    files = math.ceil(int(self.group.expectedOutputFiles()) * max(share, 1 / _MOST_GROWTH))
+                    planned = self._write(rows, columns, name, max(1, files))
+            if not self.rewrite.check:
+                return CheckedRows()
+            if read is not None and (sorted_rows := Fingerprint.of_sums(planned, "all")) != read:
+                raise _differ(f"{read} were read from the old files, but {sorted_rows} came out of the sort")
             return self._checked(planned, before)
         except Exception:
             self.rewrite.take_back(self.group)
@@ -296,16 +390,32 @@ class _Group:
 
     def _options(self) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.
-        size_bytes, spec_id = str(self.group.maxOutputFileSize()), str(self.group.outputSpecId())
-        return {"target-file-size-bytes": size_bytes, "distribution-mode": "none", "output-spec-id": spec_id}
+        options = {"target-file-size-bytes": str(self.group.maxOutputFileSize()), "output-spec-id": str(self.group.outputSpecId())}
+        if self.rewrite.runner is None:
+            return {**options, "distribution-mode": "none"}
+        by_order = {"output-sort-order-id": str(self.rewrite.order_id)} if self.rewrite.order_id else {}
+        return {**options, **by_order, "use-table-distribution-and-ordering": "false"}
 
-    def _write(self, rows: DataFrame, columns: Sequence[str], name: str) -> Mapping[str, Any]:
-        """Write rows, and add up their hashes as they are written."""
+    def _write(self, rows: DataFrame, columns: Sequence[str], name: str, files: int) -> Mapping[str, Any]:
+        """Write rows, sorted into so many files if they are sorted, and add up their hashes as they are written, unless nothing is checked."""
         from pyspark.sql import Observation
 
+        check, runner = self.rewrite.check, self.rewrite.runner
+        of_deletes: list[str] = []
+        if check and self.keys:
+            of_deletes = [identifier(_CHOSEN), f"if({self.sample}, {self._identity()}, NULL) AS {identifier(_SAMPLED)}"]
+        rows = rows.selectExpr(*columns, *of_deletes)
+        if runner is not None:
+            rows = self.staging.sorted(rows, runner, self.group, files)
+        if not check:
+            self.group.setOutputFiles(self.staging.write(rows, name, self._options()))
+            return {}
         seen = Observation()
-        hashed = rows.selectExpr(*columns, *([identifier(_CHOSEN)] if self.keys else []), f"{self.hash} AS {identifier(_HASH)}")
-        sums = [*summed(_HASH, "all"), *(summed(_HASH, "chosen", identifier(_CHOSEN)) if self.keys else [])]
+        sums = summed(_HASH, "all")
+        if of_deletes:
+            sums += [*summed(_HASH, "chosen", identifier(_CHOSEN)), *summed(_SAMPLED, "sampled", f"{identifier(_SAMPLED)} IS NOT NULL")]
+        # After the sort: Spark reads all rows before it, too, to find ranges.
+        hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(_HASH)}")
         self.group.setOutputFiles(self.staging.write(hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()))
         return _observed(seen)
 
@@ -335,8 +445,8 @@ class _Group:
         keys = [f"{value} AS {identifier(name)}" for value, name in zip(key.values, key.names, strict=True)]
         return self._placed(self._numbered(rows.where(where)), key.files).selectExpr(*keys, identifier(_SEQUENCE))
 
-    def _newest(self, stack: contextlib.ExitStack, key: _Key) -> DataFrame:
-        """The newest delete of each key, once it is known to be small enough to broadcast."""
+    def _newest(self, stack: contextlib.ExitStack, key: _Key) -> list[DataFrame]:
+        """The newest delete of each key, in parts that Spark can broadcast: with its key, or else with two hashes of it."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
@@ -345,20 +455,28 @@ class _Group:
         deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
         gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
         newest = gathered.groupBy(*key.names).agg(F.max(_SEQUENCE).alias(_DELETED))
-        newest = newest.withColumn(_HASH, F.expr(_hash_sql([identifier(name) for name in key.names]))).persist(StorageLevel.MEMORY_AND_DISK)
+        newest = newest.withColumn(_HASH, F.expr(key.hash([identifier(name) for name in key.names]))).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(newest.unpersist)
         texts = [f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)" for name in key.names]
         row = newest.selectExpr("count(*) AS keys", f"{' + '.join(texts)} AS text").collect()[0]
-        broadcast_bytes = int(row["keys"]) * _ROW_BYTES + int(row["text"])
-        heap = min(self.cluster.heap_bytes, int(self.spark._jvm.java.lang.Runtime.getRuntime().maxMemory()))  # type: ignore[union-attr]
-        if broadcast_bytes * self.at_once > _BROADCAST_SHARE * heap or broadcast_bytes > _BROADCAST_MOST:
-            raise MustConvert(f"the distinct keys of a group's equality deletes take {size(broadcast_bytes)}")
-        if key is self.keys[0] and int(row["keys"]) < UNSEEN * SAMPLED_KEYS:
+        keys = int(row["keys"])
+        most = self.rewrite.memory.size_bytes
+        exact, hashed = keys * _ROW_BYTES + int(row["text"]), keys * _HASHED_BYTES
+        by_hash = self.broadcast_bytes + exact > most and key.can_be_hashed
+        self.broadcast_bytes += hashed if by_hash else exact
+        if self.broadcast_bytes > most:
+            raise MustConvert(f"the distinct keys of a group's equality deletes take {size(self.broadcast_bytes)}")
+        if key is self.keys[0] and keys < UNSEEN * SAMPLED_KEYS:
             # A sample of so few would show little, and might be empty.
             self.one_in = 1
-        return newest
+        if by_hash:
+            self.hashed += keys
+            salted = key.hash([identifier(name) for name in key.names], self.rewrite.salt)
+            newest = newest.selectExpr(identifier(_HASH), f"{salted} AS {identifier(_SALTED)}", identifier(_DELETED))
+        parts = -(-(hashed if by_hash else exact) // _BROADCAST_MOST)
+        return [newest.where(f"pmod({identifier(_HASH)}, {parts}) = {part}") for part in range(parts)] if parts > 1 else [newest]
 
-    def _live(self, rows: DataFrame, newest: Sequence[DataFrame]) -> DataFrame:
+    def _live(self, rows: DataFrame, newest: Sequence[tuple[_Key, DataFrame]]) -> DataFrame:
         """The rows without those that the deletes delete; the chosen files' rows are marked."""
         from pyspark.sql import functions as F
 
@@ -366,8 +484,9 @@ class _Group:
             return rows
         chosen = [str(task.file().location()) for task in elements(self.chosen)]
         live = self._placed(self._numbered(rows), self.tasks, F.col("path").isin(chosen).alias(_CHOSEN))
-        for key, deletes in zip(self.keys, newest, strict=True):
-            live = live.join(deletes.hint("broadcast"), F.expr(key.matches()), "left_anti")
+        for key, deletes in newest:
+            salt = self.rewrite.salt if _SALTED in deletes.columns else None
+            live = live.join(deletes.hint("broadcast"), F.expr(key.matches(salt)), "left_anti")
         return live
 
     # --- Check the new files
@@ -375,38 +494,52 @@ class _Group:
     def _checked(self, written: Mapping[str, Any], before: Fingerprint) -> CheckedRows:
         """Compare the new files, read back, with what was to be written and with the two samples of the old files."""
         planned = Fingerprint.of_sums(written, "all")
-        after = sample = Fingerprint()
+        after = Fingerprint()
         # No file is written if no row lives.
         if int(self.group.addedFiles().size()):
             with self.staging.reading(self.java.ofNew(self.group.addedFiles())) as rows:
-                hashed = rows.selectExpr(f"{self.hash} AS h", f"{self.sample} AS sampled")
-                sums = _collected(hashed, *summed("h", "all"), *summed("h", "sample", "sampled"))
-            after, sample = Fingerprint.of_sums(sums, "all"), Fingerprint.of_sums(sums, "sample")
+                after = self._fingerprint(rows)
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
         if not self.keys:
             by_reader = after.row_count if self.read_deletes else 0
             return CheckedRows(after, read=after.row_count, resolved=self.read_deletes, by_reader=by_reader)
-        if before != sample:
-            raise _differ(f"for one key in {self.one_in}, the old files hold {before}, but the new files hold {sample}")
+        if before != (sample := Fingerprint.of_sums(written, "sampled")):
+            raise _differ(f"for one key in {self.one_in}, the old files hold {before}, but this rewrite wrote {sample}")
         files, stock = int(self.chosen.size()), Fingerprint()
         if files:
             with self.staging.reading(self.chosen) as rows:
-                stock = Fingerprint.of_sums(_collected(rows.selectExpr(f"{self.hash} AS h"), *summed("h", "all")), "all")
+                stock = self._fingerprint(rows)
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
                 raise _differ(f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but this rewrite wrote {ours}")
         read = after.row_count + before.row_count + stock.row_count
         records = sum(key.records for key in self.keys)
         return CheckedRows(
-            after, sampled=before.row_count, files=files, of_files=stock.row_count, read=read, resolved=records, one_in=self.one_in
+            after,
+            sampled=before.row_count,
+            files=files,
+            of_files=stock.row_count,
+            read=read,
+            resolved=records,
+            one_in=self.one_in,
+            hashed=self.hashed,
         )
+
+    def _fingerprint(self, rows: DataFrame) -> Fingerprint:
+        return _summed_up(rows.selectExpr(f"{self.hash} AS {identifier(_HASH)}"))
+
+    def _identity(self) -> str:
+        """SQL for the hash that identifies a sampled row: its keys and its file; all columns if Iceberg's own reader reads no file of the group."""
+        values = dict.fromkeys(value for key in self.keys for value in key.values)
+        columns = [] if self.chosen.size() else [self.hash]
+        return f"xxhash64({', '.join([*(f'isnull({v}), {v}' for v in values), identifier(_SEQUENCE), identifier(_FILE), *columns])})"
 
     def _sample_before(self, rows: DataFrame) -> tuple[Fingerprint, float]:
         """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and roughly what share of the group's rows is live."""
         from pyspark.sql import functions as F
 
         with contextlib.ExitStack() as stack:
-            live = self._placed(self._numbered(rows.where(self.sample).select("*", F.expr(self.hash).alias(_HASH))), self.tasks)
+            live = self._placed(self._numbered(rows.where(self.sample)), self.tasks).withColumn(_HASH, F.expr(self._identity()))
             for place, key in enumerate(self.keys):
                 is_sampled = key.values == self.keys[0].values
                 deletes = self._deletes(stack, key, self.sample if is_sampled else "true").withColumnRenamed(
@@ -417,13 +550,8 @@ class _Group:
                     equal = F.expr(value).eqNullSafe(F.col(name)) & equal
                 few = key.records // (self.one_in if is_sampled else 1) <= _FEW_DELETES
                 live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left_anti")
-            left = Fingerprint.of_sums(_collected(live, *summed(_HASH, "all")), "all")
+            left = _summed_up(live)
             return left, min(1.0, max(left.row_count, 1) * self.one_in / max(int(self.java.records(self.tasks)), 1))
-
-
-def _hash_sql(key: Sequence[str]) -> str:
-    """SQL for the 64-bit hash of a key by which rows find their deletes."""
-    return f"xxhash64({', '.join(key)})"
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:
@@ -448,8 +576,8 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
     return sums
 
 
-def _collected(frame: DataFrame, *sums: Column) -> Mapping[str, Any]:
-    return frame.agg(*sums).collect()[0].asDict()
+def _summed_up(hashed: DataFrame) -> Fingerprint:
+    return Fingerprint.of_sums(hashed.agg(*summed(_HASH, "all")).collect()[0].asDict(), "all")
 
 
 def _differ(what: str) -> RowsDiffer:

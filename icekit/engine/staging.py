@@ -21,10 +21,13 @@ _SOURCE = """
 package icekit;
 
 import java.util.*;
+import java.lang.reflect.*;
 import org.apache.iceberg.*;
+import org.apache.iceberg.actions.*;
 import org.apache.iceberg.expressions.*;
 import org.apache.iceberg.spark.*;
 import org.apache.iceberg.util.PartitionSet;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.RowFactory;
 
 public class Staging {
@@ -173,6 +176,11 @@ public class Staging {
     return found;
   }
 
+  private static long number(FileScanTask task) {
+    Long number = ((DataFile) task.file()).dataSequenceNumber();
+    return number == null ? 0L : number.longValue();
+  }
+
   /** How many records of equality deletes a reader of the tasks takes in, once for each task; -1 if it takes in more than this for one task. */
   public long applied(List tasks, long most) {
     long found = 0;
@@ -193,7 +201,7 @@ public class Staging {
     return records;
   }
 
-  /** Some tasks at random, each with equality deletes, and with few enough of their records to fit a reader's memory. */
+  /** Some tasks at random, each with equality deletes, and the newest; all with few enough records of deletes to fit a reader's memory. */
   public List some(List tasks, int count, long most, long seed) {
     List found = new ArrayList();
     List shuffled = new ArrayList(tasks);
@@ -203,7 +211,53 @@ public class Staging {
       long records = equalityRecords(task);
       if (records > 0 && records <= most) found.add(task);
     }
+    FileScanTask newest = null;
+    for (Iterator each = tasks.iterator(); count > 0 && each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      if (equalityRecords(task) <= most && (newest == null || number(task) > number(newest))) newest = task;
+    }
+    if (newest != null && !found.contains(newest)) found.add(newest);
     return found;
+  }
+
+  /** The part of an action of Iceberg's that sorts; its methods are not public. */
+  public Object runner(Object action, Map options) throws Exception {
+    Field field = action.getClass().getDeclaredField("runner");
+    field.setAccessible(true);
+    FileRewriteRunner runner = (FileRewriteRunner) field.get(action);
+    runner.init(options);
+    method(runner, "sortFunction");
+    method(runner, "sortedDF");
+    return runner;
+  }
+
+  /** Rows in the order in which a runner writes those of a group, for so many files. */
+  public Dataset sorted(Object runner, RewriteFileGroup group, int files, Dataset rows) throws Exception {
+    Object spec = table.specs().get(new Integer(group.outputSpecId()));
+    Object order = method(runner, "sortFunction").invoke(runner, new Object[] {group.fileScanTasks(), spec, new Integer(files)});
+    return (Dataset) method(runner, "sortedDF").invoke(runner, new Object[] {rows, order});
+  }
+
+  /** The id that new files get for their sort order; 0 for an order that is none of the table's. Before 1.11, Iceberg gives them none. */
+  public int sortOrderId(Object runner) throws Exception {
+    Object order = method(runner, "sortOrder").invoke(runner, new Object[0]);
+    Method[] all = org.apache.iceberg.util.SortOrderUtil.class.getMethods();
+    for (int i = 0; i < all.length; i++) {
+      if (all[i].getName().equals("findTableSortOrder")) return ((SortOrder) all[i].invoke(null, new Object[] {table, order})).orderId();
+    }
+    return 0;
+  }
+
+  private static Method method(Object object, String name) throws Exception {
+    for (Class each = object.getClass(); each != null; each = each.getSuperclass()) {
+      Method[] all = each.getDeclaredMethods();
+      for (int i = 0; i < all.length; i++) {
+        if (!all[i].getName().equals(name) || Modifier.isAbstract(all[i].getModifiers())) continue;
+        all[i].setAccessible(true);
+        return all[i];
+      }
+    }
+    throw new NoSuchMethodException(name);
   }
 
   public String stage(List tasks, String id) {
@@ -252,6 +306,12 @@ class Staging:
         """The rows of the tasks that are staged under a name."""
         # Older versions of Iceberg read the task set's name from an option.
         return self.spark.read.format("iceberg").options(**{"scan-task-set-id": name, "file-open-cost": "0", **(options or {})}).load(name)
+
+    def sorted(self, frame: DataFrame, runner: Any, group: Any, files: int) -> DataFrame:
+        """Rows in the order in which Iceberg's own action, whose runner this is, writes those of a group."""
+        from pyspark.sql import DataFrame
+
+        return DataFrame(self.java.sorted(runner, group, files, frame._jdf), self.spark)
 
     def write(self, frame: DataFrame, name: str, options: Mapping[str, str]) -> Any:
         """Write rows to new data files of the table, which are not committed yet; returns Java's set of them."""

@@ -58,7 +58,7 @@ class Mismatch:
 
 #: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
 CHECKED_TAG = "icekit.checked"
-#: One key in this many is looked up by a plain anti-join, and all columns of its rows are compared.
+#: One key in this many is looked up by a plain anti-join that says which of its rows are left.
 SAMPLED_KEYS = 64
 
 
@@ -66,9 +66,10 @@ SAMPLED_KEYS = 64
 class CheckedRows:
     """What was compared before a commit: each row as written with the row read back, and, where a join applied equality deletes, two samples with the old files.
 
-    ``sampled`` are the live rows of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
+    ``sampled`` are the rows that an anti-join left of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
     reader read for the check, ``of_files`` the live rows in these; all 0 where no join applied deletes. ``by_reader`` are the rows to whose files Iceberg's
-    own reader applied the equality deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes.
+    own reader applied the equality deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes, ``hashed`` the deleted keys that
+    were too large to be compared with those of rows, and were matched by 128 bits of hash instead.
     """
 
     rows: Fingerprint = field(default_factory=Fingerprint)
@@ -79,6 +80,7 @@ class CheckedRows:
     resolved: int = 0
     one_in: int = 0
     by_reader: int = 0
+    hashed: int = 0
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
@@ -113,10 +115,15 @@ class CheckedRows:
             f"{count(self.rows.row_count, 'row')} read back from the new files before the commit; equality deletes checked on "
             f"{count(self.sampled, 'row')} ({keys}) by a plain anti-join{files}: all equal"
             + (f"; Iceberg's own reader applied those of {count(self.by_reader, 'other row')}" if self.by_reader else "")
+            + (
+                f"; {count(self.hashed, 'deleted key')} matched by hash (two keys have the same with a chance of 1 in 2^128)"
+                if self.hashed
+                else ""
+            )
         )
 
 
-_COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader")
+_COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader", "hashed")
 #: So many wrong keys, if they are random, are all outside the sample with a chance of less than 1 %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
 UNSEEN = 300
 
@@ -274,7 +281,7 @@ class Proof:
         caution = [f"! {self.caution}"] if self.caution else []
         if any(commit.is_sampled for commit in self.commits):
             caution.append(
-                f"  Of the rows that equality deletes apply to, a sample was compared. If {UNSEEN} random keys are wrong, the sample misses them all with a chance below 1 %. "
+                f"  Of the rows that equality deletes apply to, a sample was compared. If {UNSEEN} different random keys are wrong, the sample misses them all with a chance below 1 %. "
                 "`--prove full` compares every row."
             )
         return "\n".join(

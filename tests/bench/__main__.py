@@ -12,7 +12,7 @@ from tests.bench.measure import Others
 from tests.bench.tables import SIZES, use_bench_lake
 
 # Each is a module of this folder with ``run(sizes, *, long)``.
-BENCHES = ("facts", "compact", "write_mode", "forecast", "equality_deletes", "file_sizes", "lake_report", "scale")
+BENCHES = ("facts", "compact", "write_mode", "forecast", "headline", "equality_deletes", "file_sizes", "lake_report", "scale")
 
 
 def main() -> None:

@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--heaps", help="heaps in GB, separated by commas")
     parser.add_argument("--cores", help="numbers of cores, separated by commas")
     parser.add_argument("--rows", type=int, help="rows a partition and commit")
+    parser.add_argument("--partitions", type=int, default=6, help="partitions of the tables (default: %(default)s)")
     parser.add_argument("--format-version", type=int, default=2)
     parser.add_argument("--key", default="string", choices=KEYS, help="type of the equality key (default: %(default)s)")
     parser.add_argument(
@@ -96,7 +97,8 @@ def _selected(options: argparse.Namespace) -> list[Cell]:
             for kind in kinds or [COMPACT, STOCK]
         ]
     return [
-        Cell(c.kind, c.commits, c.heap_gb, c.cores, rows, c.partitions, options.format_version, options.key) for c in dict.fromkeys(form)
+        Cell(c.kind, c.commits, c.heap_gb, c.cores, rows, options.partitions, options.format_version, options.key)
+        for c in dict.fromkeys(form)
     ]
 
 

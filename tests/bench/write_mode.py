@@ -26,6 +26,8 @@ SPARK_CONF = "spark.driver.memory=2g"
 TABLE = "healthy_partitioned"
 SCALE, LONG_SCALE = 2, 8
 COMMITS, LONG_COMMITS = 6, 12
+# Scans of the trial and, after each commit, of the cycle: the least of more scans is less.
+ROUNDS = 7
 WITHIN = 0.25
 
 
@@ -103,7 +105,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         file_share=shape.file_share,
         reads_per_commit=workload.reads,
         compact_every=commits,
-        repeats=5,
+        repeats=ROUNDS,
         progress=lambda _: None,
     )
     assert choice.comparison is not None
@@ -135,7 +137,7 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
 
 
 def _cycles(lake: Lake, facts: TableFacts, shape: Shape, variants: Sequence[Variant], commits: int) -> list[Cycle]:
-    """Run a cycle in each mode, in turns; of three scans after each commit and of two compactions the cheapest counts."""
+    """Run a cycle in each mode, in turns; of the scans after each commit and of two compactions the cheapest counts."""
     workload = synthetic(lake, facts, shape, commits)
     cycles = [Cycle() for _ in variants]
     measured = [VariantMeasures(variant) for variant in variants]
@@ -147,7 +149,7 @@ def _cycles(lake: Lake, facts: TableFacts, shape: Shape, variants: Sequence[Vari
             for box, one, cycle in zip(boxes, measured, cycles, strict=True):
                 write(box, statement, one)
                 cycle.writes += one.writes[-1].cost
-            turns = [[box.scan().cost for box in boxes] for _ in range(3)]
+            turns = [[box.scan().cost for box in boxes] for _ in range(ROUNDS)]
             for cycle, *seconds in zip(cycles, *turns, strict=True):
                 cycle.reads += min(seconds)
         for box, one, cycle in zip(boxes, measured, cycles, strict=True):

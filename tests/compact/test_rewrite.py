@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
+from pyspark.sql import functions as F
 
 from icekit.api import Lake
 from icekit.catalog.session import ICEBERG
 from icekit.compact import rewrite as rewriting
 from icekit.compact.execute import execute
-from icekit.compact.model import Action, Prediction
+from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite, RowsDiffer
 from icekit.engine.bridge import guarded, load_now
 from icekit.engine.compat import drops_all_dangling_deletes
@@ -97,6 +99,37 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
     assert sorted(rows) == [(0, 7), (2, 7)]
 
 
+@both_versions
+@pytest.mark.parametrize(
+    "order",
+    [
+        RewriteOrder("sort", ((("name",), "DESC"), (("id",), "ASC"))),
+        RewriteOrder("sort"),
+        RewriteOrder("zorder", ((("id",), ""), (("name",), ""))),
+        RewriteOrder("hilbert", ((("id",), ""), (("name",), ""))),
+    ],
+    ids=["sort", "the table's order", "zorder", "hilbert"],
+)
+def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(table: Table, version: int, order: RewriteOrder) -> None:
+    if order.strategy == "hilbert" and not drops_all_dangling_deletes(ICEBERG):
+        pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve")
+    table.create(version=version)
+    table.sql("ALTER TABLE {t} WRITE ORDERED BY name DESC, id")
+    table.commit().data("SELECT 99 - id, CAST(id % 3 AS string) FROM range(100)").done()
+    table.delete("id", "SELECT id * 3 FROM range(30)")
+
+    table.rewritten(order=order)
+
+    assert checked(table).rows.row_count == 70
+    assert checked(table).resolved == 30
+    if order.strategy == "sort":
+        there = [(row["name"], row["id"]) for row in table.sql("SELECT name, id FROM {t} ORDER BY _file, _pos")]
+        assert there == sorted(there, key=lambda row: (-int(row[0]), row[1]))
+    if order == RewriteOrder("sort"):
+        (written,) = {row["sort_order_id"] for row in table.sql("SELECT sort_order_id FROM {t}.data_files")}
+        assert written == 1
+
+
 @both_ways
 def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table) -> None:
     table.create().commit().data("SELECT id, 'a' FROM range(4)").done()
@@ -109,8 +142,8 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table) -> N
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
-        (lambda key: f"{rewriting._hash_sql(key.values)} = `icekit hash` AND false", "one key in|own reader reads"),
-        (lambda key: f"{rewriting._hash_sql(key.values)} = `icekit hash`", "one key in|own reader reads"),
+        (lambda key, _salt: f"{key.hash(key.values)} = `icekit hash` AND false", "one key in"),
+        (lambda key, _salt: f"{key.hash(key.values)} = `icekit hash`", "one key in"),
     ],
     ids=["no delete is applied", "a delete also takes the rows that came after it"],
 )
@@ -128,7 +161,10 @@ def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(
     assert (table.rows(), files_in(table), table.snapshots()) == (before, files, snapshots)
 
 
-def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [RewriteOrder(), RewriteOrder("sort", ((("id",), "ASC"),))], ids=["in order", "sorted"])
+def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(
+    table: Table, monkeypatch: pytest.MonkeyPatch, order: RewriteOrder
+) -> None:
     """Also where no delete applies: what is read back must be what was read from the old files."""
     table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
     before, snapshots = table.rows(), table.snapshots()
@@ -140,9 +176,51 @@ def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(table: T
     monkeypatch.setattr(Staging, "write", lossy)
 
     with pytest.raises(RowsDiffer, match="were to be written"):
-        run(table)
+        table.rewritten(order=order)
 
     assert (table.rows(), table.snapshots()) == (before, snapshots)
+
+
+def test_a_delete_that_takes_another_row_of_the_same_key_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rows agree in the first key; the second key says which of them is deleted."""
+    table.create("region string, id bigint").commit().data("SELECT 'north', id FROM range(2)").done()
+    table.commit().deletes("region", "SELECT 'south'").deletes("id", "SELECT 1").done()
+    before = table.rows()
+    matches = rewriting._Key.matches
+    monkeypatch.setattr(
+        rewriting._Key, "matches", lambda key, salt: matches(key, salt).replace("`id`", "(1 - `id`)") if "`id`" in key.values else "false"
+    )
+
+    with pytest.raises(RowsDiffer, match="one key in 1,"):
+        run(table)
+
+    assert table.rows() == before
+
+
+def test_a_row_that_a_sort_drops_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
+    before, snapshots = table.rows(), table.snapshots()
+    in_order = Staging.sorted
+    monkeypatch.setattr(Staging, "sorted", lambda *given: in_order(*given).where("id <> 2"))
+
+    with pytest.raises(RowsDiffer, match="came out of the sort"):
+        table.rewritten(order=RewriteOrder("sort", ((("id",), "ASC"),)))
+
+    assert (table.rows(), table.snapshots()) == (before, snapshots)
+
+
+def test_a_value_that_the_join_changes_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest file is read by Iceberg's own reader, with all columns; the rows of older ones may all be deleted."""
+    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
+    table.commit().deletes("id", "SELECT id FROM range(9)").data("SELECT id, 'b' FROM range(9)").done()
+    before = table.rows()
+    live = rewriting._Group._live
+    monkeypatch.setattr(rewriting._Group, "_live", lambda *given: live(*given).withColumn("name", F.lit("c")))
+
+    with pytest.raises(RowsDiffer, match="own reader reads"):
+        run(table)
+
+    assert table.rows() == before
 
 
 def test_keys_too_many_to_broadcast_become_position_deletes_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,6 +241,64 @@ def test_keys_too_many_to_broadcast_become_position_deletes_first(table: Table, 
         # They are not older than all data, so it keeps them; they delete nothing.
         assert None not in left
         assert left.isdisjoint(row["file_path"] for row in table.sql("SELECT * FROM {t}.data_files"))
+
+
+@both_versions
+def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    """Also keys of several columns of which some are null: a hash skips nulls."""
+    table.create("id bigint, a string, b string", version=version)
+    table.commit().data("SELECT id, if(id % 2 = 0, 'x', NULL), if(id % 3 = 0, 'x', NULL) FROM range(12)").done()
+    table.commit().deletes(["a", "b"], "SELECT NULL, 'x' UNION ALL SELECT NULL, NULL").deletes("id", "SELECT 4").done()
+    monkeypatch.setattr(rewriting, "_ROW_BYTES", 2**40)
+    monkeypatch.setattr(rewriting, "_HASHED_BYTES", 1)
+    start = len(table.snapshots())
+
+    rows = table.rewritten()
+    proof = prove_rewrites(table.lake, table.name, table.snapshots()[start:])
+
+    assert sorted(row[0] for row in rows) == [0, 2, 6, 8, 10]
+    assert checked(table).hashed == 3
+    assert "3 deleted keys matched by hash" in repr(proof)
+
+
+def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create().commit().data("SELECT id, 'a' FROM range(40)").done()
+    table.delete("id", "SELECT id * 2 FROM range(15)")
+    monkeypatch.setattr(rewriting, "_BROADCAST_MOST", 4 * rewriting._ROW_BYTES)
+
+    rows = table.rewritten()
+
+    assert len(rows) == 25
+    assert checked(table).resolved == 15
+
+
+def test_groups_at_once_share_the_memory_of_their_deletes(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fits alone: then they wait for each other, and none has to be converted first."""
+    table.create("id bigint, p int", "p").commit().data("SELECT id, 1 FROM range(9)", {"p": 1}).data(
+        "SELECT id, 2 FROM range(9)", {"p": 2}
+    ).done()
+    table.commit().deletes("id", "SELECT id * 2 FROM range(4)", {"p": 1}).deletes("id", "SELECT id FROM range(4)", {"p": 2}).done()
+    memory = _Narrow(5 * rewriting._ROW_BYTES)
+    monkeypatch.setattr(rewriting, "_Memory", lambda _: memory)
+
+    table.rewritten()
+
+    assert memory.most == 1
+    assert checked(table).resolved == 8
+
+
+class _Narrow(rewriting._Memory):
+    """Counts how many hold some of it at once."""
+
+    held = most = 0
+
+    @contextlib.contextmanager
+    def holding(self, needed: int, stop: Stop) -> Iterator[None]:
+        with super().holding(needed, stop):
+            self.held += 1
+            self.most = max(self.most, self.held)
+            yield
+            self.held -= 1
 
 
 def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table) -> None:

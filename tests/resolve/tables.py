@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from icekit.api import Lake
-from icekit.compact.model import Action, Prediction
+from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
 from icekit.resolve.convert import convert
@@ -17,6 +17,9 @@ from tests.commits import in_order
 from tests.resolve.writing import Commit, Files, Part
 
 Rows = Counter[tuple[Any, ...]]
+
+
+_IN_ORDER = RewriteOrder()
 
 
 class Table:
@@ -119,11 +122,11 @@ class Table:
         assert self.equality_deletes(branch) == left
         return before
 
-    def rewritten(self, *, branch: str | None = None, check: bool = True, **options: str) -> Rows:
+    def rewritten(self, *, branch: str | None = None, check: bool = True, order: RewriteOrder = _IN_ORDER, **options: str) -> Rows:
         """Rewrite every data file in icekit's own way, see that no row changed, and give the rows."""
         at = f"VERSION AS OF '{branch}'" if branch else ""
         before, lineage = self.rows(at), self.lineage(at)
-        rewrite(self, branch=branch, check=check, **options)
+        rewrite(self, branch=branch, check=check, order=order, **options)
         self.files.refresh()
         self.hold(before, {}, at)
         if all(row[-2] is not None for row in lineage):
@@ -141,10 +144,12 @@ class Table:
         assert self.vectors_per_file() <= 1
 
 
-def rewrite(table: Table, *, branch: str | None = None, check: bool = True, **options: str) -> None:
+def rewrite(table: Table, *, branch: str | None = None, check: bool = True, order: RewriteOrder = _IN_ORDER, **options: str) -> None:
     """Rewrite every data file as a run does, or some of them according to options (with ``_`` for ``-``)."""
     given = {name.replace("_", "-"): value for name, value in options.items()} or {"rewrite-all": "true"}
-    action = Action("a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given, branch=branch)
+    action = Action(
+        "a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given, branch=branch, order=order
+    )
     made = guarded(table.spark._jvm, load_now(table.spark, table.full))
     spark: Any = table.spark
     if spark.conf.get("spark.sql.catalog.default_rewrite_catalog", None) is None:
