@@ -167,7 +167,7 @@ def _profile(name: str) -> dict[str, str]:
     if properties is None:
         there = f"the catalogs are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(
-            f"No catalog {name!r} is configured{nearest(name, [EMBEDDED, *known], count=1) or '; ' + there}. Add it to .pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
+            f"No catalog {name!r} is configured{nearest(name, [EMBEDDED, *known], count=1) or f'; {there}.'} Add it to .pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
         )
     return {key: str(value) for key, value in _flat(properties)}
 

@@ -346,7 +346,7 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
 
     assert planned.waits == (
         "Each of the 2 candidates was left alone (2 partitions written within the last 60 minutes, and a commit is likely to conflict with the rewrite). "
-        "A rewrite of 10 files would save a full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes'."
+        "A rewrite of 10 files would save a full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')."
     )
     assert repr(planned).startswith(f"db.events: {planned.waits}")
     assert "healthy" not in planned._repr_html_()
