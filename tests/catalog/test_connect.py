@@ -93,7 +93,7 @@ def test_a_view_is_no_table(own_lake: SqlCatalog, tmp_path: Path) -> None:
 def test_no_lake_at_all_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "none"))
 
-    with pytest.raises(TableNotFound, match="make lab"):
+    with pytest.raises(TableNotFound, match="icekit lab"):
         observe("db.events")
     assert not (tmp_path / "none").exists()
 
