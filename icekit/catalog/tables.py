@@ -139,7 +139,9 @@ class EmbeddedTables:
     def _query(self, sql: str, *arguments: str) -> list[tuple[str, ...]]:
         database = self.path / "catalog.db"
         if not database.exists():
-            raise TableNotFound(f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build a lake with `icekit lab`, or set ICEKIT_LAKE.")
+            raise TableNotFound(
+                f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build a lake with `icekit lab`, or set ICEKIT_LAKE."
+            )
 
         def rows(mode: str) -> list[tuple[str, ...]]:
             with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=DEADLINE_SECONDS)) as connection:

@@ -339,7 +339,11 @@ def _waits(
     if found and not chosen:
         _, files, opens = _sums(found)
         reasons = "; ".join(f"{count(s.partition_count, 'partition')} {s.reason}" for s in skipped)
-        flag = " To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')." if any(p in held for c in found for p in c.partitions) else ""
+        flag = (
+            " To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')."
+            if any(p in held for c in found for p in c.partitions)
+            else ""
+        )
         return (
             f"{'The only candidate' if len(found) == 1 else f'Each of the {len(found):,} candidates'} was left alone ({reasons}). "
             f"A rewrite of {count(files, 'file')} would save a full scan {count(opens, 'file open')}.{flag}"

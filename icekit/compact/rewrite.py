@@ -51,12 +51,12 @@ class RowsDiffer(IcekitError):
     """The new files of a rewrite are not right, so nothing was committed."""
 
 
-#: Data files of each group, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, most of whose rows are left.
+#: Data files of each group, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, whose rows are likely to be left.
 SAMPLED_FILES = 2
 # The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that is broadcast
 # at once: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
-# What Spark's table of long keys takes for a row, beside its text: hash, address, sequence number, offsets. And for a row of two hashes alone.
+# What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence number, offsets. And for a row of two hashes alone.
 _ROW_BYTES, _HASHED_BYTES = 88, 83
 # Deletes that any executor can hold.
 _FEW_DELETES = 200_000
@@ -114,7 +114,8 @@ class _Key:
             for column, value, name in zip(self.columns, self.values, self.names, strict=True)
         ]
         if salt is not None:
-            same = [f"{self.hash(self.values, salt)} = {identifier(_SALTED)}"]
+            # Not as an equality: with two of them, Spark makes no table of long keys.
+            same = [f"coalesce({self.hash(self.values, salt)} = {identifier(_SALTED)}, false)"]
         newer = f"{identifier(_DELETED)} > {identifier(_SEQUENCE)}"
         return " AND ".join([f"{self.hash(self.values)} = {identifier(_HASH)}", newer, *same])
 
@@ -339,6 +340,8 @@ class _Group:
         are_few = bool(keys) and is_small and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
         self.keys, self.read_deletes = ((), sum(key.records for key in keys)) if are_few else (keys, 0)
         self.chosen = self.java.some(self.tasks, SAMPLED_FILES if self.keys and rewrite.check else 0, most, rewrite.salt)
+        # Rows that were read once more on their way into a sort.
+        self.sorted_rows = 0
 
     @property
     def sample(self) -> str:
@@ -363,13 +366,16 @@ class _Group:
                 columns = [identifier(column) for column in first.columns]
                 newest = [(key, deletes) for key in self.keys for deletes in self._newest(stack, key)]
                 before, share = self._sample_before(first) if self.keys and self.rewrite.check else (Fingerprint(), 1.0)
-                # What is sorted is read twice, and shuffled: how it is split has no part in the files.
+                # Sorted rows are shuffled, so the size of splits does not affect the files.
                 growth = min(1 / share, _MOST_GROWTH) if self.rewrite.runner is None else 1
                 rows = self._live(self.staging.frame(name, {"split-size": str(int(self.group.inputSplitSize() * growth))}), newest)
-                with self.rewrite.memory.holding(self.broadcast_bytes, self.rewrite.stop):
+                # A sort is a second query with a broadcast of its own.
+                needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
+                with self.rewrite.memory.holding(needed, self.rewrite.stop):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into it.
                     read = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
+                    self.sorted_rows = read.row_count if read else 0
                     files = math.ceil(int(self.group.expectedOutputFiles()) * max(share, 1 / _MOST_GROWTH))
                     planned = self._write(rows, columns, name, max(1, files))
             if not self.rewrite.check:
@@ -503,7 +509,7 @@ class _Group:
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
         if not self.keys:
             by_reader = after.row_count if self.read_deletes else 0
-            return CheckedRows(after, read=after.row_count, resolved=self.read_deletes, by_reader=by_reader)
+            return CheckedRows(after, read=after.row_count + self.sorted_rows, resolved=self.read_deletes, by_reader=by_reader)
         if before != (sample := Fingerprint.of_sums(written, "sampled")):
             raise _differ(f"for one key in {self.one_in}, the old files hold {before}, but this rewrite wrote {sample}")
         files, stock = int(self.chosen.size()), Fingerprint()
@@ -512,7 +518,7 @@ class _Group:
                 stock = self._fingerprint(rows)
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
                 raise _differ(f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but this rewrite wrote {ours}")
-        read = after.row_count + before.row_count + stock.row_count
+        read = after.row_count + self.sorted_rows + before.row_count + stock.row_count
         records = sum(key.records for key in self.keys)
         return CheckedRows(
             after,
@@ -529,10 +535,14 @@ class _Group:
         return _summed_up(rows.selectExpr(f"{self.hash} AS {identifier(_HASH)}"))
 
     def _identity(self) -> str:
-        """SQL for the hash that identifies a sampled row: its keys and its file; all columns if Iceberg's own reader reads no file of the group."""
-        values = dict.fromkeys(value for key in self.keys for value in key.values)
-        columns = [] if self.chosen.size() else [self.hash]
-        return f"xxhash64({', '.join([*(f'isnull({v}), {v}' for v in values), identifier(_SEQUENCE), identifier(_FILE), *columns])})"
+        """SQL for the hash that identifies a sampled row: its keys and its file, and all columns where nothing else compares them well.
+
+        That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand for all rows.
+        """
+        fields = dict.fromkeys((identifier(*c.names), value) for key in self.keys for c, value in zip(key.columns, key.values, strict=True))
+        is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and self.one_in > 1
+        values = [f"isnull({field}), {value}" for field, value in fields]
+        return f"xxhash64({', '.join([*values, identifier(_SEQUENCE), identifier(_FILE), *([] if is_compared else [self.hash])])})"
 
     def _sample_before(self, rows: DataFrame) -> tuple[Fingerprint, float]:
         """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and roughly what share of the group's rows is live."""

@@ -116,7 +116,7 @@ class CheckedRows:
             f"{count(self.sampled, 'row')} ({keys}) by a plain anti-join{files}: all equal"
             + (f"; Iceberg's own reader applied those of {count(self.by_reader, 'other row')}" if self.by_reader else "")
             + (
-                f"; {count(self.hashed, 'deleted key')} matched by hash (two keys have the same with a chance of 1 in 2^128)"
+                f"; {count(self.hashed, 'deleted key')} matched by hash (two different keys share a hash with a chance of 1 in 2^128)"
                 if self.hashed
                 else ""
             )
