@@ -18,7 +18,7 @@ from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite, RowsDiffer
 from icekit.engine.bridge import guarded, load_now
-from icekit.engine.compat import drops_all_dangling_deletes
+from icekit.engine.compat import drops_all_dangling_deletes, variant_type
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
 from icekit.prove import commits, prove_commits
@@ -111,8 +111,8 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
     ids=["sort", "the table's order", "zorder", "hilbert"],
 )
 def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(table: Table, version: int, order: RewriteOrder) -> None:
-    if order.strategy == "hilbert" and not drops_all_dangling_deletes(ICEBERG):
-        pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve")
+    if order.strategy == "hilbert" and not (drops_all_dangling_deletes(ICEBERG) and variant_type()):
+        pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve on this Spark")
     table.create(version=version)
     table.sql("ALTER TABLE {t} WRITE ORDERED BY name DESC, id")
     table.commit().data("SELECT 99 - id, CAST(id % 3 AS string) FROM range(100)").done()
