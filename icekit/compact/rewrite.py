@@ -340,8 +340,6 @@ class _Group:
         are_few = bool(keys) and is_small and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
         self.keys, self.read_deletes = ((), sum(key.records for key in keys)) if are_few else (keys, 0)
         self.chosen = self.java.some(self.tasks, SAMPLED_FILES if self.keys and rewrite.check else 0, most, rewrite.salt)
-        # Rows that were read once more on their way into a sort.
-        self.sorted_rows = 0
 
     @property
     def sample(self) -> str:
@@ -374,15 +372,12 @@ class _Group:
                 with self.rewrite.memory.holding(needed, self.rewrite.stop):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into it.
-                    read = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
-                    self.sorted_rows = read.row_count if read else 0
+                    unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
                     files = math.ceil(int(self.group.expectedOutputFiles()) * max(share, 1 / _MOST_GROWTH))
                     planned = self._write(rows, columns, name, max(1, files))
             if not self.rewrite.check:
                 return CheckedRows()
-            if read is not None and (sorted_rows := Fingerprint.of_sums(planned, "all")) != read:
-                raise _differ(f"{read} were read from the old files, but {sorted_rows} came out of the sort")
-            return self._checked(planned, before)
+            return self._checked(planned, before, unsorted)
         except Exception:
             self.rewrite.take_back(self.group)
             raise
@@ -497,9 +492,11 @@ class _Group:
 
     # --- Check the new files
 
-    def _checked(self, written: Mapping[str, Any], before: Fingerprint) -> CheckedRows:
+    def _checked(self, written: Mapping[str, Any], before: Fingerprint, unsorted: Fingerprint | None) -> CheckedRows:
         """Compare the new files, read back, with what was to be written and with the two samples of the old files."""
         planned = Fingerprint.of_sums(written, "all")
+        if unsorted not in {None, planned}:
+            raise _differ(f"{unsorted} were read from the old files, but {planned} came out of the sort")
         after = Fingerprint()
         # No file is written if no row lives.
         if int(self.group.addedFiles().size()):
@@ -507,9 +504,10 @@ class _Group:
                 after = self._fingerprint(rows)
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
+        read = after.row_count + (unsorted.row_count if unsorted else 0)
         if not self.keys:
             by_reader = after.row_count if self.read_deletes else 0
-            return CheckedRows(after, read=after.row_count + self.sorted_rows, resolved=self.read_deletes, by_reader=by_reader)
+            return CheckedRows(after, read=read, resolved=self.read_deletes, by_reader=by_reader)
         if before != (sample := Fingerprint.of_sums(written, "sampled")):
             raise _differ(f"for one key in {self.one_in}, the old files hold {before}, but this rewrite wrote {sample}")
         files, stock = int(self.chosen.size()), Fingerprint()
@@ -518,7 +516,7 @@ class _Group:
                 stock = self._fingerprint(rows)
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
                 raise _differ(f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but this rewrite wrote {ours}")
-        read = after.row_count + self.sorted_rows + before.row_count + stock.row_count
+        read += before.row_count + stock.row_count
         records = sum(key.records for key in self.keys)
         return CheckedRows(
             after,

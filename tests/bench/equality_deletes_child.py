@@ -44,7 +44,7 @@ def main(order: Mapping[str, Any]) -> None:
     jvm = int(lake.spark.sparkContext._gateway.proc.pid)  # type: ignore[union-attr]
     name = make_upserts(lake, **order["table"])
     if order["kind"] == "make":
-        files = _files(lake, name)
+        files = files_by_content(lake, name)
         tell("made", files=files)
         lake.close()
         return
@@ -54,7 +54,13 @@ def main(order: Mapping[str, Any]) -> None:
             _measure(lake, copy, phase, jvm, Path(order["gc_log"]))
         tell("measured")
         found = fingerprint(lake.spark, lake.sql_name(lake.identifier(copy)))[()]
-        tell("checked", rows=found.row_count, print=f"{found.value:x}", right=found == expected(lake, name), files=_files(lake, copy))
+        tell(
+            "checked",
+            rows=found.row_count,
+            print=f"{found.value:x}",
+            right=found == expected(lake, name),
+            files=files_by_content(lake, copy),
+        )
     lake.close()
 
 
@@ -90,13 +96,13 @@ def cpu_seconds(process: int) -> float:
 
 def _measure(lake: Lake, table: str, phase: str, jvm: int, log: Path) -> None:
     work: dict[str, Callable[[], object]] = {
-        "rewrite": lambda: _rewrite(lake, table),
-        "rewrite, cached": lambda: _rewrite(lake, table, **{"cache-delete-files": "true"}),
+        "rewrite": lambda: stock_rewrite(lake, table),
+        "rewrite, cached": lambda: stock_rewrite(lake, table, **{"cache-delete-files": "true"}),
         "compact": lambda: _compact(lake, table),
         "convert": lambda: _convert(lake, table),
         "read": lambda: fingerprint(lake.spark, lake.sql_name(lake.identifier(table))),
     }
-    held = sum(size for _, size, _ in _files(lake, table).values())
+    held = sum(size for _, size, _ in files_by_content(lake, table).values())
     logged = log.stat().st_size if log.exists() else 0
     cpu, started = cpu_seconds(jvm), time.monotonic()
     with Others() as others:
@@ -108,10 +114,11 @@ def _measure(lake: Lake, table: str, phase: str, jvm: int, log: Path) -> None:
     now = int(beans.getMemoryMXBean().getHeapMemoryUsage().getUsed() / 2**20)
     memory["peak_mb"] = max(memory["peak_mb"] or 0, now)
     used = cpu_seconds(jvm) - cpu
-    tell("phase", phase=phase, bytes=held, seconds=took, cpu=used, others=others.share, files=_files(lake, table), **memory)
+    tell("phase", phase=phase, bytes=held, seconds=took, cpu=used, others=others.share, files=files_by_content(lake, table), **memory)
 
 
-def _rewrite(lake: Lake, table: str, **more: str) -> None:
+def stock_rewrite(lake: Lake, table: str, **more: str) -> None:
+    """What icekit is compared with: Iceberg's own rewrite of all files under deletes."""
     options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true", **more}
     lake.spark.sql(call(lake.name, "rewrite_data_files", table=table, options=options)).collect()
 
@@ -133,7 +140,7 @@ def _convert(lake: Lake, table: str) -> None:
     print(outcome, flush=True)
 
 
-def _files(lake: Lake, table: str) -> dict[str, list[int]]:
+def files_by_content(lake: Lake, table: str) -> dict[str, list[int]]:
     """Files, bytes and records by content: data, position deletes, equality deletes."""
     name = lake.sql_name(lake.identifier(table))
     lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")

@@ -19,7 +19,7 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.prove import fingerprint
-from icekit.sql import call, identifier
+from tests.bench.equality_deletes_child import files_by_content, stock_rewrite
 from tests.bench.measure import in_child, show
 from tests.bench.tables import use_bench_lake
 from tests.bench.upserts import NAMESPACE, expected, make_upserts
@@ -103,17 +103,17 @@ def _copy(lake: Lake, history: Mapping[str, Any]) -> str:
 
 
 def _stock(lake: Lake, order: Mapping[str, Any]) -> None:
-    options = {"delete-file-threshold": "1", "remove-dangling-deletes": "true"}
-    lake.spark.sql(call(lake.name, "rewrite_data_files", table=order["copy"], options=options)).collect()
+    stock_rewrite(lake, order["copy"])
 
 
 def _check(lake: Lake, order: Mapping[str, Any]) -> Mapping[str, Any]:
     """Whether the copy holds the rows that it should, and how many files, by content."""
-    name = lake.sql_name(lake.identifier(order["copy"]))
-    is_right = fingerprint(lake.spark, name)[()] == expected(lake, order["copy"].removesuffix("_headline"))
-    counted = lake.spark.sql(f"SELECT content, count(*) FROM {identifier(*name, 'files')} GROUP BY 1 ORDER BY 1").collect()
-    kinds = ("data", "position deletes", "equality deletes")
-    return {"right": is_right, "files": ", ".join(f"{row[1]} {kinds[row[0]]}" for row in counted)}
+    rows = fingerprint(lake.spark, lake.sql_name(lake.identifier(order["copy"])))[()]
+    files = files_by_content(lake, order["copy"])
+    return {
+        "right": rows == expected(lake, order["copy"].removesuffix("_headline")),
+        "files": ", ".join(f"{counted[0]:,} {kind}" for kind, counted in sorted(files.items())),
+    }
 
 
 def _drop(lake: Lake, order: Mapping[str, Any]) -> None:
