@@ -52,7 +52,7 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "procedures": ([], 'procedures that may be planned, for example ["remove_orphan_files"]; empty: all but that one'),
     "prove": (
         "checked",
-        "check each rewrite before its commit (checked), compare all changed partitions (full) or so many after it, or none",
+        "check each rewrite or conversion before its commit (checked), compare all changed partitions (full) or so many after it, or none",
     ),
     "read_filter": ("", "SQL predicate of the reads; empty: full scans"),
     "read_now": (True, "resolve the deletes on a zero-copy clone and count the rows"),

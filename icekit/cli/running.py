@@ -175,7 +175,7 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "--prove",
         default="checked",
         metavar="checked|full|N|none",
-        help="check each rewrite before its commit, or compare all changed partitions after it (full), N of them, or none (default: checked)",
+        help="check each rewrite or conversion before its commit, or compare all changed partitions after it (full), N of them, or none (default: checked)",
     )
     running.add_argument(
         "--ledger",

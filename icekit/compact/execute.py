@@ -24,6 +24,7 @@ from icekit.facts.files import Partition
 from icekit.facts.head import head
 from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.where import where
+from icekit.prove.conversion import check_positions
 from icekit.resolve.convert import convert
 from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
@@ -133,14 +134,23 @@ _MOST_SLICES = 64
 _ALL = 2**62
 
 
-def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> None:
-    """Run a conversion's action, each commit tagged with the files and bytes read for it; see :func:`icekit.resolve.convert.convert`."""
+def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str], *, check: bool = True) -> None:
+    """Run a conversion's action, each commit checked, and tagged with the files and bytes read for it; see :func:`icekit.resolve.convert.convert`."""
     up_to, slices = _number(action, "up_to", _ALL), _number(action, "slices", 1)
     name = action.sql_name
     at = remaining(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to)
     files, size = read_of(at.scopes if at else (), slices)
     read = {FILES_READ_TAG: str(files), BYTES_READ_TAG: str(size)}
-    convert(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to, slices=slices, tags={**tags, **read})
+    convert(
+        spark,
+        name,
+        branch=action.branch,
+        partitions=action.partitions,
+        up_to=up_to,
+        slices=slices,
+        tags={**tags, **read},
+        check=check_positions if check else None,
+    )
 
 
 def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
@@ -286,7 +296,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
         _with_tags(manifests, tags).execute()
         answer = RewriteResult()
     elif action.procedure == CONVERT:
-        convert_action(spark, action, tags)
+        convert_action(spark, action, tags, check=check)
         answer = RewriteResult()
     else:
         return _by_sql(spark, action, tags)
@@ -304,7 +314,14 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
         except NotHere:
             pass
         except MustConvert:
-            convert(spark, action.sql_name, branch=action.branch, partitions=action.partitions or None, tags=tags)
+            convert(
+                spark,
+                action.sql_name,
+                branch=action.branch,
+                partitions=action.partitions or None,
+                tags=tags,
+                check=check_positions if check else None,
+            )
             checked = guarded(spark._jvm, load_now(spark, action.sql_name))
     actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
     rewrite = actions.rewriteDataFiles(table if checked is None else checked)

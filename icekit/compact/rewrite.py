@@ -26,11 +26,11 @@ from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
-from icekit.errors import ConversionRefused, IcekitError
+from icekit.errors import ConversionRefused
 from icekit.facts.metadata import schema_of
-from icekit.prove.commits import HEAP_SHARE, RECORD_HEAP_BYTES
-from icekit.prove.fingerprint import LINEAGE, Fingerprint, row_hash, summed
-from icekit.prove.proof import CHECKED_TAG, SAMPLED_KEYS, UNSEEN, CheckedRows
+from icekit.prove.commits import most_records
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
+from icekit.prove.proof import CHECKED_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
 from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to, same_value
 from icekit.sql import identifier
 from icekit.units import count, size
@@ -47,12 +47,6 @@ class MustConvert(Exception):
     """The equality deletes must become position deletes first: they are too many to broadcast, of an old partition spec, or of a dropped column."""
 
 
-class RowsDiffer(IcekitError):
-    """The new files of a rewrite are not right, so nothing was committed."""
-
-
-#: Data files of each group, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, whose rows are likely to be left.
-SAMPLED_FILES = 2
 # The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that is broadcast
 # at once: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
@@ -239,9 +233,8 @@ class CheckedRewrite:
     def _settings(self) -> dict[str, str]:
         """Settings of the session while it rewrites."""
         names = [str(field["name"]) for field in schema_of(self.metadata)["fields"]]
-        exact = {"spark.sql.caseSensitive": "true"} if len({name.lower() for name in names}) < len(names) else {}
         return {
-            **exact,
+            **exact_case(names),
             # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg 15039).
             CACHE_KEYS[1]: "false",
             "spark.sql.adaptive.enabled": "true",
@@ -334,7 +327,7 @@ class _Group:
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         self.one_in = SAMPLED_KEYS
-        most = self._most_records()
+        most = most_records(self.cluster)
         # A larger group is split by how many of its rows live, which only the sample of a join tells.
         is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
         are_few = bool(keys) and is_small and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
@@ -345,10 +338,6 @@ class _Group:
     def sample(self) -> str:
         """SQL for whether a row, or a delete, has one of the sampled keys."""
         return f"pmod(xxhash64({self.rewrite.salt}, {', '.join(self.keys[0].values)}), {self.one_in}) = 0" if self.keys else "false"
-
-    def _most_records(self) -> int:
-        """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
-        return int(HEAP_SHARE * self.cluster.heap_bytes / (RECORD_HEAP_BYTES * self.cluster.tasks_per_executor))
 
     def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing them."""
@@ -530,7 +519,7 @@ class _Group:
         )
 
     def _fingerprint(self, rows: DataFrame) -> Fingerprint:
-        return _summed_up(rows.selectExpr(f"{self.hash} AS {identifier(_HASH)}"))
+        return summed_up(rows, self.hash)
 
     def _identity(self) -> str:
         """SQL for the hash that identifies a sampled row: its keys and its file, and all columns where nothing else compares them well.
@@ -558,7 +547,7 @@ class _Group:
                     equal = F.expr(value).eqNullSafe(F.col(name)) & equal
                 few = key.records // (self.one_in if is_sampled else 1) <= _FEW_DELETES
                 live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left_anti")
-            left = _summed_up(live)
+            left = summed_up(live, identifier(_HASH))
             return left, min(1.0, max(left.row_count, 1) * self.one_in / max(int(self.java.records(self.tasks)), 1))
 
 
@@ -584,12 +573,5 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
     return sums
 
 
-def _summed_up(hashed: DataFrame) -> Fingerprint:
-    return Fingerprint.of_sums(hashed.agg(*summed(_HASH, "all")).collect()[0].asDict(), "all")
-
-
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer(
-        f"The check before the commit failed, so these files were not committed: {what}. This is a bug in icekit; please report it. "
-        "`icekit convert` and a compaction after it do the same work in another way."
-    )
+    return RowsDiffer.of("files", what)

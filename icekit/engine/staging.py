@@ -21,9 +21,14 @@ _SOURCE = """
 package icekit;
 
 import java.util.*;
+import java.util.function.Function;
+import java.util.function.LongConsumer;
+import java.util.zip.CRC32;
 import java.lang.reflect.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.actions.*;
+import org.apache.iceberg.data.BaseDeleteLoader;
+import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.expressions.*;
 import org.apache.iceberg.spark.*;
 import org.apache.iceberg.util.PartitionSet;
@@ -218,6 +223,115 @@ public class Staging {
     }
     if (newest != null && !found.contains(newest)) found.add(newest);
     return found;
+  }
+
+  private static Set paths(String joined) { return new HashSet(Arrays.asList(joined.split(String.valueOf((char) 0)))); }
+
+  private static boolean isInSlice(String path, int place, int slices) throws Exception {
+    CRC32 sum = new CRC32();
+    sum.update(path.getBytes("UTF-8"));
+    return sum.getValue() % slices == place;
+  }
+
+  /** The tasks of a snapshot to which Iceberg itself applies any of some equality deletes (their paths, joined by zeros); only files of a slice. */
+  public List withAny(long snapshotId, String deletes, int place, int slices) throws Exception {
+    Set wanted = paths(deletes);
+    List found = new ArrayList();
+    CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
+    try {
+      for (Iterator each = tasks.iterator(); each.hasNext();) {
+        FileScanTask task = (FileScanTask) each.next();
+        boolean isApplied = false;
+        for (Iterator its = task.deletes().iterator(); !isApplied && its.hasNext();) isApplied = wanted.contains(((DeleteFile) its.next()).location());
+        if (isApplied && isInSlice(((DataFile) task.file()).location(), place, slices)) found.add(task);
+      }
+    } finally {
+      tasks.close();
+    }
+    return found;
+  }
+
+  /** A data file of the tasks that is not among those listed (joined by zeros); null if all are. */
+  public String unlisted(List tasks, String listed) {
+    Set known = paths(listed);
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      String path = ((DataFile) ((FileScanTask) each.next()).file()).location();
+      if (!known.contains(path)) return path;
+    }
+    return null;
+  }
+
+  /** A new delete file whose data file is in none of the tasks, or in another partition; null if there is none. */
+  public String misplaced(List tasks, List added) {
+    Map files = new HashMap();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      DataFile file = (DataFile) ((FileScanTask) each.next()).file();
+      files.put(file.location(), file);
+    }
+    for (Iterator each = added.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      DataFile file = (DataFile) files.get(delete.referencedDataFile());
+      if (file == null) return delete.referencedDataFile();
+      PartitionSet parts = PartitionSet.create(table.specs());
+      parts.add(file.specId(), file.partition());
+      if (!parts.contains(delete.specId(), delete.partition())) return delete.referencedDataFile();
+    }
+    return null;
+  }
+
+  /** The tasks as they would be after a commit that removes some delete files (their paths, joined by zeros) and adds others for single data files. */
+  public List changed(List tasks, String removed, List added) {
+    Set gone = paths(removed);
+    Map more = new HashMap();
+    for (Iterator each = added.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      more.put(delete.referencedDataFile(), delete);
+    }
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      DataFile file = (DataFile) task.file();
+      DeleteFile own = (DeleteFile) more.get(file.location());
+      // A reader that finds a deletion vector ignores other deletes by position.
+      boolean isVector = own != null && own.format() == FileFormat.PUFFIN;
+      List kept = new ArrayList();
+      for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+        DeleteFile delete = (DeleteFile) its.next();
+        if (gone.contains(delete.location()) && delete.content() == FileContent.EQUALITY_DELETES) continue;
+        if (!(isVector && delete.content() == FileContent.POSITION_DELETES)) kept.add(delete);
+      }
+      if (own != null) kept.add(own);
+      found.add(task(file, kept));
+    }
+    return found;
+  }
+
+  /** What Iceberg reads from position delete files, each of one data file: how many positions, and the sum of their hashes; a line for each. */
+  public String positions(List deletes) {
+    BaseDeleteLoader loader = new BaseDeleteLoader(new Function() {
+      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
+    });
+    StringBuilder found = new StringBuilder();
+    for (Iterator each = deletes.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      final long[] sums = new long[2];
+      loader.loadPositionDeletes(Collections.singletonList(delete), delete.referencedDataFile()).forEach(new LongConsumer() {
+        public void accept(long position) {
+          sums[0]++;
+          sums[1] += mixed(position);
+        }
+      });
+      found.append(sums[0]).append(' ').append(sums[1]).append((char) 10);
+    }
+    return found.toString();
+  }
+
+  /** A hash of a position: the last steps of SplitMix64. */
+  public static long mixed(long value) {
+    long hash = value + 0x9E3779B97F4A7C15L;
+    hash = (hash ^ (hash >>> 30)) * 0xBF58476D1CE4E5B9L;
+    hash = (hash ^ (hash >>> 27)) * 0x94D049BB133111EBL;
+    return hash ^ (hash >>> 31);
   }
 
   /** The part of an action of Iceberg's that sorts; its methods are not public. */

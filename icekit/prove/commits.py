@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import iceberg_version
-from icekit.engine.cluster import caches_deletes, cluster_of
+from icekit.engine.cluster import Cluster, caches_deletes, cluster_of
 from icekit.engine.compat import arrow_of, where_then
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
@@ -23,7 +23,17 @@ from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec,
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed, where
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, prints, shared
-from icekit.prove.proof import CHECKED, CHECKED_TAG, CheckedRows, CommitProof, Mismatch, Proof, verdict
+from icekit.prove.proof import (
+    CHECKED,
+    CHECKED_POSITIONS_TAG,
+    CHECKED_TAG,
+    CheckedPositions,
+    CheckedRows,
+    CommitProof,
+    Mismatch,
+    Proof,
+    verdict,
+)
 from icekit.resolve.convert import Stripped, stripped
 from icekit.resolve.listing import dropped, scopes
 from icekit.sql import Identifier, call, display_name, identifier
@@ -257,7 +267,7 @@ def prove_commits(
 
 
 def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> Proof:
-    """The proof of a rewrite's commits: those checked before they were made say what was checked, and the rest are compared in full.
+    """The proof of commits of rewrites and conversions: those checked before they were made say what was checked, and the rest are compared in full.
 
     A commit that only dropped delete files is proved from metadata: no live data file is old enough for any of them.
     """
@@ -275,6 +285,13 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
                 rows, read = checked.rows, read + checked.read
                 quick[snapshot_id] = CommitProof(
                     snapshot_id, parent_id, provable=True, before=rows, after=rows, said=str(checked), is_sampled=checked.is_sampled
+                )
+        elif CHECKED_POSITIONS_TAG in summary:
+            positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
+            if int(summary.get("added-position-deletes") or 0) == positions.positions and not _DATA_CHANGES.intersection(summary):
+                read += positions.sampled + 2 * positions.of_files
+                quick[snapshot_id] = CommitProof(
+                    snapshot_id, parent_id, provable=True, said=str(positions), is_sampled=positions.is_sampled
                 )
         elif "removed-delete-files" in summary and not _CHANGES.intersection(summary):
             gone, applying = dropped(lake.spark, name, snapshot_id)
@@ -298,7 +315,8 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
 
 
 # Keys of a summary that a commit without them did not do.
-_CHANGES = {"added-data-files", "deleted-data-files", "added-delete-files"}
+_DATA_CHANGES = {"added-data-files", "deleted-data-files"}
+_CHANGES = _DATA_CHANGES | {"added-delete-files"}
 
 
 @dataclass(frozen=True)
@@ -493,6 +511,11 @@ def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | 
 #: The share of the heap that the engine's own sets of deletes may take to be used for a
 #: proof, and the most that a delete record takes there (a composite key of long strings).
 HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
+
+
+def most_records(cluster: Cluster) -> int:
+    """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
+    return int(HEAP_SHARE * cluster.heap_bytes / (RECORD_HEAP_BYTES * cluster.tasks_per_executor))
 
 
 def prove_conversion(

@@ -97,6 +97,16 @@ def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     return T.StructType([*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)])
 
 
+def exact_case(names: Sequence[str]) -> dict[str, str]:
+    """The setting that a session needs to read these columns: some may differ by case alone."""
+    return {"spark.sql.caseSensitive": "true"} if len({name.lower() for name in names}) < len(names) else {}
+
+
+def summed_up(rows: DataFrame, hashed: str) -> Fingerprint:
+    """The fingerprint of rows with this hash, which is SQL."""
+    return Fingerprint.of_sums(rows.selectExpr(f"{hashed} AS h").agg(*summed("h", "all")).collect()[0].asDict(), "all")
+
+
 def summed(column: str, name: str, where: str = "true") -> list[Column]:
     """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``where`` takes only some rows."""
     from pyspark.sql import functions as F

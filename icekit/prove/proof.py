@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import has_bridge, load_table
@@ -58,8 +58,25 @@ class Mismatch:
 
 #: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
 CHECKED_TAG = "icekit.checked"
+#: The same for the delete files of a conversion; see :class:`CheckedPositions`.
+CHECKED_POSITIONS_TAG = "icekit.checked-positions"
 #: One key in this many is looked up by a plain anti-join that says which of its rows are left.
 SAMPLED_KEYS = 64
+#: Data files, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, whose rows are likely to be left.
+SAMPLED_FILES = 2
+
+
+class RowsDiffer(IcekitError):
+    """What was written is not right, so nothing was committed."""
+
+    @classmethod
+    def of(cls, files: str, what: str) -> RowsDiffer:
+        """The error for a kind of new files, and what is wrong with them."""
+        other = "`icekit convert` and a compaction after it do" if files == "files" else "`icekit compact` does"
+        return cls(
+            f"The check before the commit failed, so these {files} were not committed: {what}. This is a bug in icekit; please report it. "
+            f"{other} the same work in another way."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,43 @@ class CheckedRows:
                 else ""
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPositions:
+    """What was compared before a commit of a conversion: the new delete files with what they were to hold, and two samples by other means.
+
+    ``positions`` are the deleted positions in the new delete files, ``resolved`` the records of the equality deletes. ``sampled`` are the rows of one key in ``one_in``
+    that a plain join looked up, ``files`` the data files that Iceberg's own reader read with the old and with the new deletes, ``of_files`` the live rows in these.
+    """
+
+    positions: int
+    resolved: int
+    sampled: int
+    one_in: int
+    files: int
+    of_files: int
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether not every key was looked up."""
+        return self.one_in > 1
+
+    def text(self) -> str:
+        """For a commit's summary."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> CheckedPositions:
+        """From a commit's summary."""
+        kept = json.loads(text)
+        return cls(**{each.name: int(kept[each.name]) for each in fields(cls)})
+
+    def __str__(self) -> str:
+        keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
+        files = f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader" if self.files else ""
+        looked_up = f"; checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}" if self.sampled else ""
+        return f"{count(self.positions, 'deleted position')} read back from the new delete files before the commit{looked_up}: all equal"
 
 
 _COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader", "hashed")

@@ -42,18 +42,15 @@ __all__ = ["Found", "Stripped", "resolved", "stripped"]
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 
-def deleted_positions(spark: SparkSession, name: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:
-    """The deleted positions per data file, by its place in ``found.data``."""
+def deleted_positions(spark: SparkSession, view: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:
+    """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view of ``found``."""
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
     say(
         f"  {count(records, 'delete record')} in {count(len(found.deletes), 'equality delete file')}, {count(sum(f.records for f in found.data), 'row')} in {count(len(found.data), 'data file')}"
     )
-    with (
-        key_view(spark, name, found.at.metadata, found.keys, found.entries) as view,
-        lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}),
-    ):
-        return by_file(words(dead_rows(spark, view, found.key_sets), records))
+    with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):
+        return by_file(arrow_of(words(dead_rows(spark, view, found.key_sets), records)))
 
 
 def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict[int, Positions], found: Found) -> list[Any]:
@@ -66,7 +63,7 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
     there = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, there, known.shared)
     old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
-    before = by_file(words(old, sum(deleted.count for deleted in positions.values())))
+    before = by_file(arrow_of(words(old, sum(deleted.count for deleted in positions.values()))))
     for path in touched:
         # A vector that is replaced but was not read in full would bring its rows back.
         there_are = before.get(numbers[path], Positions()).count
@@ -96,9 +93,8 @@ def _least(delete: Any) -> int:
     return int(delete.recordCount()) if delete.contentOffset() is not None else 1
 
 
-def by_file(frame: DataFrame) -> dict[int, Positions]:
-    """The positions of each data file from a frame of :func:`~icekit.resolve.join.words`."""
-    got = arrow_of(frame)
+def by_file(got: pa.Table) -> dict[int, Positions]:
+    """The positions of each data file from the rows of :func:`~icekit.resolve.join.words`."""
     numbers, places, bits = (got.column(name).to_numpy() for name in ("f", "word", "bits"))
     order = np.argsort(numbers, kind="stable")
     numbers, places, bits = numbers[order], places[order], bits[order]
@@ -117,6 +113,28 @@ class CommitConflict(Exception):
     """Another commit has invalidated the basis of this conversion; it is tried again from the current table."""
 
 
+@dataclass(frozen=True)
+class Pending:
+    """What a conversion has written and is about to commit.
+
+    ``view`` is the key view of ``found``, None if its deletes apply to no file. ``dead`` are the positions found, by a file's place in ``found.data``;
+    ``written`` those written for each file, with earlier ones where a deletion vector replaces another; ``added`` the delete
+    files that hold them, in this order. ``part`` is the slice of the data files: (2, 5) the third of five.
+    """
+
+    spark: SparkSession
+    found: Found
+    view: Identifier | None
+    dead: Mapping[int, Positions]
+    written: Sequence[tuple[File, Positions]]
+    added: Sequence[Any]
+    part: tuple[int, int]
+
+
+#: Checks what is about to be committed; returns what the commit's summary says of it, and raises if it is not right.
+Check = Callable[[Pending], Mapping[str, str]]
+
+
 def convert(
     spark: SparkSession,
     name: Identifier,
@@ -126,6 +144,7 @@ def convert(
     up_to: int | None = None,
     slices: int = 1,
     tags: Mapping[str, str] | None = None,
+    check: Check | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Replace a table's equality deletes with position deletes; see :func:`~icekit.resolve.find.find` for which are taken.
@@ -134,17 +153,24 @@ def convert(
     equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
     slices use the deletes that the first one found, and the last is committed only if every
     data file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
+    ``check`` sees each commit before it is made; if it raises, nothing is committed, and what was written is removed.
     """
-    _Conversion(spark, name, branch, {} if tags is None else tags, say).run(partitions, up_to, slices)
+    _Conversion(spark, name, branch, {} if tags is None else tags, check, say).run(partitions, up_to, slices)
 
 
 class _Conversion:
     """One conversion, and the basis of its slices so far: the equality deletes, the snapshots they were listed at, the marks of their commits."""
 
     def __init__(
-        self, spark: SparkSession, name: Identifier, branch: str | None, tags: Mapping[str, str], say: Callable[[str], None]
+        self,
+        spark: SparkSession,
+        name: Identifier,
+        branch: str | None,
+        tags: Mapping[str, str],
+        check: Check | None,
+        say: Callable[[str], None],
     ) -> None:
-        self.spark, self.name, self.branch, self.tags, self.say = spark, name, branch, tags, say
+        self.spark, self.name, self.branch, self.tags, self.check, self.say = spark, name, branch, tags, check, say
         self.deletes: set[str] = set()
         self.listed_at: list[int] = []
         self.marks: set[str] = set()
@@ -163,8 +189,12 @@ class _Conversion:
             self._check_before(found, deletes, slices, is_last=is_last)
             self.listed_at.append(found.at.snapshot_id)
             mark = uuid.uuid4().hex
-            if self._slice(found, mark, is_last=is_last):
-                self.marks.add(mark)
+            with contextlib.ExitStack() as stack:
+                view = None
+                if found.data:
+                    view = stack.enter_context(key_view(self.spark, self.name, found.at.metadata, found.keys, found.entries))
+                if self._slice(found, view, mark, (place, slices)):
+                    self.marks.add(mark)
         self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")
 
     def _check_before(self, found: Found, deletes: Collection[str], slices: int, *, is_last: bool) -> None:
@@ -187,7 +217,7 @@ class _Conversion:
                 f"(a compaction may keep an old sequence number): {path}"
             )
 
-    def _slice(self, found: Found, mark: str, *, is_last: bool) -> bool:
+    def _slice(self, found: Found, view: Identifier | None, mark: str, part: tuple[int, int]) -> bool:
         """One commit: the positions found; the last commit also removes the equality deletes. False if there was nothing to commit."""
         spark, name = self.spark, self.name
         jvm: Any = spark._jvm
@@ -198,7 +228,8 @@ class _Conversion:
             raise ConversionRefused(
                 f"{count(missing, 'equality delete file')} {'is' if missing == 1 else 'are'} in no readable manifest. Nothing was changed; run the conversion again."
             )
-        positions = deleted_positions(spark, name, found, self.say) if found.data else {}
+        positions = deleted_positions(spark, view, found, self.say) if view else {}
+        dead = dict(positions)
         if twice := repeated(spark, name, at.snapshot_id, [found.data[number].path for number in positions]):
             raise ConversionRefused(
                 f"{count(len(twice), 'data file')} {'is' if len(twice) == 1 else 'are'} in the table more than once (appended twice), and a position delete would apply to every copy: "
@@ -210,11 +241,12 @@ class _Conversion:
         try:
             where = _partitions(found, known, [file for file, _ in hit], jvm)
             added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
-            removed = [*replaced, *(known.equality.values() if is_last else ())]
+            removed = [*replaced, *(known.equality.values() if part[0] == part[1] - 1 else ())]
             if not added and not removed:
                 return False
             kind = "deletion vector" if at.format_version >= 3 else "position delete file"
             self.say(f"  {count(len(added), kind)} for {count(sum(d.count for _, d in hit), 'deleted row')}, {size(writer.bytes_written)}")
+            said = self.check(Pending(spark, found, view, dead, hit, added, part)) if self.check else {}
             is_committing = True
             delta = Delta(
                 start=at.snapshot_id,
@@ -222,7 +254,7 @@ class _Conversion:
                 added=added,
                 removed=removed,
                 touched=[f.path for f, _ in hit],
-                tags={**self.tags, _MARK: mark},
+                tags={**self.tags, **said, _MARK: mark},
             )
             commit(spark, at.table, delta)
         except Exception as error:

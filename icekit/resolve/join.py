@@ -368,19 +368,53 @@ def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet])
     return union
 
 
-def words(dead: DataFrame, records: int) -> DataFrame:
+def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], salt: int, one_in: int) -> DataFrame:
+    """The rows of one key in ``one_in`` as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a newer delete of the row.
+
+    The keys are those of the first key set, chosen by a hash with a ``salt``.
+    """
+    first = key_sets[0]
+    sample = "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(column.sql for column in first.columns)}), {one_in}) = 0"
+    keys = [f"{c.sql} AS {_row_key(key_set, i)}" for key_set in key_sets for i, c in enumerate(key_set.columns)]
+    selected = ", ".join([f"{FILE}", "_pos AS pos", f"{SEQUENCE} AS r", f"{PART} AS part", *keys])
+    rows = spark.sql(f"SELECT {selected} FROM {identifier(*view)} WHERE {KIND} = {DATA} AND {sample}")
+    dead = ["false"]
+    for key_set in key_sets:
+        is_sampled = key_set.columns == first.columns
+        deletes = spark.sql(deduplicated(view, key_set, sample if is_sampled else "true")).withColumnRenamed(SEQUENCE, f"s{key_set.kind}")
+        equal = deletes[f"s{key_set.kind}"] > rows["r"]
+        if not key_set.is_global:
+            equal = (rows["part"] == deletes[PART]) & equal
+        for place in range(len(key_set.columns)):
+            equal = rows[_row_key(key_set, place)].eqNullSafe(deletes[f"k{place}"]) & equal
+        few = key_set.records // (one_in if is_sampled else 1) <= BROADCAST_KEYS
+        rows = rows.join(deletes.hint("broadcast" if few else "merge"), equal, "left")
+        dead.append(f"s{key_set.kind} IS NOT NULL")
+    return rows.selectExpr(FILE, "pos", f"({' OR '.join(dead)}) AS dead")
+
+
+def _row_key(key_set: KeySet, place: int) -> str:
+    return f"r{key_set.kind}_{place}"
+
+
+def words(dead: DataFrame, records: int, *more: str) -> DataFrame:
     """Deleted positions as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions per word; a row counts once.
 
-    At most one bit per row, plus as much again for the word numbers, so the driver can hold a batch.
+    At most one bit per row, plus as much again for the word numbers, so the driver can hold a batch. Positions with different values in the columns
+    ``more`` are kept apart.
     """
     from pyspark.sql import functions as F
 
     # Only numbers, so that Spark aggregates in generated code; grouped by 32,768 positions first.
-    placed = dead.selectExpr("f", "shiftright(pos, 15) AS b", "shiftright(pos, 6) AS word", "shiftleft(1L, CAST(pos & 63 AS int)) AS bit")
-    gathered = (
-        placed.repartition(max(tasks(records) // 4, _LEAST_TASKS), "f", "b").groupBy("f", "b", "word").agg(F.bit_or("bit").alias("bits"))
+    placed = dead.selectExpr(
+        "f", "shiftright(pos, 15) AS b", "shiftright(pos, 6) AS word", "shiftleft(1L, CAST(pos & 63 AS int)) AS bit", *more
     )
-    return gathered.select("f", "word", "bits")
+    gathered = (
+        placed.repartition(max(tasks(records) // 4, _LEAST_TASKS), "f", "b")
+        .groupBy("f", "b", "word", *more)
+        .agg(F.bit_or("bit").alias("bits"))
+    )
+    return gathered.select("f", "word", "bits", *more)
 
 
 def tasks(records: int) -> int:
@@ -388,10 +422,10 @@ def tasks(records: int) -> int:
     return max(1, math.ceil(records / KEYS_PER_TASK))
 
 
-def deduplicated(view: Identifier, key_set: KeySet) -> str:
-    """SQL for each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence number ``s``."""
+def deduplicated(view: Identifier, key_set: KeySet, where: str = "true") -> str:
+    """SQL for each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence number ``s``; ``where`` takes only some."""
     names = ", ".join(_names(key_set))
-    rows = f"SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind}"
+    rows = f"SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind} AND {where}"
     return f"SELECT {names}, max({SEQUENCE}) AS {SEQUENCE} FROM ({rows}) GROUP BY {names}"
 
 

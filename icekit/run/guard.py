@@ -147,7 +147,9 @@ class _Conversion(_Deletes):
         return self.action
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:
-        return prove_conversion(self.lake, self.action.table, snapshot_ids, sample=limits.sample) if snapshot_ids else None
+        if not snapshot_ids or limits.prove == "checked":
+            return super().proof(snapshot_ids, limits)
+        return prove_conversion(self.lake, self.action.table, snapshot_ids, sample=limits.sample)
 
 
 class _Manifests(Guard):

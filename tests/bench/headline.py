@@ -27,14 +27,16 @@ from tests.soak.table import clone, forget
 
 NAME = "tests.bench.headline"
 ICEKIT, STOCK = "icekit compact, checked", "stock rewrite_data_files, not checked"
+CONVERT = "icekit convert, checked"
 #: Heaps in GB.
-HEAPS = {ICEKIT: 2, STOCK: 6}
+HEAPS = {ICEKIT: 2, STOCK: 6, CONVERT: 2}
+_DEFAULT = (ICEKIT, STOCK)
 
 
 def run(sizes: Sequence[int], *, long: bool) -> None:
     """Measure both commands; ``sizes`` are of other benches' tables."""
     del sizes, long
-    _bench({"partitions": 6, "commits": 60, "rows": 50_000}, list(HEAPS))
+    _bench({"partitions": 6, "commits": 60, "rows": 50_000}, _DEFAULT)
 
 
 def main() -> None:
@@ -43,14 +45,14 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--commits", type=int, default=60)
     parser.add_argument("--rows", type=int, default=50_000, help="rows of each partition and commit (default: %(default)s)")
-    parser.add_argument("--only", choices=("icekit", "stock"), help="measure only one of the two")
+    parser.add_argument("--only", choices=("icekit", "stock", "convert"), help="measure only one: one of the two, or `icekit convert`")
     parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     use_bench_lake()
     if options.step:
         print(json.dumps(_step(options.step[0], json.loads(options.step[1]))), flush=True)
         return
-    ways = {"icekit": [ICEKIT], "stock": [STOCK]}.get(options.only, list(HEAPS))
+    ways = {"icekit": (ICEKIT,), "stock": (STOCK,), "convert": (CONVERT,)}.get(options.only, _DEFAULT)
     _bench({"partitions": options.partitions, "commits": options.commits, "rows": options.rows}, ways)
 
 
@@ -75,8 +77,9 @@ def _timed(way: str, copy: str) -> float:
     """Seconds of a whole process. Commands before it, which are not timed, leave what later starts of Spark use."""
     settings = f"spark.master=local[{os.cpu_count()}] spark.driver.memory={HEAPS[way]}g"
     environment = {**os.environ, "ICEKIT_SPARK_CONF": f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {settings}"}
-    plan = [sys.executable, "-m", "icekit", "compact", copy, "--leave-alone", "0 minutes"]
-    command = [*plan, "--execute"] if way == ICEKIT else [sys.executable, "-m", NAME, "--step", "stock", json.dumps({"copy": copy})]
+    work = ["convert", copy] if way == CONVERT else ["compact", copy, "--leave-alone", "0 minutes"]
+    plan = [sys.executable, "-m", "icekit", *work]
+    command = [sys.executable, "-m", NAME, "--step", "stock", json.dumps({"copy": copy})] if way == STOCK else [*plan, "--execute"]
     for _ in range(2):
         subprocess.run(plan, env=environment, stdout=subprocess.DEVNULL, check=True)
     started = time.monotonic()

@@ -16,14 +16,14 @@ from icekit.catalog.session import ICEBERG
 from icekit.compact import rewrite as rewriting
 from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction, RewriteOrder
-from icekit.compact.rewrite import CheckedRewrite, RowsDiffer
+from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
 from icekit.engine.compat import drops_all_dangling_deletes, variant_type
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
 from icekit.prove import commits, prove_commits
 from icekit.prove.commits import prove_rewrites
-from icekit.prove.proof import CHECKED_TAG, CheckedRows
+from icekit.prove.proof import CHECKED_TAG, CheckedRows, RowsDiffer
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CheckedRows
+from icekit.prove.proof import CheckedPositions, CheckedRows
 
 PLAIN = CheckedRows(Fingerprint(10, 7), read=10)
 SAMPLED = CheckedRows(Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64)
 EVERY = CheckedRows(Fingerprint(5, 1), sampled=4, read=9, resolved=2, one_in=1)
+POSITIONS = CheckedPositions(positions=1_000, resolved=300, sampled=15, one_in=64, files=2, of_files=40)
 READ = CheckedRows(Fingerprint(5, 1), by_reader=5, read=5, resolved=2)
 
 
 def test_a_summary_keeps_all_of_it() -> None:
     for checked in (PLAIN, SAMPLED, EVERY, READ):
         assert CheckedRows.of(checked.text()) == checked
+    assert CheckedPositions.of(POSITIONS.text()) == POSITIONS
 
 
 def test_groups_of_one_commit_add_up_and_stay_a_sample_if_one_of_them_is() -> None:
@@ -34,3 +36,11 @@ def test_words_say_how_much_was_compared() -> None:
         "4 rows (every key) by a plain anti-join: all equal; Iceberg's own reader applied those of 5 other rows"
     )
     assert "40 rows of 2 files by Iceberg's own reader: all equal" in str(READ + SAMPLED)
+
+
+def test_words_on_positions_say_how_much_was_compared() -> None:
+    assert str(POSITIONS) == (
+        "1,000 deleted positions read back from the new delete files before the commit; "
+        "checked on 15 rows (one key in 64) by a plain join, and on 40 rows of 2 files by Iceberg's own reader: all equal"
+    )
+    assert str(CheckedPositions(0, 1, 0, 1, 0, 0)) == "0 deleted positions read back from the new delete files before the commit: all equal"

@@ -11,6 +11,7 @@ from icekit.api import Lake
 from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
+from icekit.prove.conversion import check_positions
 from icekit.resolve.convert import convert
 from icekit.sql import Identifier, identifier
 from tests.commits import in_order
@@ -111,7 +112,7 @@ class Table:
         at = f"VERSION AS OF '{branch}'" if branch else ""
         before, history, lineage = self.rows(at), self.history() if every else {}, self.lineage(at)
         if action is None:
-            convert(self.spark, self.full, branch=branch, **options)
+            convert(self.spark, self.full, branch=branch, check=check_positions, **options)
         else:
             action()
         self.files.refresh()
