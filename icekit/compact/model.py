@@ -45,8 +45,8 @@ class Prediction:
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
-    ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: equality deletes apply, and nobody knows before
-    a rewrite how many rows they delete, so fewer files may come out.
+    ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody
+    knows before a rewrite how many rows they delete; or because position deletes may be of data files that are gone.
     """
 
     files_in: int = 0
@@ -350,10 +350,10 @@ def predicted(p: Prediction) -> str:
         return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
     if p.unit == EQUALITY_DELETE:
         return f"{count(p.files_in, p.unit)} become at most {count(p.files_out, p.unit_out)}, one per data file; reads up to {size(p.bytes_in)} of files{p.about}"
+    most = "at most " if p.is_maximum else ""
     if p.unit != "file":
         sure = {"planner": " (predicted by the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
-        return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {p.files_out:,}{sure}"
-    most = "at most " if p.is_maximum else ""
+        return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
     said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {size(p.bytes_out)}"
     if p.delete_files_removed:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"

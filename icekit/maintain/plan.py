@@ -395,6 +395,8 @@ def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
             groups=planned.groups,
             file_opens_saved=max(planned.files_in - out, 0),
             source="planner",
+            # Positions of data files that are gone are dropped, and only a read of the delete files tells which those are.
+            is_maximum=True,
         ),
     )
 

@@ -68,7 +68,10 @@ def test_a_commit_says_what_was_checked(table: Table, tmp_path: Path, version: i
 @pytest.mark.parametrize(
     ("changed", "found"),
     [
-        (lambda dead: {**dead, 0: Positions.at(dead[0].all()[1:])}, "0 rows without a delete would be deleted, and 1 deleted row would stay"),
+        (
+            lambda dead: {**dead, 0: Positions.at(dead[0].all()[1:])},
+            "0 rows without a delete would be deleted, and 1 deleted row would stay",
+        ),
         (lambda dead: {**dead, 0: dead[0].with_more(Positions.at(dead[0].all()[-1:] + 1))}, "1 row without a delete would be deleted"),
         (lambda dead: {number: some for number, some in dead.items() if number}, "deleted rows would stay"),
     ],
