@@ -398,7 +398,7 @@ def try_modes(trial: Trial, box: Sandbox, source: TrialRows, chain: Chain) -> Mo
     made: dict[str, Written] = {}
     for mode in possible(facts):
         made[mode] = write(box, source, facts.target_bytes, {DISTRIBUTION_SESSION: mode})
-        trial.progress(f"{mode}: {said(made[mode])}")
+        trial.progress(f"distribution mode {mode}: {said(made[mode])}")
     # The ratio of a shuffle that was seen; Iceberg's guess until one was.
     ratio = next((w.ratio for w in made.values() if w.ratio), None) or chain.ratio
     predicted = {p.mode: p for p in predict(spread, chain, ratio)}
