@@ -25,7 +25,7 @@ from icekit.facts.head import head
 from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.where import where
 from icekit.prove.conversion import check_positions
-from icekit.resolve.convert import convert
+from icekit.resolve.convert import Check, Pending, convert
 from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
 from icekit.sql import identifier, renewing
@@ -134,7 +134,7 @@ _MOST_SLICES = 64
 _ALL = 2**62
 
 
-def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str], *, check: bool = True) -> None:
+def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool = True) -> None:
     """Run a conversion's action, each commit checked, and tagged with the files and bytes read for it; see :func:`icekit.resolve.convert.convert`."""
     up_to, slices = _number(action, "up_to", _ALL), _number(action, "slices", 1)
     name = action.sql_name
@@ -149,8 +149,19 @@ def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str],
         up_to=up_to,
         slices=slices,
         tags={**tags, **read},
-        check=check_positions if check else None,
+        check=_before_commit(stop, check=check),
     )
+
+
+def _before_commit(stop: Stop, *, check: bool) -> Check:
+    """The check of a conversion's commit, if there is to be one; and nothing is committed after a request to stop."""
+
+    def checked(pending: Pending) -> Mapping[str, str]:
+        said = check_positions(pending) if check else {}
+        stop.check()
+        return said
+
+    return checked
 
 
 def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
@@ -296,7 +307,7 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
         _with_tags(manifests, tags).execute()
         answer = RewriteResult()
     elif action.procedure == CONVERT:
-        convert_action(spark, action, tags, check=check)
+        convert_action(spark, action, tags, stop=stop, check=check)
         answer = RewriteResult()
     else:
         return _by_sql(spark, action, tags)
@@ -320,7 +331,7 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
                 branch=action.branch,
                 partitions=action.partitions or None,
                 tags=tags,
-                check=check_positions if check else None,
+                check=_before_commit(stop, check=check),
             )
             checked = guarded(spark._jvm, load_now(spark, action.sql_name))
     actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]

@@ -232,9 +232,8 @@ class CheckedRewrite:
 
     def _settings(self) -> dict[str, str]:
         """Settings of the session while it rewrites."""
-        names = [str(field["name"]) for field in schema_of(self.metadata)["fields"]]
         return {
-            **exact_case(names),
+            **exact_case(schema_of(self.metadata)["fields"]),
             # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg 15039).
             CACHE_KEYS[1]: "false",
             "spark.sql.adaptive.enabled": "true",
@@ -574,4 +573,4 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of("files", what)
+    return RowsDiffer.of("files", what, "`icekit convert` and a compaction after it do the same work in another way.")

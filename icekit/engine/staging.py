@@ -28,9 +28,11 @@ import java.lang.reflect.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.actions.*;
 import org.apache.iceberg.data.BaseDeleteLoader;
+import org.apache.iceberg.deletes.PositionDeleteIndex;
 import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.expressions.*;
 import org.apache.iceberg.spark.*;
+import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.PartitionSet;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.RowFactory;
@@ -181,10 +183,7 @@ public class Staging {
     return found;
   }
 
-  private static long number(FileScanTask task) {
-    Long number = ((DataFile) task.file()).dataSequenceNumber();
-    return number == null ? 0L : number.longValue();
-  }
+  private static long number(FileScanTask task) { return sequence((DataFile) task.file()); }
 
   /** How many records of equality deletes a reader of the tasks takes in, once for each task; -1 if it takes in more than this for one task. */
   public long applied(List tasks, long most) {
@@ -225,63 +224,131 @@ public class Staging {
     return found;
   }
 
-  private static Set paths(String joined) { return new HashSet(Arrays.asList(joined.split(String.valueOf((char) 0)))); }
+  private static String[] split(String joined) { return joined.split(String.valueOf((char) 0)); }
 
-  private static boolean isInSlice(String path, int place, int slices) throws Exception {
+  /** Whether a file is in a slice: by the checksum of its path, as {@code crc32} is in Spark. */
+  private static boolean isIn(String path, int place, int slices) throws Exception {
     CRC32 sum = new CRC32();
     sum.update(path.getBytes("UTF-8"));
     return sum.getValue() % slices == place;
   }
 
-  /** The tasks of a snapshot to which Iceberg itself applies any of some equality deletes (their paths, joined by zeros); only files of a slice. */
-  public List withAny(long snapshotId, String deletes, int place, int slices) throws Exception {
-    Set wanted = paths(deletes);
-    List found = new ArrayList();
+  private PositionDeleteIndex index(List deletes, String path) {
+    return new BaseDeleteLoader(new Function() {
+      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
+    }).loadPositionDeletes(deletes, path);
+  }
+
+  private static String summed(PositionDeleteIndex index) {
+    final long[] sums = new long[2];
+    index.forEach(new LongConsumer() {
+      public void accept(long position) {
+        sums[0]++;
+        sums[1] += mixed(position);
+      }
+    });
+    return sums[0] + " " + sums[1];
+  }
+
+  /** What Iceberg reads from each {@code step}-th of some delete files of one data file each: how many positions, and the sum of their hashes; a line for each. */
+  public String positions(List deletes, int first, int step) {
+    StringBuilder found = new StringBuilder();
+    for (int i = first; i < deletes.size(); i += step) {
+      DeleteFile delete = (DeleteFile) deletes.get(i);
+      found.append(summed(index(Collections.singletonList(delete), delete.referencedDataFile()))).append((char) 10);
+    }
+    return found.toString();
+  }
+
+  /**
+   * Compare the listing of a conversion with how Iceberg itself plans a scan of its snapshot. Files are given as path, number of the partition (-1 for
+   * all), sequence number, all joined by zeros. The result has what is wrong, as {@code unlisted}, {@code mismatched}, {@code misplaced} or
+   * {@code pruned} with a data file; {@code earlier}: for each new deletion vector, what the deletes by position say that it replaces; and
+   * {@code chosen}: some tasks, see {@link #some}.
+   */
+  public Map planned(long snapshotId, String deletes, String data, int place, int slices, List added, int count, long most, long seed) throws Exception {
+    Map listed = new HashMap();
+    String[] all = split(data);
+    for (int i = 0; i + 2 < all.length; i += 3) listed.put(all[i], all[i + 1] + " " + all[i + 2]);
+    Map wanted = new HashMap();
+    all = split(deletes);
+    for (int i = 0; i + 2 < all.length; i += 3) wanted.put(all[i], all[i + 1] + " " + all[i + 2]);
+    Map own = new HashMap();
+    for (int i = 0; i < added.size(); i++) own.put(((DeleteFile) added.get(i)).referencedDataFile(), new Integer(i));
+    String[] earlier = new String[added.size()];
+    Map result = new HashMap();
+    List chosen = new ArrayList();
+    FileScanTask newest = null;
+    Random random = new Random(seed);
+    int seen = 0;
     CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
     try {
       for (Iterator each = tasks.iterator(); each.hasNext();) {
         FileScanTask task = (FileScanTask) each.next();
+        DataFile file = (DataFile) task.file();
+        String path = file.location();
+        String known = (String) listed.get(path);
         boolean isApplied = false;
-        for (Iterator its = task.deletes().iterator(); !isApplied && its.hasNext();) isApplied = wanted.contains(((DeleteFile) its.next()).location());
-        if (isApplied && isInSlice(((DataFile) task.file()).location(), place, slices)) found.add(task);
+        List before = new ArrayList();
+        for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+          DeleteFile delete = (DeleteFile) its.next();
+          if (delete.content() == FileContent.POSITION_DELETES) before.add(delete);
+          String said = (String) wanted.get(delete.location());
+          if (said == null) continue;
+          isApplied = true;
+          boolean isSame = known != null && (said.startsWith("-1 ") || said.startsWith(known.substring(0, known.indexOf(' ') + 1)))
+              && said.endsWith(" " + sequence(delete)) && known.endsWith(" " + sequence(file)) && sequence(delete) > sequence(file);
+          if (known != null && !isSame) result.put("mismatched", path);
+        }
+        if (!isApplied || !isIn(path, place, slices)) continue;
+        if (known == null) result.put("unlisted", path);
+        Integer number = (Integer) own.remove(path);
+        if (number != null) {
+          DeleteFile delete = (DeleteFile) added.get(number.intValue());
+          PartitionSet parts = PartitionSet.create(table.specs());
+          parts.add(file.specId(), file.partition());
+          if (!parts.contains(delete.specId(), delete.partition())) result.put("misplaced", path);
+          earlier[number.intValue()] = delete.format() == FileFormat.PUFFIN && !before.isEmpty() ? summed(index(before, path)) : "0 0";
+        }
+        long records = equalityRecords(task);
+        if (records > most) continue;
+        if (newest == null || number(task) > number(newest)) newest = task;
+        // A reservoir: each task is as likely to be chosen as any other.
+        int spot = chosen.size() < count ? chosen.size() : random.nextInt(++seen + count);
+        if (spot == chosen.size()) chosen.add(task);
+        else if (spot < count) chosen.set(spot, task);
       }
     } finally {
       tasks.close();
     }
-    return found;
+    if (newest != null && !chosen.contains(newest)) chosen.add(newest);
+    if (!own.isEmpty()) result.put("pruned", own.keySet().iterator().next());
+    StringBuilder lines = new StringBuilder();
+    for (int i = 0; i < earlier.length; i++) lines.append(earlier[i]).append((char) 10);
+    result.put("earlier", lines.toString());
+    result.put("chosen", chosen);
+    return result;
   }
 
-  /** A data file of the tasks that is not among those listed (joined by zeros); null if all are. */
-  public String unlisted(List tasks, String listed) {
-    Set known = paths(listed);
-    for (Iterator each = tasks.iterator(); each.hasNext();) {
-      String path = ((DataFile) ((FileScanTask) each.next()).file()).location();
-      if (!known.contains(path)) return path;
-    }
-    return null;
-  }
+  private static long sequence(ContentFile file) { return file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue(); }
 
-  /** A new delete file whose data file is in none of the tasks, or in another partition; null if there is none. */
-  public String misplaced(List tasks, List added) {
-    Map files = new HashMap();
-    for (Iterator each = tasks.iterator(); each.hasNext();) {
-      DataFile file = (DataFile) ((FileScanTask) each.next()).file();
-      files.put(file.location(), file);
-    }
-    for (Iterator each = added.iterator(); each.hasNext();) {
+  /** A delete file that a commit would remove and should not, or would not remove and should; null if there is none. {@code deletes}: the equality deletes that go. */
+  public String wrong(List removed, String deletes, List added) {
+    Set expected = new HashSet(deletes.isEmpty() ? Collections.EMPTY_LIST : Arrays.asList(split(deletes)));
+    Set replaced = new HashSet();
+    for (Iterator each = added.iterator(); each.hasNext();) replaced.add(((DeleteFile) each.next()).referencedDataFile());
+    for (Iterator each = removed.iterator(); each.hasNext();) {
       DeleteFile delete = (DeleteFile) each.next();
-      DataFile file = (DataFile) files.get(delete.referencedDataFile());
-      if (file == null) return delete.referencedDataFile();
-      PartitionSet parts = PartitionSet.create(table.specs());
-      parts.add(file.specId(), file.partition());
-      if (!parts.contains(delete.specId(), delete.partition())) return delete.referencedDataFile();
+      boolean isRight = delete.content() == FileContent.EQUALITY_DELETES ? expected.remove(delete.location())
+          : replaced.contains(ContentFileUtil.referencedDataFileLocation(delete));
+      if (!isRight) return delete.location();
     }
-    return null;
+    return expected.isEmpty() ? null : (String) expected.iterator().next();
   }
 
-  /** The tasks as they would be after a commit that removes some delete files (their paths, joined by zeros) and adds others for single data files. */
+  /** The tasks as they would be after a commit that removes all equality deletes of some paths (joined by zeros) and adds deletes by position for single data files. */
   public List changed(List tasks, String removed, List added) {
-    Set gone = paths(removed);
+    Set gone = new HashSet(Arrays.asList(split(removed)));
     Map more = new HashMap();
     for (Iterator each = added.iterator(); each.hasNext();) {
       DeleteFile delete = (DeleteFile) each.next();
@@ -297,33 +364,13 @@ public class Staging {
       List kept = new ArrayList();
       for (Iterator its = task.deletes().iterator(); its.hasNext();) {
         DeleteFile delete = (DeleteFile) its.next();
-        if (gone.contains(delete.location()) && delete.content() == FileContent.EQUALITY_DELETES) continue;
-        if (!(isVector && delete.content() == FileContent.POSITION_DELETES)) kept.add(delete);
+        boolean isGone = delete.content() == FileContent.EQUALITY_DELETES ? gone.contains(delete.location()) : isVector;
+        if (!isGone) kept.add(delete);
       }
       if (own != null) kept.add(own);
       found.add(task(file, kept));
     }
     return found;
-  }
-
-  /** What Iceberg reads from position delete files, each of one data file: how many positions, and the sum of their hashes; a line for each. */
-  public String positions(List deletes) {
-    BaseDeleteLoader loader = new BaseDeleteLoader(new Function() {
-      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
-    });
-    StringBuilder found = new StringBuilder();
-    for (Iterator each = deletes.iterator(); each.hasNext();) {
-      DeleteFile delete = (DeleteFile) each.next();
-      final long[] sums = new long[2];
-      loader.loadPositionDeletes(Collections.singletonList(delete), delete.referencedDataFile()).forEach(new LongConsumer() {
-        public void accept(long position) {
-          sums[0]++;
-          sums[1] += mixed(position);
-        }
-      });
-      found.append(sums[0]).append(' ').append(sums[1]).append((char) 10);
-    }
-    return found.toString();
   }
 
   /** A hash of a position: the last steps of SplitMix64. */

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,27 +15,32 @@ from icekit.engine.bridge import java_list, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
+from icekit.errors import ConversionRefused
 from icekit.facts.metadata import schema_of
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_up
 from icekit.prove.proof import CHECKED_POSITIONS_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedPositions, RowsDiffer
 from icekit.resolve.convert import Pending, by_file
 from icekit.resolve.delete_files import Positions
-from icekit.resolve.join import looked_up, path_to, words
+from icekit.resolve.join import KeySet, looked_up, path_to, sampled, words
 from icekit.units import count
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    from pyspark.sql import DataFrame
 
 # Delete files that are read at the same time.
 _AT_ONCE = 4
+# With fewer delete records, every key is looked up: a sample would show little, and might be empty.
+_FEW = UNSEEN * SAMPLED_KEYS
 
 
 def check_positions(pending: Pending) -> Mapping[str, str]:
     """Check what a conversion is about to commit; returns the tag that says what was checked, and raises :class:`RowsDiffer` if anything is wrong.
 
-    Returns no tag, so that the commit is compared in full afterwards, where Iceberg cannot plan the table's deletes (a key column was dropped), and where the
-    JVM compiles no classes.
+    Returns no tag, so that the commit is compared in full afterwards, for a key column that was dropped (before 1.12, Iceberg's own reader fails at such
+    deletes), and where the JVM compiles no classes. Raises :class:`~icekit.errors.ConversionRefused` if Iceberg's own readers apply none of the deletes to
+    a file that has rows with their keys.
     """
     fields = schema_of(pending.found.at.metadata)["fields"]
     if not all(path_to(fields, field_id) for field_id in pending.found.keys.columns):
@@ -43,7 +49,9 @@ def check_positions(pending: Pending) -> Mapping[str, str]:
         staging = Staging(pending.spark, pending.found.at.table)
     except Exception:
         return {}
-    return {CHECKED_POSITIONS_TAG: _Check(pending, staging).run().text()}
+    # A cache of deletes may hide some (apache/iceberg 15039).
+    with lent(pending.spark, {**exact_case(fields), CACHE_KEYS[1]: "false"}):
+        return {CHECKED_POSITIONS_TAG: _Check(pending, staging).run().text()}
 
 
 class _Check:
@@ -53,18 +61,20 @@ class _Check:
         self.pending, self.staging = pending, staging
         self.spark, self.found, self.java = pending.spark, pending.found, staging.java
         self.salt = random.getrandbits(31)
+        self.added = java_list(self.spark, pending.added)
+        self.deletes = _joined(file.path for file in self.found.deletes)
 
     def run(self) -> CheckedPositions:
-        names = [str(field["name"]) for field in schema_of(self.found.at.metadata)["fields"]]
-        # A cache of deletes may hide some (apache/iceberg 15039).
-        with lent(self.spark, {**exact_case(names), CACHE_KEYS[1]: "false"}):
-            self._check_content()
-            added = java_list(self.spark, self.pending.added)
-            tasks = self._planned(added)
-            sampled, one_in = self._sampled() if self.pending.view else (0, 1)
-            files, rows = self._check_files(tasks, added)
+        """Make every check; raises if one fails."""
+        pending = self.pending
+        self._check_content()
+        if path := self.java.wrong(java_list(self.spark, pending.removed), self.deletes if pending.is_last else "", self.added):
+            raise _differ(f"the commit would not remove the right delete files, of which one is {path}")
+        chosen = self._planned()
+        sampled, one_in = self._look_up() if pending.view else (0, 1)
+        files, rows = self._check_files(chosen)
         return CheckedPositions(
-            positions=sum(positions.count for _, positions in self.pending.written),
+            positions=sum(positions.count for positions in pending.written.values()),
             resolved=sum(key_set.records for key_set in self.found.key_sets),
             sampled=sampled,
             one_in=one_in,
@@ -73,64 +83,96 @@ class _Check:
         )
 
     def _check_content(self) -> None:
-        """Compare what Iceberg reads from each new delete file with what it was to hold."""
-        parts = [range(start, len(self.pending.added), _AT_ONCE) for start in range(_AT_ONCE)]
-        some = [java_list(self.spark, [self.pending.added[place] for place in part]) for part in parts]
+        """Compare what Iceberg reads from each new delete file with what it is to hold: the positions found, and those deleted before."""
+        pending = self.pending
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            lines = [str(text).splitlines() for text in pool.map(self.java.positions, some)]
-        for part, read in zip(parts, lines, strict=True):
-            for place, line in zip(part, read, strict=True):
-                file, positions = self.pending.written[place]
-                number, hashes = map(int, line.split())
-                if (last := int(positions.all()[-1])) >= file.records:
-                    raise _differ(f"row {last:,} of {file.path} would be deleted, which has only {count(file.records, 'row')}")
-                if (number, hashes) != (positions.count, _summed(positions.all())):
-                    raise _differ(f"Iceberg reads {number:,} deleted positions of {file.path}, but {positions.count:,} were to be written")
+            texts = list(pool.map(lambda first: str(self.java.positions(self.added, first, _AT_ONCE)), range(_AT_ONCE)))
+        lines = [text.splitlines() for text in texts]
+        if len(pending.added) != len(pending.written):
+            raise _differ(f"{count(len(pending.added), 'delete file')} were written for {count(len(pending.written), 'data file')}")
+        for place, (number, positions) in enumerate(pending.written.items()):
+            file, every = self.found.data[number], positions.all()
+            found, earlier = (which.get(number, Positions()) for which in (pending.dead, pending.earlier))
+            if not np.array_equal(every, found.with_more(earlier).all()):
+                raise _differ(f"the positions for {file.path} are not those found and those deleted before")
+            if (last := int(every[-1])) >= file.records:
+                raise _differ(f"row {last:,} of {file.path} would be deleted, which has only {count(file.records, 'row')}")
+            read = lines[place % _AT_ONCE][place // _AT_ONCE]
+            if read != _summed(every):
+                raise _differ(
+                    f"Iceberg reads {read.split()[0]} deleted positions of {file.path}, but not the {positions.count:,} that were found"
+                )
 
-    def _planned(self, added: Any) -> Any:
-        """The data files to which Iceberg itself applies the deletes, after a check that each was looked at, and that each new delete file finds its own."""
-        pending, deletes = self.pending, _joined([file.path for file in self.found.deletes])
-        tasks = self.java.withAny(self.found.at.snapshot_id, deletes, *pending.part)
-        if path := self.java.unlisted(tasks, _joined([file.path for file in self.found.data])):
-            raise _differ(f"the equality deletes apply to {path}, where no deleted row was looked for")
-        if path := self.java.misplaced(tasks, added):
-            raise _differ(
-                f"the delete file of {path} is of another partition, or Iceberg applies none of these equality deletes to that file"
+    def _planned(self) -> Any:
+        """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the deletes that it applies to each."""
+        pending, found = self.pending, self.found
+        deletes = _joined(text for f in found.deletes for text in (f.path, str(-1 if found.is_global(f) else f.part), str(f.sequence)))
+        data = _joined(text for f in found.data for text in (f.path, str(f.part), str(f.sequence)))
+        most = most_records(cluster_of(self.spark))
+        result = self.java.planned(found.at.snapshot_id, deletes, data, *pending.slices, self.added, SAMPLED_FILES, most, self.salt)
+        for key, text in _WRONG.items():
+            if path := result.get(key):
+                raise _differ(text.format(path))
+        if path := result.get("pruned"):
+            raise ConversionRefused(
+                f"{path} has rows with the keys of equality deletes that Iceberg's readers do not apply to it, because the bounds of a key column in the metadata rule them out. "
+                "A conversion would delete these rows. Rewrite that file first (rewrite_data_files with rewrite-all). Nothing was changed."
             )
-        return tasks
+        for number, line in zip(pending.written, str(result.get("earlier")).splitlines(), strict=True):
+            if line != _summed(pending.earlier.get(number, Positions()).all()):
+                raise _differ(f"not all positions that were deleted before in {found.data[number].path} were read")
+        return result.get("chosen")
 
-    def _sampled(self) -> tuple[int, int]:
-        """Look up one key in :data:`SAMPLED_KEYS` by a plain join, or every key if they are few; returns how many rows that were, and one in how many keys."""
-        few = self.found.key_sets[0].records < UNSEEN * SAMPLED_KEYS
-        for one_in in (1,) if few else (SAMPLED_KEYS, 1):
-            rows = self._look_up(one_in)
-            if one_in == 1 or rows >= UNSEEN:
-                break
-        return rows, one_in
+    def _look_up(self) -> tuple[int, int]:
+        """Look up keys by a plain join: every key if the deletes are few, else one in :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys."""
+        key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
+        if key_sets[0].records >= _FEW:
+            rows = self._sampled(key_sets)
+            if rows >= UNSEEN:
+                # The sample above is by the keys of the largest set; each other one is looked up by its own.
+                for key_set in key_sets[1:]:
+                    self._found([key_set], SAMPLED_KEYS if key_set.records >= _FEW else 1)
+                return rows, SAMPLED_KEYS
+        found = self._found(key_sets, 1)
+        for number in self.pending.dead:
+            if number not in found or found[number].count < self.pending.dead[number].count:
+                raise _differ(f"in {self.found.data[number].path} rows without a delete would be deleted")
+        return sum(file.records for file in self.found.data), 1
 
-    def _look_up(self, one_in: int) -> int:
-        assert self.pending.view is not None
-        key_sets = self.found.key_sets
-        records = sum(file.records for file in self.found.data) // one_in
-        got = arrow_of(words(looked_up(self.spark, self.pending.view, key_sets, self.salt, one_in), records, "dead"))
+    def _found(self, key_sets: Sequence[KeySet], one_in: int) -> dict[int, Positions]:
+        """The rows that a plain join finds deleted, after a check that all of them would be."""
+        frames = [self._rows([key_set], one_in).where("dead").select("f", "pos") for key_set in key_sets]
+        every = reduce(lambda one, other: one.unionAll(other), frames)
+        found = by_file(arrow_of(words(every, sum(key_set.records for key_set in key_sets))))
+        for number, deleted in found.items():
+            if lost := int((~_among(deleted, self.pending.dead.get(number))).sum()):
+                raise _differ(f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay")
+        return found
+
+    def _sampled(self, key_sets: Sequence[KeySet]) -> int:
+        """Compare all rows with one key in some, deleted or not; returns how many."""
+        records = sum(file.records for file in self.found.data) // SAMPLED_KEYS
+        got = arrow_of(words(self._rows(key_sets, SAMPLED_KEYS), records, "dead"))
         dead, live = by_file(got.filter(got.column("dead"))), by_file(got.filter(pc.invert(got.column("dead"))))
         for number in {*dead, *live}:
-            deleted = self.pending.dead.get(number, Positions()).all()
-            kept = int(np.isin(live.get(number, Positions()).all(), deleted).sum())
-            lost = int(np.isin(dead.get(number, Positions()).all(), deleted, invert=True).sum())
-            if kept or lost:
+            deleted = self.pending.dead.get(number)
+            lost = int((~_among(dead.get(number), deleted)).sum())
+            taken = int(_among(live.get(number), deleted).sum())
+            if lost or taken:
                 raise _differ(
-                    f"for one key in {one_in}, in {self.found.data[number].path} {count(kept, 'row')} without a delete would be deleted, and {count(lost, 'deleted row')} would stay"
+                    f"for one key in {SAMPLED_KEYS}, in {self.found.data[number].path} {count(lost, 'deleted row')} would stay, and {count(taken, 'row')} without a delete would be deleted"
                 )
         return sum(positions.count for side in (dead, live) for positions in side.values())
 
-    def _check_files(self, tasks: Any, added: Any) -> tuple[int, int]:
+    def _rows(self, key_sets: Sequence[KeySet], one_in: int) -> DataFrame:
+        assert self.pending.view is not None
+        return looked_up(self.spark, self.pending.view, key_sets, sampled(key_sets[0], self.salt, one_in))
+
+    def _check_files(self, chosen: Any) -> tuple[int, int]:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the commit; returns how many files and rows."""
-        chosen = self.java.some(tasks, SAMPLED_FILES, most_records(cluster_of(self.spark)), self.salt)
         if not int(chosen.size()):
             return 0, 0
-        then = self.java.changed(chosen, _joined([file.path for file in self.found.deletes]), added)
-        before, after = self._read(chosen), self._read(then)
+        before, after = self._read(chosen), self._read(self.java.changed(chosen, self.deletes, self.added))
         if before != after:
             raise _differ(
                 f"from {count(int(chosen.size()), 'data file')}, Iceberg reads {before} before the commit, and would read {after} after it"
@@ -142,18 +184,31 @@ class _Check:
             return summed_up(rows, row_hash(rows.schema))
 
 
-def _joined(paths: Sequence[str]) -> str:
-    return "\0".join(paths)
+# What Iceberg's plan may show of a data file.
+_WRONG = {
+    "unlisted": "the equality deletes apply to {}, where no deleted row was looked for",
+    "mismatched": "Iceberg applies other equality deletes to {} than the conversion did",
+    "misplaced": "the delete file of {} is of another partition",
+}
 
 
-def _summed(positions: npt.NDArray[np.int64]) -> int:
-    """The sum of the hashes of positions, as Java adds them up: the last steps of SplitMix64, modulo 2**64, as a signed number."""
+def _among(some: Positions | None, others: Positions | None) -> npt.NDArray[np.bool_]:
+    """Which of some positions are among others."""
+    return np.isin((some or Positions()).all(), (others or Positions()).all())
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "\0".join(texts)
+
+
+def _summed(positions: npt.NDArray[np.int64]) -> str:
+    """How many positions, and the sum of their hashes, as Java says it: the last steps of SplitMix64, modulo 2**64, as a signed number."""
     mixed = positions.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
-    return int(mixed.sum(dtype=np.uint64).astype(np.int64))
+    return f"{len(positions)} {int(mixed.sum(dtype=np.uint64).astype(np.int64))}"
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of("delete files", what)
+    return RowsDiffer.of("delete files", what, "`icekit compact` removes these deletes in another way.")

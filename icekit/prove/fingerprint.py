@@ -97,9 +97,18 @@ def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     return T.StructType([*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)])
 
 
-def exact_case(names: Sequence[str]) -> dict[str, str]:
-    """The setting that a session needs to read these columns: some may differ by case alone."""
-    return {"spark.sql.caseSensitive": "true"} if len({name.lower() for name in names}) < len(names) else {}
+def exact_case(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The setting that a session needs to read the fields of a schema: some, of one struct, may differ by case alone."""
+    names = [str(field["name"]).lower() for field in fields]
+    inner = [kind for field in fields if isinstance(kind := field["type"], Mapping)]
+    found = len(set(names)) < len(names)
+    while inner and not found:
+        kind = inner.pop()
+        names = [str(field["name"]).lower() for field in kind.get("fields", ())]
+        found = len(set(names)) < len(names)
+        held = [kind.get(key) for key in ("element", "key", "value")] + [field["type"] for field in kind.get("fields", ())]
+        inner += [each for each in held if isinstance(each, Mapping)]
+    return {"spark.sql.caseSensitive": "true"} if found else {}
 
 
 def summed_up(rows: DataFrame, hashed: str) -> Fingerprint:

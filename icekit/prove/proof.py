@@ -70,12 +70,10 @@ class RowsDiffer(IcekitError):
     """What was written is not right, so nothing was committed."""
 
     @classmethod
-    def of(cls, files: str, what: str) -> RowsDiffer:
-        """The error for a kind of new files, and what is wrong with them."""
-        other = "`icekit convert` and a compaction after it do" if files == "files" else "`icekit compact` does"
+    def of(cls, files: str, what: str, instead: str) -> RowsDiffer:
+        """The error for a kind of new files, what is wrong with them, and what can be done instead."""
         return cls(
-            f"The check before the commit failed, so these {files} were not committed: {what}. This is a bug in icekit; please report it. "
-            f"{other} the same work in another way."
+            f"The check before the commit failed, so these {files} were not committed: {what}. This is a bug in icekit; please report it. {instead}"
         )
 
 
@@ -144,8 +142,9 @@ class CheckedRows:
 class CheckedPositions:
     """What was compared before a commit of a conversion: the new delete files with what they were to hold, and two samples by other means.
 
-    ``positions`` are the deleted positions in the new delete files, ``resolved`` the records of the equality deletes. ``sampled`` are the rows of one key in ``one_in``
-    that a plain join looked up, ``files`` the data files that Iceberg's own reader read with the old and with the new deletes, ``of_files`` the live rows in these.
+    ``positions`` are the deleted positions in the new delete files, ``resolved`` the records of the equality deletes. ``sampled`` are the rows that a plain
+    join looked up, of one key in ``one_in``; ``files`` the data files that Iceberg's own reader read with the old and with the new deletes (none if
+    all have too many deletes for its memory), ``of_files`` the live rows in these.
     """
 
     positions: int
@@ -168,11 +167,15 @@ class CheckedPositions:
     def of(cls, text: str) -> CheckedPositions:
         """From a commit's summary."""
         kept = json.loads(text)
-        return cls(**{each.name: int(kept[each.name]) for each in fields(cls)})
+        return cls(**{each.name: int(kept.get(each.name, 0)) for each in fields(cls)})
 
     def __str__(self) -> str:
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
-        files = f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader" if self.files else ""
+        files = (
+            f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader"
+            if self.files
+            else ", and on no whole file by Iceberg's own reader"
+        )
         looked_up = f"; checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}" if self.sampled else ""
         return f"{count(self.positions, 'deleted position')} read back from the new delete files before the commit{looked_up}: all equal"
 

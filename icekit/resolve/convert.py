@@ -53,12 +53,14 @@ def deleted_positions(spark: SparkSession, view: Identifier, found: Found, say: 
         return by_file(arrow_of(words(dead_rows(spark, view, found.key_sets), records)))
 
 
-def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict[int, Positions], found: Found) -> list[Any]:
-    """Merge existing position deletes into the new vectors, because a data file has at most one vector; returns what they replace."""
+def merge(
+    spark: SparkSession, name: Identifier, known: Present, positions: dict[int, Positions], found: Found
+) -> tuple[list[Any], dict[int, Positions]]:
+    """Merge existing position deletes into the new vectors, because a data file has at most one vector; returns the delete files they replace, and the existing positions."""
     numbers = {found.data[number].path: number for number in positions}
     touched = [path for path in numbers if path in known.of_data_file]
     if not (known.shared or touched):
-        return []
+        return [], {}
     by_path = local(spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())})
     there = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, there, known.shared)
@@ -73,7 +75,7 @@ def merge(spark: SparkSession, name: Identifier, known: Present, positions: dict
             )
     for number, deleted in before.items():
         positions[number] = positions[number].with_more(deleted)
-    return [delete for path in touched for delete in known.of_data_file[path]]
+    return [delete for path in touched for delete in known.of_data_file[path]], before
 
 
 def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
@@ -117,18 +119,26 @@ class CommitConflict(Exception):
 class Pending:
     """What a conversion has written and is about to commit.
 
-    ``view`` is the key view of ``found``, None if its deletes apply to no file. ``dead`` are the positions found, by a file's place in ``found.data``;
-    ``written`` those written for each file, with earlier ones where a deletion vector replaces another; ``added`` the delete
-    files that hold them, in this order. ``part`` is the slice of the data files: (2, 5) the third of five.
+    ``view`` is the key view of ``found``, None if its deletes apply to no file. ``dead`` are the positions found, by a file's place in ``found.data``,
+    and ``earlier`` those that were deleted before, where a deletion vector replaces other deletes. ``written`` are both of them for each place,
+    ``added`` the delete files that hold them, in this order; ``removed`` the delete files that go. ``slices`` is the part of the data
+    files: (2, 5) the third of five.
     """
 
     spark: SparkSession
     found: Found
     view: Identifier | None
     dead: Mapping[int, Positions]
-    written: Sequence[tuple[File, Positions]]
+    earlier: Mapping[int, Positions]
+    written: Mapping[int, Positions]
     added: Sequence[Any]
-    part: tuple[int, int]
+    removed: Sequence[Any]
+    slices: tuple[int, int]
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the equality deletes go with this commit."""
+        return self.slices[0] == self.slices[1] - 1
 
 
 #: Checks what is about to be committed; returns what the commit's summary says of it, and raises if it is not right.
@@ -217,7 +227,7 @@ class _Conversion:
                 f"(a compaction may keep an old sequence number): {path}"
             )
 
-    def _slice(self, found: Found, view: Identifier | None, mark: str, part: tuple[int, int]) -> bool:
+    def _slice(self, found: Found, view: Identifier | None, mark: str, slices: tuple[int, int]) -> bool:
         """One commit: the positions found; the last commit also removes the equality deletes. False if there was nothing to commit."""
         spark, name = self.spark, self.name
         jvm: Any = spark._jvm
@@ -235,18 +245,29 @@ class _Conversion:
                 f"{count(len(twice), 'data file')} {'is' if len(twice) == 1 else 'are'} in the table more than once (appended twice), and a position delete would apply to every copy: "
                 f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
             )
-        replaced = merge(spark, name, known, positions, found) if at.format_version >= 3 else []
+        replaced, earlier = merge(spark, name, known, positions, found) if at.format_version >= 3 else ([], {})
         hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
         writer, is_committing = Writer(spark, at.table, at.format_version), False
         try:
             where = _partitions(found, known, [file for file, _ in hit], jvm)
             added = writer.write([(file, deleted, where[file.path]) for file, deleted in hit])
-            removed = [*replaced, *(known.equality.values() if part[0] == part[1] - 1 else ())]
+            removed = [*replaced, *(known.equality.values() if slices[0] == slices[1] - 1 else ())]
             if not added and not removed:
                 return False
             kind = "deletion vector" if at.format_version >= 3 else "position delete file"
             self.say(f"  {count(len(added), kind)} for {count(sum(d.count for _, d in hit), 'deleted row')}, {size(writer.bytes_written)}")
-            said = self.check(Pending(spark, found, view, dead, hit, added, part)) if self.check else {}
+            pending = Pending(
+                spark,
+                found,
+                view,
+                dead=dead,
+                earlier=earlier,
+                written=dict(sorted(positions.items())),
+                added=added,
+                removed=removed,
+                slices=slices,
+            )
+            said = self.check(pending) if self.check else {}
             is_committing = True
             delta = Delta(
                 start=at.snapshot_id,

@@ -215,8 +215,10 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Delet
         spark.sql(f"REFRESH TABLE {identifier(*view)}")
         yield view
     finally:
-        # Not PURGE: its data files belong to the table.
-        spark.sql(f"DROP TABLE IF EXISTS {identifier(*view)}")
+        # What stays is removed later as any stale clone is; and a commit that was made inside is no failure.
+        with contextlib.suppress(Exception):
+            # Not PURGE: its data files belong to the table.
+            spark.sql(f"DROP TABLE IF EXISTS {identifier(*view)}")
         with contextlib.suppress(Exception):
             io.deletePrefix(f"{scratch}/")
         remove_folders(spark, scratch)
@@ -368,29 +370,33 @@ def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet])
     return union
 
 
-def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], salt: int, one_in: int) -> DataFrame:
-    """The rows of one key in ``one_in`` as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a newer delete of the row.
+def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], sample: str) -> DataFrame:
+    """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a newer delete, of any key set.
 
-    The keys are those of the first key set, chosen by a hash with a ``salt``.
+    ``sample`` is SQL (see :func:`sampled`) that takes only rows with some keys of the first key set; the deletes of the others are read in full.
     """
     first = key_sets[0]
-    sample = "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(column.sql for column in first.columns)}), {one_in}) = 0"
     keys = [f"{c.sql} AS {_row_key(key_set, i)}" for key_set in key_sets for i, c in enumerate(key_set.columns)]
-    selected = ", ".join([f"{FILE}", "_pos AS pos", f"{SEQUENCE} AS r", f"{PART} AS part", *keys])
+    selected = ", ".join([FILE, "_pos AS pos", f"{SEQUENCE} AS r", f"{PART} AS part", *keys])
     rows = spark.sql(f"SELECT {selected} FROM {identifier(*view)} WHERE {KIND} = {DATA} AND {sample}")
     dead = ["false"]
     for key_set in key_sets:
-        is_sampled = key_set.columns == first.columns
-        deletes = spark.sql(deduplicated(view, key_set, sample if is_sampled else "true")).withColumnRenamed(SEQUENCE, f"s{key_set.kind}")
-        equal = deletes[f"s{key_set.kind}"] > rows["r"]
+        newest = f"s{key_set.kind}"
+        taken = sample if key_set.columns == first.columns else "true"
+        deletes = spark.sql(deduplicated(view, key_set, taken)).withColumnRenamed(SEQUENCE, newest)
+        equal = deletes[newest] > rows["r"]
         if not key_set.is_global:
             equal = (rows["part"] == deletes[PART]) & equal
         for place in range(len(key_set.columns)):
             equal = rows[_row_key(key_set, place)].eqNullSafe(deletes[f"k{place}"]) & equal
-        few = key_set.records // (one_in if is_sampled else 1) <= BROADCAST_KEYS
-        rows = rows.join(deletes.hint("broadcast" if few else "merge"), equal, "left")
-        dead.append(f"s{key_set.kind} IS NOT NULL")
+        rows = rows.join(deletes.hint("broadcast" if key_set.records <= BROADCAST_KEYS else "merge"), equal, "left")
+        dead.append(f"{newest} IS NOT NULL")
     return rows.selectExpr(FILE, "pos", f"({' OR '.join(dead)}) AS dead")
+
+
+def sampled(key_set: KeySet, salt: int, one_in: int) -> str:
+    """SQL for whether a row of a key view, or a delete of the key set, has one of the sampled keys: one in so many, by a hash with a salt."""
+    return "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(column.sql for column in key_set.columns)}), {one_in}) = 0"
 
 
 def _row_key(key_set: KeySet, place: int) -> str:
@@ -398,7 +404,7 @@ def _row_key(key_set: KeySet, place: int) -> str:
 
 
 def words(dead: DataFrame, records: int, *more: str) -> DataFrame:
-    """Deleted positions as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions per word; a row counts once.
+    """Positions of rows as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions per word; a row counts once.
 
     At most one bit per row, plus as much again for the word numbers, so the driver can hold a batch. Positions with different values in the columns
     ``more`` are kept apart.
