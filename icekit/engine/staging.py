@@ -314,8 +314,8 @@ public class Staging {
         if (records > most) continue;
         if (newest == null || number(task) > number(newest)) newest = task;
         // A reservoir: each task is as likely to be chosen as any other.
-        int spot = chosen.size() < count ? chosen.size() : random.nextInt(++seen + count);
-        if (spot == chosen.size()) chosen.add(task);
+        int spot = random.nextInt(++seen);
+        if (chosen.size() < count) chosen.add(task);
         else if (spot < count) chosen.set(spot, task);
       }
     } finally {

@@ -241,6 +241,19 @@ def test_a_check_that_does_not_end_commits_nothing(table: Table, monkeypatch: py
     refused(table, None, error=Stopped if is_stopped else ZeroDivisionError, check=_before_commit(stop, check=True))
 
 
+def test_whole_files_are_few_however_many_there_are(table: Table) -> None:
+    table.create()
+    for n in range(12):
+        table.commit().data(f"SELECT id, 'a' FROM range({5 * n}, {5 * n + 5})").done()
+    table.delete("id", "SELECT id * 5 FROM range(12)")
+
+    table.converted()
+
+    (said,) = checked(table)
+    assert 2 <= said.files <= 3
+    assert said.of_files == 4 * said.files
+
+
 def test_earlier_deletes_by_position_stay(table: Table) -> None:
     """The vector of a file is replaced by one with the old positions and the new ones; those of other files stay."""
     sick(table, 3)
