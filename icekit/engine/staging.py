@@ -250,12 +250,13 @@ public class Staging {
     return sums[0] + " " + sums[1];
   }
 
-  /** What Iceberg reads from each {@code step}-th of some delete files of one data file each: how many positions, and the sum of their hashes; a line for each. */
+  /** What Iceberg reads from each {@code step}-th of some delete files of one data file each: a line with the number of positions, the sum of their hashes and the data file. */
   public String positions(List deletes, int first, int step) {
     StringBuilder found = new StringBuilder();
     for (int i = first; i < deletes.size(); i += step) {
       DeleteFile delete = (DeleteFile) deletes.get(i);
-      found.append(summed(index(Collections.singletonList(delete), delete.referencedDataFile()))).append((char) 10);
+      String path = delete.referencedDataFile();
+      found.append(summed(index(Collections.singletonList(delete), path))).append(' ').append(path).append((char) 0);
     }
     return found.toString();
   }
@@ -263,13 +264,20 @@ public class Staging {
   /**
    * Compare the listing of a conversion with how Iceberg itself plans a scan of its snapshot. Files are given as path, number of the partition (-1 for
    * all), sequence number, all joined by zeros. The result has what is wrong, as {@code unlisted}, {@code mismatched}, {@code misplaced} or
-   * {@code pruned} with a data file; {@code earlier}: for each new deletion vector, what the deletes by position say that it replaces; and
-   * {@code chosen}: some tasks, see {@link #some}.
+   * {@code pruned} with a data file, and {@code kept} with a delete file that a new deletion vector has to replace and {@code removed} lacks;
+   * {@code earlier}: for each new deletion vector, what the deletes by position say that apply to its data file ("?" after so many opens);
+   * and {@code chosen}: some tasks, see {@link #some}, and one to which a new delete file belongs.
    */
-  public Map planned(long snapshotId, String deletes, String data, int place, int slices, List added, int count, long most, long seed) throws Exception {
+  public Map planned(long snapshotId, String deletes, String data, int place, int slices, List added, List removed, int count, long most, long seed) throws Exception {
     Map listed = new HashMap();
     String[] all = split(data);
-    for (int i = 0; i + 2 < all.length; i += 3) listed.put(all[i], all[i + 1] + " " + all[i + 2]);
+    for (int i = 0; i + 2 < all.length; i += 3) {
+      // A file may be in the table twice, with two sequence numbers.
+      if (!listed.containsKey(all[i])) listed.put(all[i], new HashSet());
+      ((Set) listed.get(all[i])).add(all[i + 1] + " " + all[i + 2]);
+    }
+    Set gone = new HashSet();
+    for (Iterator each = removed.iterator(); each.hasNext();) gone.add(key((DeleteFile) each.next()));
     Map wanted = new HashMap();
     all = split(deletes);
     for (int i = 0; i + 2 < all.length; i += 3) wanted.put(all[i], all[i + 1] + " " + all[i + 2]);
@@ -278,16 +286,16 @@ public class Staging {
     String[] earlier = new String[added.size()];
     Map result = new HashMap();
     List chosen = new ArrayList();
-    FileScanTask newest = null;
+    FileScanTask newest = null, hit = null;
     Random random = new Random(seed);
-    int seen = 0;
+    int seen = 0, hits = 0, opens = 0;
     CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
     try {
       for (Iterator each = tasks.iterator(); each.hasNext();) {
         FileScanTask task = (FileScanTask) each.next();
         DataFile file = (DataFile) task.file();
         String path = file.location();
-        String known = (String) listed.get(path);
+        Set known = (Set) listed.get(path);
         boolean isApplied = false;
         List before = new ArrayList();
         for (Iterator its = task.deletes().iterator(); its.hasNext();) {
@@ -296,9 +304,14 @@ public class Staging {
           String said = (String) wanted.get(delete.location());
           if (said == null) continue;
           isApplied = true;
-          boolean isSame = known != null && (said.startsWith("-1 ") || said.startsWith(known.substring(0, known.indexOf(' ') + 1)))
-              && said.endsWith(" " + sequence(delete)) && known.endsWith(" " + sequence(file)) && sequence(delete) > sequence(file);
-          if (known != null && !isSame) result.put("mismatched", path);
+          boolean isSame = said.endsWith(" " + sequence(delete)) && sequence(delete) > sequence(file);
+          boolean isThere = false;
+          for (Iterator ones = known == null ? Collections.EMPTY_SET.iterator() : known.iterator(); ones.hasNext();) {
+            String one = (String) ones.next();
+            String part = one.substring(0, one.indexOf(' ') + 1);
+            isThere = isThere || (one.equals(part + sequence(file)) && (said.startsWith("-1 ") || said.startsWith(part)));
+          }
+          if (known != null && !(isSame && isThere)) result.put("mismatched", path);
         }
         if (!isApplied || !isIn(path, place, slices)) continue;
         if (known == null) result.put("unlisted", path);
@@ -308,10 +321,17 @@ public class Staging {
           PartitionSet parts = PartitionSet.create(table.specs());
           parts.add(file.specId(), file.partition());
           if (!parts.contains(delete.specId(), delete.partition())) result.put("misplaced", path);
-          earlier[number.intValue()] = delete.format() == FileFormat.PUFFIN && !before.isEmpty() ? summed(index(before, path)) : "0 0";
+          boolean isVector = delete.format() == FileFormat.PUFFIN;
+          opens += isVector ? before.size() : 0;
+          earlier[number.intValue()] = !isVector || before.isEmpty() ? "0 0" : opens > MOST_OPENS ? "?" : summed(index(before, path));
+          for (Iterator its = before.iterator(); isVector && its.hasNext();) {
+            DeleteFile one = (DeleteFile) its.next();
+            if (ContentFileUtil.referencedDataFileLocation(one) != null && !gone.contains(key(one))) result.put("kept", one.location());
+          }
         }
         long records = equalityRecords(task);
-        if (records > most) continue;
+        if (records > most || !areReadable(task)) continue;
+        if (number != null && random.nextInt(++hits) == 0) hit = task;
         if (newest == null || number(task) > number(newest)) newest = task;
         // A reservoir: each task is as likely to be chosen as any other.
         int spot = random.nextInt(++seen);
@@ -322,6 +342,7 @@ public class Staging {
       tasks.close();
     }
     if (newest != null && !chosen.contains(newest)) chosen.add(newest);
+    if (hit != null && !chosen.contains(hit)) chosen.add(hit);
     if (!own.isEmpty()) result.put("pruned", own.keySet().iterator().next());
     StringBuilder lines = new StringBuilder();
     for (int i = 0; i < earlier.length; i++) lines.append(earlier[i]).append((char) 10);
@@ -330,13 +351,35 @@ public class Staging {
     return result;
   }
 
+  /** Deletes by position that are read for the data files of new deletion vectors: each of these reads all that apply to it. */
+  private static final int MOST_OPENS = 10000;
+
+  /** What tells a delete file from others: a Puffin file holds many. */
+  private static String key(DeleteFile file) { return file.location() + " " + file.contentOffset(); }
+
+  /** Whether the key columns of all equality deletes are in the schema: before 1.12, Iceberg's reader fails at others. */
+  private boolean areReadable(FileScanTask task) {
+    for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+      DeleteFile delete = (DeleteFile) its.next();
+      if (delete.content() != FileContent.EQUALITY_DELETES) continue;
+      for (Iterator ids = delete.equalityFieldIds().iterator(); ids.hasNext();) {
+        if (table.schema().findField(((Integer) ids.next()).intValue()) == null) return false;
+      }
+    }
+    return true;
+  }
+
   private static long sequence(ContentFile file) { return file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue(); }
 
   /** A delete file that a commit would remove and should not, or would not remove and should; null if there is none. {@code deletes}: the equality deletes that go. */
   public String wrong(List removed, String deletes, List added) {
     Set expected = new HashSet(deletes.isEmpty() ? Collections.EMPTY_LIST : Arrays.asList(split(deletes)));
     Set replaced = new HashSet();
-    for (Iterator each = added.iterator(); each.hasNext();) replaced.add(((DeleteFile) each.next()).referencedDataFile());
+    for (Iterator each = added.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      // A position delete file replaces no other.
+      if (delete.format() == FileFormat.PUFFIN) replaced.add(delete.referencedDataFile());
+    }
     for (Iterator each = removed.iterator(); each.hasNext();) {
       DeleteFile delete = (DeleteFile) each.next();
       boolean isRight = delete.content() == FileContent.EQUALITY_DELETES ? expected.remove(delete.location())

@@ -394,6 +394,12 @@ def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet],
     return rows.selectExpr(FILE, "pos", f"({' OR '.join(dead)}) AS dead")
 
 
+def distinct_keys(spark: SparkSession, view: Identifier, key_set: KeySet, where: str, most: int) -> int:
+    """The number of different keys without nulls among at most so many deletes of a key set; ``where`` takes only some."""
+    rows = f"SELECT {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind} AND {where} LIMIT {most}"
+    return int(spark.sql(f"SELECT count(DISTINCT {', '.join(_names(key_set))}) FROM ({rows})").collect()[0][0])
+
+
 def sampled(key_set: KeySet, salt: int, one_in: int) -> str:
     """SQL for whether a row of a key view, or a delete of the key set, has one of the sampled keys: one in so many, by a hash with a salt."""
     return "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(column.sql for column in key_set.columns)}), {one_in}) = 0"

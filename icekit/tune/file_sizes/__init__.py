@@ -170,7 +170,7 @@ class FileSizes(Answer):
         target = next((a for a in self.advice if a.setting == TARGET and a.sql), None)
         first = f"First set {TARGET} to {target.proposed}: the target of {size(self.facts.target_bytes)} is too small. " if target else ""
         if self.next_before is None and self.size_trial is None:
-            return first.rstrip() or f"No advice: {self.stopped or 'nothing was tried'}."
+            return first.rstrip() or f"No advice: nothing was tried{f' ({self.stopped})' if self.stopped else ''}."
         changes = [f"set {a.setting} to {a.proposed or 'its default'}" for a in self.advice if a.sql and a is not target]
         # No setting makes a full file from a commit with too few bytes.
         less_often = "commit less often, or compact" if any(a.setting == COMMIT_FREQUENCY for a in self.advice) else ""
@@ -400,7 +400,7 @@ def tune_file_sizes(
         if trial and has_bridge(lake.spark):
             run.run(operation)
         elif trial:
-            attempt.stopped = "under Spark Connect there is no bridge to the JVM for clones and shuffle metrics, so nothing was tried"
+            attempt.stopped = "under Spark Connect there is no bridge to the JVM for clones and shuffle metrics"
         return _answer(run, spreading.cohorts(lake, facts))
 
 
