@@ -18,6 +18,7 @@ from icekit.resolve import convert as converting
 from icekit.resolve import delete_files
 from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import Positions
+from icekit.resolve.find import find
 from icekit.run import convert_equality_deletes
 from tests.resolve.tables import Table
 
@@ -120,7 +121,6 @@ def test_a_position_after_the_end_of_its_file_is_found(table: Table, monkeypatch
 def test_a_data_file_that_was_not_looked_at_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deletes would be removed, and its rows would come back."""
     sick(table, 2)
-    find = converting.find
     monkeypatch.setattr(converting, "find", lambda *given, **options: (at := find(*given, **options)) and replace(at, data=at.data[:-1]))
 
     refused(table, "where no deleted row was looked for")
@@ -160,7 +160,7 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(table:
     monkeypatch.setattr(checking, "_FEW", 50)
     monkeypatch.setattr(checking, "UNSEEN", 0)
     # The sample of the many finds nothing wrong.
-    monkeypatch.setattr(checking._Check, "_sampled", lambda *_: checking.UNSEEN)
+    monkeypatch.setattr(checking._Check, "_sampled", lambda *_: 300)
     table.create().commit().data("SELECT id, if(id = 200, 'b', 'a') FROM range(400)").done()
     table.delete("id", "SELECT id FROM range(100)").delete("name", "SELECT 'b'")
     find = converting.deleted_positions
@@ -259,7 +259,6 @@ def test_an_equality_delete_that_would_go_too_early_is_found(table: Table, monke
 
 def test_a_listing_that_iceberg_does_not_agree_with_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     sick(table, 2)
-    find = converting.find
 
     def older(*given: Any, **options: Any) -> Any:
         at = find(*given, **options)
