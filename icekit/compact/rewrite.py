@@ -31,7 +31,7 @@ from icekit.facts.metadata import schema_of
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
 from icekit.prove.proof import CHECKED_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
-from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to, same_value
+from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to, same_value, sampled
 from icekit.sql import identifier
 from icekit.units import count, size
 
@@ -336,7 +336,7 @@ class _Group:
     @property
     def sample(self) -> str:
         """SQL for whether a row, or a delete, has one of the sampled keys."""
-        return f"pmod(xxhash64({self.rewrite.salt}, {', '.join(self.keys[0].values)}), {self.one_in}) = 0" if self.keys else "false"
+        return sampled(self.keys[0].values, self.rewrite.salt, self.one_in) if self.keys else "false"
 
     def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing them."""

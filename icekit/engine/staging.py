@@ -151,8 +151,7 @@ public class Staging {
     for (Iterator each = files.iterator(); each.hasNext();) {
       Object one = each.next();
       ContentFile file = one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one;
-      Long number = file.dataSequenceNumber();
-      found.add(RowFactory.create(new Object[] {new Integer(found.size()), file.location(), number == null ? new Long(0L) : number}));
+      found.add(RowFactory.create(new Object[] {new Integer(found.size()), file.location(), new Long(sequence(file))}));
     }
     return found;
   }

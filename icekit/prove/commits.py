@@ -22,7 +22,7 @@ from icekit.facts.metadata import snapshots_by_id, specs
 from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar, partition_path
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed, where
-from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, prints, shared
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared, summed_up
 from icekit.prove.proof import (
     CHECKED,
     CHECKED_POSITIONS_TAG,
@@ -195,7 +195,7 @@ def _agrees(
 
 
 def _files(entries: DataFrame) -> Fingerprint:
-    return prints(entries.selectExpr(f"{_FILE} AS h"))[()]
+    return summed_up(entries, _FILE)
 
 
 def _order(partition: Partition) -> tuple[int, list[tuple[bool, str]]]:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from pyspark.sql import DataFrame
 
+    from icekit.sql import Identifier
+
 # Delete files that are read at the same time.
 _AT_ONCE = 4
 # With fewer delete records, every key is looked up: a sample would show little, and might be empty.
@@ -63,6 +65,12 @@ class _Check:
         self.salt = random.getrandbits(31)
         self.added, self.removed = java_list(self.spark, pending.added), java_list(self.spark, pending.removed)
         self.deletes = _joined(file.path for file in self.found.deletes)
+
+    @property
+    def view(self) -> Identifier:
+        """The key view; only for deletes that apply to some file."""
+        assert self.pending.view is not None
+        return self.pending.view
 
     def run(self) -> CheckedPositions:
         """Make every check; raises if one fails."""
@@ -142,10 +150,12 @@ class _Check:
 
     def _are_many(self, key_set: KeySet) -> bool:
         """Whether a sample of a key set has enough different keys to show something."""
-        if key_set.records < _FEW or self.pending.view is None:
-            return False
-        sample = sampled(key_set, self.salt, SAMPLED_KEYS)
-        return distinct_keys(self.spark, self.pending.view, key_set, sample, UNSEEN * SAMPLED_KEYS) >= UNSEEN
+        return (
+            key_set.records >= _FEW and distinct_keys(self.spark, self.view, key_set, self._sample(key_set, SAMPLED_KEYS), _FEW) >= UNSEEN
+        )
+
+    def _sample(self, key_set: KeySet, one_in: int) -> str:
+        return sampled([column.sql for column in key_set.columns], self.salt, one_in)
 
     def _found(self, key_sets: Sequence[KeySet], one_in: int) -> dict[int, Positions]:
         """The rows that a plain join finds deleted, after a check that all of them would be."""
@@ -173,8 +183,7 @@ class _Check:
         return sum(positions.count for side in (dead, live) for positions in side.values())
 
     def _rows(self, key_sets: Sequence[KeySet], one_in: int) -> DataFrame:
-        assert self.pending.view is not None
-        return looked_up(self.spark, self.pending.view, key_sets, sampled(key_sets[0], self.salt, one_in))
+        return looked_up(self.spark, self.view, key_sets, self._sample(key_sets[0], one_in))
 
     def _check_files(self, chosen: Any) -> tuple[int, int]:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the commit; returns how many files and rows."""

@@ -113,7 +113,7 @@ def exact_case(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def summed_up(rows: DataFrame, hashed: str) -> Fingerprint:
     """The fingerprint of rows with this hash, which is SQL."""
-    return Fingerprint.of_sums(rows.selectExpr(f"{hashed} AS h").agg(*summed("h", "all")).collect()[0].asDict(), "all")
+    return prints(rows.selectExpr(f"{hashed} AS h"))[()]
 
 
 def summed(column: str, name: str, where: str = "true") -> list[Column]:

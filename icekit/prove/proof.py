@@ -14,7 +14,7 @@ from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import IcekitError
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import named_files
-from icekit.prove.fingerprint import Fingerprint, prints, row_hash
+from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.sql import Identifier
 from icekit.units import count, printable
 
@@ -400,7 +400,7 @@ def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
     entries = metadata_table(lake.spark, lake.sql_name(table), "entries", snapshot_id).where("status < 2")
     # The readable metrics are derived from the statistics.
     frame = entries.select("snapshot_id", "sequence_number", "file_sequence_number", "data_file")
-    return prints(frame.selectExpr(f"{row_hash(frame.schema)} AS h")).get((), Fingerprint())
+    return summed_up(frame, row_hash(frame.schema))
 
 
 def prove_history(

@@ -199,10 +199,10 @@ class _Conversion:
             self._check_before(found, deletes, slices, is_last=is_last)
             self.listed_at.append(found.at.snapshot_id)
             mark = uuid.uuid4().hex
-            with contextlib.ExitStack() as stack:
-                view = None
-                if found.data:
-                    view = stack.enter_context(key_view(self.spark, self.name, found.at.metadata, found.keys, found.entries))
+            view_of = (
+                key_view(self.spark, self.name, found.at.metadata, found.keys, found.entries) if found.data else contextlib.nullcontext()
+            )
+            with view_of as view:
                 if self._slice(found, view, mark, (place, slices)):
                     self.marks.add(mark)
         self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")

@@ -400,9 +400,9 @@ def distinct_keys(spark: SparkSession, view: Identifier, key_set: KeySet, where:
     return int(spark.sql(f"SELECT count(DISTINCT {', '.join(_names(key_set))}) FROM ({rows})").collect()[0][0])
 
 
-def sampled(key_set: KeySet, salt: int, one_in: int) -> str:
-    """SQL for whether a row of a key view, or a delete of the key set, has one of the sampled keys: one in so many, by a hash with a salt."""
-    return "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(column.sql for column in key_set.columns)}), {one_in}) = 0"
+def sampled(values: Sequence[str], salt: int, one_in: int) -> str:
+    """SQL for whether a row, or a delete, has one of the sampled keys: one in so many, by a hash with a salt of the key's ``values``, which are SQL."""
+    return "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(values)}), {one_in}) = 0"
 
 
 def _row_key(key_set: KeySet, place: int) -> str:
