@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import iceberg_version
+from icekit.engine.bridge import has_bridge, iceberg_version
 from icekit.engine.cluster import Cluster, caches_deletes, cluster_of
 from icekit.engine.compat import arrow_of, where_then
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
-from icekit.errors import MetadataUnreadable, ParameterError
+from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError, PermissionDenied
 from icekit.facts import metadata
 from icekit.facts.collect import load_metadata
-from icekit.facts.metadata import snapshots_by_id, specs
+from icekit.facts.metadata import snapshots_by_id
 from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar, partition_path
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed, where
@@ -35,7 +35,7 @@ from icekit.prove.proof import (
     verdict,
 )
 from icekit.resolve.convert import Stripped, stripped
-from icekit.resolve.listing import dropped, scopes
+from icekit.resolve.listing import Scope, dropped, scopes
 from icekit.sql import Identifier, call, display_name, identifier
 from icekit.units import count
 
@@ -221,7 +221,7 @@ def prove_commits(
     sample: int | None = None,
     seed: int = 0,
     progress: Callable[[int, int], None] | None = None,
-    read: Mapping[int, Stripped] | None = None,
+    resolve: bool | None = None,
 ) -> Proof:
     """Compare the rows before and after each commit, deletes applied; ``table`` is without its catalog.
 
@@ -230,8 +230,13 @@ def prove_commits(
     delete file, of any spec; in the complete table if those are more than
     :data:`MAX_PARTITIONS`, cannot be selected by a predicate, or do not account for all its files.
     ``sample`` compares this many of each commit's partitions, chosen by ``seed``. ``progress`` is
-    called with (commits compared, of how many). ``read`` says which snapshots to read
-    without the engine's own sets of equality deletes.
+    called with (commits compared, of how many).
+
+    A snapshot whose equality deletes easily fit the heap is read with Iceberg's own sets of deletes: the
+    strongest evidence. If they do not, or if ``resolve`` says so, it is read from a clone without them, and rows
+    whose key has a younger delete are dropped by a plain anti-join of the table's own rows; this shares only
+    the list of files and the reading of delete files with a conversion. Where no clone can be made, and on
+    Spark Connect, it is read in the first way.
 
     A commit is not provable if it, its parent or their files are gone; that is
     never reported as fine. Raises the errors of :mod:`icekit.errors`.
@@ -241,7 +246,7 @@ def prove_commits(
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
-    reader = _Reader(lake, table, meta, specs, snapshots_by_id(meta), read or {})
+    reader = _Reader(lake, table, meta, specs, snapshots_by_id(meta), {})
     proofs: list[CommitProof] = []
     try:
         # The session may cache an older version of the table without these snapshots.
@@ -249,7 +254,7 @@ def prove_commits(
     except Exception as error:
         raise explain(error, reader.name) from error
     # Most of a small commit's proof is planning in the driver, so several run at once.
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with _resolving(reader, snapshot_ids, resolve) as reader, ThreadPoolExecutor(_AT_ONCE) as pool:
         for proof in pool.map(lambda i: _prove(reader, i, sample, seed), snapshot_ids):
             proofs.append(proof)
             if progress is not None:
@@ -299,8 +304,7 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
                 said = f"dropped {count(gone, 'delete file')}; no live data file is old enough for any of them to apply"
                 quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
     rest = [i for i in snapshot_ids if i not in quick]
-    # A conversion may have come first, where the deletes do not fit a reader's heap.
-    compared = prove_conversion(lake, table, rest) if rest else None
+    compared = prove_commits(lake, table, rest) if rest else None
     by_id = {**quick, **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())}}
     commits = tuple(by_id[i] for i in snapshot_ids)
     return Proof(
@@ -498,14 +502,10 @@ def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | 
     conf = lake.session_conf()
     if conf is None or not caches_deletes(conf):
         return None
-    commits = [commit for commit in map(reader.snapshots.get, snapshot_ids) if commit is not None]
-    read = [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
-    # A writer that does not count them may have written some.
-    counts = [(snapshot.get("summary") or {}).get("total-equality-deletes", "unknown") for snapshot in read]
-    return _CACHE if any(count != "0" for count in counts) else None
+    return _CACHE if any(map(_may_have_equality_deletes, _sides(reader, snapshot_ids))) else None
 
 
-# --- Prove that a conversion of equality deletes changed no row, without the heap that the engine's own reading needs
+# --- Read a snapshot under equality deletes, without the heap that the engine's own reading needs
 
 
 #: The share of the heap that the engine's own sets of deletes may take to be used for a
@@ -518,35 +518,42 @@ def most_records(cluster: Cluster) -> int:
     return int(HEAP_SHARE * cluster.heap_bytes / (RECORD_HEAP_BYTES * cluster.tasks_per_executor))
 
 
-def prove_conversion(
-    lake: Lake, table: Identifier, snapshot_ids: Sequence[int], *, sample: int | None = None, resolve: bool | None = None
-) -> Proof:
-    """Compare the rows before and after each commit of a conversion; see :func:`~icekit.prove.commits.prove_commits`.
-
-    If a snapshot's equality deletes easily fit the heap, Spark reads it with Iceberg's own
-    sets of deletes: the strongest evidence. If they do not, or if ``resolve`` says so, it is read from
-    a clone without them, and rows whose key has a younger delete are dropped by a plain anti-join
-    of the table's own rows; this shares only the list of files and the reading of delete files with
-    the conversion.
-    """
-    meta = load_metadata(lake.tables.source(table))
-    by_id = snapshots_by_id(meta)
-    known = {spec.spec_id: spec for spec in specs(meta)}
-    sides: set[int] = set()
-    for snapshot_id in snapshot_ids:
-        commit = by_id.get(snapshot_id)
-        parent = by_id.get(commit.get("parent-snapshot-id")) if commit else None
-        sides |= {int(s["snapshot-id"]) for s in (commit, parent) if s is not None}
-    cluster = cluster_of(lake.spark)
+@contextlib.contextmanager
+def _resolving(reader: _Reader, snapshot_ids: Sequence[int], resolve: bool | None) -> Iterator[_Reader]:
+    """The reader, with the snapshots before and after some commits to read without the engine's own sets of equality deletes."""
+    lake = reader.lake
+    sides = {int(side["snapshot-id"]) for side in _sides(reader, snapshot_ids) if _may_have_equality_deletes(side)}
     with contextlib.ExitStack() as stack:
         read: dict[int, Stripped] = {}
-        for side in sorted(sides):
-            found = scopes(lake.spark, lake.sql_name(table), side, known)
-            everywhere = sum(s.delete_records for s in found if s.is_global)
-            worst = max((s.delete_records for s in found if not s.is_global), default=0) + everywhere
-            large = worst * RECORD_HEAP_BYTES * cluster.cores_per_executor > HEAP_SHARE * cluster.heap_bytes
-            if (large if resolve is None else resolve) and found:
-                made = stack.enter_context(stripped(lake, table, side))
-                if made is not None:
-                    read[side] = made
-        return prove_commits(lake, table, snapshot_ids, sample=sample, read=read)
+        for side in sorted(sides) if has_bridge(lake.spark) else ():
+            try:
+                found = [scope for scope in scopes(lake.spark, reader.name, side, reader.specs) if scope.data_files]
+                is_wanted = _is_large(cluster_of(lake.spark), found) if resolve is None else resolve
+                made = stack.enter_context(stripped(lake, reader.table, side)) if found and is_wanted else None
+            except Exception as error:
+                explained = explain(error, reader.name)
+                if not isinstance(explained, (CloneRefused, MetadataUnreadable, PermissionDenied)):
+                    raise explained from error
+                # What cannot be read at all will be said of its commit.
+                continue
+            if made is not None:
+                read[side] = made
+        yield replace(reader, read=read)
+
+
+def _sides(reader: _Reader, snapshot_ids: Sequence[int]) -> list[Json]:
+    """Some commits and their parents, as far as they are there."""
+    commits = [*filter(None, map(reader.snapshots.get, snapshot_ids))]
+    return [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
+
+
+def _is_large(cluster: Cluster, found: Sequence[Scope]) -> bool:
+    """Whether the equality deletes of some partition take too much of the heap."""
+    everywhere = sum(s.delete_records for s in found if s.is_global)
+    worst = max((s.delete_records for s in found if not s.is_global), default=0) + everywhere
+    return worst * RECORD_HEAP_BYTES * cluster.cores_per_executor > HEAP_SHARE * cluster.heap_bytes
+
+
+def _may_have_equality_deletes(snapshot: Json) -> bool:
+    """Also where a writer does not count them."""
+    return str((snapshot.get("summary") or {}).get("total-equality-deletes", "unknown")) != "0"

@@ -26,7 +26,7 @@ from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, ma
 from icekit.maintain.plan import manifest_layers
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.prove import Proof, prove_commits
-from icekit.prove.commits import prove_conversion, prove_rewrites
+from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import PLAIN, Check, prove_entries, prove_history, prove_live, referenced
 from icekit.run.attempt import Limits
 from icekit.sandbox.clones import ownership
@@ -145,11 +145,6 @@ class _Conversion(_Deletes):
                 "A conversion needs the JVM bridge, which Spark Connect does not have. Run it in a session with its own driver."
             )
         return self.action
-
-    def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:
-        if not snapshot_ids or limits.prove == "checked":
-            return super().proof(snapshot_ids, limits)
-        return prove_conversion(self.lake, self.action.table, snapshot_ids, sample=limits.sample)
 
 
 class _Manifests(Guard):

@@ -24,7 +24,8 @@ from icekit.engine.staging import Staging
 from icekit.prove import commits, prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import CHECKED_TAG, CheckedRows, RowsDiffer
-from tests.resolve.tables import Table
+from icekit.sql import Identifier
+from tests.resolve.tables import Table, with_keys_of_every_type
 
 pytestmark = pytest.mark.spark
 
@@ -274,6 +275,39 @@ def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, mon
     assert "3 deleted keys matched by hash" in repr(proof)
 
 
+@pytest.mark.parametrize(
+    ("version", "file_format", "row_bytes"), [(2, "parquet", rewriting._ROW_BYTES), (3, "avro", 2**40)], ids=["by key", "by hash"]
+)
+def test_keys_of_every_type_are_matched(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, file_format: str, row_bytes: int
+) -> None:
+    monkeypatch.setattr(rewriting, "_ROW_BYTES", row_bytes)
+    monkeypatch.setattr(rewriting, "_HASHED_BYTES", 1)
+    left = with_keys_of_every_type(table, version, file_format)
+
+    table.rewritten()
+
+    assert table.ids() == [left]
+    assert checked(table).resolved == left
+    assert checked(table).hashed == (left if row_bytes > rewriting._BROADCAST_MOST else 0)
+
+
+def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create("id bigint, a int, d decimal(5,2)")
+    table.commit().data("SELECT id, CAST(id AS int), CAST(id + 0.25 AS decimal(5,2)) FROM range(6)").done()
+    table.commit().deletes("a", "SELECT 1").deletes("d", "SELECT CAST(2.25 AS decimal(5,2))").done()
+    table.sql("ALTER TABLE {t} ALTER COLUMN a TYPE bigint")
+    table.sql("ALTER TABLE {t} ALTER COLUMN d TYPE decimal(22,2)")
+    table.commit().deletes("a", "SELECT 3L").deletes("d", "SELECT CAST(4.25 AS decimal(22,2))").done()
+    monkeypatch.setattr(rewriting, "_ROW_BYTES", 2**40)
+    monkeypatch.setattr(rewriting, "_HASHED_BYTES", 1)
+
+    table.rewritten()
+
+    assert table.ids() == [0, 5]
+    assert checked(table).hashed == 4
+
+
 def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.create().commit().data("SELECT id, 'a' FROM range(40)").done()
     table.delete("id", "SELECT id * 2 FROM range(15)")
@@ -390,6 +424,28 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
     assert words in repr(proof)
     assert "by Iceberg's own reader" in repr(proof)
     assert prove_commits(table.lake, table.name, made).ok
+
+
+def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
+    table.delete("id", "SELECT id * 2 FROM range(4)")
+    before = table.snapshots()
+    table.rewritten()
+    made = table.snapshots()[len(before) :]
+    joined: list[int] = []
+    stripped: Any = vars(commits)["stripped"]
+
+    def spied(lake: Lake, name: Identifier, snapshot_id: int) -> Any:
+        joined.append(snapshot_id)
+        return stripped(lake, name, snapshot_id)
+
+    monkeypatch.setattr(commits, "stripped", spied)
+
+    assert prove_commits(table.lake, table.name, made).ok
+    assert not joined
+    monkeypatch.setattr(commits, "HEAP_SHARE", 0.0)
+    assert prove_commits(table.lake, table.name, made).ok
+    assert joined == [before[-1]]
 
 
 def test_rows_without_deletes_are_all_compared(table: Table) -> None:

@@ -15,12 +15,29 @@ from icekit.prove.conversion import check_positions
 from icekit.resolve.convert import convert
 from icekit.sql import Identifier, identifier
 from tests.commits import in_order
-from tests.resolve.writing import Commit, Files, Part
+from tests.resolve.writing import Commit, Files, Part, rows_of
 
 Rows = Counter[tuple[Any, ...]]
 
 
 _IN_ORDER = RewriteOrder()
+
+# Of each type that a key can have: a value, and another.
+_TYPES = {
+    "c_boolean": ("boolean", "true", "false"),
+    "c_int": ("int", "7", "8"),
+    "c_long": ("bigint", "70000000000", "1"),
+    "c_decimal": ("decimal(9,2)", "1.50", "2.50"),
+    "c_large": ("decimal(38,3)", "12345678901234567890.125", "1"),
+    "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
+    "c_ntz": ("timestamp_ntz", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000001'", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'"),
+    "c_tz": ("timestamp", "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'", "TIMESTAMP '1960-01-01 00:00:00.000002 UTC'"),
+    "c_string": ("string", "'ß'", "'ss'"),
+    "c_binary": ("binary", "X'00FF'", "X'00'"),
+    # What SQL has no name for comes through Iceberg's API.
+    "c_uuid": ("string", "'f79c3e09-677c-4bbd-a479-3f349cb785e7'", "'f79c3e09-677c-4bbd-a479-3f349cb785e8'"),
+    "c_fixed": ("binary", "X'01020304'", "X'01020305'"),
+}
 
 
 class Table:
@@ -165,3 +182,28 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return tuple(sorted((key, _plain(each)) for key, each in value.items()))
     return bytes(value) if isinstance(value, bytearray) else value
+
+
+def add_column(table: Table, name: str, kind: Any, *default: Any) -> None:
+    table.files.table().updateSchema().addColumn(name, kind, *default).commit()
+    table.files.refresh()
+
+
+def types(table: Table) -> Any:
+    return table.spark._jvm.org.apache.iceberg.types.Types  # type: ignore[union-attr]
+
+
+def with_keys_of_every_type(table: Table, version: int, file_format: str) -> int:
+    """Create the table with a row for each type of key, which a delete by a column of that type deletes, and one more row; returns its id."""
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in _TYPES.items() if name not in {"c_uuid", "c_fixed"})
+    table.create(f"id bigint, {columns}", version=version)
+    add_column(table, "c_uuid", types(table).UUIDType.get())
+    add_column(table, "c_fixed", types(table).FixedType.ofLength(4))
+    hit = [[str(i), *(hit if place == i else other for place, (_, hit, other) in enumerate(_TYPES.values()))] for i in range(len(_TYPES))]
+    nulls = [str(len(_TYPES)), *("NULL" for _ in _TYPES)]
+    table.commit().data(rows_of([*hit, nulls]), format=file_format).done()
+    commit = table.commit()
+    for name, (kind, value, _) in _TYPES.items():
+        commit.deletes(name, f"SELECT cast({value} AS {kind})", format=file_format)
+    commit.done()
+    return len(_TYPES)

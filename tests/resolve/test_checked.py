@@ -11,6 +11,7 @@ import pytest
 
 from icekit.compact.execute import _before_commit
 from icekit.engine.interrupting import Stop, Stopped
+from icekit.errors import ConversionRefused
 from icekit.prove import conversion as checking
 from icekit.prove.conversion import check_positions
 from icekit.prove.proof import CHECKED, CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
@@ -20,7 +21,7 @@ from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import Positions
 from icekit.resolve.find import find
 from icekit.run import convert_equality_deletes
-from tests.resolve.tables import Table
+from tests.resolve.tables import Table, add_column, types
 
 pytestmark = pytest.mark.spark
 
@@ -336,3 +337,14 @@ def test_a_dropped_key_is_compared_in_full_after_the_commit(table: Table, tmp_pa
     assert outcome.proof is not None
     # Where that reader fails, nothing is proved.
     assert (outcome.proof.ok, outcome.proof.mode) in {(True, f"{CHECKED}, or in full"), (None, "not made")}
+
+
+def test_a_delete_that_icebergs_readers_do_not_apply_is_refused(table: Table) -> None:
+    """Before the commit: Iceberg orders the bounds of UUIDs as signed numbers, Parquet as unsigned ones, so it rules out a file that has the key."""
+    table.create("id bigint")
+    add_column(table, "k", types(table).UUIDType.get())
+    low, high = "00000000-0000-0000-0000-000000000001", "f0000000-0000-0000-0000-000000000001"
+    table.commit().data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'").done()
+    table.delete("k", f"SELECT '{high}'")
+
+    refused(table, "rule them out", error=ConversionRefused)

@@ -18,7 +18,7 @@ from icekit.resolve.convert import convert
 from icekit.run import convert_equality_deletes
 from icekit.sql import identifier
 from tests.elsewhere import elsewhere
-from tests.resolve.tables import Table
+from tests.resolve.tables import Table, add_column, types, with_keys_of_every_type
 from tests.resolve.writing import rows_of
 
 pytestmark = pytest.mark.spark
@@ -27,53 +27,17 @@ pytestmark = pytest.mark.spark
 # parameter and in those of conflicts; the rest of it runs with `make soak`.
 both_versions = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
 
-TYPES = {
-    "c_boolean": ("boolean", "true", "false"),
-    "c_int": ("int", "7", "8"),
-    "c_long": ("bigint", "70000000000", "1"),
-    "c_decimal": ("decimal(9,2)", "1.50", "2.50"),
-    "c_large": ("decimal(38,3)", "12345678901234567890.125", "1"),
-    "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
-    "c_ntz": ("timestamp_ntz", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000001'", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'"),
-    "c_tz": ("timestamp", "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'", "TIMESTAMP '1960-01-01 00:00:00.000002 UTC'"),
-    "c_string": ("string", "'ß'", "'ss'"),
-    "c_binary": ("binary", "X'00FF'", "X'00'"),
-    # What SQL has no name for comes through Iceberg's API.
-    "c_uuid": ("string", "'f79c3e09-677c-4bbd-a479-3f349cb785e7'", "'f79c3e09-677c-4bbd-a479-3f349cb785e8'"),
-    "c_fixed": ("binary", "X'01020304'", "X'01020305'"),
-}
-
-
-def add_column(table: Table, name: str, kind: Any, *default: Any) -> None:
-    table.files.table().updateSchema().addColumn(name, kind, *default).commit()
-    table.files.refresh()
-
-
-def types(table: Table) -> Any:
-    return table.spark._jvm.org.apache.iceberg.types.Types  # type: ignore[union-attr]
-
-
 # Keys
 
 
 @pytest.mark.parametrize(("version", "file_format"), [(2, "parquet"), pytest.param(2, "orc", marks=pytest.mark.soak), (3, "avro")])
 def test_keys_of_every_type_in_files_of_every_format(table: Table, version: int, file_format: str) -> None:
     """Each delete file deletes one row by a column of its type; the table has as many key sets."""
-    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in TYPES.items() if name not in {"c_uuid", "c_fixed"})
-    table.create(f"id bigint, {columns}", version=version)
-    add_column(table, "c_uuid", types(table).UUIDType.get())
-    add_column(table, "c_fixed", types(table).FixedType.ofLength(4))
-    hit = [[str(i), *(hit if place == i else other for place, (_, hit, other) in enumerate(TYPES.values()))] for i in range(len(TYPES))]
-    nulls = [str(len(TYPES)), *("NULL" for _ in TYPES)]
-    table.commit().data(rows_of([*hit, nulls]), format=file_format).done()
-    commit = table.commit()
-    for name, (kind, value, _) in TYPES.items():
-        commit.deletes(name, f"SELECT cast({value} AS {kind})", format=file_format)
-    commit.done()
+    left = with_keys_of_every_type(table, version, file_format)
 
     table.converted()
 
-    assert table.ids() == [len(TYPES)]
+    assert table.ids() == [left]
 
 
 @pytest.mark.parametrize("kind", ["float", "double"])

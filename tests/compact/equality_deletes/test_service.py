@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.compact.equality_deletes import plan_conversion, stock_rewrite
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
-from icekit.prove.commits import prove_conversion
+from icekit.prove import prove_commits
 from icekit.run import convert_equality_deletes
 from tests.resolve.tables import Table
 
@@ -86,11 +86,11 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Tab
     outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
     ids = outcome.actions[0].snapshot_ids
 
-    assert prove_conversion(sick.lake, sick.name, ids, resolve=True).ok is True
-    assert prove_conversion(sick.lake, sick.name, ids, resolve=False).ok is True
+    assert prove_commits(sick.lake, sick.name, ids, resolve=True).ok is True
+    assert prove_commits(sick.lake, sick.name, ids, resolve=False).ok is True
     sick.files.refresh()
     sick.sql("DELETE FROM {t} WHERE id = 7")
-    assert prove_conversion(sick.lake, sick.name, sick.snapshots()[-1:], resolve=True).ok is False
+    assert prove_commits(sick.lake, sick.name, sick.snapshots()[-1:], resolve=True).ok is False
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: 
     table.delete("id", "SELECT 10")
     outcome = convert_equality_deletes(lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
 
-    assert prove_conversion(lake, table.name, outcome.actions[0].snapshot_ids, resolve=True).ok is True
+    assert prove_commits(lake, table.name, outcome.actions[0].snapshot_ids, resolve=True).ok is True
 
 
 @pytest.mark.lab("equality_deletes")
@@ -131,7 +131,7 @@ def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_pat
     sick.sql("ALTER TABLE {t} RENAME COLUMN id TO v")
     outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
 
-    proof = prove_conversion(sick.lake, sick.name, outcome.actions[0].snapshot_ids, resolve=True)
+    proof = prove_commits(sick.lake, sick.name, outcome.actions[0].snapshot_ids, resolve=True)
 
     assert (outcome.proof.ok, proof.ok) == (True, True)
 
