@@ -242,17 +242,18 @@ def guarded(jvm: Any, table: Any) -> Any | None:
         return None  # the JVM allows no compilation, or the table class is not Iceberg's own
 
 
-def compiled(jvm: Any, table: Any, name: str, source: str, argument: Any) -> Any:
-    """An object of a small Java class, made with one argument; compiled once in each JVM, for the class loader of a table.
+def compiled(jvm: Any, beside: Any, name: str, source: str, *arguments: Any) -> Any:
+    """An object of a small Java class, made with these arguments; compiled once in each JVM, where it finds the classes that the class of ``beside`` finds.
 
     Once, because py4j keeps the methods that it finds by the name of their class, and would call those of an earlier class.
     """
     constructors = vars(jvm._gateway_client).setdefault("icekit_constructors", {})
     if name not in constructors:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(table.getClass().getClassLoader())
+        compiler.setParentClassLoader(beside.getClass().getClassLoader())
         compiler.cook(source)
         constructors[name] = compiler.getClassLoader().loadClass(name).getConstructors()[0]
     given = jvm.java.util.ArrayList()
-    given.add(argument)
+    for argument in arguments:
+        given.add(argument)
     return constructors[name].newInstance(given.toArray())

@@ -87,6 +87,11 @@ def cluster_of(spark: SparkSession) -> Cluster:
     )
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether Spark's tasks run in this process's own JVM; False with Spark Connect."""
+    return has_bridge(spark) and bool(spark.sparkContext._jsc.sc().isLocal())
+
+
 def memory_bytes(text: str) -> int:
     """Bytes of Spark's ``4g``, ``512m``, ``4gb``; a bare number is MiB."""
     unit = text.strip().lower().removesuffix("b")

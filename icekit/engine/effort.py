@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import compiled, elements, has_bridge
+from icekit.engine.cluster import is_local
 from icekit.engine.interrupting import new_tag, tagged
 from icekit.sql import Identifier
 
@@ -36,8 +37,6 @@ import java.lang.management.ThreadInfo;
 import java.lang.management.ThreadMXBean;
 
 public class DeleteThreads {
-  public DeleteThreads(Object unused) {}
-
   public long cpuNanos() {
     ThreadMXBean bean = ManagementFactory.getThreadMXBean();
     ThreadInfo[] threads = bean.getThreadInfo(bean.getAllThreadIds());
@@ -72,8 +71,7 @@ def unit_for(spark: SparkSession, location: str) -> str:
         return CLOCK
     try:
         _spent(spark, new_tag(), TASKS)
-        context: Any = spark.sparkContext._jsc.sc()
-        if not context.isLocal() or not location.startswith(("file:", "/")):
+        if not is_local(spark) or not location.startswith(("file:", "/")):
             return TASKS
         delete_threads(spark)
     except Exception:  # Spark's own classes, which another version or vendor may have changed
@@ -110,7 +108,7 @@ def forget_deletes(spark: SparkSession, table: Identifier) -> None:
     Iceberg keeps what it has read of them from one query to the next (SparkExecutorCache), until the JVM happens to collect the table that a query
     has sent to its tasks: of repeated scans, some would read them and others not. On a cluster the cache is in the executors, out of reach.
     """
-    if not has_bridge(spark) or not spark.sparkContext._jsc.sc().isLocal():
+    if not is_local(spark):
         return
     with contextlib.suppress(Exception):  # the cache of another version of Iceberg, or none
         jvm: Any = spark._jvm
@@ -133,4 +131,4 @@ def _spent(spark: SparkSession, tag: str, unit: str) -> float:
 def delete_threads(spark: SparkSession) -> Any:
     """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg reads delete files."""
     jvm: Any = spark._jvm
-    return compiled(jvm, spark._jsparkSession, _NAME, _SOURCE, None)
+    return compiled(jvm, spark._jsparkSession, _NAME, _SOURCE)

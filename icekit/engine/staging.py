@@ -21,24 +21,17 @@ _SOURCE = """
 package icekit;
 
 import java.util.*;
-import java.util.function.Function;
-import java.util.function.LongConsumer;
-import java.util.zip.CRC32;
 import java.lang.reflect.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.actions.*;
-import org.apache.iceberg.data.BaseDeleteLoader;
-import org.apache.iceberg.deletes.PositionDeleteIndex;
-import org.apache.iceberg.io.CloseableIterable;
 import org.apache.iceberg.expressions.*;
 import org.apache.iceberg.spark.*;
-import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.PartitionSet;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.RowFactory;
 
 public class Staging {
-  private final Table table;
+  public final Table table;
   private final String schema;
   private final ResidualEvaluator all = ResidualEvaluator.unpartitioned(Expressions.alwaysTrue());
 
@@ -47,7 +40,7 @@ public class Staging {
     this.schema = SchemaParser.toJson(table.schema());
   }
 
-  private FileScanTask task(DataFile file, List deletes) {
+  public FileScanTask task(DataFile file, List deletes) {
     return task(file, deletes, (PartitionSpec) table.specs().get(new Integer(file.specId())));
   }
 
@@ -182,7 +175,7 @@ public class Staging {
     return found;
   }
 
-  private static long number(FileScanTask task) { return sequence((DataFile) task.file()); }
+  public static long sequence(ContentFile file) { return file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue(); }
 
   /** How many records of equality deletes a reader of the tasks takes in, once for each task; -1 if it takes in more than this for one task. */
   public long applied(List tasks, long most) {
@@ -206,221 +199,44 @@ public class Staging {
 
   /** Some tasks at random, each with equality deletes, and the newest; all with few enough records of deletes to fit a reader's memory. */
   public List some(List tasks, int count, long most, long seed) {
-    List found = new ArrayList();
-    List shuffled = new ArrayList(tasks);
-    Collections.shuffle(shuffled, new Random(seed));
-    for (Iterator each = shuffled.iterator(); each.hasNext() && found.size() < count;) {
-      FileScanTask task = (FileScanTask) each.next();
+    Sample sample = new Sample(count, most, seed);
+    for (Iterator each = tasks.iterator(); each.hasNext();) sample.offer((FileScanTask) each.next());
+    return sample.tasks();
+  }
+
+  /** Chooses as {@link #some} does from tasks that it is offered one after another: a reservoir, so each is as likely to be chosen as any other. */
+  public static class Sample {
+    private final int count;
+    private final long most;
+    private final Random random;
+    private final List chosen = new ArrayList();
+    private int seen = 0;
+    private FileScanTask newest = null;
+
+    public Sample(int count, long most, long seed) {
+      this.count = count;
+      this.most = most;
+      this.random = new Random(seed);
+    }
+
+    public void offer(FileScanTask task) {
       long records = equalityRecords(task);
-      if (records > 0 && records <= most) found.add(task);
+      if (count == 0 || records > most) return;
+      if (newest == null || sequence((DataFile) task.file()) > sequence((DataFile) newest.file())) newest = task;
+      if (records == 0) return;
+      int spot = random.nextInt(++seen);
+      if (chosen.size() < count) chosen.add(task);
+      else if (spot < count) chosen.set(spot, task);
     }
-    FileScanTask newest = null;
-    for (Iterator each = tasks.iterator(); count > 0 && each.hasNext();) {
-      FileScanTask task = (FileScanTask) each.next();
-      if (equalityRecords(task) <= most && (newest == null || number(task) > number(newest))) newest = task;
+
+    /** Without the newest. */
+    public List random() { return chosen; }
+
+    public List tasks() {
+      List found = new ArrayList(chosen);
+      if (newest != null && !found.contains(newest)) found.add(newest);
+      return found;
     }
-    if (newest != null && !found.contains(newest)) found.add(newest);
-    return found;
-  }
-
-  private static String[] split(String joined) { return joined.split(String.valueOf((char) 0)); }
-
-  /** Whether a file is in a slice: by the checksum of its path, as {@code crc32} is in Spark. */
-  private static boolean isIn(String path, int place, int slices) throws Exception {
-    CRC32 sum = new CRC32();
-    sum.update(path.getBytes("UTF-8"));
-    return sum.getValue() % slices == place;
-  }
-
-  private PositionDeleteIndex index(List deletes, String path) {
-    return new BaseDeleteLoader(new Function() {
-      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
-    }).loadPositionDeletes(deletes, path);
-  }
-
-  private static String summed(PositionDeleteIndex index) {
-    final long[] sums = new long[2];
-    index.forEach(new LongConsumer() {
-      public void accept(long position) {
-        sums[0]++;
-        sums[1] += mixed(position);
-      }
-    });
-    return sums[0] + " " + sums[1];
-  }
-
-  /** What Iceberg reads from each {@code step}-th of some delete files of one data file each: a line with the number of positions, the sum of their hashes and the data file. */
-  public String positions(List deletes, int first, int step) {
-    StringBuilder found = new StringBuilder();
-    for (int i = first; i < deletes.size(); i += step) {
-      DeleteFile delete = (DeleteFile) deletes.get(i);
-      String path = delete.referencedDataFile();
-      found.append(summed(index(Collections.singletonList(delete), path))).append(' ').append(path).append((char) 0);
-    }
-    return found.toString();
-  }
-
-  /**
-   * Compare the listing of a conversion with how Iceberg itself plans a scan of its snapshot. Files are given as path, number of the partition (-1 for
-   * all), sequence number, all joined by zeros. The result has what is wrong, as {@code unlisted}, {@code mismatched}, {@code misplaced} or
-   * {@code pruned} with a data file, and {@code kept} with a delete file that a new deletion vector has to replace and {@code removed} lacks;
-   * {@code earlier}: for each new deletion vector, what the deletes by position say that apply to its data file ("?" after so many opens);
-   * and {@code chosen}: some tasks, see {@link #some}, and one to which a new delete file belongs.
-   */
-  public Map planned(long snapshotId, String deletes, String data, int place, int slices, List added, List removed, int count, long most, long seed) throws Exception {
-    Map listed = new HashMap();
-    String[] all = split(data);
-    for (int i = 0; i + 2 < all.length; i += 3) {
-      // A file may be in the table twice, with two sequence numbers.
-      if (!listed.containsKey(all[i])) listed.put(all[i], new HashSet());
-      ((Set) listed.get(all[i])).add(all[i + 1] + " " + all[i + 2]);
-    }
-    Set gone = new HashSet();
-    for (Iterator each = removed.iterator(); each.hasNext();) gone.add(key((DeleteFile) each.next()));
-    Map wanted = new HashMap();
-    all = split(deletes);
-    for (int i = 0; i + 2 < all.length; i += 3) wanted.put(all[i], all[i + 1] + " " + all[i + 2]);
-    Map own = new HashMap();
-    for (int i = 0; i < added.size(); i++) own.put(((DeleteFile) added.get(i)).referencedDataFile(), new Integer(i));
-    String[] earlier = new String[added.size()];
-    Map result = new HashMap();
-    List chosen = new ArrayList();
-    FileScanTask newest = null, hit = null;
-    Random random = new Random(seed);
-    int seen = 0, hits = 0, opens = 0;
-    CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
-    try {
-      for (Iterator each = tasks.iterator(); each.hasNext();) {
-        FileScanTask task = (FileScanTask) each.next();
-        DataFile file = (DataFile) task.file();
-        String path = file.location();
-        Set known = (Set) listed.get(path);
-        boolean isApplied = false;
-        List before = new ArrayList();
-        for (Iterator its = task.deletes().iterator(); its.hasNext();) {
-          DeleteFile delete = (DeleteFile) its.next();
-          if (delete.content() == FileContent.POSITION_DELETES) before.add(delete);
-          String said = (String) wanted.get(delete.location());
-          if (said == null) continue;
-          isApplied = true;
-          boolean isSame = said.endsWith(" " + sequence(delete)) && sequence(delete) > sequence(file);
-          boolean isThere = false;
-          for (Iterator ones = known == null ? Collections.EMPTY_SET.iterator() : known.iterator(); ones.hasNext();) {
-            String one = (String) ones.next();
-            String part = one.substring(0, one.indexOf(' ') + 1);
-            isThere = isThere || (one.equals(part + sequence(file)) && (said.startsWith("-1 ") || said.startsWith(part)));
-          }
-          if (known != null && !(isSame && isThere)) result.put("mismatched", path);
-        }
-        if (!isApplied || !isIn(path, place, slices)) continue;
-        if (known == null) result.put("unlisted", path);
-        Integer number = (Integer) own.remove(path);
-        if (number != null) {
-          DeleteFile delete = (DeleteFile) added.get(number.intValue());
-          PartitionSet parts = PartitionSet.create(table.specs());
-          parts.add(file.specId(), file.partition());
-          if (!parts.contains(delete.specId(), delete.partition())) result.put("misplaced", path);
-          boolean isVector = delete.format() == FileFormat.PUFFIN;
-          opens += isVector ? before.size() : 0;
-          earlier[number.intValue()] = !isVector || before.isEmpty() ? "0 0" : opens > MOST_OPENS ? "?" : summed(index(before, path));
-          for (Iterator its = before.iterator(); isVector && its.hasNext();) {
-            DeleteFile one = (DeleteFile) its.next();
-            if (ContentFileUtil.referencedDataFileLocation(one) != null && !gone.contains(key(one))) result.put("kept", one.location());
-          }
-        }
-        long records = equalityRecords(task);
-        if (records > most || !areReadable(task)) continue;
-        if (number != null && random.nextInt(++hits) == 0) hit = task;
-        if (newest == null || number(task) > number(newest)) newest = task;
-        // A reservoir: each task is as likely to be chosen as any other.
-        int spot = random.nextInt(++seen);
-        if (chosen.size() < count) chosen.add(task);
-        else if (spot < count) chosen.set(spot, task);
-      }
-    } finally {
-      tasks.close();
-    }
-    if (newest != null && !chosen.contains(newest)) chosen.add(newest);
-    if (hit != null && !chosen.contains(hit)) chosen.add(hit);
-    if (!own.isEmpty()) result.put("pruned", own.keySet().iterator().next());
-    StringBuilder lines = new StringBuilder();
-    for (int i = 0; i < earlier.length; i++) lines.append(earlier[i]).append((char) 10);
-    result.put("earlier", lines.toString());
-    result.put("chosen", chosen);
-    return result;
-  }
-
-  /** Deletes by position that are read for the data files of new deletion vectors: each of these reads all that apply to it. */
-  private static final int MOST_OPENS = 10000;
-
-  /** What tells a delete file from others: a Puffin file holds many. */
-  private static String key(DeleteFile file) { return file.location() + " " + file.contentOffset(); }
-
-  /** Whether the key columns of all equality deletes are in the schema: before 1.12, Iceberg's reader fails at others. */
-  private boolean areReadable(FileScanTask task) {
-    for (Iterator its = task.deletes().iterator(); its.hasNext();) {
-      DeleteFile delete = (DeleteFile) its.next();
-      if (delete.content() != FileContent.EQUALITY_DELETES) continue;
-      for (Iterator ids = delete.equalityFieldIds().iterator(); ids.hasNext();) {
-        if (table.schema().findField(((Integer) ids.next()).intValue()) == null) return false;
-      }
-    }
-    return true;
-  }
-
-  private static long sequence(ContentFile file) { return file.dataSequenceNumber() == null ? 0L : file.dataSequenceNumber().longValue(); }
-
-  /** A delete file that a commit would remove and should not, or would not remove and should; null if there is none. {@code deletes}: the equality deletes that go. */
-  public String wrong(List removed, String deletes, List added) {
-    Set expected = new HashSet(deletes.isEmpty() ? Collections.EMPTY_LIST : Arrays.asList(split(deletes)));
-    Set replaced = new HashSet();
-    for (Iterator each = added.iterator(); each.hasNext();) {
-      DeleteFile delete = (DeleteFile) each.next();
-      // A position delete file replaces no other.
-      if (delete.format() == FileFormat.PUFFIN) replaced.add(delete.referencedDataFile());
-    }
-    for (Iterator each = removed.iterator(); each.hasNext();) {
-      DeleteFile delete = (DeleteFile) each.next();
-      boolean isRight = delete.content() == FileContent.EQUALITY_DELETES ? expected.remove(delete.location())
-          : replaced.contains(ContentFileUtil.referencedDataFileLocation(delete));
-      if (!isRight) return delete.location();
-    }
-    return expected.isEmpty() ? null : (String) expected.iterator().next();
-  }
-
-  /** The tasks as they would be after a commit that removes all equality deletes of some paths (joined by zeros) and adds deletes by position for single data files. */
-  public List changed(List tasks, String removed, List added) {
-    Set gone = new HashSet(Arrays.asList(split(removed)));
-    Map more = new HashMap();
-    for (Iterator each = added.iterator(); each.hasNext();) {
-      DeleteFile delete = (DeleteFile) each.next();
-      more.put(delete.referencedDataFile(), delete);
-    }
-    List found = new ArrayList();
-    for (Iterator each = tasks.iterator(); each.hasNext();) {
-      FileScanTask task = (FileScanTask) each.next();
-      DataFile file = (DataFile) task.file();
-      DeleteFile own = (DeleteFile) more.get(file.location());
-      // A reader that finds a deletion vector ignores other deletes by position.
-      boolean isVector = own != null && own.format() == FileFormat.PUFFIN;
-      List kept = new ArrayList();
-      for (Iterator its = task.deletes().iterator(); its.hasNext();) {
-        DeleteFile delete = (DeleteFile) its.next();
-        boolean isGone = delete.content() == FileContent.EQUALITY_DELETES ? gone.contains(delete.location()) : isVector;
-        if (!isGone) kept.add(delete);
-      }
-      if (own != null) kept.add(own);
-      found.add(task(file, kept));
-    }
-    return found;
-  }
-
-  /** A hash of a position: the last steps of SplitMix64. */
-  public static long mixed(long value) {
-    long hash = value + 0x9E3779B97F4A7C15L;
-    hash = (hash ^ (hash >>> 30)) * 0xBF58476D1CE4E5B9L;
-    hash = (hash ^ (hash >>> 27)) * 0x94D049BB133111EBL;
-    return hash ^ (hash >>> 31);
   }
 
   /** The part of an action of Iceberg's that sorts; its methods are not public. */

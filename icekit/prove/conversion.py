@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from icekit.engine.bridge import java_list, lent
+from icekit.engine.bridge import compiled, java_list, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
@@ -31,6 +31,249 @@ if TYPE_CHECKING:
 
     from icekit.sql import Identifier
 
+# In Java, because it visits every file that Iceberg plans to scan, and every deleted position.
+_NAME = "icekit.Conversion"
+_SOURCE = """
+package icekit;
+
+import java.util.*;
+import java.util.function.Function;
+import java.util.function.LongConsumer;
+import java.util.zip.CRC32;
+import org.apache.iceberg.*;
+import org.apache.iceberg.data.BaseDeleteLoader;
+import org.apache.iceberg.deletes.PositionDeleteIndex;
+import org.apache.iceberg.io.CloseableIterable;
+import org.apache.iceberg.util.ContentFileUtil;
+import org.apache.iceberg.util.PartitionSet;
+
+/** A commit that adds delete files, each for one data file, and removes others. */
+public class Conversion {
+  /** Deletes by position that are read for the data files of new deletion vectors: each of these reads all that apply to it. */
+  private static final int MOST_OPENS = 10000;
+
+  private final Staging staging;
+  private final Table table;
+  private final List added;
+  private final List removed;
+  /** What identifies the removed files. */
+  private final Set gone = new HashSet();
+  /** The equality deletes that are converted, by path: number of the partition (-1 for all) and sequence number. */
+  private final Map deletes = new HashMap();
+  /** The new delete files, by the path of their data file, and what Iceberg deletes there by position. */
+  private final Map own = new HashMap();
+  private final Map earlier = new HashMap();
+  private int opens = 0;
+
+  /** {@code deletes}: path, number of the partition and sequence number of each equality delete, all joined by zeros. */
+  public Conversion(Staging staging, List added, List removed, String deletes) {
+    this.staging = staging;
+    this.table = staging.table;
+    this.added = added;
+    this.removed = removed;
+    for (Iterator each = removed.iterator(); each.hasNext();) gone.add(key((DeleteFile) each.next()));
+    for (Iterator each = added.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      own.put(delete.referencedDataFile(), delete);
+    }
+    String[] all = split(deletes);
+    for (int i = 0; i + 2 < all.length; i += 3) this.deletes.put(all[i], all[i + 1] + " " + all[i + 2]);
+  }
+
+  private static String[] split(String joined) { return joined.split(String.valueOf((char) 0)); }
+
+  /** What tells a delete file from others: a Puffin file holds many. */
+  private static String key(DeleteFile file) { return file.location() + " " + file.contentOffset(); }
+
+  private static boolean isVector(DeleteFile file) { return file.format() == FileFormat.PUFFIN; }
+
+  /** A delete file that the commit would remove and should not, or would not remove and should; null if there is none. The last commit removes the equality deletes. */
+  public String wrong(boolean isLast) {
+    Set expected = new HashSet(isLast ? deletes.keySet() : Collections.EMPTY_SET);
+    for (Iterator each = removed.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      boolean isRight;
+      if (delete.content() == FileContent.EQUALITY_DELETES) {
+        isRight = expected.remove(delete.location());
+      } else {
+        // A position delete file replaces no other.
+        DeleteFile instead = (DeleteFile) own.get(ContentFileUtil.referencedDataFileLocation(delete));
+        isRight = instead != null && isVector(instead);
+      }
+      if (!isRight) return delete.location();
+    }
+    return expected.isEmpty() ? null : (String) expected.iterator().next();
+  }
+
+  /** What Iceberg reads from each {@code step}-th new delete file: the number of positions, the sum of their hashes and the data file; each followed by a zero. */
+  public String positions(int first, int step) {
+    StringBuilder found = new StringBuilder();
+    for (int i = first; i < added.size(); i += step) {
+      DeleteFile delete = (DeleteFile) added.get(i);
+      String path = delete.referencedDataFile();
+      found.append(summed(Collections.singletonList(delete), path)).append(' ').append(path).append((char) 0);
+    }
+    return found.toString();
+  }
+
+  private String summed(List positionDeletes, String path) {
+    PositionDeleteIndex index = new BaseDeleteLoader(new Function() {
+      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
+    }).loadPositionDeletes(positionDeletes, path);
+    final long[] sums = new long[2];
+    index.forEach(new LongConsumer() {
+      public void accept(long position) {
+        sums[0]++;
+        sums[1] += mixed(position);
+      }
+    });
+    return sums[0] + " " + sums[1];
+  }
+
+  /** A hash of a position: the last steps of SplitMix64. */
+  private static long mixed(long value) {
+    long hash = value + 0x9E3779B97F4A7C15L;
+    hash = (hash ^ (hash >>> 30)) * 0xBF58476D1CE4E5B9L;
+    hash = (hash ^ (hash >>> 27)) * 0x94D049BB133111EBL;
+    return hash ^ (hash >>> 31);
+  }
+
+  /**
+   * Compare the listing of a conversion with how Iceberg itself plans a scan of its snapshot. Data files are given as path, number of the partition,
+   * sequence number, all joined by zeros. The result has what is wrong, as {@code unlisted}, {@code mismatched}, {@code misplaced} or {@code pruned}
+   * with a data file, and {@code kept} with a delete file that a new deletion vector has to replace and the commit does not remove;
+   * {@code earlier}: a line for each new delete file: what the deletes by position say that apply to its data file, if it is a vector ("?" after so
+   * many opens); and {@code chosen}: some tasks, as {@link Staging#some} chooses them, and one to which a new delete file belongs.
+   */
+  public Map planned(long snapshotId, String data, int place, int slices, int count, long most, long seed) throws Exception {
+    Map listed = listed(data), result = new HashMap(), missing = new HashMap(own);
+    Staging.Sample sample = new Staging.Sample(count, most, seed), hits = new Staging.Sample(1, most, seed);
+    CloseableIterable tasks = ((TableScan) table.newScan().useSnapshot(snapshotId)).planFiles();
+    try {
+      for (Iterator each = tasks.iterator(); each.hasNext();) {
+        FileScanTask task = (FileScanTask) each.next();
+        String path = ((DataFile) task.file()).location();
+        Set known = (Set) listed.get(path);
+        if (!isApplied(task)) continue;
+        if (known != null && !isListed(task, known)) result.put("mismatched", path);
+        if (!isIn(path, place, slices)) continue;
+        if (known == null) result.put("unlisted", path);
+        DeleteFile hit = (DeleteFile) missing.remove(path);
+        if (hit != null) compare(task, hit, result);
+        if (!areReadable(task)) continue;
+        sample.offer(task);
+        if (hit != null) hits.offer(task);
+      }
+    } finally {
+      tasks.close();
+    }
+    if (!missing.isEmpty()) result.put("pruned", missing.keySet().iterator().next());
+    StringBuilder lines = new StringBuilder();
+    for (Iterator each = added.iterator(); each.hasNext();) lines.append(earlier.get(((DeleteFile) each.next()).referencedDataFile())).append((char) 10);
+    result.put("earlier", lines.toString());
+    List chosen = sample.tasks();
+    for (Iterator each = hits.random().iterator(); each.hasNext();) {
+      Object task = each.next();
+      if (!chosen.contains(task)) chosen.add(task);
+    }
+    result.put("chosen", chosen);
+    return result;
+  }
+
+  /** The partitions and sequence numbers of listed data files, by path: a file may be in the table twice. */
+  private static Map listed(String data) {
+    Map found = new HashMap();
+    String[] all = split(data);
+    for (int i = 0; i + 2 < all.length; i += 3) {
+      if (!found.containsKey(all[i])) found.put(all[i], new HashSet());
+      ((Set) found.get(all[i])).add(all[i + 1] + " " + all[i + 2]);
+    }
+    return found;
+  }
+
+  /** Whether a file is in a slice: by the checksum of its path, as {@code crc32} is in Spark. */
+  private static boolean isIn(String path, int place, int slices) throws Exception {
+    CRC32 sum = new CRC32();
+    sum.update(path.getBytes("UTF-8"));
+    return sum.getValue() % slices == place;
+  }
+
+  private boolean isApplied(FileScanTask task) {
+    for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+      if (deletes.containsKey(((DeleteFile) its.next()).location())) return true;
+    }
+    return false;
+  }
+
+  /** Whether Iceberg applies the equality deletes to a listed file as the listing does: of the same partition, and newer than the file. */
+  private boolean isListed(FileScanTask task, Set known) {
+    long number = Staging.sequence((DataFile) task.file());
+    for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+      DeleteFile delete = (DeleteFile) its.next();
+      String said = (String) deletes.get(delete.location());
+      if (said == null) continue;
+      if (!said.endsWith(" " + Staging.sequence(delete)) || Staging.sequence(delete) <= number) return false;
+      boolean isThere = false;
+      for (Iterator ones = known.iterator(); ones.hasNext();) {
+        String one = (String) ones.next();
+        String part = one.substring(0, one.indexOf(' ') + 1);
+        isThere = isThere || (one.equals(part + number) && (said.startsWith("-1 ") || said.startsWith(part)));
+      }
+      if (!isThere) return false;
+    }
+    return true;
+  }
+
+  /** Compare a new delete file with the deletes by position that Iceberg applies to its data file. */
+  private void compare(FileScanTask task, DeleteFile hit, Map result) {
+    DataFile file = (DataFile) task.file();
+    PartitionSet parts = PartitionSet.create(table.specs());
+    parts.add(file.specId(), file.partition());
+    if (!parts.contains(hit.specId(), hit.partition())) result.put("misplaced", file.location());
+    List before = new ArrayList();
+    for (Iterator its = task.deletes().iterator(); isVector(hit) && its.hasNext();) {
+      DeleteFile delete = (DeleteFile) its.next();
+      if (delete.content() != FileContent.POSITION_DELETES) continue;
+      before.add(delete);
+      if (ContentFileUtil.referencedDataFileLocation(delete) != null && !gone.contains(key(delete))) result.put("kept", delete.location());
+    }
+    opens += before.size();
+    earlier.put(file.location(), before.isEmpty() ? "0 0" : opens > MOST_OPENS ? "?" : summed(before, file.location()));
+  }
+
+  /** Whether the key columns of all equality deletes are in the schema: before 1.12, Iceberg's reader fails at others. */
+  private boolean areReadable(FileScanTask task) {
+    for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+      DeleteFile delete = (DeleteFile) its.next();
+      if (delete.content() != FileContent.EQUALITY_DELETES) continue;
+      for (Iterator ids = delete.equalityFieldIds().iterator(); ids.hasNext();) {
+        if (table.schema().findField(((Integer) ids.next()).intValue()) == null) return false;
+      }
+    }
+    return true;
+  }
+
+  /** The tasks as they would be after the last commit of the conversion. */
+  public List changed(List tasks) {
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      DataFile file = (DataFile) task.file();
+      DeleteFile more = (DeleteFile) own.get(file.location());
+      // A reader that finds a deletion vector ignores other deletes by position.
+      boolean isReplaced = more != null && isVector(more);
+      List kept = new ArrayList();
+      for (Iterator its = task.deletes().iterator(); its.hasNext();) {
+        DeleteFile delete = (DeleteFile) its.next();
+        if (!(delete.content() == FileContent.EQUALITY_DELETES ? deletes.containsKey(delete.location()) : isReplaced)) kept.add(delete);
+      }
+      if (more != null) kept.add(more);
+      found.add(staging.task(file, kept));
+    }
+    return found;
+  }
+}
+"""
 # Delete files that are read at the same time.
 _AT_ONCE = 4
 # With fewer delete records, every key is looked up: a sample would show little, and might be empty.
@@ -61,10 +304,12 @@ class _Check:
 
     def __init__(self, pending: Pending, staging: Staging) -> None:
         self.pending, self.staging = pending, staging
-        self.spark, self.found, self.java = pending.spark, pending.found, staging.java
+        self.spark, self.found = pending.spark, pending.found
         self.salt = random.getrandbits(31)
-        self.added, self.removed = java_list(self.spark, pending.added), java_list(self.spark, pending.removed)
-        self.deletes = _joined(file.path for file in self.found.deletes)
+        found = self.found
+        deletes = _joined(text for f in found.deletes for text in (f.path, str(-1 if found.is_global(f) else f.part), str(f.sequence)))
+        files = (java_list(self.spark, some) for some in (pending.added, pending.removed))
+        self.java = compiled(self.spark._jvm, staging.java, _NAME, _SOURCE, staging.java, *files, deletes)
 
     @property
     def view(self) -> Identifier:
@@ -76,7 +321,7 @@ class _Check:
         """Make every check; raises if one fails."""
         pending = self.pending
         self._check_content()
-        if path := self.java.wrong(self.removed, self.deletes if pending.is_last else "", self.added):
+        if path := self.java.wrong(pending.is_last):
             raise _differ(f"the commit would not remove the right delete files, of which one is {path}")
         chosen = self._planned()
         sampled, one_in = self._look_up() if pending.view else (0, 1)
@@ -94,7 +339,7 @@ class _Check:
         """Compare what Iceberg reads from each new delete file with what it is to hold: the positions found, and those deleted before."""
         pending = self.pending
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            texts = list(pool.map(lambda first: str(self.java.positions(self.added, first, _AT_ONCE)), range(_AT_ONCE)))
+            texts = list(pool.map(lambda first: str(self.java.positions(first, _AT_ONCE)), range(_AT_ONCE)))
         lines = [text.split("\0") for text in texts]
         if len(pending.added) != len(pending.written):
             raise _differ(f"{count(len(pending.added), 'delete file')} were written for {count(len(pending.written), 'data file')}")
@@ -114,12 +359,9 @@ class _Check:
     def _planned(self) -> Any:
         """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the deletes that it applies to each."""
         pending, found = self.pending, self.found
-        deletes = _joined(text for f in found.deletes for text in (f.path, str(-1 if found.is_global(f) else f.part), str(f.sequence)))
         data = _joined(text for f in found.data for text in (f.path, str(f.part), str(f.sequence)))
         most = most_records(cluster_of(self.spark))
-        result = self.java.planned(
-            found.at.snapshot_id, deletes, data, *pending.slices, self.added, self.removed, SAMPLED_FILES, most, self.salt
-        )
+        result = self.java.planned(found.at.snapshot_id, data, *pending.slices, SAMPLED_FILES, most, self.salt)
         for key, text in _WRONG.items():
             if path := result.get(key):
                 raise _differ(text.format(path))
@@ -189,7 +431,7 @@ class _Check:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the commit; returns how many files and rows."""
         if not int(chosen.size()):
             return 0, 0
-        before, after = self._read(chosen), self._read(self.java.changed(chosen, self.deletes, self.added))
+        before, after = self._read(chosen), self._read(self.java.changed(chosen))
         if before != after:
             raise _differ(
                 f"from {count(int(chosen.size()), 'data file')}, Iceberg reads {before} before the commit, and would read {after} after it"

@@ -13,19 +13,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import iceberg_version
+from icekit.engine.bridge import has_bridge, iceberg_version
+from icekit.engine.cluster import is_local
 from icekit.engine.compat import where_then
 from icekit.engine.errors import explain, first_sentence
-from icekit.engine.metadata_tables import files_below, metadata_table
+from icekit.engine.metadata_tables import files_below, has_file_system, metadata_table, storage
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import Predicate, read_predicate
+from icekit.errors import SparkUnavailable
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
 from icekit.facts.model import PartitionSpec
 from icekit.facts.orphans import sharing
 from icekit.prove import erasure_result
 from icekit.prove.erasure_result import UNREFERENCED, Erasure, FileRows, RefRows, SnapshotRows
-from icekit.prove.erasure_rows import FileReader, Looked, path_key, path_key_column, reading_by_id
+from icekit.prove.erasure_rows import Copies, FileReader, Looked, path_key, path_key_column, reading_by_id
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
@@ -198,7 +200,8 @@ class _Proof:
 
     def run(self, *, unreferenced: bool, progress: Callable[[int, int], None]) -> Erasure:
         given = (self.spark, self.schema, self.fields, self.predicate, self.properties.get("schema.name-mapping.default"))
-        reader, of_deletes = FileReader(*given), FileReader(*given, of_deletes=True)
+        copies = self._copies()
+        reader, of_deletes = FileReader(*given, copies=copies), FileReader(*given, of_deletes=True, copies=copies)
         ids = {f["name"]: f["id"] for f in self._columns()}
         for column in self._columns():
             if column.get("initial-default") is not None:
@@ -214,6 +217,17 @@ class _Proof:
         finally:
             reachable.unpersist()
         return self._conclude()
+
+    def _copies(self) -> Copies | None:
+        """What copies files to this machine, where Spark cannot read them in their storage."""
+        location = str(self.meta["location"])
+        if not has_bridge(self.spark) or has_file_system(self.spark, location):
+            return None
+        if not is_local(self.spark):
+            raise SparkUnavailable(
+                f"Spark has no Hadoop file system for {location}. Add hadoop-aws (or the library for your storage) to the session."
+            )
+        return Copies(storage(self.spark, self.sql_name))
 
     def _columns(self) -> list[Json]:
         wanted = self.predicate.columns

@@ -1,16 +1,19 @@
 """Count the rows in the files themselves that match a predicate, even if deletes hide them.
 
 Spark reads Parquet files by field id, so that renamed columns keep their values.
-Files that cannot be read that way are named, never treated as empty.
+Files that cannot be read that way are named, never treated as empty. Where Spark has no
+file system for the storage, files are copied to this machine first, some at a time.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -28,6 +31,9 @@ Json = Mapping[str, Any]
 # After this many failed reads, a failing batch is reported as one: halving it would never end
 # where nothing can be read.
 MAX_FAILURES = 200
+
+# A choice: the most bytes of copies at a time, but for a single larger file; and how many files are copied at once.
+_COPIED_BYTES, _COPIED_AT_ONCE = 2 * 2**30, 8
 
 _KEY, _MATCH = "icekit file key", "icekit match"
 # The column of the deleted row in a position delete file of format version 2 (Iceberg's specification, reserved field ids).
@@ -91,10 +97,60 @@ def reading_by_id(spark: SparkSession) -> AbstractContextManager[None]:
     return lent(spark, _SESSION)
 
 
+class Copies:
+    """Copies files to a temporary folder of this machine, as many at a time as fit; ``storage`` is the Java object of the same name."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+
+    def of(self, paths: Sequence[str], failed: dict[str, str]) -> Iterator[Mapping[str, str]]:
+        """Some files after others, as the copy of each path; they are gone at the next step. Files that cannot be copied go to ``failed``."""
+        with ThreadPoolExecutor(_COPIED_AT_ONCE) as pool:
+            portion: list[str] = []
+            held = 0
+            for path, size in zip(paths, pool.map(self._size, paths), strict=True):
+                if isinstance(size, str):
+                    failed[path] = size
+                    continue
+                if portion and held + size > _COPIED_BYTES:
+                    with self._made(portion, failed, pool) as copies:
+                        yield copies
+                    portion, held = [], 0
+                portion.append(path)
+                held += size
+            if portion:
+                with self._made(portion, failed, pool) as copies:
+                    yield copies
+
+    @contextmanager
+    def _made(self, paths: Sequence[str], failed: dict[str, str], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, str]]:
+        with TemporaryDirectory(prefix="icekit-") as folder:
+            copies = {path: f"{folder}/{place}.parquet" for place, path in enumerate(paths)}
+            for path, why in zip(paths, pool.map(self._copy, paths, copies.values()), strict=True):
+                if why:
+                    failed[path] = why
+                    del copies[path]
+            yield copies
+
+    def _size(self, path: str) -> int | str:
+        try:
+            return int(self._storage.size(path))
+        except Exception as error:
+            return first_sentence(error)
+
+    def _copy(self, path: str, to: str) -> str | None:
+        try:
+            self._storage.copy(path, to)
+        except Exception as error:
+            return first_sentence(error)
+        return None
+
+
 class FileReader:
     """Counts matching rows of Parquet files, thousands at a time, inside :func:`reading_by_id`.
 
-    ``of_deletes`` reads the rows that position delete files contain in addition to their positions.
+    ``of_deletes`` reads the rows that position delete files contain in addition to their positions; ``copies`` are read
+    in place of the files themselves.
     """
 
     def __init__(
@@ -106,8 +162,11 @@ class FileReader:
         mapping: str | None,
         *,
         of_deletes: bool = False,
+        copies: Copies | None = None,
     ) -> None:
         self._spark = spark
+        self._copies = copies
+        self._near: Mapping[str, str] = {}
         self._schema = schema
         self._fields = fields
         self._predicate = predicate
@@ -122,7 +181,12 @@ class FileReader:
         ``key`` (see :func:`path_key`) and one for each replaced column of the table.
         """
         looked = Looked()
-        self._look(list(paths), partitions, looked)
+        if self._copies is None:
+            self._look(list(paths), partitions, looked)
+        else:
+            for near in self._copies.of(paths, looked.failed):
+                self._near = near
+                self._look(list(near), partitions, looked)
         return looked
 
     def _look(self, paths: list[str], partitions: DataFrame | None, looked: Looked) -> None:
@@ -161,14 +225,17 @@ class FileReader:
         from pyspark.sql import functions as F
 
         schema, selected = columns
-        read = self._spark.read.schema(schema).options(**_OPTIONS).parquet(*paths)
+        near = {path: self._near.get(path, path) for path in paths}
+        read = self._spark.read.schema(schema).options(**_OPTIONS).parquet(*near.values())
         there = {path_key(unquote(path)) for path in read.inputFiles()}
         # Spark treats names that begin with _ or . as hidden, even when it is given them.
-        unseen = [path for path in paths if path_key(path) not in there]
+        unseen = [path for path in paths if path_key(near[path]) not in there]
         # Spark gives the path as a URL.
         path = F.url_decode(F.replace(read.metadataColumn("_metadata")["file_path"], F.lit("+"), F.lit("%2B")))
         # A position delete file may contain the deleted rows; most do not.
         rows = (read.where(f"{_ROW} IS NOT NULL") if self._of_deletes else read).select(path_key_column(path).alias(_KEY), *selected)
+        if self._near:
+            rows = self._with_own_keys(rows, near)
         if partitions is not None:
             rows = self._with_partitions(rows, partitions)
         # The predicate sees only the table's columns, under their own names.
@@ -179,6 +246,15 @@ class FileReader:
         }
         looked.failed.update(dict.fromkeys(unseen, "Spark does not list it: its name begins with _ or ."))
         return found
+
+    def _with_own_keys(self, rows: DataFrame, near: Mapping[str, str]) -> DataFrame:
+        """Rows of copies under the keys of the files that were copied."""
+        from pyspark.sql import functions as F
+
+        pairs = [(path_key(copy), path_key(path)) for path, copy in near.items()]
+        own = self._spark.createDataFrame(pairs, "`icekit copy` string, `icekit own key` string")
+        joined = rows.join(F.broadcast(own), F.col(identifier(_KEY)) == F.col("`icekit copy`"))
+        return joined.withColumn(_KEY, F.col("`icekit own key`")).drop("icekit copy", "icekit own key")
 
     def _with_partitions(self, rows: DataFrame, partitions: DataFrame) -> DataFrame:
         """Fill in identity partition values where the file has none, as Iceberg's readers do."""

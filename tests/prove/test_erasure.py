@@ -15,8 +15,9 @@ import pytest
 
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.errors import MetadataUnreadable, ParameterError
+from icekit.errors import MetadataUnreadable, ParameterError, SparkUnavailable
 from icekit.lab.workbench import embedded
+from icekit.prove import erasure, erasure_rows
 from icekit.prove.erasure import Erasure, prove_erased
 from icekit.prove.erasure_rows import path_key
 from icekit.sql import identifier
@@ -78,6 +79,14 @@ def table(lake: Lake, scratch: str) -> Iterator[Table]:
     name = f"people_{uuid.uuid4().hex[:8]}"
     yield Table(lake, scratch, name)
     shutil.rmtree(embedded(lake) / "warehouse" / scratch / name / "data", ignore_errors=True)
+
+
+@pytest.fixture(params=[False, True], ids=["read in place", "copied"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The two ways to read files: where they are, or as copies, one after another."""
+    if request.param:
+        monkeypatch.setattr(erasure, "has_file_system", lambda *_: False)
+        monkeypatch.setattr(erasure_rows, "_COPIED_BYTES", 1)
 
 
 def live(proof: Erasure) -> dict[str, int | None]:
@@ -177,6 +186,7 @@ def test_a_renamed_column_is_read_by_id_even_if_another_took_its_name(table: Tab
     assert [f.row_count for f in table.prove("user_id = 1205").files] == [1]
 
 
+@pytest.mark.usefixtures("place")
 def test_identity_partitions_are_read_also_where_the_files_lack_the_column(table: Table, tmp_path: Path) -> None:
     table.create("user_id BIGINT, region STRING", "PARTITIONED BY (region)")
     table.sql("INSERT INTO {t} SELECT id, concat('a b/', id % 2) FROM range(100)")
@@ -285,6 +295,7 @@ def test_without_the_unreferenced_nothing_is_proven(table: Table) -> None:
     assert proof.not_looked_into == ("files that no snapshot reaches: not requested",)
 
 
+@pytest.mark.usefixtures("place")
 def test_what_cannot_be_read_is_named_and_not_proven(table: Table) -> None:
     table.create().fill(1000).fill(2000).fill(3000)
     broken, gone, _ = table.data_files()
@@ -296,6 +307,7 @@ def test_what_cannot_be_read_is_named_and_not_proven(table: Table) -> None:
     proof = table.prove(progress=lambda done, of: calls.append((done, of)))
 
     assert proof.erased is None
+    assert "icekit-" not in repr(proof)
     assert proof.looked_into_count == 1
     assert {Path(line.partition(": ")[0]).name for line in proof.not_looked_into} >= {broken.name, gone.name, "dump.csv"}
     assert calls == [(0, 1), (1, 1)]
@@ -324,6 +336,15 @@ def test_a_file_with_a_hidden_name_is_not_taken_for_empty(table: Table) -> None:
     assert live(proof) == {"main": 1}
     assert proof.erased is False
     assert any("begins with _" in line for line in proof.not_looked_into)
+
+
+def test_executors_elsewhere_cannot_read_copies(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create().fill()
+    monkeypatch.setattr(erasure, "has_file_system", lambda *_: False)
+    monkeypatch.setattr(erasure, "is_local", lambda _: False)
+
+    with pytest.raises(SparkUnavailable, match=r"no Hadoop file system for .*Add hadoop-aws"):
+        table.prove()
 
 
 def test_without_garbage_collection_nothing_may_be_expired(table: Table) -> None:
