@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_u
 from icekit.prove.proof import CHECKED_POSITIONS_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedPositions, RowsDiffer
 from icekit.resolve.convert import Pending, by_file
 from icekit.resolve.delete_files import Positions
-from icekit.resolve.join import KeySet, distinct_keys, looked_up, path_to, sampled, words
+from icekit.resolve.join import BROADCAST_KEYS, KeySet, deduplicated, looked_up, path_to, sampled, tasks, words
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -378,30 +379,45 @@ class _Check:
     def _look_up(self) -> tuple[int, int]:
         """Look up keys by a plain join: every key if the deletes are few, else one in :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys."""
         key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
-        if self._are_many(key_sets[0]):
-            rows = self._sampled(key_sets)
-            # That sample is by the keys of the largest set; each other one is looked up by its own.
-            for key_set in key_sets[1:]:
-                self._found([key_set], SAMPLED_KEYS if self._are_many(key_set) else 1)
-            return rows, SAMPLED_KEYS
-        found = self._found(key_sets, 1)
+        with self._shuffling(SAMPLED_KEYS), self._sampled_deletes(key_sets[0]) as deletes:
+            if deletes is not None:
+                rows = self._sampled(key_sets, deletes)
+                # That sample is by the keys of the largest set; each other one is looked up by its own.
+                for key_set in key_sets[1:]:
+                    with self._sampled_deletes(key_set) as its_own:
+                        self._found([key_set], its_own)
+                return rows, SAMPLED_KEYS
+        with self._shuffling(1):
+            found = self._found(key_sets, None)
         for number in self.pending.dead:
             if number not in found or found[number].count < self.pending.dead[number].count:
                 raise _differ(f"in {self.found.data[number].path} rows without a delete would be deleted")
         return sum(file.records for file in self.found.data), 1
 
-    def _are_many(self, key_set: KeySet) -> bool:
-        """Whether a sample of a key set has enough different keys to show something."""
-        return (
-            key_set.records >= _FEW and distinct_keys(self.spark, self.view, key_set, self._sample(key_set, SAMPLED_KEYS), _FEW) >= UNSEEN
-        )
+    def _shuffling(self, one_in: int) -> contextlib.AbstractContextManager[None]:
+        """Shuffle no more than one delete in so many needs: every task writes a file for each partition."""
+        records = sum(key_set.records for key_set in self.found.key_sets) // one_in
+        return lent(self.spark, {"spark.sql.shuffle.partitions": str(max(tasks(records), self.spark.sparkContext.defaultParallelism))})
+
+    @contextlib.contextmanager
+    def _sampled_deletes(self, key_set: KeySet) -> Iterator[DataFrame | None]:
+        """The newest delete of each sampled key of a set; None if a sample has too few different keys to show something."""
+        if key_set.records < _FEW:
+            yield None
+            return
+        deletes = self.spark.sql(deduplicated(self.view, key_set, self._sample(key_set, SAMPLED_KEYS))).persist()
+        try:
+            keys = deletes.count()
+            yield deletes.hint("broadcast" if keys <= BROADCAST_KEYS else "merge") if keys >= UNSEEN else None
+        finally:
+            deletes.unpersist()
 
     def _sample(self, key_set: KeySet, one_in: int) -> str:
         return sampled([column.sql for column in key_set.columns], self.salt, one_in)
 
-    def _found(self, key_sets: Sequence[KeySet], one_in: int) -> dict[int, Positions]:
+    def _found(self, key_sets: Sequence[KeySet], deletes: DataFrame | None) -> dict[int, Positions]:
         """The rows that a plain join finds deleted, after a check that all of them would be."""
-        frames = [self._rows([key_set], one_in).where("dead").select("f", "pos") for key_set in key_sets]
+        frames = [self._rows([key_set], deletes).where("dead").select("f", "pos") for key_set in key_sets]
         every = reduce(lambda one, other: one.unionAll(other), frames)
         found = by_file(arrow_of(words(every, sum(key_set.records for key_set in key_sets))))
         for number, deleted in found.items():
@@ -409,10 +425,10 @@ class _Check:
                 raise _differ(f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay")
         return found
 
-    def _sampled(self, key_sets: Sequence[KeySet]) -> int:
+    def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
         """Compare all rows with one key in some, deleted or not; returns how many."""
         records = sum(file.records for file in self.found.data) // SAMPLED_KEYS
-        got = arrow_of(words(self._rows(key_sets, SAMPLED_KEYS), records, "dead"))
+        got = arrow_of(words(self._rows(key_sets, deletes), records, "dead"))
         dead, live = by_file(got.filter(got.column("dead"))), by_file(got.filter(pc.invert(got.column("dead"))))
         for number in {*dead, *live}:
             deleted = self.pending.dead.get(number)
@@ -424,8 +440,9 @@ class _Check:
                 )
         return sum(positions.count for side in (dead, live) for positions in side.values())
 
-    def _rows(self, key_sets: Sequence[KeySet], one_in: int) -> DataFrame:
-        return looked_up(self.spark, self.view, key_sets, self._sample(key_sets[0], one_in))
+    def _rows(self, key_sets: Sequence[KeySet], deletes: DataFrame | None) -> DataFrame:
+        """All rows, or those of the sampled keys of the first set, whose ``deletes`` are given."""
+        return looked_up(self.spark, self.view, key_sets, self._sample(key_sets[0], 1 if deletes is None else SAMPLED_KEYS), deletes)
 
     def _check_files(self, chosen: Any) -> tuple[int, int]:
         """Let Iceberg read some whole files with their deletes of now, and with those of after the commit; returns how many files and rows."""

@@ -64,6 +64,8 @@ class Positions:
 
     def with_more(self, other: Positions) -> Positions:
         """These positions and the given ones."""
+        if not other.containers:
+            return self
         return Positions.at(np.union1d(self.all(), other.all()))
 
     @property

@@ -370,10 +370,11 @@ def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet])
     return union
 
 
-def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], sample: str) -> DataFrame:
+def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], sample: str, given: DataFrame | None = None) -> DataFrame:
     """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a newer delete, of any key set.
 
     ``sample`` is SQL (see :func:`sampled`) that takes only rows with some keys of the first key set; the deletes of the others are read in full.
+    ``given`` are the deletes of the first set (see :func:`deduplicated`) with a hint, if they have been read.
     """
     first = key_sets[0]
     keys = [f"{c.sql} AS {_row_key(key_set, i)}" for key_set in key_sets for i, c in enumerate(key_set.columns)]
@@ -383,21 +384,19 @@ def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet],
     for key_set in key_sets:
         newest = f"s{key_set.kind}"
         taken = sample if key_set.columns == first.columns else "true"
-        deletes = spark.sql(deduplicated(view, key_set, taken)).withColumnRenamed(SEQUENCE, newest)
+        if given is not None and key_set is first:
+            deletes = given
+        else:
+            deletes = spark.sql(deduplicated(view, key_set, taken)).hint("broadcast" if key_set.records <= BROADCAST_KEYS else "merge")
+        deletes = deletes.withColumnRenamed(SEQUENCE, newest)
         equal = deletes[newest] > rows["r"]
         if not key_set.is_global:
             equal = (rows["part"] == deletes[PART]) & equal
         for place in range(len(key_set.columns)):
             equal = rows[_row_key(key_set, place)].eqNullSafe(deletes[f"k{place}"]) & equal
-        rows = rows.join(deletes.hint("broadcast" if key_set.records <= BROADCAST_KEYS else "merge"), equal, "left")
+        rows = rows.join(deletes, equal, "left")
         dead.append(f"{newest} IS NOT NULL")
     return rows.selectExpr(FILE, "pos", f"({' OR '.join(dead)}) AS dead")
-
-
-def distinct_keys(spark: SparkSession, view: Identifier, key_set: KeySet, where: str, most: int) -> int:
-    """The number of different keys without nulls among at most so many deletes of a key set; ``where`` takes only some."""
-    rows = f"SELECT {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind} AND {where} LIMIT {most}"
-    return int(spark.sql(f"SELECT count(DISTINCT {', '.join(_names(key_set))}) FROM ({rows})").collect()[0][0])
 
 
 def sampled(values: Sequence[str], salt: int, one_in: int) -> str:
