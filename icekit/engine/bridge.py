@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -242,17 +243,21 @@ def guarded(jvm: Any, table: Any) -> Any | None:
         return None  # the JVM allows no compilation, or the table class is not Iceberg's own
 
 
-def compiled(jvm: Any, beside: Any, name: str, source: str, *arguments: Any) -> Any:
-    """An object of a small Java class, made with these arguments; compiled once in each JVM, where it finds the classes that the class of ``beside`` finds.
+_compiling = threading.Lock()
+
+
+def compiled(jvm: Any, loaded: Any, name: str, source: str, *arguments: Any) -> Any:
+    """An object of a small Java class, made with these arguments; compiled once in each JVM, with the class loader of the class of ``loaded``.
 
     Once, because py4j keeps the methods that it finds by the name of their class, and would call those of an earlier class.
     """
     constructors = vars(jvm._gateway_client).setdefault("icekit_constructors", {})
-    if name not in constructors:
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(beside.getClass().getClassLoader())
-        compiler.cook(source)
-        constructors[name] = compiler.getClassLoader().loadClass(name).getConstructors()[0]
+    with _compiling:
+        if name not in constructors:
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(loaded.getClass().getClassLoader())
+            compiler.cook(source)
+            constructors[name] = compiler.getClassLoader().loadClass(name).getConstructors()[0]
     given = jvm.java.util.ArrayList()
     for argument in arguments:
         given.add(argument)

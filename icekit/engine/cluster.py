@@ -88,7 +88,7 @@ def cluster_of(spark: SparkSession) -> Cluster:
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether Spark's tasks run in this process's own JVM; False with Spark Connect."""
+    """Whether Spark's tasks run in the driver's JVM, on this machine; False with Spark Connect."""
     return has_bridge(spark) and bool(spark.sparkContext._jsc.sc().isLocal())
 
 

@@ -15,7 +15,7 @@ from icekit.engine.cluster import Cluster, caches_deletes, cluster_of
 from icekit.engine.compat import arrow_of, where_then
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
-from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError, PermissionDenied
+from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError
 from icekit.facts import metadata
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import snapshots_by_id
@@ -235,8 +235,8 @@ def prove_commits(
     A snapshot whose equality deletes easily fit the heap is read with Iceberg's own sets of deletes: the
     strongest evidence. If they do not, or if ``resolve`` says so, it is read from a clone without them, and rows
     whose key has a younger delete are dropped by a plain anti-join of the table's own rows; this shares only
-    the list of files and the reading of delete files with a conversion. Where no clone can be made, and on
-    Spark Connect, it is read in the first way.
+    the list of files and the reading of delete files with a conversion. Where no clone can be made (it needs
+    the right to create a table), and on Spark Connect, it is read in the first way.
 
     A commit is not provable if it, its parent or their files are gone; that is
     never reported as fine. Raises the errors of :mod:`icekit.errors`.
@@ -502,7 +502,9 @@ def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | 
     conf = lake.session_conf()
     if conf is None or not caches_deletes(conf):
         return None
-    return _CACHE if any(map(_may_have_equality_deletes, _sides(reader, snapshot_ids))) else None
+    # What a join applies is not in the cache.
+    sides = [side for side in _sides(reader, snapshot_ids) if side["snapshot-id"] not in reader.read]
+    return _CACHE if any(_may_have_more(side, 0) for side in sides) else None
 
 
 # --- Read a snapshot under equality deletes, without the heap that the engine's own reading needs
@@ -522,19 +524,21 @@ def most_records(cluster: Cluster) -> int:
 def _resolving(reader: _Reader, snapshot_ids: Sequence[int], resolve: bool | None) -> Iterator[_Reader]:
     """The reader, with the snapshots before and after some commits to read without the engine's own sets of equality deletes."""
     lake = reader.lake
-    sides = {int(side["snapshot-id"]) for side in _sides(reader, snapshot_ids) if _may_have_equality_deletes(side)}
+    most = 0 if resolve else most_records(cluster_of(lake.spark))
+    sides = {int(side["snapshot-id"]) for side in _sides(reader, snapshot_ids) if resolve is not False and _may_have_more(side, most)}
     with contextlib.ExitStack() as stack:
         read: dict[int, Stripped] = {}
         for side in sorted(sides) if has_bridge(lake.spark) else ():
             try:
                 found = [scope for scope in scopes(lake.spark, reader.name, side, reader.specs) if scope.data_files]
-                is_wanted = _is_large(cluster_of(lake.spark), found) if resolve is None else resolve
+                is_wanted = _are_many(cluster_of(lake.spark), found) if resolve is None else resolve
                 made = stack.enter_context(stripped(lake, reader.table, side)) if found and is_wanted else None
+            except CloneRefused:
+                break
             except Exception as error:
-                explained = explain(error, reader.name)
-                if not isinstance(explained, (CloneRefused, MetadataUnreadable, PermissionDenied)):
-                    raise explained from error
-                # What cannot be read at all will be said of its commit.
+                if resolve:
+                    raise explain(error, reader.name) from error
+                # Iceberg's own reader may still read it; if not, its commit is not provable.
                 continue
             if made is not None:
                 read[side] = made
@@ -542,18 +546,19 @@ def _resolving(reader: _Reader, snapshot_ids: Sequence[int], resolve: bool | Non
 
 
 def _sides(reader: _Reader, snapshot_ids: Sequence[int]) -> list[Json]:
-    """Some commits and their parents, as far as they are there."""
+    """Those of some commits and their parents that still exist."""
     commits = [*filter(None, map(reader.snapshots.get, snapshot_ids))]
     return [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
 
 
-def _is_large(cluster: Cluster, found: Sequence[Scope]) -> bool:
-    """Whether the equality deletes of some partition take too much of the heap."""
+def _are_many(cluster: Cluster, found: Sequence[Scope]) -> bool:
+    """Whether the equality deletes of some partition are more than a reader holds with ease."""
     everywhere = sum(s.delete_records for s in found if s.is_global)
     worst = max((s.delete_records for s in found if not s.is_global), default=0) + everywhere
-    return worst * RECORD_HEAP_BYTES * cluster.cores_per_executor > HEAP_SHARE * cluster.heap_bytes
+    return worst > most_records(cluster)
 
 
-def _may_have_equality_deletes(snapshot: Json) -> bool:
-    """Also where a writer does not count them."""
-    return str((snapshot.get("summary") or {}).get("total-equality-deletes", "unknown")) != "0"
+def _may_have_more(snapshot: Json, records: int) -> bool:
+    """Whether a snapshot may have more equality deletes than so many records: a writer may not count them."""
+    told = str((snapshot.get("summary") or {}).get("total-equality-deletes", ""))
+    return not told.isdecimal() or int(told) > records

@@ -292,12 +292,12 @@ def check_positions(pending: Pending) -> Mapping[str, str]:
     if not all(path_to(fields, field_id) for field_id in pending.found.keys.columns):
         return {}
     try:
-        staging = Staging(pending.spark, pending.found.at.table)
+        check = _Check(pending, Staging(pending.spark, pending.found.at.table))
     except Exception:
         return {}
     # A cache of deletes may hide some (apache/iceberg 15039).
     with lent(pending.spark, {**exact_case(fields), CACHE_KEYS[1]: "false"}):
-        return {CHECKED_POSITIONS_TAG: _Check(pending, staging).run().text()}
+        return {CHECKED_POSITIONS_TAG: check.run().text()}
 
 
 class _Check:
@@ -379,7 +379,7 @@ class _Check:
     def _look_up(self) -> tuple[int, int]:
         """Look up keys by a plain join: every key if the deletes are few, else one in :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys."""
         key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
-        with self._shuffling(SAMPLED_KEYS), self._sampled_deletes(key_sets[0]) as deletes:
+        with self._sampled_deletes(key_sets[0]) as deletes:
             if deletes is not None:
                 rows = self._sampled(key_sets, deletes)
                 # That sample is by the keys of the largest set; each other one is looked up by its own.
@@ -387,17 +387,22 @@ class _Check:
                     with self._sampled_deletes(key_set) as its_own:
                         self._found([key_set], its_own)
                 return rows, SAMPLED_KEYS
-        with self._shuffling(1):
-            found = self._found(key_sets, None)
+        found = self._found(key_sets, None)
         for number in self.pending.dead:
             if number not in found or found[number].count < self.pending.dead[number].count:
                 raise _differ(f"in {self.found.data[number].path} rows without a delete would be deleted")
         return sum(file.records for file in self.found.data), 1
 
-    def _shuffling(self, one_in: int) -> contextlib.AbstractContextManager[None]:
-        """Shuffle no more than one delete in so many needs: every task writes a file for each partition."""
-        records = sum(key_set.records for key_set in self.found.key_sets) // one_in
-        return lent(self.spark, {"spark.sql.shuffle.partitions": str(max(tasks(records), self.spark.sparkContext.defaultParallelism))})
+    def _shuffling(self, one_in: int, key_sets: Sequence[KeySet]) -> contextlib.AbstractContextManager[None]:
+        """Shuffle one in so many rows and deletes of the first set, and all deletes of sets with other keys, into no more partitions than they need.
+
+        Every task writes a file for each partition.
+        """
+        rows = sum(file.records for file in self.found.data)
+        in_full = sum(key_set.records for key_set in key_sets if key_set.columns != key_sets[0].columns)
+        sampled = max(rows, sum(key_set.records for key_set in key_sets)) // one_in
+        partitions = max(tasks(sampled), tasks(in_full), self.spark.sparkContext.defaultParallelism)
+        return lent(self.spark, {"spark.sql.shuffle.partitions": str(partitions)})
 
     @contextlib.contextmanager
     def _sampled_deletes(self, key_set: KeySet) -> Iterator[DataFrame | None]:
@@ -407,8 +412,11 @@ class _Check:
             return
         deletes = self.spark.sql(deduplicated(self.view, key_set, self._sample(key_set, SAMPLED_KEYS))).persist()
         try:
-            keys = deletes.count()
-            yield deletes.hint("broadcast" if keys <= BROADCAST_KEYS else "merge") if keys >= UNSEEN else None
+            with self._shuffling(SAMPLED_KEYS, [key_set]):
+                records = deletes.count()
+                # In how many partitions of the table a key is does not matter.
+                keys = deletes.select(*(f"k{place}" for place in range(len(key_set.columns)))).distinct().count()
+            yield deletes.hint("broadcast" if records <= BROADCAST_KEYS else "merge") if keys >= UNSEEN else None
         finally:
             deletes.unpersist()
 
@@ -419,7 +427,8 @@ class _Check:
         """The rows that a plain join finds deleted, after a check that all of them would be."""
         frames = [self._rows([key_set], deletes).where("dead").select("f", "pos") for key_set in key_sets]
         every = reduce(lambda one, other: one.unionAll(other), frames)
-        found = by_file(arrow_of(words(every, sum(key_set.records for key_set in key_sets))))
+        with self._shuffling(1 if deletes is None else SAMPLED_KEYS, key_sets):
+            found = by_file(arrow_of(words(every, sum(key_set.records for key_set in key_sets))))
         for number, deleted in found.items():
             if lost := int((~_among(deleted, self.pending.dead.get(number))).sum()):
                 raise _differ(f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay")
@@ -428,7 +437,8 @@ class _Check:
     def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
         """Compare all rows with one key in some, deleted or not; returns how many."""
         records = sum(file.records for file in self.found.data) // SAMPLED_KEYS
-        got = arrow_of(words(self._rows(key_sets, deletes), records, "dead"))
+        with self._shuffling(SAMPLED_KEYS, key_sets):
+            got = arrow_of(words(self._rows(key_sets, deletes), records, "dead"))
         dead, live = by_file(got.filter(got.column("dead"))), by_file(got.filter(pc.invert(got.column("dead"))))
         for number in {*dead, *live}:
             deleted = self.pending.dead.get(number)

@@ -20,7 +20,6 @@ from icekit.engine.errors import explain, first_sentence
 from icekit.engine.metadata_tables import files_below, has_file_system, metadata_table, storage
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import Predicate, read_predicate
-from icekit.errors import SparkUnavailable
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import schema_of, specs
 from icekit.facts.model import PartitionSpec
@@ -219,14 +218,16 @@ class _Proof:
         return self._conclude()
 
     def _copies(self) -> Copies | None:
-        """What copies files to this machine, where Spark cannot read them in their storage."""
+        """The copier for files that Spark cannot read where they are; None if it can, or if its tasks run elsewhere."""
         location = str(self.meta["location"])
         if not has_bridge(self.spark) or has_file_system(self.spark, location):
             return None
         if not is_local(self.spark):
-            raise SparkUnavailable(
-                f"Spark has no Hadoop file system for {location}. Add hadoop-aws (or the library for your storage) to the session."
+            self.not_looked.append(
+                f"{location}: Spark has no Hadoop file system for it; add the library for your storage to the session (for s3://, hadoop-aws and "
+                "spark.hadoop.fs.s3.impl=org.apache.hadoop.fs.s3a.S3AFileSystem)"
             )
+            return None
         return Copies(storage(self.spark, self.sql_name))
 
     def _columns(self) -> list[Json]:

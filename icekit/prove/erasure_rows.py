@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -104,33 +105,34 @@ class Copies:
         self._storage = storage
 
     def of(self, paths: Sequence[str], failed: dict[str, str]) -> Iterator[Mapping[str, str]]:
-        """Some files after others, as the copy of each path; they are gone at the next step. Files that cannot be copied go to ``failed``."""
+        """Copy the files in batches, and give the URI of the copy by path; a batch is deleted before the next one. Files that cannot be copied go to ``failed``."""
         with ThreadPoolExecutor(_COPIED_AT_ONCE) as pool:
-            portion: list[str] = []
-            held = 0
+            batch: list[str] = []
+            batch_bytes = 0
             for path, size in zip(paths, pool.map(self._size, paths), strict=True):
                 if isinstance(size, str):
                     failed[path] = size
                     continue
-                if portion and held + size > _COPIED_BYTES:
-                    with self._made(portion, failed, pool) as copies:
+                if batch and batch_bytes + size > _COPIED_BYTES:
+                    with self._copied(batch, failed, pool) as copies:
                         yield copies
-                    portion, held = [], 0
-                portion.append(path)
-                held += size
-            if portion:
-                with self._made(portion, failed, pool) as copies:
+                    batch, batch_bytes = [], 0
+                batch.append(path)
+                batch_bytes += size
+            if batch:
+                with self._copied(batch, failed, pool) as copies:
                     yield copies
 
     @contextmanager
-    def _made(self, paths: Sequence[str], failed: dict[str, str], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, str]]:
+    def _copied(self, paths: Sequence[str], failed: dict[str, str], pool: ThreadPoolExecutor) -> Iterator[Mapping[str, str]]:
         with TemporaryDirectory(prefix="icekit-") as folder:
             copies = {path: f"{folder}/{place}.parquet" for place, path in enumerate(paths)}
             for path, why in zip(paths, pool.map(self._copy, paths, copies.values()), strict=True):
                 if why:
                     failed[path] = why
                     del copies[path]
-            yield copies
+            # With its scheme: Spark's default file system may be another.
+            yield {path: Path(copy).as_uri() for path, copy in copies.items()}
 
     def _size(self, path: str) -> int | str:
         try:
@@ -166,7 +168,7 @@ class FileReader:
     ) -> None:
         self._spark = spark
         self._copies = copies
-        self._near: Mapping[str, str] = {}
+        self._copied: Mapping[str, str] = {}
         self._schema = schema
         self._fields = fields
         self._predicate = predicate
@@ -184,9 +186,9 @@ class FileReader:
         if self._copies is None:
             self._look(list(paths), partitions, looked)
         else:
-            for near in self._copies.of(paths, looked.failed):
-                self._near = near
-                self._look(list(near), partitions, looked)
+            for copies in self._copies.of(paths, looked.failed):
+                self._copied = copies
+                self._look(list(copies), partitions, looked)
         return looked
 
     def _look(self, paths: list[str], partitions: DataFrame | None, looked: Looked) -> None:
@@ -225,17 +227,17 @@ class FileReader:
         from pyspark.sql import functions as F
 
         schema, selected = columns
-        near = {path: self._near.get(path, path) for path in paths}
-        read = self._spark.read.schema(schema).options(**_OPTIONS).parquet(*near.values())
+        read_from = {path: self._copied.get(path, path) for path in paths}
+        read = self._spark.read.schema(schema).options(**_OPTIONS).parquet(*read_from.values())
         there = {path_key(unquote(path)) for path in read.inputFiles()}
         # Spark treats names that begin with _ or . as hidden, even when it is given them.
-        unseen = [path for path in paths if path_key(near[path]) not in there]
+        unseen = [path for path in paths if path_key(read_from[path]) not in there]
         # Spark gives the path as a URL.
         path = F.url_decode(F.replace(read.metadataColumn("_metadata")["file_path"], F.lit("+"), F.lit("%2B")))
         # A position delete file may contain the deleted rows; most do not.
         rows = (read.where(f"{_ROW} IS NOT NULL") if self._of_deletes else read).select(path_key_column(path).alias(_KEY), *selected)
-        if self._near:
-            rows = self._with_own_keys(rows, near)
+        if self._copied:
+            rows = self._with_own_keys(rows, read_from)
         if partitions is not None:
             rows = self._with_partitions(rows, partitions)
         # The predicate sees only the table's columns, under their own names.
@@ -247,14 +249,16 @@ class FileReader:
         looked.failed.update(dict.fromkeys(unseen, "Spark does not list it: its name begins with _ or ."))
         return found
 
-    def _with_own_keys(self, rows: DataFrame, near: Mapping[str, str]) -> DataFrame:
+    def _with_own_keys(self, rows: DataFrame, copies: Mapping[str, str]) -> DataFrame:
         """Rows of copies under the keys of the files that were copied."""
         from pyspark.sql import functions as F
 
-        pairs = [(path_key(copy), path_key(path)) for path, copy in near.items()]
+        pairs = [(path_key(copy), path_key(path)) for path, copy in copies.items()]
         own = self._spark.createDataFrame(pairs, "`icekit copy` string, `icekit own key` string")
-        joined = rows.join(F.broadcast(own), F.col(identifier(_KEY)) == F.col("`icekit copy`"))
-        return joined.withColumn(_KEY, F.col("`icekit own key`")).drop("icekit copy", "icekit own key")
+        joined = rows.join(F.broadcast(own), F.col(identifier(_KEY)) == F.col("`icekit copy`"), "left")
+        # A row without a file would be a row that nobody finds.
+        own_key = F.expr(f"coalesce(`icekit own key`, raise_error(concat('icekit: not a copied file: ', {identifier(_KEY)})))")
+        return joined.withColumn(_KEY, own_key).drop("icekit copy", "icekit own key")
 
     def _with_partitions(self, rows: DataFrame, partitions: DataFrame) -> DataFrame:
         """Fill in identity partition values where the file has none, as Iceberg's readers do."""

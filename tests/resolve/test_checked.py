@@ -348,3 +348,17 @@ def test_a_delete_that_icebergs_readers_do_not_apply_is_refused(table: Table) ->
     table.delete("k", f"SELECT '{high}'")
 
     refused(table, "rule them out", error=ConversionRefused)
+
+
+def test_where_no_class_can_be_compiled_the_commit_is_compared_in_full_afterwards(
+    table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sick(table, 2)
+    monkeypatch.setattr(checking, "_NAME", "icekit.Unknown")
+    monkeypatch.setattr(checking, "_SOURCE", "of another version")
+
+    outcome = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+
+    assert outcome.proof is not None
+    assert outcome.proof.ok
+    assert checked(table) == []
