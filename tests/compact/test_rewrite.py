@@ -275,6 +275,7 @@ def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, mon
     assert "3 deleted keys matched by hash" in repr(proof)
 
 
+@pytest.mark.slow  # the gate runs the conversion of every type
 @pytest.mark.parametrize(
     ("version", "file_format", "row_bytes"), [(2, "parquet", rewriting._ROW_BYTES), (3, "avro", 2**40)], ids=["by key", "by hash"]
 )
