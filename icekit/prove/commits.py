@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from icekit.catalog import Lake
-    from icekit.resolve.convert import Stripped
 
 
 # --- Find what a commit changed: its partitions, from the manifest entries that it wrote
@@ -525,14 +524,16 @@ def _resolving(reader: _Reader, snapshot_ids: Sequence[int], resolve: bool | Non
     """The reader, with the snapshots before and after some commits to read without the engine's own sets of equality deletes."""
     lake = reader.lake
     most = 0 if resolve else most_records(cluster_of(lake.spark))
-    sides = {int(side["snapshot-id"]) for side in _sides(reader, snapshot_ids) if resolve is not False and _may_have_more(side, most)}
+    sides: set[int] = set()
+    if resolve is not False and has_bridge(lake.spark):
+        sides = {int(side["snapshot-id"]) for side in _sides(reader, snapshot_ids) if _may_have_more(side, most)}
     with contextlib.ExitStack() as stack:
         read: dict[int, Stripped] = {}
-        for side in sorted(sides) if has_bridge(lake.spark) else ():
+        for side in sorted(sides):
             try:
-                found = [scope for scope in scopes(lake.spark, reader.name, side, reader.specs) if scope.data_files]
-                is_wanted = _are_many(cluster_of(lake.spark), found) if resolve is None else resolve
-                made = stack.enter_context(stripped(lake, reader.table, side)) if found and is_wanted else None
+                if _most_applied(scopes(lake.spark, reader.name, side, reader.specs)) <= most:
+                    continue
+                made = stack.enter_context(stripped(lake, reader.table, side))
             except CloneRefused:
                 break
             except Exception as error:
@@ -551,11 +552,11 @@ def _sides(reader: _Reader, snapshot_ids: Sequence[int]) -> list[Json]:
     return [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
 
 
-def _are_many(cluster: Cluster, found: Sequence[Scope]) -> bool:
-    """Whether the equality deletes of some partition are more than a reader holds with ease."""
-    everywhere = sum(s.delete_records for s in found if s.is_global)
-    worst = max((s.delete_records for s in found if not s.is_global), default=0) + everywhere
-    return worst > most_records(cluster)
+def _most_applied(found: Sequence[Scope]) -> int:
+    """The most records of equality deletes that a reader of a data file may have to hold."""
+    applied = [scope for scope in found if scope.data_files]
+    everywhere = sum(scope.delete_records for scope in applied if scope.is_global)
+    return everywhere + max((scope.delete_records for scope in applied if not scope.is_global), default=0)
 
 
 def _may_have_more(snapshot: Json, records: int) -> bool:

@@ -23,7 +23,7 @@ from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_u
 from icekit.prove.proof import CHECKED_POSITIONS_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedPositions, RowsDiffer
 from icekit.resolve.convert import Pending, by_file
 from icekit.resolve.delete_files import Positions
-from icekit.resolve.join import BROADCAST_KEYS, KeySet, deduplicated, looked_up, path_to, sampled, tasks, words
+from icekit.resolve.join import KeySet, deduplicated, hinted, looked_up, path_to, sampled, tasks, words
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -410,13 +410,13 @@ class _Check:
         if key_set.records < _FEW:
             yield None
             return
-        deletes = self.spark.sql(deduplicated(self.view, key_set, self._sample(key_set, SAMPLED_KEYS))).persist()
+        deletes = deduplicated(self.spark, self.view, key_set, self._sample(key_set, SAMPLED_KEYS)).persist()
         try:
             with self._shuffling(SAMPLED_KEYS, [key_set]):
                 records = deletes.count()
                 # In how many partitions of the table a key is does not matter.
                 keys = deletes.select(*(f"k{place}" for place in range(len(key_set.columns)))).distinct().count()
-            yield deletes.hint("broadcast" if records <= BROADCAST_KEYS else "merge") if keys >= UNSEEN else None
+            yield hinted(deletes, records) if keys >= UNSEEN else None
         finally:
             deletes.unpersist()
 

@@ -22,7 +22,7 @@ from icekit.facts.metadata import Json, schema_of, snapshots_by_id
 from icekit.facts.model import Partition
 from icekit.resolve.delete_files import Delta, Placed, Positions, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
-from icekit.resolve.join import BROADCAST_KEYS, KeySet, dead_rows, deduplicated, key_sql, key_view, path_to, tasks, words
+from icekit.resolve.join import KeySet, dead_rows, deduplicated, hinted, key_sql, key_view, path_to, tasks, words
 from icekit.resolve.listing import File, local, repeated, uncovered
 from icekit.sandbox import clone
 from icekit.sql import Identifier, identifier
@@ -424,13 +424,13 @@ def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFram
 
 
 def _anti(lake: Lake, view: Identifier, key_set: KeySet, rows: DataFrame) -> DataFrame:
-    deletes = lake.spark.sql(deduplicated(view, key_set))
+    deletes = deduplicated(lake.spark, view, key_set)
     equal = rows[_SEQUENCE] < deletes["s"]
     if not key_set.is_global:
         equal = (rows[_PART] == deletes["p"]) & equal
     for place, column in enumerate(key_set.columns):
         equal = rows[_key(column.field_id)].eqNullSafe(deletes[f"k{place}"]) & equal
-    return rows.join(deletes.hint("broadcast" if key_set.records <= BROADCAST_KEYS else "merge"), equal, "left_anti")
+    return rows.join(hinted(deletes, key_set.records), equal, "left_anti")
 
 
 def _key(field_id: int) -> str:

@@ -374,7 +374,7 @@ def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet],
     """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a newer delete, of any key set.
 
     ``sample`` is SQL (see :func:`sampled`) that takes only rows with some keys of the first key set; the deletes of the others are read in full.
-    ``given`` are the deletes of the first set (see :func:`deduplicated`) with a hint, if they have been read.
+    ``given`` are the deletes of the first set (see :func:`deduplicated`), :func:`hinted`, if they have been read.
     """
     first = key_sets[0]
     keys = [f"{c.sql} AS {_row_key(key_set, i)}" for key_set in key_sets for i, c in enumerate(key_set.columns)]
@@ -384,10 +384,7 @@ def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet],
     for key_set in key_sets:
         newest = f"s{key_set.kind}"
         taken = sample if key_set.columns == first.columns else "true"
-        if given is not None and key_set is first:
-            deletes = given
-        else:
-            deletes = spark.sql(deduplicated(view, key_set, taken)).hint("broadcast" if key_set.records <= BROADCAST_KEYS else "merge")
+        deletes = given if given is not None and key_set is first else hinted(deduplicated(spark, view, key_set, taken), key_set.records)
         deletes = deletes.withColumnRenamed(SEQUENCE, newest)
         equal = deletes[newest] > rows["r"]
         if not key_set.is_global:
@@ -433,11 +430,16 @@ def tasks(records: int) -> int:
     return max(1, math.ceil(records / KEYS_PER_TASK))
 
 
-def deduplicated(view: Identifier, key_set: KeySet, where: str = "true") -> str:
-    """SQL for each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence number ``s``; ``where`` takes only some."""
+def deduplicated(spark: SparkSession, view: Identifier, key_set: KeySet, where: str = "true") -> DataFrame:
+    """Each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence number ``s``; ``where`` takes only some."""
     names = ", ".join(_names(key_set))
     rows = f"SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind} AND {where}"
-    return f"SELECT {names}, max({SEQUENCE}) AS {SEQUENCE} FROM ({rows}) GROUP BY {names}"
+    return spark.sql(f"SELECT {names}, max({SEQUENCE}) AS {SEQUENCE} FROM ({rows}) GROUP BY {names}")
+
+
+def hinted(deletes: DataFrame, records: int) -> DataFrame:
+    """At most so many deletes, for a plain join: if they are few, every task gets all of them."""
+    return deletes.hint("broadcast" if records <= BROADCAST_KEYS else "merge")
 
 
 def _names(key_set: KeySet) -> list[str]:
