@@ -87,6 +87,10 @@ class ConversionRefused(IcekitError):
     """Equality deletes that cannot be converted, and why."""
 
 
+class ReadersDisagree(IcekitError):
+    """Rows that are deleted by the specification, and that Iceberg's readers show; nothing was committed."""
+
+
 class RemovalRefused(IcekitError):
     """Files that must not be removed, because another table may need them."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
-from icekit.compact.rewrite import CheckedRewrite, MustConvert, NotHere, ordered
+from icekit.compact.rewrite import CheckedRewrite, NotHere, ordered
 from icekit.engine.bridge import guarded, has_bridge, iceberg_version, java_list, load_now, make_active, pinned
 from icekit.engine.compat import drops_all_dangling_deletes
 from icekit.engine.errors import kind_of, reason
@@ -324,16 +324,6 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
             return RewriteResult(failed_groups=len(failed), reason=reason(failed[0]) if failed else "")
         except NotHere:
             pass
-        except MustConvert:
-            convert(
-                spark,
-                action.sql_name,
-                branch=action.branch,
-                partitions=action.partitions or None,
-                tags=tags,
-                check=_before_commit(stop, check=check),
-            )
-            checked = guarded(spark._jvm, load_now(spark, action.sql_name))
     actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
     rewrite = actions.rewriteDataFiles(table if checked is None else checked)
     for key, value in (action.options if checked is not None else renewing(action.options)).items():

@@ -20,20 +20,23 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
-from icekit.engine.bridge import elements, encryption_of, lent, make_active, metadata_of, pinned
+from icekit.engine.bridge import elements, encryption_of, iceberg_version, lent, make_active, metadata_of, pinned
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
+from icekit.engine.compat import reads_dropped_keys
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
-from icekit.errors import ConversionRefused
+from icekit.errors import ConversionRefused, IcekitError, ReadersDisagree
 from icekit.facts.metadata import schema_of
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
 from icekit.prove.proof import CHECKED_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
-from icekit.resolve.join import KeyColumn, key_sql, keys_of, path_to, same_value, sampled
+from icekit.resolve.applies import disagreement, order_sql, scan_of, unless_ruled_out
+from icekit.resolve.join import BROADCAST_KEYS, KeyColumn, key_sql, keys_of, path_to, same_value, sampled
+from icekit.resolve.join import tasks as tasks_for
 from icekit.sql import identifier
-from icekit.units import count, size
+from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -43,8 +46,8 @@ class NotHere(Exception):
     """Only Iceberg's own action can do this rewrite; says why."""
 
 
-class MustConvert(Exception):
-    """The equality deletes must become position deletes first: they are too many to broadcast, of an old partition spec, or of a dropped column."""
+class ConvertFirst(IcekitError):
+    """A rewrite that no reader has the memory for, or can make, before its equality deletes are position deletes."""
 
 
 # The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that is broadcast
@@ -52,16 +55,16 @@ class MustConvert(Exception):
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
 # What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence number, offsets. And for a row of two hashes alone.
 _ROW_BYTES, _HASHED_BYTES = 88, 83
-# Deletes that any executor can hold.
-_FEW_DELETES = 200_000
 # If Iceberg's own reader takes in at most this many delete records for the files of a small group, added up over the files, it applies them
 # faster (in about 1 s of CPU) than the queries of a join start.
 _FEW_APPLIED = 1_000_000
 _OBSERVED_SECONDS = 120
+# Groups without equality deletes of which some whole files are read twice: each group takes a query of its own.
+_COMPARED_GROUPS = 8
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
-_FILE, _LISTED, _KNOWN, _SEQUENCE, _CHOSEN, _HASH, _DELETED, _SAMPLED, _SALTED = (
-    f"icekit {name}" for name in ("file", "listed", "known", "sequence", "chosen", "hash", "deleted", "sampled", "salted")
+_FILE, _LISTED, _KNOWN, _ORDER, _CHOSEN, _HASH, _DELETED, _SAMPLED, _SALTED, _ROW = (
+    f"icekit {name}" for name in ("file", "listed", "known", "order", "chosen", "hash", "deleted", "sampled", "salted", "row")
 )
 
 
@@ -69,9 +72,20 @@ _FILE, _LISTED, _KNOWN, _SEQUENCE, _CHOSEN, _HASH, _DELETED, _SAMPLED, _SALTED =
 class _Key:
     """The equality deletes of one key in a group, whose files are of one partition: Java's list of the delete files, and the key's columns."""
 
+    number: int
     files: Any
     columns: tuple[KeyColumn, ...]
     records: int
+
+    @property
+    def ruled_out(self) -> str:
+        """The column with the deletes that a row's file is ruled out for."""
+        return f"ruled_out_{self.number}"
+
+    @property
+    def sampled(self) -> str:
+        """The column with the identity of a row in the sample of this key."""
+        return f"{_SAMPLED} {self.number}"
 
     @property
     def names(self) -> list[str]:
@@ -98,10 +112,11 @@ class _Key:
             arguments += [*missing, f"sha2(CAST({value} AS binary), 256)" if is_text else value]
         return f"xxhash64({', '.join([*([] if salt is None else [f'{salt}L']), *arguments])})"
 
-    def matches(self, salt: int | None = None) -> str:
+    def matches(self, salt: int | None = None, *, is_narrowed: bool = False) -> str:
         """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest.
 
-        With a ``salt``, the deletes have a second hash in place of their keys.
+        With a ``salt``, the deletes have a second hash in place of their keys. Where ``is_narrowed``, the query fails at a delete
+        that is ruled out for the row's file (:func:`icekit.resolve.applies.unless_ruled_out`).
         """
         same = [
             same_value(value, identifier(name), required=column.required)
@@ -110,8 +125,28 @@ class _Key:
         if salt is not None:
             # Not as an equality: with two of them, Spark makes no table of long keys.
             same = [f"coalesce({self.hash(self.values, salt)} = {identifier(_SALTED)}, false)"]
-        newer = f"{identifier(_DELETED)} > {identifier(_SEQUENCE)}"
-        return " AND ".join([f"{self.hash(self.values)} = {identifier(_HASH)}", newer, *same])
+        newer = " AND ".join([f"{identifier(_DELETED)} > {identifier(_ORDER)}", *same])
+        if is_narrowed:
+            newer = unless_ruled_out(newer, identifier(_DELETED), self.ruled_out, identifier(_FILE))
+        return f"{self.hash(self.values)} = {identifier(_HASH)} AND {newer}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Newest:
+    """The newest delete of each key, hinted for a join with rows: with its key, or else with two hashes of it."""
+
+    key: _Key
+    deletes: DataFrame
+    is_hashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """The rows with one in ``one_in`` of the keys of a key set: how many there are, and the fingerprint of those that live."""
+
+    one_in: int
+    rows: int
+    live: Fingerprint
 
 
 class _Memory:
@@ -168,9 +203,9 @@ class CheckedRewrite:
         """Rewrite, check and commit every group; returns the errors of groups that failed.
 
         With partial progress the other groups are committed, as Iceberg's own action does; without it, nothing is committed and the first
-        error is raised. A conflict, a commit's error, :class:`MustConvert` and :class:`RowsDiffer` are always raised, once the
-        groups at work have finished. Nothing begins and nothing is committed after a request to stop. Raises :class:`NotHere` before
-        anything is written.
+        error is raised. A conflict, a commit's error, :class:`RowsDiffer` and :class:`~icekit.errors.ReadersDisagree` are always
+        raised, once the groups at work have finished. Nothing begins and nothing is committed after a request to stop. Raises
+        :class:`NotHere` and :class:`ConvertFirst` before anything is written.
         """
         action, options = self.action, self.action.options
         if self._snapshot is None:
@@ -198,6 +233,9 @@ class CheckedRewrite:
             if action.order.is_sorting:
                 self.runner, self.order_id = self._runner()
             works = [_Group(self, group, tuple(found), at_once) for group, found in zip(groups, keys, strict=True)]
+            if self.check:
+                for work in random.sample(works, min(_COMPARED_GROUPS, len(works))):
+                    work.compare_files()
             futures = {pool.submit(self._in_session(work.run)): work.group for work in works}
             for future in as_completed(futures):
                 try:
@@ -205,7 +243,7 @@ class CheckedRewrite:
                 except CancelledError:
                     continue
                 except Exception as error:
-                    always = isinstance(error, (MustConvert, RowsDiffer, Stopped)) or kind_of(error) == "conflict"
+                    always = isinstance(error, (ReadersDisagree, RowsDiffer, Stopped)) or kind_of(error) == "conflict"
                     (raised if always else failed).append(error)
                     if not is_partial or self.stop.is_set:
                         pool.shutdown(wait=False, cancel_futures=True)
@@ -269,7 +307,10 @@ class CheckedRewrite:
         return wrapped  # type: ignore[no-any-return]
 
     def _keys(self, group: Any) -> list[_Key]:
-        """The keys of a group's equality deletes; raises :class:`NotHere` for deletes that only Iceberg's reader can apply."""
+        """The keys of a group's equality deletes.
+
+        Raises :class:`NotHere` for deletes that only Iceberg's reader can apply, and :class:`ConvertFirst` where it cannot either.
+        """
         java, tasks = self.staging.java, group.fileScanTasks()
         fields = schema_of(self.metadata)["fields"]
         found: list[_Key] = []
@@ -280,15 +321,27 @@ class CheckedRewrite:
             except ConversionRefused as refused:
                 raise NotHere(str(refused)) from None
             if not all(path_to(fields, i) for i in ids):
-                # Iceberg's own reader fails at these before 1.12, and on Spark 3.5.
-                raise MustConvert("a key column was dropped")
-            found.append(_Key(files, tuple(keys.columns[i] for i in ids), int(java.records(files))))
+                is_readable = reads_dropped_keys(iceberg_version(self.spark, self.action.catalog))
+                raise self._left_to_reader(tasks, "the column of their key was dropped", is_readable=is_readable)
+            found.append(_Key(len(found), files, tuple(keys.columns[i] for i in ids), int(java.records(files))))
         if not java.areOf(tasks, int(group.outputSpecId())):
             # Spark would sort rows into the new partitions, and sample them for it: they would be counted twice as they are read.
-            raise MustConvert("files move to another partition spec") if found else NotHere("files move to another partition spec")
+            raise self._left_to_reader(tasks, "their data files move to another partition spec")
         if found and int(java.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
         return found
+
+    def _left_to_reader(self, tasks: Any, why: str, *, is_readable: bool = True) -> Exception:
+        """The error for deletes that are left to Iceberg's own reader; another one if it cannot read them, or has no memory for them."""
+        if is_readable and int(self.staging.java.applied(tasks, most_records(self.cluster))) >= 0:
+            return NotHere(why)
+        return ConvertFirst(_CONVERT_FIRST.format(why))
+
+
+_CONVERT_FIRST = (
+    "A compaction cannot apply these equality deletes: {}. Run `icekit convert` on the table first; it turns them into position deletes. "
+    "Nothing was changed."
+)
 
 
 def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> Any:
@@ -323,20 +376,32 @@ class _Group:
         self.hash = ""
         # What is broadcast, and how many keys of it as hashes.
         self.broadcast_bytes = self.hashed = 0
+        # Whether keys were too many to broadcast.
+        self.is_shuffled = False
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
-        self.one_in = SAMPLED_KEYS
         most = most_records(self.cluster)
         # A larger group is split by how many of its rows live, which only the sample of a join tells.
         is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
         are_few = bool(keys) and is_small and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
         self.keys, self.read_deletes = ((), sum(key.records for key in keys)) if are_few else (keys, 0)
-        self.chosen = self.java.some(self.tasks, SAMPLED_FILES if self.keys and rewrite.check else 0, most, rewrite.salt)
+        # Whole files that are read twice; all of a group to which Iceberg's reader applies equality deletes.
+        self.chosen = self.tasks if are_few and rewrite.check else self._some(SAMPLED_FILES if self.keys and rewrite.check else 0)
+        # By the column of a key: for each task the deletes that Iceberg's scan leaves out.
+        found = {key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files) for key in self.keys}
+        self.ruled_out = {column: lists for column, lists in found.items() if lists is not None}
 
-    @property
-    def sample(self) -> str:
+    def _some(self, files: int) -> Any:
+        return self.java.some(self.tasks, files, most_records(self.cluster), self.rewrite.salt)
+
+    def compare_files(self) -> None:
+        """Read some whole files twice, also in a group without equality deletes."""
+        if not int(self.chosen.size()):
+            self.chosen = self._some(SAMPLED_FILES)
+
+    def _sample(self, key: _Key, one_in: int) -> str:
         """SQL for whether a row, or a delete, has one of the sampled keys."""
-        return sampled(self.keys[0].values, self.rewrite.salt, self.one_in) if self.keys else "false"
+        return sampled(key.values, self.rewrite.salt, one_in)
 
     def run(self) -> CheckedRows:
         """Write the group's new files and check them; raises if they are not right, after removing them."""
@@ -350,25 +415,32 @@ class _Group:
                 first = self.staging.frame(name, {})
                 self.hash = self._hash(first)
                 columns = [identifier(column) for column in first.columns]
-                newest = [(key, deletes) for key in self.keys for deletes in self._newest(stack, key)]
-                before, share = self._sample_before(first) if self.keys and self.rewrite.check else (Fingerprint(), 1.0)
-                # Sorted rows are shuffled, so the size of splits does not affect the files.
-                growth = min(1 / share, _MOST_GROWTH) if self.rewrite.runner is None else 1
-                rows = self._live(self.staging.frame(name, {"split-size": str(int(self.group.inputSplitSize() * growth))}), newest)
+                newest = [deletes for key in self.keys for deletes in self._newest(stack, key)]
+                samples = {key: self._sampled(first, key) for key in self.keys} if self.rewrite.check else {}
+                share = min((sample.live.row_count / sample.rows for sample in samples.values() if sample.rows), default=1.0)
+                share = max(share, 1 / _MOST_GROWTH)
+                files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
+                # Rows that are shuffled are not written split by split.
+                growth = 1 if self.rewrite.runner is not None or self.is_shuffled else 1 / share
+                frame = self.staging.frame(name, {"split-size": str(int(self.group.inputSplitSize() * growth))})
+                rows = self._live(frame, newest, files)
                 # A sort is a second query with a broadcast of its own.
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
-                with self.rewrite.memory.holding(needed, self.rewrite.stop):
+                with self.rewrite.memory.holding(needed, self.rewrite.stop), disagreement(self._path):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into it.
                     unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
-                    files = math.ceil(int(self.group.expectedOutputFiles()) * max(share, 1 / _MOST_GROWTH))
-                    planned = self._write(rows, columns, name, max(1, files))
+                    planned = self._write(rows, columns, name, files, samples)
             if not self.rewrite.check:
                 return CheckedRows()
-            return self._checked(planned, before, unsorted)
+            return self._checked(planned, samples, unsorted)
         except Exception:
             self.rewrite.take_back(self.group)
             raise
+
+    def _path(self, file: str) -> str:
+        """The path of a data file by what its rows are marked with: its number, or its path."""
+        return str(self.tasks.get(int(file)).file().location()) if self.is_numbered else file
 
     def _hash(self, rows: DataFrame) -> str:
         """SQL for the hash of a row, with its lineage if every row has one."""
@@ -385,14 +457,17 @@ class _Group:
         by_order = {"output-sort-order-id": str(self.rewrite.order_id)} if self.rewrite.order_id else {}
         return {**options, **by_order, "use-table-distribution-and-ordering": "false"}
 
-    def _write(self, rows: DataFrame, columns: Sequence[str], name: str, files: int) -> Mapping[str, Any]:
+    def _write(self, rows: DataFrame, columns: Sequence[str], name: str, files: int, samples: Mapping[_Key, _Sample]) -> Mapping[str, Any]:
         """Write rows, sorted into so many files if they are sorted, and add up their hashes as they are written, unless nothing is checked."""
         from pyspark.sql import Observation
 
         check, runner = self.rewrite.check, self.rewrite.runner
         of_deletes: list[str] = []
-        if check and self.keys:
-            of_deletes = [identifier(_CHOSEN), f"if({self.sample}, {self._identity()}, NULL) AS {identifier(_SAMPLED)}"]
+        if _CHOSEN in rows.columns and check:
+            of_deletes = [identifier(_CHOSEN)]
+        for key, sample in samples.items():
+            identity = self._identity(sample.one_in)
+            of_deletes.append(f"if({self._sample(key, sample.one_in)}, {identity}, NULL) AS {identifier(key.sampled)}")
         rows = rows.selectExpr(*columns, *of_deletes)
         if runner is not None:
             rows = self.staging.sorted(rows, runner, self.group, files)
@@ -402,7 +477,9 @@ class _Group:
         seen = Observation()
         sums = summed(_HASH, "all")
         if of_deletes:
-            sums += [*summed(_HASH, "chosen", identifier(_CHOSEN)), *summed(_SAMPLED, "sampled", f"{identifier(_SAMPLED)} IS NOT NULL")]
+            sums += summed(_HASH, "chosen", identifier(_CHOSEN))
+        for key in samples:
+            sums += summed(key.sampled, key.sampled, f"{identifier(key.sampled)} IS NOT NULL")
         # After the sort: Spark reads all rows before it, too, to find ranges.
         hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(_HASH)}")
         self.group.setOutputFiles(self.staging.write(hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()))
@@ -416,26 +493,25 @@ class _Group:
 
         return rows.select("*", (F.col("_spec_id") if self.is_numbered else F.input_file_name()).alias(_FILE))
 
-    def _placed(self, rows: DataFrame, files: Any, *more: Column) -> DataFrame:
-        """Numbered rows with the sequence number of their file."""
+    def _placed(self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str) -> DataFrame:
+        """Numbered rows with the order of their file (:func:`icekit.resolve.applies.order_of`), which is SQL."""
         from pyspark.sql import functions as F
 
-        listed = self.staging.files(files).select(
-            F.col("file" if self.is_numbered else "path").alias(_LISTED), F.col("sequence").alias(_KNOWN), *more
-        )
+        listed = listed.select(F.col("file" if self.is_numbered else "path").alias(_LISTED), F.expr(order).alias(_KNOWN), *more)
         # No delete would apply to a row whose file is not listed.
         number = f"coalesce({identifier(_KNOWN)}, raise_error(concat('icekit: not a file of this rewrite: ', {identifier(_FILE)})))"
         joined = rows.join(listed.hint("broadcast"), F.col(_FILE) == F.col(_LISTED), "left")
-        return joined.withColumn(_SEQUENCE, F.expr(number))
+        return joined.withColumn(_ORDER, F.expr(number))
 
     def _deletes(self, stack: contextlib.ExitStack, key: _Key, where: str = "true", **options: str) -> DataFrame:
-        """The deleted keys, each with the sequence number of its delete file."""
+        """The deleted keys, each with the order of its delete file."""
         rows = stack.enter_context(self.staging.reading(self.java.asData(key.files), options))
         keys = [f"{value} AS {identifier(name)}" for value, name in zip(key.values, key.names, strict=True)]
-        return self._placed(self._numbered(rows.where(where)), key.files).selectExpr(*keys, identifier(_SEQUENCE))
+        placed = self._placed(self._numbered(rows.where(where)), self.staging.files(key.files), order_sql("sequence", "file"))
+        return placed.selectExpr(*keys, identifier(_ORDER))
 
-    def _newest(self, stack: contextlib.ExitStack, key: _Key) -> list[DataFrame]:
-        """The newest delete of each key, in parts that Spark can broadcast: with its key, or else with two hashes of it."""
+    def _newest(self, stack: contextlib.ExitStack, key: _Key) -> list[_Newest]:
+        """The newest delete of each key, in parts that Spark can broadcast, or in one that it shuffles."""
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
@@ -443,7 +519,7 @@ class _Group:
         # Groups next to each other keep the cores busy: one task each, and no shuffle.
         deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
         gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
-        newest = gathered.groupBy(*key.names).agg(F.max(_SEQUENCE).alias(_DELETED))
+        newest = gathered.groupBy(*key.names).agg(F.max(_ORDER).alias(_DELETED))
         newest = newest.withColumn(_HASH, F.expr(key.hash([identifier(name) for name in key.names]))).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(newest.unpersist)
         texts = [f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)" for name in key.names]
@@ -452,36 +528,45 @@ class _Group:
         most = self.rewrite.memory.size_bytes
         exact, hashed = keys * _ROW_BYTES + int(row["text"]), keys * _HASHED_BYTES
         by_hash = self.broadcast_bytes + exact > most and key.can_be_hashed
-        self.broadcast_bytes += hashed if by_hash else exact
-        if self.broadcast_bytes > most:
-            raise MustConvert(f"the distinct keys of a group's equality deletes take {size(self.broadcast_bytes)}")
-        if key is self.keys[0] and keys < UNSEEN * SAMPLED_KEYS:
-            # A sample of so few would show little, and might be empty.
-            self.one_in = 1
+        needed = hashed if by_hash else exact
+        if self.broadcast_bytes + needed > most:
+            # As a conversion does: Spark's own shuffle, which spills.
+            self.is_shuffled = True
+            partitions = max(tasks_for(keys), self.cluster.tasks)
+            return [_Newest(key, newest.repartition(partitions, _HASH).hint("shuffle_hash"))]
+        self.broadcast_bytes += needed
         if by_hash:
             self.hashed += keys
             salted = key.hash([identifier(name) for name in key.names], self.rewrite.salt)
             newest = newest.selectExpr(identifier(_HASH), f"{salted} AS {identifier(_SALTED)}", identifier(_DELETED))
-        parts = -(-(hashed if by_hash else exact) // _BROADCAST_MOST)
-        return [newest.where(f"pmod({identifier(_HASH)}, {parts}) = {part}") for part in range(parts)] if parts > 1 else [newest]
+        parts = max(1, -(-needed // _BROADCAST_MOST))
+        some = [newest] if parts == 1 else [newest.where(f"pmod({identifier(_HASH)}, {parts}) = {part}") for part in range(parts)]
+        return [_Newest(key, part.hint("broadcast"), by_hash) for part in some]
 
-    def _live(self, rows: DataFrame, newest: Sequence[tuple[_Key, DataFrame]]) -> DataFrame:
-        """The rows without those that the deletes delete; the chosen files' rows are marked."""
+    def _live(self, rows: DataFrame, newest: Sequence[_Newest], files: int) -> DataFrame:
+        """The rows without those that the deletes delete; the chosen files' rows are marked. Shuffled rows are for so many files."""
         from pyspark.sql import functions as F
 
-        if not self.keys:
-            return rows
         chosen = [str(task.file().location()) for task in elements(self.chosen)]
-        live = self._placed(self._numbered(rows), self.tasks, F.col("path").isin(chosen).alias(_CHOSEN))
-        for key, deletes in newest:
-            salt = self.rewrite.salt if _SALTED in deletes.columns else None
-            live = live.join(deletes.hint("broadcast"), F.expr(key.matches(salt)), "left_anti")
+        if not self.keys:
+            return rows.withColumn(_CHOSEN, F.input_file_name().isin(chosen)) if chosen else rows
+        listed = self.staging.files(self.tasks, **self.ruled_out)
+        live = self._placed(self._numbered(rows), listed, order_sql("sequence"), F.col("path").isin(chosen).alias(_CHOSEN), *self.ruled_out)
+        if self.is_shuffled:
+            live = live.withColumn(_ROW, F.monotonically_increasing_id())
+        for one in newest:
+            salt = self.rewrite.salt if one.is_hashed else None
+            found = one.key.matches(salt, is_narrowed=one.key.ruled_out in self.ruled_out)
+            live = live.join(one.deletes, F.expr(found), "left_anti")
+        if self.is_shuffled and self.rewrite.runner is None:
+            # The files keep the order of their rows.
+            live = live.repartitionByRange(files, _ROW).sortWithinPartitions(_ROW)
         return live
 
     # --- Check the new files
 
-    def _checked(self, written: Mapping[str, Any], before: Fingerprint, unsorted: Fingerprint | None) -> CheckedRows:
-        """Compare the new files, read back, with what was to be written and with the two samples of the old files."""
+    def _checked(self, written: Mapping[str, Any], samples: Mapping[_Key, _Sample], unsorted: Fingerprint | None) -> CheckedRows:
+        """Compare the new files, read back, with what was to be written and with the samples of the old files."""
         planned = Fingerprint.of_sums(written, "all")
         if unsorted not in {None, planned}:
             raise _differ(f"{unsorted} were read from the old files, but {planned} came out of the sort")
@@ -492,62 +577,80 @@ class _Group:
                 after = self._fingerprint(rows)
         if after != planned or after.row_count != int(self.java.records(self.group.addedFiles())):
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
-        read = after.row_count + (unsorted.row_count if unsorted else 0)
-        if not self.keys:
-            by_reader = after.row_count if self.read_deletes else 0
-            return CheckedRows(after, read=read, resolved=self.read_deletes, by_reader=by_reader)
-        if before != (sample := Fingerprint.of_sums(written, "sampled")):
-            raise _differ(f"for one key in {self.one_in}, the old files hold {before}, but this rewrite wrote {sample}")
+        for key, sample in samples.items():
+            if sample.live != (ours := Fingerprint.of_sums(written, key.sampled)):
+                raise _differ(f"for one key in {sample.one_in}, the old files hold {sample.live}, but this rewrite wrote {ours}")
         files, stock = int(self.chosen.size()), Fingerprint()
         if files:
             with self.staging.reading(self.chosen) as rows:
                 stock = self._fingerprint(rows)
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
                 raise _differ(f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but this rewrite wrote {ours}")
-        read += before.row_count + stock.row_count
-        records = sum(key.records for key in self.keys)
+        sampled_rows = sum(sample.rows for sample in samples.values())
         return CheckedRows(
             after,
-            sampled=before.row_count,
+            sampled=sampled_rows,
             files=files,
             of_files=stock.row_count,
-            read=read,
-            resolved=records,
-            one_in=self.one_in,
+            read=after.row_count + (unsorted.row_count if unsorted else 0) + sampled_rows + stock.row_count,
+            resolved=self.read_deletes + sum(key.records for key in self.keys),
+            one_in=max((sample.one_in for sample in samples.values()), default=0),
+            by_reader=after.row_count if self.read_deletes else 0,
             hashed=self.hashed,
         )
 
     def _fingerprint(self, rows: DataFrame) -> Fingerprint:
         return summed_up(rows, self.hash)
 
-    def _identity(self) -> str:
+    def _identity(self, one_in: int) -> str:
         """SQL for the hash that identifies a sampled row: its keys and its file, and all columns where nothing else compares them well.
 
         That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand for all rows.
         """
-        fields = dict.fromkeys((identifier(*c.names), value) for key in self.keys for c, value in zip(key.columns, key.values, strict=True))
-        is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and self.one_in > 1
+        fields = dict.fromkeys(
+            (identifier(*c.names), value) for each in self.keys for c, value in zip(each.columns, each.values, strict=True)
+        )
+        is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and one_in > 1
         values = [f"isnull({field}), {value}" for field, value in fields]
-        return f"xxhash64({', '.join([*values, identifier(_SEQUENCE), identifier(_FILE), *([] if is_compared else [self.hash])])})"
+        more = [] if is_compared else [self.hash]
+        return f"xxhash64({', '.join([*values, identifier(_ORDER), identifier(_FILE), *more])})"
 
-    def _sample_before(self, rows: DataFrame) -> tuple[Fingerprint, float]:
-        """The live rows of the sampled keys, by a plain anti-join on the keys themselves, and roughly what share of the group's rows is live."""
+    def _sampled(self, rows: DataFrame, key: _Key) -> _Sample:
+        """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few keys to show something."""
+        if key.records >= UNSEEN * SAMPLED_KEYS:
+            sample, keys = self._looked_up(rows, key, SAMPLED_KEYS)
+            if keys >= UNSEEN:
+                return sample
+        return self._looked_up(rows, key, 1)[0]
+
+    def _looked_up(self, rows: DataFrame, key: _Key, one_in: int) -> tuple[_Sample, int]:
+        """Look up the rows of some keys in all deletes, by a plain join on the keys themselves; also about how many keys the rows have."""
         from pyspark.sql import functions as F
 
+        where = self._sample(key, one_in)
         with contextlib.ExitStack() as stack:
-            live = self._placed(self._numbered(rows.where(self.sample)), self.tasks).withColumn(_HASH, F.expr(self._identity()))
-            for place, key in enumerate(self.keys):
-                is_sampled = key.values == self.keys[0].values
-                deletes = self._deletes(stack, key, self.sample if is_sampled else "true").withColumnRenamed(
-                    _SEQUENCE, f"{_DELETED} {place}"
-                )
-                equal = F.col(f"{_DELETED} {place}") > F.col(_SEQUENCE)
-                for value, name in zip(key.values, key.names, strict=True):
+            placed = self._placed(self._numbered(rows.where(where)), self.staging.files(self.tasks), order_sql("sequence"))
+            live = placed.selectExpr(
+                "*", f"{self._identity(one_in)} AS {identifier(_HASH)}", f"{key.hash(key.values)} AS {identifier(_SAMPLED)}"
+            )
+            dead = F.lit(False)
+            for each in self.keys:
+                is_sampled = each.values == key.values
+                newest = f"{_DELETED} {each.number}"
+                deletes = self._deletes(stack, each, where if is_sampled else "true").groupBy(*each.names).agg(F.max(_ORDER).alias(newest))
+                equal = F.col(newest) > F.col(_ORDER)
+                for value, name in zip(each.values, each.names, strict=True):
                     equal = F.expr(value).eqNullSafe(F.col(name)) & equal
-                few = key.records // (self.one_in if is_sampled else 1) <= _FEW_DELETES
-                live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left_anti")
-            left = summed_up(live, identifier(_HASH))
-            return left, min(1.0, max(left.row_count, 1) * self.one_in / max(int(self.java.records(self.tasks)), 1))
+                few = each.records // (one_in if is_sampled else 1) <= BROADCAST_KEYS
+                live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left").drop(*each.names)
+                dead = dead | F.col(newest).isNotNull()
+            sums = live.withColumn(_DELETED, dead).agg(
+                F.count("*").alias("rows"),
+                F.approx_count_distinct(_SAMPLED).alias("keys"),
+                *summed(_HASH, "live", f"NOT {identifier(_DELETED)}"),
+            )
+            found = sums.collect()[0].asDict()
+        return _Sample(one_in, int(found["rows"]), Fingerprint.of_sums(found, "live")), int(found["keys"])
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:

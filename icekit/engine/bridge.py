@@ -163,7 +163,7 @@ def pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
     return inheriting(spark, work)
 
 
-# --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites
+# --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites, or change row ids
 
 
 # The output of a rewrite has an old sequence number (use-starting-sequence-number, Iceberg's default), so that equality
@@ -180,11 +180,14 @@ def pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
 # with its manifests, and after a conflict the next one. The check is in Java, so that all other exceptions
 # reach Iceberg unchanged (the files of a commit that may have succeeded must not be deleted): a class of 30 lines,
 # compiled with Janino, the compiler of Spark's own code generation.
+#
+# Row ids: the first commit after an upgrade to format version 3 gives each row an id. What a rewrite read before it has no
+# ids, so its new files would get others. Such a commit is a conflict: the rewrite is tried again with the ids.
 _NAME = "icekit.GuardedOperations"
 _SOURCE = """
 package icekit;
 
-import java.util.Iterator;
+import java.util.*;
 import org.apache.iceberg.*;
 import org.apache.iceberg.encryption.EncryptionManager;
 import org.apache.iceberg.exceptions.ValidationException;
@@ -193,15 +196,39 @@ import org.apache.iceberg.io.LocationProvider;
 
 public class GuardedOperations implements TableOperations {
   private final TableOperations table;
+  /** The snapshots that may have been read: those that were there when the rewrite began. */
+  private final Set read = new HashSet();
 
-  public GuardedOperations(TableOperations table) { this.table = table; }
+  public GuardedOperations(TableOperations table) {
+    this.table = table;
+    for (Iterator each = table.current().snapshots().iterator(); each.hasNext();) read.add(new Long(((Snapshot) each.next()).snapshotId()));
+  }
 
   public void commit(TableMetadata base, TableMetadata metadata) {
     for (Iterator changes = metadata.changes().iterator(); changes.hasNext();) {
       Object change = changes.next();
-      if (change instanceof MetadataUpdate.AddSnapshot) check(((MetadataUpdate.AddSnapshot) change).snapshot());
+      if (!(change instanceof MetadataUpdate.AddSnapshot)) continue;
+      Snapshot added = ((MetadataUpdate.AddSnapshot) change).snapshot();
+      check(added);
+      checkIds(base, added);
     }
     table.commit(base, metadata);
+  }
+
+  /** Rows of files that were read before they had ids must not have got some since. */
+  private void checkIds(TableMetadata base, Snapshot added) {
+    if (added.firstRowId() == null || added.parentId() == null || read.contains(added.parentId())) return;
+    Snapshot parent = base.snapshot(added.parentId().longValue());
+    boolean hadNone = true;
+    while (parent != null) {
+      if (read.contains(new Long(parent.snapshotId()))) {
+        hadNone = parent.firstRowId() == null;
+        break;
+      }
+      parent = parent.parentId() == null ? null : base.snapshot(parent.parentId().longValue());
+    }
+    if (!hadNone || !added.removedDataFiles(io()).iterator().hasNext()) return;
+    throw new ValidationException("Cannot commit: rows have got row ids since they were read without", new Object[0]);
   }
 
   private void check(Snapshot snapshot) {

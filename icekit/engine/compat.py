@@ -100,6 +100,11 @@ def drops_all_dangling_deletes(iceberg: str) -> bool:
     return _is_1_12(iceberg)
 
 
+def reads_dropped_keys(iceberg: str) -> bool:
+    """Whether Iceberg's own reader can apply equality deletes by a column that was dropped."""
+    return _is_1_12(iceberg) and not _IS_3
+
+
 def _is_1_12(iceberg: str) -> bool:
     """Whether a version is 1.12 or newer; one that is not known is taken for older."""
     known = re.match(r"(\d+)\.(\d+)", iceberg)

@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import compiled
+from icekit.engine.bridge import compiled, java_list
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of :meth:`Staging.files`: number, path, data sequence number.
+#: The columns of :meth:`Staging.files`: number, path, data sequence number; and more columns of words of bits.
 FILES = "file int, path string, sequence bigint"
 
 # In Java, because it visits every file and its deletes: over the bridge each visit would cost a millisecond.
@@ -138,13 +138,18 @@ public class Staging {
     return true;
   }
 
-  /** A row for each file: number, path, data sequence number. */
-  public List rows(Collection files) {
+  /** A row for each file: number, path, data sequence number, and its element of each of the other lists. */
+  public List rows(Collection files, List more) {
     List found = new ArrayList();
     for (Iterator each = files.iterator(); each.hasNext();) {
       Object one = each.next();
       ContentFile file = one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one;
-      found.add(RowFactory.create(new Object[] {new Integer(found.size()), file.location(), new Long(sequence(file))}));
+      Object[] row = new Object[3 + more.size()];
+      row[0] = new Integer(found.size());
+      row[1] = file.location();
+      row[2] = new Long(sequence(file));
+      for (int i = 0; i < more.size(); i++) row[3 + i] = ((List) more.get(i)).get(found.size());
+      found.add(RowFactory.create(row));
     }
     return found;
   }
@@ -197,10 +202,24 @@ public class Staging {
     return records;
   }
 
-  /** Some tasks at random, each with equality deletes, and the newest; all with few enough records of deletes to fit a reader's memory. */
+  /**
+   * Some tasks at random, each older than some equality delete if there are any, and the newest; all with few enough records of deletes to
+   * fit a reader's memory.
+   */
   public List some(List tasks, int count, long most, long seed) {
+    long last = -1;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      for (Iterator deletes = ((FileScanTask) each.next()).deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() == FileContent.EQUALITY_DELETES) last = Math.max(last, sequence(delete));
+      }
+    }
     Sample sample = new Sample(count, most, seed);
-    for (Iterator each = tasks.iterator(); each.hasNext();) sample.offer((FileScanTask) each.next());
+    // The bounds of a file may rule all deletes out.
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      sample.offer(task, last < 0 || sequence((DataFile) task.file()) < last);
+    }
     return sample.tasks();
   }
 
@@ -219,11 +238,11 @@ public class Staging {
       this.random = new Random(seed);
     }
 
-    public void offer(FileScanTask task) {
+    public void offer(FileScanTask task, boolean isOlder) {
       long records = equalityRecords(task);
       if (count == 0 || records > most) return;
       if (newest == null || sequence((DataFile) task.file()) > sequence((DataFile) newest.file())) newest = task;
-      if (records == 0) return;
+      if (!isOlder) return;
       int spot = random.nextInt(++seen);
       if (chosen.size() < count) chosen.add(task);
       else if (spot < count) chosen.set(spot, task);
@@ -303,13 +322,15 @@ class Staging:
         self.spark, self.table = spark, table
         self.java = compiled(spark._jvm, table, _NAME, _SOURCE, table)
 
-    def files(self, files: Any) -> DataFrame:
-        """A frame of :data:`FILES` for Java's files or tasks."""
+    def files(self, files: Any, **more: Any) -> DataFrame:
+        """A frame of :data:`FILES` for Java's files or tasks; ``more`` are other columns: Java lists of words of bits, one for each file."""
         from pyspark.sql import DataFrame
 
         jvm: Any = self.spark._jvm
-        schema = getattr(jvm, "org.apache.spark.sql.types.StructType").fromDDL(FILES)
-        return DataFrame(self.spark._jsparkSession.createDataFrame(self.java.rows(files), schema), self.spark)
+        columns = ", ".join([FILES, *(f"{name} array<bigint>" for name in more)])
+        schema = getattr(jvm, "org.apache.spark.sql.types.StructType").fromDDL(columns)
+        rows = self.java.rows(files, java_list(self.spark, more.values()))
+        return DataFrame(self.spark._jsparkSession.createDataFrame(rows, schema), self.spark)
 
     @contextlib.contextmanager
     def reading(self, tasks: Any, options: Mapping[str, str] | None = None) -> Iterator[DataFrame]:

@@ -15,7 +15,7 @@ from icekit.engine.cluster import Cluster, caches_deletes, cluster_of
 from icekit.engine.compat import arrow_of, where_then
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
-from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError
+from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError, ReadersDisagree
 from icekit.facts import metadata
 from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import snapshots_by_id
@@ -34,6 +34,7 @@ from icekit.prove.proof import (
     Proof,
     verdict,
 )
+from icekit.resolve.applies import disagreement
 from icekit.resolve.convert import Stripped, stripped
 from icekit.resolve.listing import Scope, dropped, scopes
 from icekit.sql import Identifier, call, display_name, identifier
@@ -372,7 +373,10 @@ def _prove(reader: _Reader, snapshot_id: int, sample: int | None, seed: int) -> 
     if parent is None:
         return CommitProof(snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired")
     try:
-        return _compare(reader, parent, commit, sample, seed)
+        with disagreement():
+            return _compare(reader, parent, commit, sample, seed)
+    except ReadersDisagree as error:
+        return CommitProof(snapshot_id, parent_id, provable=False, reason=str(error))
     except Exception as error:
         explained = explain(error, reader.name)
         if isinstance(explained, MetadataUnreadable):

@@ -16,7 +16,6 @@ from icekit.engine.bridge import compiled, java_list, lent
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
-from icekit.errors import ConversionRefused
 from icekit.facts.metadata import schema_of
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_up
@@ -141,7 +140,7 @@ public class Conversion {
 
   /**
    * Compare the listing of a conversion with how Iceberg itself plans a scan of its snapshot. Data files are given as path, number of the partition,
-   * sequence number, all joined by zeros. The result has what is wrong, as {@code unlisted}, {@code mismatched}, {@code misplaced} or {@code pruned}
+   * sequence number, all joined by zeros. The result has what is wrong, as {@code unlisted}, {@code mismatched}, {@code misplaced} or {@code unplanned}
    * with a data file, and {@code kept} with a delete file that a new deletion vector has to replace and the commit does not remove;
    * {@code earlier}: a line for each new delete file: what the deletes by position say that apply to its data file, if it is a vector ("?" after so
    * many opens); and {@code chosen}: some tasks, as {@link Staging#some} chooses them, and one to which a new delete file belongs.
@@ -155,20 +154,21 @@ public class Conversion {
         FileScanTask task = (FileScanTask) each.next();
         String path = ((DataFile) task.file()).location();
         Set known = (Set) listed.get(path);
-        if (!isApplied(task)) continue;
+        // The bounds of a listed file may rule all deletes out.
+        if (!isApplied(task) && known == null) continue;
         if (known != null && !isListed(task, known)) result.put("mismatched", path);
         if (!isIn(path, place, slices)) continue;
         if (known == null) result.put("unlisted", path);
         DeleteFile hit = (DeleteFile) missing.remove(path);
         if (hit != null) compare(task, hit, result);
         if (!areReadable(task)) continue;
-        sample.offer(task);
-        if (hit != null) hits.offer(task);
+        sample.offer(task, true);
+        if (hit != null) hits.offer(task, true);
       }
     } finally {
       tasks.close();
     }
-    if (!missing.isEmpty()) result.put("pruned", missing.keySet().iterator().next());
+    if (!missing.isEmpty()) result.put("unplanned", missing.keySet().iterator().next());
     StringBuilder lines = new StringBuilder();
     for (Iterator each = added.iterator(); each.hasNext();) lines.append(earlier.get(((DeleteFile) each.next()).referencedDataFile())).append((char) 10);
     result.put("earlier", lines.toString());
@@ -285,8 +285,7 @@ def check_positions(pending: Pending) -> Mapping[str, str]:
     """Check what a conversion is about to commit; returns the tag that says what was checked, and raises :class:`RowsDiffer` if anything is wrong.
 
     Returns no tag, so that the commit is compared in full afterwards, for a key column that was dropped (before 1.12, Iceberg's own reader fails at such
-    deletes), and where the JVM compiles no classes. Raises :class:`~icekit.errors.ConversionRefused` if Iceberg's own readers apply none of the deletes to
-    a file that has rows with their keys.
+    deletes), and where the JVM compiles no classes.
     """
     fields = schema_of(pending.found.at.metadata)["fields"]
     if not all(path_to(fields, field_id) for field_id in pending.found.keys.columns):
@@ -366,11 +365,6 @@ class _Check:
         for key, text in _WRONG.items():
             if path := result.get(key):
                 raise _differ(text.format(path))
-        if path := result.get("pruned"):
-            raise ConversionRefused(
-                f"{path} has rows with the keys of equality deletes that Iceberg's readers do not apply to it, because the bounds of a key column in the metadata rule them out. "
-                "A conversion would delete these rows. Rewrite that file first (rewrite_data_files with rewrite-all). Nothing was changed."
-            )
         for number, line in zip(pending.written, str(result.get("earlier")).splitlines(), strict=True):
             if line not in {"?", _summed(pending.earlier.get(number, Positions()).all())}:
                 raise _differ(f"the positions read as deleted before in {found.data[number].path} are not those that Iceberg applies")
@@ -473,6 +467,7 @@ class _Check:
 # What Iceberg's plan may show of a data file.
 _WRONG = {
     "unlisted": "the equality deletes apply to {}, where no deleted row was looked for",
+    "unplanned": "{} is not in the scan of the table",
     "mismatched": "Iceberg applies other equality deletes to {} than the conversion did",
     "misplaced": "the delete file of {} is of another partition",
     "kept": "a new deletion vector has to replace {}, but the commit would not remove it",

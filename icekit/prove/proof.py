@@ -60,7 +60,7 @@ class Mismatch:
 CHECKED_TAG = "icekit.checked"
 #: The same for the delete files of a conversion; see :class:`CheckedPositions`.
 CHECKED_POSITIONS_TAG = "icekit.checked-positions"
-#: One key in this many is looked up by a plain anti-join that says which of its rows are left.
+#: One key in this many is looked up by a plain join that says which of its rows are left.
 SAMPLED_KEYS = 64
 #: Data files, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, whose rows are likely to be left.
 SAMPLED_FILES = 2
@@ -81,7 +81,7 @@ class RowsDiffer(IcekitError):
 class CheckedRows:
     """What was compared before a commit: each row as written with the row read back, and, where a join applied equality deletes, two samples with the old files.
 
-    ``sampled`` are the rows that an anti-join left of one key in ``one_in`` (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
+    ``sampled`` are the rows that a plain join looked up, of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
     reader read for the check, ``of_files`` the live rows in these; all 0 where no join applied deletes. ``by_reader`` are the rows to whose files Iceberg's
     own reader applied the equality deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes, ``hashed`` the deleted keys that
     were too large to be compared with those of rows, and were matched by 128 bits of hash instead.
@@ -119,23 +119,25 @@ class CheckedRows:
         return cls(rows, **{name: int(kept.get(name, 0)) for name in _COUNTS})
 
     def __str__(self) -> str:
-        said = f"{count(self.rows.row_count, 'row')} read back from the new files before the commit: the same rows that were read from the old ones"
-        if not self.resolved:
-            return said
+        read_back = f"{count(self.rows.row_count, 'row')} read back from the new files before the commit"
+        twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:
-            return f"{said}, where Iceberg's own reader applied the equality deletes"
+            by_reader = ", where Iceberg's own reader applied the equality deletes" if self.resolved else ""
+            again = f"; {twice} read from the old files a second time: all equal" if self.files else ""
+            return f"{read_back}: the same rows that were read from the old ones{by_reader}{again}"
+        parts = [read_back]
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
-        files = f", and {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader" if self.files else ""
-        return (
-            f"{count(self.rows.row_count, 'row')} read back from the new files before the commit; equality deletes checked on "
-            f"{count(self.sampled, 'row')} ({keys}) by a plain anti-join{files}: all equal"
-            + (f"; Iceberg's own reader applied those of {count(self.by_reader, 'other row')}" if self.by_reader else "")
-            + (
-                f"; {count(self.hashed, 'deleted key')} matched by hash (two different keys share a hash with a chance of 1 in 2^128)"
-                if self.hashed
-                else ""
-            )
-        )
+        files = f", and {twice} by Iceberg's own reader" if self.files else ""
+        if self.sampled:
+            parts.append(f"equality deletes checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}: all equal")
+        else:
+            parts.append("there was no row to check equality deletes on")
+        if self.by_reader:
+            parts.append(f"Iceberg's own reader applied those of {count(self.by_reader, 'other row')}")
+        if self.hashed:
+            chance = "two different keys share a hash with a chance of 1 in 2^128"
+            parts.append(f"{count(self.hashed, 'deleted key')} matched by hash ({chance})")
+        return "; ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)

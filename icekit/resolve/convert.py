@@ -20,6 +20,7 @@ from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.head import Head, since
 from icekit.facts.metadata import Json, schema_of, snapshots_by_id
 from icekit.facts.model import Partition
+from icekit.resolve.applies import EVERYWHERE, FILE, OWN, disagreement, order_of, unless_ruled_out
 from icekit.resolve.delete_files import Delta, Placed, Positions, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import KeySet, dead_rows, deduplicated, hinted, key_sql, key_view, path_to, tasks, words
@@ -50,7 +51,9 @@ def deleted_positions(spark: SparkSession, view: Identifier, found: Found, say: 
         f"  {count(records, 'delete record')} in {count(len(found.deletes), 'equality delete file')}, {count(sum(f.records for f in found.data), 'row')} in {count(len(found.data), 'data file')}"
     )
     with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):
-        return by_file(arrow_of(words(dead_rows(spark, view, found.key_sets), records)))
+        dead = dead_rows(spark, view, found.key_sets, found.ruled_out)
+        with disagreement(lambda number: found.data[int(number)].path):
+            return by_file(arrow_of(words(dead, records)))
 
 
 def merge(
@@ -412,20 +415,30 @@ def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFram
     spark = lake.spark
     columns: dict[str, tuple[pa.DataType, list[Any]]] = {
         _FILE: (pa.string(), [f.path for f in found.data]),
-        _SEQUENCE: (pa.int64(), [f.sequence for f in found.data]),
+        _SEQUENCE: (pa.int64(), [order_of(f.sequence) for f in found.data]),
+        FILE: (pa.int32(), list(range(len(found.data)))),
         _PART: (pa.int32(), [f.part for f in found.data]),
     }
     files = local(spark, columns)
     # Files younger than every delete are not listed, and lose no rows.
+    if found.ruled_out is not None:
+        files = files.join(found.ruled_out, FILE, "left")
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
     for key_set in found.key_sets:
-        rows = _anti(lake, view, key_set, rows)
-    return rows.drop(_FILE, _SEQUENCE, _PART, *(_key(i) for i in found.keys.columns))
+        rows = _anti(lake, view, key_set, rows, is_narrowed=found.ruled_out is not None)
+    extra = [FILE, OWN, EVERYWHERE, _FILE, _SEQUENCE, _PART]
+    return rows.drop(*extra, *(_key(i) for i in found.keys.columns))
 
 
-def _anti(lake: Lake, view: Identifier, key_set: KeySet, rows: DataFrame) -> DataFrame:
+def _anti(lake: Lake, view: Identifier, key_set: KeySet, rows: DataFrame, *, is_narrowed: bool) -> DataFrame:
+    from pyspark.sql import functions as F
+
     deletes = deduplicated(lake.spark, view, key_set)
-    equal = rows[_SEQUENCE] < deletes["s"]
+    newer = f"{identifier(_SEQUENCE)} < s"
+    if is_narrowed:
+        words = identifier(EVERYWHERE if key_set.is_global else OWN)
+        newer = unless_ruled_out(newer, "s", words, identifier(_FILE))
+    equal = F.expr(newer)
     if not key_set.is_global:
         equal = (rows[_PART] == deletes["p"]) & equal
     for place, column in enumerate(key_set.columns):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from icekit.facts.metadata import Json, snapshots_by_id
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.model import Partition, PartitionSpec, Scalar
 from icekit.facts.spark import scalar
+from icekit.resolve.applies import ruled_out
 from icekit.resolve.delete_files import entries
 from icekit.resolve.join import DATA, DeleteKeys, Entry, KeySet, keys_of
 from icekit.resolve.listing import File, FileSelection, Scope, files, scopes
@@ -21,7 +23,7 @@ from icekit.sql import Identifier, identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,14 @@ class Found:
     keys: DeleteKeys
     key_sets: Sequence[KeySet]
     kinds: Mapping[tuple[bool, tuple[int, ...]], int]
+    #: The deletes that Iceberg's scan rules out for some data files (:func:`icekit.resolve.applies.ruled_out`); None if there are none.
+    ruled_out: DataFrame | None
 
     @property
     def entries(self) -> list[Entry]:
         """The files as a key view lists them: data files by their place, delete files by their key set."""
         data = [Entry(file, place, DATA) for place, file in enumerate(self.data)]
-        return [*data, *(Entry(file, -1, self.kind(file)) for file in self.deletes)]
+        return [*data, *(Entry(file, place, self.kind(file)) for file, place in _placed(self.at.specs, self.deletes))]
 
     def kind(self, file: File) -> int:
         """The number of a delete file's key set."""
@@ -136,7 +140,22 @@ def find(
         KeySet(kind, tuple(keys.columns[i] for i in ids), is_global, sum(f.records for f in some), max(f.sequence for f in some))
         for kind, ((is_global, ids), some) in enumerate(ordered)
     ]
-    return Found(at, deletes, data, keys, key_sets, {key: kind for kind, (key, _) in enumerate(ordered)})
+    parts = [(file, _part(known, file)) for file in deletes]
+    left_out = ruled_out(spark, at.table, at.snapshot_id, data, parts) if data else None
+    return Found(at, deletes, data, keys, key_sets, {key: kind for kind, (key, _) in enumerate(ordered)}, left_out)
+
+
+def _part(specs: Mapping[int, PartitionSpec], delete: File) -> int:
+    return -1 if specs[delete.spec_id].is_unpartitioned else delete.part
+
+
+def _placed(specs: Mapping[int, PartitionSpec], deletes: Sequence[File]) -> Iterator[tuple[File, int]]:
+    """Each delete file with its place among those of its partition, or among the global ones."""
+    places: Counter[int] = Counter()
+    for delete in deletes:
+        part = _part(specs, delete)
+        yield delete, places[part]
+        places[part] += 1
 
 
 def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:

@@ -18,6 +18,8 @@ from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, ConversionRefused
 from icekit.facts.metadata import Json, schema_of
 from icekit.facts.model import Scalar
+from icekit.resolve.applies import EVERYWHERE, OWN, order_of, unless_ruled_out
+from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.listing import File
 from icekit.sandbox import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
 from icekit.secrets import scrub
@@ -159,7 +161,7 @@ def _json(node: Mapping[str, Any]) -> dict[str, Any]:
 #
 # A key view is a scratch Iceberg table whose data files are the table's own data files and
 # delete files. Its schema holds the key columns by field id, so Iceberg's readers handle formats,
-# renamed and promoted columns; the other properties of a file that a join needs (its number, sequence
+# renamed and promoted columns; the other properties of a file that a join needs (its number, its order by sequence
 # number, partition and kind) are its partition values, which cost nothing to read, unlike a
 # column with the path. A key column that the table is partitioned by has the value of a data file's
 # partition, as Iceberg reads it, so such files have their own spec in the view.
@@ -182,6 +184,7 @@ class Entry:
     """One file of a key view and its partition values."""
 
     file: File
+    #: Of a data file its place in the listing, of a delete file its place among those of its partition.
     number: int
     kind: int
 
@@ -323,7 +326,8 @@ def single_value(kind: str, value: Scalar) -> Scalar:
 
 def _data_file(entry: Entry, spec_id: int, given: Mapping[str, Scalar]) -> Mapping[str, Any]:
     file = entry.file
-    values = (entry.number, file.sequence, file.part, entry.kind)
+    order = order_of(file.sequence) if entry.kind == DATA else order_of(file.sequence, entry.number)
+    values = (entry.number, order, file.part, entry.kind)
     made: dict[str, Any] = {
         "spec-id": spec_id,
         "content": "DATA",
@@ -357,13 +361,13 @@ class KeySet:
     max_sequence: int
 
 
-def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet]) -> DataFrame:
+def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], ruled_out: DataFrame | None = None) -> DataFrame:
     """The deleted rows, as ``f`` (number of the data file) and ``pos`` (bigint); a row may appear twice.
 
     A row is deleted by a delete with its key and a higher sequence number (and of its partition,
-    unless the delete is global).
+    unless the delete is global). The query fails at a row with a delete that is ``ruled_out`` for its file.
     """
-    found = [_dead(spark, view, key_set) for key_set in key_sets]
+    found = [_dead(spark, view, key_set, ruled_out) for key_set in key_sets]
     union = found[0]
     for more in found[1:]:
         union = union.unionAll(more)
@@ -451,11 +455,11 @@ def _keys(key_set: KeySet) -> str:
     return ", ".join([*(() if key_set.is_global else (PART,)), *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns))])
 
 
-def _dead(spark: SparkSession, view: Identifier, key_set: KeySet) -> DataFrame:
+def _dead(spark: SparkSession, view: Identifier, key_set: KeySet, ruled_out: DataFrame | None) -> DataFrame:
     """Join on a 64-bit hash of the key, which Spark looks up as a number, and then compare the keys themselves."""
     names = _names(key_set)
     hashed = f"xxhash64({', '.join(names)}) AS h"
-    older = f"{KIND} = {DATA} AND {SEQUENCE} < {key_set.max_sequence}L"
+    older = f"{KIND} = {DATA} AND {SEQUENCE} < {order_of(key_set.max_sequence, 0)}L"
     rows = spark.sql(
         f"SELECT *, {hashed} FROM (SELECT {FILE}, _pos AS pos, {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {older})"
     )
@@ -468,7 +472,11 @@ def _dead(spark: SparkSession, view: Identifier, key_set: KeySet) -> DataFrame:
         # gains nothing.
         deletes = deletes.repartition(max(tasks(key_set.records), spark.sparkContext.defaultParallelism), "h")
     once = deletes.groupBy("h", *names).agg(_max(SEQUENCE)).hint("broadcast" if few else "shuffle_hash")
-    return rows.alias("r").join(once.alias("d"), _matches(key_set, names), "left_semi").select(FILE, "pos")
+    words = ""
+    if ruled_out is not None:
+        rows = rows.join(ruled_out.hint("broadcast"), rows[FILE] == ruled_out[RULED_FILE], "left")
+        words = f"r.`{EVERYWHERE if key_set.is_global else OWN}`"
+    return rows.alias("r").join(once.alias("d"), _matches(key_set, names, words), "left_semi").select(FILE, "pos")
 
 
 def _max(column: str) -> Column:
@@ -482,8 +490,11 @@ def same_value(row: str, delete: str, *, required: bool) -> str:
     return f"coalesce({row} = {delete}, {'false' if required else f'isnull({row}) AND isnull({delete})'})"
 
 
-def _matches(key_set: KeySet, names: Sequence[str]) -> Column:
-    """The join condition; written so that Spark joins on the hash and only filters on the keys."""
+def _matches(key_set: KeySet, names: Sequence[str], ruled_out: str) -> Column:
+    """The join condition; written so that Spark joins on the hash and only filters on the keys.
+
+    ``ruled_out`` is SQL for the deletes that do not apply to a row's file (see :func:`unless_ruled_out`); empty if there are none.
+    """
     from pyspark.sql import functions as F
 
     # Not as equalities: Spark would join on all of them, and look up strings.
@@ -491,4 +502,7 @@ def _matches(key_set: KeySet, names: Sequence[str]) -> Column:
     same = [same_value(f"r.{k}", f"d.{k}", required=k in required) for k in names if k != PART]
     if PART in names:
         same.append(f"r.{PART} BETWEEN d.{PART} AND d.{PART}")
-    return F.expr(" AND ".join(["r.h = d.h", f"d.{SEQUENCE} > r.{SEQUENCE}", *same]))
+    found = " AND ".join([f"d.{SEQUENCE} > r.{SEQUENCE}", *same])
+    if ruled_out:
+        found = unless_ruled_out(found, f"d.{SEQUENCE}", ruled_out, f"r.{FILE}")
+    return F.expr(f"r.h = d.h AND {found}")

@@ -16,16 +16,19 @@ from icekit.catalog.session import ICEBERG
 from icekit.compact import rewrite as rewriting
 from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction, RewriteOrder
-from icekit.compact.rewrite import CheckedRewrite
+from icekit.compact.rewrite import CheckedRewrite, ConvertFirst
 from icekit.engine.bridge import guarded, load_now
-from icekit.engine.compat import drops_all_dangling_deletes, variant_type
+from icekit.engine.compat import drops_all_dangling_deletes, reads_dropped_keys, variant_type
+from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
+from icekit.errors import ReadersDisagree
 from icekit.prove import commits, prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import CHECKED_TAG, CheckedRows, RowsDiffer
+from icekit.resolve.convert import resolved
 from icekit.sql import Identifier
-from tests.resolve.tables import Table, with_keys_of_every_type
+from tests.resolve.tables import Table, add_column, types, with_keys_of_every_type
 
 pytestmark = pytest.mark.spark
 
@@ -154,8 +157,8 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table, orde
 @pytest.mark.parametrize(
     ("wrong", "found"),
     [
-        (lambda key, _salt: f"{key.hash(key.values)} = `icekit hash` AND false", "one key in"),
-        (lambda key, _salt: f"{key.hash(key.values)} = `icekit hash`", "one key in"),
+        (lambda key, *_, **__: f"{key.hash(key.values)} = `icekit hash` AND false", "one key in"),
+        (lambda key, *_, **__: f"{key.hash(key.values)} = `icekit hash`", "one key in"),
     ],
     ids=["no delete is applied", "a delete also takes the rows that came after it"],
 )
@@ -199,9 +202,11 @@ def test_a_delete_that_takes_another_row_of_the_same_key_is_found(table: Table, 
     table.commit().deletes("region", "SELECT 'south'").deletes("id", "SELECT 1").done()
     before = table.rows()
     matches = rewriting._Key.matches
-    monkeypatch.setattr(
-        rewriting._Key, "matches", lambda key, salt: matches(key, salt).replace("`id`", "(1 - `id`)") if "`id`" in key.values else "false"
-    )
+
+    def wrong(key: Any, salt: Any, **how: Any) -> str:
+        return matches(key, salt, **how).replace("`id`", "(1 - `id`)") if "`id`" in key.values else "false"
+
+    monkeypatch.setattr(rewriting._Key, "matches", wrong)
 
     with pytest.raises(RowsDiffer, match="one key in 1,"):
         run(table)
@@ -237,24 +242,24 @@ def test_a_value_that_the_join_changes_is_found_before_the_commit(table: Table, 
     assert table.rows() == before
 
 
-def test_keys_too_many_to_broadcast_become_position_deletes_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
-    table.delete("id", "SELECT id * 2 FROM range(4)")
-    before, count = table.rows(), len(table.snapshots())
+@both_versions
+def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Nothing is converted, which would end a reader of the table's changes; and rows stay in the order of their files."""
+    table.create("id bigint, name string, k int", version=version)
+    table.commit().data("SELECT 99 - id, 'a', CAST(id % 5 AS int) FROM range(100)").done()
+    table.commit().deletes("id", "SELECT id * 2 FROM range(40)").deletes("k", "SELECT 4").done()
+    count = len(table.snapshots())
     monkeypatch.setattr(rewriting, "_BROADCAST_SHARE", 0.0)
 
-    run(table, **{"remove-dangling-deletes": "true"})
+    table.rewritten()
 
-    assert table.rows() == before
-    assert table.equality_deletes() == 0
-    assert len(table.snapshots()) >= count + 2
-    left = {row["referenced_data_file"] for row in table.sql("SELECT * FROM {t}.delete_files")}
-    if drops_all_dangling_deletes(ICEBERG):
-        assert not left
-    else:
-        # They are not older than all data, so it keeps them; they delete nothing.
-        assert None not in left
-        assert left.isdisjoint(row["file_path"] for row in table.sql("SELECT * FROM {t}.data_files"))
+    ids = [row["id"] for row in table.sql("SELECT id FROM {t} ORDER BY _file, _pos")]
+    assert len(ids) == 48
+    assert ids == sorted(ids, reverse=True)
+    assert len(table.snapshots()) == count + 1
+    assert (checked(table).resolved, checked(table).hashed) == (41, 0)
 
 
 @both_versions
@@ -367,11 +372,17 @@ def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
     table.commit().data("SELECT id, CAST(id AS int) FROM range(4)").done()
     table.delete("k", "SELECT 1")
     table.sql("ALTER TABLE {t} DROP COLUMN k")
+    count = len(table.snapshots())
 
-    run(table)
-
-    assert table.ids() == [0, 2, 3]
-    assert table.equality_deletes() == 0
+    if reads_dropped_keys(ICEBERG):
+        run(table, **{"remove-dangling-deletes": "true"})
+        assert table.ids() == [0, 2, 3]
+        assert table.equality_deletes() == 0
+    else:
+        # A compaction converts nothing: that ends readers of the table's changes, and needs its own leave.
+        with pytest.raises(ConvertFirst, match="icekit convert"):
+            run(table)
+        assert len(table.snapshots()) == count
 
 
 @both_versions
@@ -405,6 +416,29 @@ def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: 
         assert len(files_in(table)) <= len(files) + (version < 3), "files of a commit that was refused are removed"
         run(table)
         assert table.rows() == seen[0]
+
+
+def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first commit after an upgrade gives every row an id; files that were read without ids would bring other ones."""
+    table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    commit = CheckedRewrite._commit
+    seen: list[Any] = []
+
+    def happens(self: Any, done: Any) -> None:
+        if not seen:
+            table.insert("VALUES (3, 'c')")
+            seen.append(table.lineage())
+        commit(self, done)
+
+    monkeypatch.setattr(CheckedRewrite, "_commit", happens)
+
+    with pytest.raises(Exception, match="row ids") as error:
+        run(table)
+    assert kind_of(error.value) == "conflict"
+    run(table)
+
+    assert table.lineage() == seen[0]
 
 
 @pytest.mark.parametrize(("unseen", "words"), [(300, "no row changed"), (0, "no difference found")])
@@ -486,7 +520,7 @@ def test_where_keys_are_few_every_row_under_deletes_is_checked(table: Table) -> 
 
     table.rewritten()
 
-    assert (checked(table).one_in, checked(table).sampled) == (1, 120)
+    assert (checked(table).one_in, checked(table).sampled) == (1, 200)
     assert not checked(table).is_sampled
 
 
@@ -505,14 +539,87 @@ def test_nothing_is_written_or_committed_after_a_request_to_stop(table: Table) -
     assert (files_in(table), table.snapshots()) == (files, snapshots)
 
 
-def test_a_conversion_that_came_first_is_proved_as_a_conversion(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
-    table.delete("id", "SELECT id * 2 FROM range(4)")
+@both_versions
+@pytest.mark.parametrize("share", [0.15, 0.0], ids=["broadcast", "shuffled"])
+def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, share: float
+) -> None:
+    """Iceberg compares the bounds of UUIDs as signed numbers, so it rules a delete out for a file that has its key: readers show the row."""
+    table.create("id bigint", version=version)
+    add_column(table, "k", types(table).UUIDType.get())
+    low, high = "00000000-0000-0000-0000-000000000001", "f0000000-0000-0000-0000-000000000001"
+    table.commit().data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'").data(f"SELECT 3, '{high}'").done()
+    table.delete("k", f"SELECT '{high}'")
+    before, files, snapshots = table.rows(), files_in(table), table.snapshots()
+    assert table.ids() == [1, 2]
+    monkeypatch.setattr(rewriting, "_BROADCAST_SHARE", share)
+
+    with pytest.raises(ReadersDisagree, match=r"data/.*parquet has rows with the keys"):
+        run(table)
+
+    assert (table.rows(), files_in(table), table.snapshots()) == (before, files, snapshots)
+    with pytest.raises(ReadersDisagree), resolved(table.lake, table.name):
+        pass
+
+
+@both_versions
+def test_deletes_that_bounds_rule_out_rightly_cost_no_row(table: Table, version: int) -> None:
+    """As where keys grow with time: each file is ruled out for most deletes, and none has a row with their keys."""
+    table.create("id bigint, name string", version=version)
+    for start in (0, 100, 200):
+        commit = table.commit().data(f"SELECT id + {start}, 'a' FROM range(50)")
+        commit.deletes("id", f"SELECT id * 2 + {start - 100} FROM range(10)").done()
+    table.delete("id", "SELECT 205")
+
+    table.rewritten()
+
+    assert len(table.ids()) == 150 - 20 - 1
+    assert checked(table).resolved == 21
+
+
+def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_drops(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    table.create("id bigint")
+    add_column(table, "k", types(table).UUIDType.get())
+    low, high = "00000000-0000-0000-0000-000000000001", "f0000000-0000-0000-0000-000000000001"
+    table.commit().data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'").done()
+    table.delete("k", f"SELECT '{high}'")
     start = len(table.snapshots())
-    monkeypatch.setattr(rewriting, "_BROADCAST_SHARE", 0.0)
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')")
+    table.insert(f"VALUES (3, '{low}')")
     monkeypatch.setattr(commits, "HEAP_SHARE", 0.0)
 
-    run(table, **{"remove-dangling-deletes": "true"})
-    proof = prove_rewrites(table.lake, table.name, table.snapshots()[start:])
+    proof = prove_commits(table.lake, table.name, table.snapshots()[start:])
 
-    assert proof.ok
+    assert proof.ok is None
+    assert "rule these deletes out" in repr(proof)
+
+
+def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
+    monkeypatch.setattr(rewriting, "UNSEEN", 2)
+    table.create("id bigint, tenant bigint").commit().data("SELECT id, 7 FROM range(500)").done()
+    table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes("id", "SELECT id FROM range(200)").done()
+
+    table.rewritten()
+
+    # All rows for the key of one tenant, and a sample of them for the other.
+    assert 500 < checked(table).sampled < 600
+    assert checked(table).one_in == 64
+
+
+def test_each_key_set_has_a_sample_of_its_own(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in one key set is not hidden by the sample of another."""
+    monkeypatch.setattr(rewriting, "UNSEEN", 2)
+    table.create("id bigint, k bigint").commit().data("SELECT id, id + 5000 FROM range(2000)").done()
+    table.commit().deletes("id", "SELECT id FROM range(900)").deletes("k", "SELECT id + 6000 FROM range(900)").done()
+    before, matches = table.rows(), rewriting._Key.matches
+
+    def wrong(key: Any, salt: Any, **how: Any) -> str:
+        return f"{matches(key, salt, **how)} AND {'false' if '`k`' in key.values else 'true'}"
+
+    monkeypatch.setattr(rewriting._Key, "matches", wrong)
+
+    with pytest.raises(RowsDiffer, match="one key in 64"):
+        run(table)
+
+    assert table.rows() == before

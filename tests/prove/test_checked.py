@@ -32,9 +32,7 @@ def test_words_say_how_much_was_compared() -> None:
     assert "40 rows of 2 files by Iceberg's own reader" in str(SAMPLED)
     assert "4 rows (every key)" in str(EVERY)
     assert str(READ).endswith("where Iceberg's own reader applied the equality deletes")
-    assert str(READ + EVERY).endswith(
-        "4 rows (every key) by a plain anti-join: all equal; Iceberg's own reader applied those of 5 other rows"
-    )
+    assert str(READ + EVERY).endswith("4 rows (every key) by a plain join: all equal; Iceberg's own reader applied those of 5 other rows")
     assert "40 rows of 2 files by Iceberg's own reader: all equal" in str(READ + SAMPLED)
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
 from icekit.compact import rewrite
-from icekit.compact.rewrite import MustConvert, NotHere
+from icekit.compact.rewrite import ConvertFirst, NotHere
 from icekit.resolve import join
 from tests.resolve.tables import Table
 from tests.resolve.writing import Commit
@@ -114,7 +114,7 @@ class Story:
         self.table.converted(every=True)
 
     def rewrite(self) -> None:
-        with suppress(NotHere, MustConvert):
+        with suppress(NotHere, ConvertFirst):
             self.table.rewritten()
 
 

@@ -1,0 +1,142 @@
+"""Each fault that a rewrite could have is injected, on each path that it can take, and is refused before the commit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from zlib import crc32
+
+import pytest
+from pyspark.sql import functions as F
+
+from icekit.api import Lake
+from icekit.compact import rewrite as rewriting
+from icekit.compact.model import RewriteOrder
+from icekit.compact.rewrite import _Group, _Key
+from icekit.prove.proof import RowsDiffer
+from tests.resolve.tables import Table, rewrite
+
+pytestmark = pytest.mark.spark
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+_PATHS: Mapping[str, Mapping[str, Any]] = {
+    "no equality deletes": {},
+    "by Iceberg's reader": {"_FEW_APPLIED": 10**6},
+    "broadcast": {"_FEW_APPLIED": 0},
+    "hashed": {"_FEW_APPLIED": 0, "_ROW_BYTES": 2**40, "_HASHED_BYTES": 1},
+    "shuffled": {"_FEW_APPLIED": 0, "_BROADCAST_SHARE": 0.0},
+    "sorted": {"_FEW_APPLIED": 0},
+}
+_JOINS = {"broadcast", "hashed", "shuffled", "sorted"}
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
+    made = Table(lake, scratch, f"f{crc32(request.node.name.encode())}")
+    yield made
+    made.sql("DROP TABLE IF EXISTS {t}")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("path", list(_PATHS))
+def test_no_fault_of_a_rewrite_is_committed(table: Table, monkeypatch: pytest.MonkeyPatch, path: str, version: int) -> None:
+    first = _fill(table, version, has_equality_deletes=path != "no equality deletes")
+    for name, value in _PATHS[path].items():
+        monkeypatch.setattr(rewriting, name, value)
+    order = RewriteOrder("sort", ((("id",), "ASC"),)) if path == "sorted" else RewriteOrder()
+    before, snapshots = table.rows(), table.snapshots()
+    for name, fault in _faults(path, version, first).items():
+        with monkeypatch.context() as patch:
+            fault(patch)
+            try:
+                rewrite(table, order=order)
+            except RowsDiffer:
+                assert (table.rows(), table.snapshots()) == (before, snapshots), name
+            else:
+                pytest.fail(f"{name} was committed")
+
+    assert table.rewritten(order=order) == before
+
+
+def _fill(table: Table, version: int, *, has_equality_deletes: bool) -> str:
+    """Three data files, a delete by position, and deletes of two keys, some of rows that were inserted again; returns the name of a data file."""
+    table.create("id bigint, k int, name string", version=version)
+    commit = table.commit().data("SELECT id, CAST(id % 7 AS int), 'a' FROM range(40)")
+    commit.data("SELECT id + 40, CAST(id % 7 AS int), 'b' FROM range(40)").done()
+    table.sql("DELETE FROM {t} WHERE id = 7")
+    commit = table.commit()
+    if has_equality_deletes:
+        commit.deletes("id", "SELECT 5 UNION ALL SELECT 45")
+        commit.deletes(["k", "name"], "SELECT 3, 'a' UNION ALL SELECT 2, 'b'")
+    commit.data("SELECT * FROM VALUES (5, 1, 'c'), (45, 1, 'c'), (90, 3, 'a') AS v(id, k, name)").done()
+    (row,) = table.sql("SELECT max(_file) FROM {t} WHERE name = 'b'")
+    return str(row[0]).rpartition("/")[2]
+
+
+def _faults(path: str, version: int, file: str) -> Mapping[str, Patch]:
+    """What is done to the rows, or to the deletes, of a rewrite."""
+    of_file = F.input_file_name().endswith(file)
+    faults: dict[str, Patch] = {
+        "row dropped": _rows_changed(after=lambda rows: rows.where("id <> 11")),
+        "row altered": _rows_changed(after=lambda rows: _changed(rows, "name", "'other'")),
+        "file skipped": _rows_changed(before=lambda rows: rows.where(~of_file)),
+        "file read twice": _rows_changed(before=lambda rows: rows.unionByName(rows.where(of_file))),
+    }
+    if version >= 3:
+        faults["row id altered"] = _rows_changed(after=lambda rows: _changed(rows, "_row_id", "_row_id + 1000"))
+    if path == "by Iceberg's reader":
+        faults["deletes ignored"] = _deletes_ignored
+    for number in range(2 if path in _JOINS else 0):
+        faults |= {
+            f"row kept, key set {number}": _matched(number, lambda found: f"{found} AND id <> 5 AND id <> 3"),
+            f"deletes ignored, key set {number}": _matched(number, lambda found: f"{found} AND false"),
+            f"deletes applied to newer files, key set {number}": _matched(number, _newer_too),
+        }
+    return faults
+
+
+def _changed(rows: Any, column: str, value: str) -> Any:
+    return rows.withColumn(column, F.expr(f"if(id = 11, {value}, {column})"))
+
+
+def _same(rows: Any) -> Any:
+    return rows
+
+
+def _rows_changed(before: Callable[[Any], Any] = _same, after: Callable[[Any], Any] = _same) -> Patch:
+    live = _Group._live
+
+    def changed(group: Any, rows: Any, *more: Any) -> Any:
+        # A union has no metadata columns, unless they are selected.
+        numbered = rows.select("*", "_spec_id") if group.is_numbered else rows
+        return after(live(group, before(numbered), *more))
+
+    return lambda patch: patch.setattr(_Group, "_live", changed)
+
+
+def _deletes_ignored(patch: pytest.MonkeyPatch) -> None:
+    live = _Group._live
+
+    def plain(group: Any, rows: Any, *more: Any) -> Any:
+        del rows
+        name = uuid.uuid4().hex
+        group.java.stage(group.java.plain(group.tasks, False), name)
+        return live(group, group.staging.frame(name), *more)
+
+    patch.setattr(_Group, "_live", plain)
+
+
+def _matched(number: int, change: Callable[[str], str]) -> Patch:
+    matches = _Key.matches
+
+    def wrong(key: Any, *given: Any, **named: Any) -> str:
+        found = matches(key, *given, **named)
+        return change(found) if key.number == number else found
+
+    return lambda patch: patch.setattr(_Key, "matches", wrong)
+
+
+def _newer_too(found: str) -> str:
+    return found.replace("`icekit deleted` > `icekit order`", "true")
