@@ -155,7 +155,8 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
 
 #: ``size``: files of the wrong size. ``deletes``: also files with deletes that the default
 #: ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
-Mode = Literal["size", "deletes", "vectors", "all"]
+#: ``table``: every file of the table, in one commit.
+Mode = Literal["size", "deletes", "vectors", "all", "table"]
 
 _DELETE_FINDINGS = frozenset({"equality_deletes", "position_deletes", "deletion_vectors", "deletes_default_rewrite_ignores"})
 
@@ -189,8 +190,10 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
 
     Only problems that ``findings`` name are looked for; a sorting or major rewrite takes
     every partition that has something to gain. Whether a group of files would be
-    rewritten follows SizeBasedFileRewritePlanner.
+    rewritten follows SizeBasedFileRewritePlanner. A table with :attr:`~icekit.facts.model.TableFacts.fragile_fields` has one candidate: all of it.
     """
+    if facts.fragile_fields:
+        return (_whole_table(facts),)
     wanted = findings.names
     low = min_file_size(facts.target_bytes, thresholds.min_file_size_ratio)
     high = max_file_size(facts.target_bytes, thresholds.max_file_size_ratio)
@@ -335,6 +338,24 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad
         files_out=out,
         bytes_out=left,
         file_opens_saved=saved,
+    )
+
+
+def _whole_table(facts: TableFacts) -> Candidate:
+    """All data files: some of them cannot be rewritten without changing which deletes apply to the others."""
+    over, data = deletes_over(facts), facts.data
+    groups = facts.of_kind(Kind.DATA)
+    left = sum(round(g.size_in_bytes * (1 - (over[g.partition].deleted_share if g.partition in over else 0))) for g in groups)
+    out = expected_files(left, facts.target_bytes) if left else 0
+    return Candidate(
+        partitions=tuple(g.partition for g in groups),
+        mode="table",
+        reasons=("deletes of partitions whose column was dropped",),
+        files_in=data.file_count,
+        bytes_in=data.size_in_bytes,
+        files_out=out,
+        bytes_out=left,
+        file_opens_saved=max(data.file_count - out, 0) + sum(load.opens for load in over.values()),
     )
 
 

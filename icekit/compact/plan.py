@@ -13,7 +13,7 @@ from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_option
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
-from icekit.facts.model import TableFacts
+from icekit.facts.model import TableFacts, fragile
 from icekit.facts.rollup import expected_files, sort_key
 from icekit.facts.where import askable, unfiltered_fields, where
 from icekit.units import count, percent, plain, size, span
@@ -35,6 +35,7 @@ _WHY = {
     "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
     "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it counts only deletes that name a single data file",
     "all": "rewrites every file of these partitions",
+    "table": "rewrites every file of the table in one commit, because after a commit of some of them the deletes may no longer apply to the others",
 }
 
 
@@ -114,7 +115,9 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
     limits = limit_options(shared.limits, facts.target_bytes, shared.policy.min_files)
     options = {"partial-progress.enabled": "true", **shared.parallel, **limits}
-    if mode == "all":
+    if mode == "table":
+        options = {key: value for key, value in options.items() if not key.startswith("partial-progress")}
+    if mode in {"all", "table"}:
         options["rewrite-all"] = "true"
     elif mode == "deletes":
         options["delete-file-threshold"] = "1"
@@ -128,9 +131,9 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
     files_in, bytes_in = sum(c.files_in for c in batch), sum(c.bytes_in for c in batch)
     why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
-    if mode == "all" and order.is_sorting:
+    if mode in {"all", "table"} and order.is_sorting:
         why += f", rows ordered by {order.sql or 'the sort order of the table'}"
-    if any(p.spec_id != facts.default_spec_id for p in partitions):
+    if mode != "table" and any(p.spec_id != facts.default_spec_id for p in partitions):
         why += "; files of older specs share groups, and files of the current spec that hold matching rows are rewritten with them"
     worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
     return Action(
@@ -150,7 +153,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
         ),
         partitions=partitions,
         partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[:_NAMES],
-        where=where(facts.catalog, specs, facts.columns, partitions),
+        where=None if mode == "table" else where(facts.catalog, specs, facts.columns, partitions),
         order=order,
         options=options,
         branch=facts.ref,
@@ -166,7 +169,7 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
     """
     facts = shared.facts
     old = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id]
-    if not shared.policy.old_specs or not old or "old_partition_spec" not in findings.names:
+    if not shared.policy.old_specs or not old or facts.fragile_fields or "old_partition_spec" not in findings.names:
         return None
     current = [g.partition for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
     specs = {spec.spec_id: spec for spec in facts.specs}
@@ -194,7 +197,8 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
 
 def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
     """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so anyway."""
-    if "dangling_deletes" not in findings.names or has_global_deletes(facts) or any(a.options.get(DANGLING) for a in actions):
+    others = has_global_deletes(facts) or facts.fragile_fields or any(a.options.get(DANGLING) for a in actions)
+    if "dangling_deletes" not in findings.names or others:
         return None
     found = next(f for f in findings if f.name == "dangling_deletes")
     return Action(
@@ -311,7 +315,9 @@ def plan(
     small_target = next((f for f in findings if f.name == "target_too_small"), None)
     if small_target is not None and actions:
         notes.append(f"Change the target file size before this plan runs, or its files stay small: {small_target.evidence}.")
-    if not policy.old_specs and "old_partition_spec" in findings.names:
+    if facts.fragile_fields:
+        notes.append(fragile(facts.fragile_fields))
+    elif not policy.old_specs and "old_partition_spec" in findings.names:
         notes.append("Files of older partition specs stay where they are; set old_specs to move them into the current one.")
     return Plan(
         facts.catalog,
@@ -320,7 +326,7 @@ def plan(
         facts.snapshot_id,
         facts.ref,
         tuple(actions),
-        parallelism=explained if actions else (),
+        parallelism=tuple(e for e in explained if any(e.name in a.options for a in actions)),
         left_alone=tuple(left),
         notes=tuple(notes),
         made_at_ms=int(now.timestamp() * 1000),
@@ -453,9 +459,9 @@ def _choose(
             reason = "outside the time window"
         elif any(p in held for p in parts):
             reason = next(held[p] for p in parts if p in held)
-        elif not all(askable(facts.spec(p.spec_id), p) for p in parts):
+        elif candidate.mode != "table" and not all(askable(facts.spec(p.spec_id), p) for p in parts):
             reason = "its value is NaN, for which Iceberg has no filter"
-        elif not _is_bounded(facts, parts):
+        elif candidate.mode != "table" and not _is_bounded(facts, parts):
             reason = "no filter selects only this partition: its partition columns were dropped, or the table was not partitioned then"
         elif (budget_bytes is not None and total + candidate.bytes_in > budget_bytes) or (
             policy.budget_files is not None and files + candidate.files_in > policy.budget_files

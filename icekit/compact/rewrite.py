@@ -28,7 +28,7 @@ from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
 from icekit.errors import ConversionRefused, IcekitError, ReadersDisagree
-from icekit.facts.metadata import schema_of
+from icekit.facts.metadata import schema_of, specs
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
 from icekit.prove.proof import CHECKED_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
@@ -313,6 +313,9 @@ class CheckedRewrite:
         """
         java, tasks = self.staging.java, group.fileScanTasks()
         fields = schema_of(self.metadata)["fields"]
+        dropped = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
+        if dropped and not dropped.isdisjoint(int(task.file().specId()) for task in elements(tasks)):
+            raise NotHere("a column of their partition spec was dropped, so that they cannot be converted first either")
         found: list[_Key] = []
         for entry in elements(java.deletes(tasks).entrySet()):
             ids, files = sorted(json.loads(str(entry.getKey()))), entry.getValue()

@@ -314,7 +314,13 @@ class Context:
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
     def rewrite(self, options: Mapping[str, str] | None = None, **arguments: Any) -> str:
-        """A CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that differ from the defaults, and these options."""
+        """A CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that differ from the defaults, and these options.
+
+        For a table with :attr:`~icekit.facts.model.TableFacts.fragile_fields`, of all its files in one commit.
+        """
+        if self.facts.fragile_fields:
+            whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
+            return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, options=whole)
         limits = limit_options(self.thresholds, self.facts.target_bytes, self.thresholds.min_input_files)
         given = {"partial-progress.enabled": "true", **limits, **(options or {})}
         return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, **arguments, options=given)

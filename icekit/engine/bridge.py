@@ -232,12 +232,14 @@ public class GuardedOperations implements TableOperations {
   }
 
   private void check(Snapshot snapshot) {
+    // With the specs of the table: a snapshot alone cannot read manifests of a spec whose column was dropped.
+    SnapshotChanges changes = SnapshotChanges.builderFor(new BaseTable(table, "guarded")).snapshot(snapshot).build();
     long oldest = Long.MAX_VALUE;
-    for (Iterator files = snapshot.addedDataFiles(io()).iterator(); files.hasNext();) {
+    for (Iterator files = changes.addedDataFiles().iterator(); files.hasNext();) {
       Long number = ((DataFile) files.next()).dataSequenceNumber();
       if (number != null) oldest = Math.min(oldest, number.longValue());
     }
-    for (Iterator files = snapshot.removedDeleteFiles(io()).iterator(); files.hasNext();) {
+    for (Iterator files = changes.removedDeleteFiles().iterator(); files.hasNext();) {
       DeleteFile file = (DeleteFile) files.next();
       Long number = file.dataSequenceNumber();
       if (file.content() == FileContent.EQUALITY_DELETES && (number == null || number.longValue() > oldest)) {

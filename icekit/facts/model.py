@@ -12,13 +12,14 @@ import math
 import re
 import struct
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from urllib.parse import quote_plus
 
 from icekit.facts.files import DELETE_KINDS, Bucket, EqualityKey, FileGroup, Kind, Partition, Scalar, SequenceCounts, Totals
+from icekit.sql import identifier
 from icekit.units import about, count
 
 __all__ = [
@@ -100,6 +101,24 @@ class PartitionSpec:
     def is_unpartitioned(self) -> bool:
         """Tell whether no field is left; version 1 tables keep dropped fields as ``void``."""
         return all(field.transform == "void" for field in self.fields)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The fields whose column was dropped from the table."""
+        return tuple(f.name for f in self.fields if f.source is None and f.transform != "void")
+
+
+def fragile(fields: Iterable[str]) -> str:
+    """Why deletes of partitions by a dropped column are at risk, as a sentence.
+
+    Iceberg (1.12) writes a null for such a field when it writes a manifest again, as most commits do with some manifests, and
+    applies deletes only to data files with equal values: with the next append, deleted rows may come back.
+    """
+    names = ", ".join(map(identifier, fields))
+    return (
+        f"The column of partition field {names} was dropped while deletes apply to files of these partitions. Any commit of any writer may "
+        "change which rows they delete, because Iceberg writes nulls for such partitions; only a rewrite of all data files in one commit ends this."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,6 +559,18 @@ class TableFacts:
     def default_spec(self) -> PartitionSpec:
         """The spec that new files are written with."""
         return self.spec(self.default_spec_id)
+
+    @property
+    def fragile_fields(self) -> tuple[str, ...]:
+        """Partition fields whose column was dropped, while deletes apply to data files of their spec; see :func:`fragile`.
+
+        Deletes of an unpartitioned spec apply to these files whatever happens to their partition; but no filter
+        selects such a partition, and no position deletes can be written for it.
+        """
+        data, deletes = ({g.partition.spec_id for k in kinds for g in self.of_kind(k)} for kinds in ((Kind.DATA,), DELETE_KINDS))
+        are_global = any(self.spec(g.partition.spec_id).is_unpartitioned for g in self.of_kind(Kind.EQUALITY_DELETES))
+        under = data if are_global else data & deletes
+        return tuple(dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped))
 
     def partition_path(self, partition: Partition) -> str:
         """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people."""

@@ -136,8 +136,11 @@ def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, st
     """SQL that converts each partition field to the form that facts keep, as columns p0, p1 and so on."""
     if not names:
         return []
-    struct: Any = frame.select(path).schema[0].dataType
-    types = {field.name: field.dataType.typeName() for field in struct.fields}
+    outer, _, name = path.rpartition(".")
+    beside: Any = frame.select(f"{outer}.*").schema if outer else frame.schema
+    # Without it if every partition field was void, or its column was dropped.
+    fields = beside[name].dataType.fields if name in beside.fieldNames() else ()
+    types = {field.name: field.dataType.typeName() for field in fields}
     return [f"{scalar_sql(f'{path}.{identifier(name)}', types.get(name))} AS p{i}" for i, (_, name) in enumerate(names)]
 
 

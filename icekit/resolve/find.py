@@ -177,11 +177,11 @@ def _check_plain(table: Any) -> None:
 
 def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int]) -> None:
     """Refuse partitions for which Iceberg cannot write manifests: 1.12 writes a null for a partition field whose column was dropped."""
-    gone = sorted({field.name for i in used for field in specs[i].fields if field.source is None and field.transform != "void"})
+    gone = sorted({name for i in used for name in specs[i].dropped})
     if gone:
         raise ConversionRefused(
             f"The source column of partition field {', '.join(map(identifier, gone))} was dropped, and Iceberg can no longer write delete files "
-            "for such partitions. Compact them into the current partitioning."
+            "for such partitions. Run icekit compact, which then rewrites the whole table."
         )
 
 

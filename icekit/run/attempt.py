@@ -27,11 +27,11 @@ from icekit.engine.errors import FailureKind, explain, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import IcekitError, MetadataUnreadable, ParameterError
+from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import specs
-from icekit.facts.model import to_scalar
+from icekit.facts.model import fragile, to_scalar
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ def sampled(text: str) -> Prove:
     if str(text).isdecimal() and int(text) > 0:
         return int(text)
     raise ParameterError(f"prove cannot be {text!r}; use checked, full, none, or the number of partitions per commit.")
+
+
+# The procedures that commit a snapshot.
+_COMMITTING = frozenset({"rewrite_data_files", "rewrite_position_delete_files", "rewrite_manifests", CONVERT})
 
 
 class Conflict(Exception):
@@ -181,6 +185,7 @@ class Runner:
             self.stop.set("claim")
             raise Stopped
         before = head(self.lake, action.table, action.branch)
+        self._check_fragile(left, before)
         progress.attempts += 1
         started = time.monotonic()
         failure: Exception | None = None
@@ -202,18 +207,33 @@ class Runner:
             progress.seconds += time.monotonic() - started
             now = head(self.lake, action.table, action.branch)
             after = self._reconcile(action, progress, before, now)
+        is_unchanged = now.metadata == before.metadata
         if failure is not None:
             moved = now.snapshot_id != before.snapshot_id
             if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
                 # Another process's compaction and expiry removed files that were being read.
                 raise Conflict(reason(failure))
-            raise _as_kind(failure)
+            raise _as_kind(failure, is_unchanged=is_unchanged)
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
             raise Conflict("the equality deletes are still there, and no commit was made")
         if planned is not None:
-            _check(planned, answer, after)
+            _check(planned, answer, after, is_unchanged=is_unchanged)
         elif answer.failed_data_files:
             raise TooLarge(f"{count(answer.failed_data_files, 'data file')} in failed groups; the engine logs the reason")
+
+    def _check_fragile(self, action: Action, before: Head) -> None:
+        """Refuse a commit that may change which rows are deleted: the column of a partition field was dropped, see :func:`fragile`."""
+        gone = {spec.spec_id: spec.dropped for spec in specs(before.metadata) if spec.dropped}
+        is_whole = action.where is None and action.options.get("rewrite-all") == "true"
+        is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"
+        if not gone or is_whole or before.snapshot_id is None or action.procedure not in _COMMITTING:
+            return
+        entries = metadata_table(self.spark, action.sql_name, "entries", before.snapshot_id).where("status < 2")
+        listed = entries.selectExpr("data_file.spec_id AS spec_id", f"{CONTENT} = 0 AS is_data").distinct().collect()
+        kinds = {(int(row.spec_id), bool(row.is_data)) for row in listed}
+        fields = [name for spec_id, names in gone.items() if {(spec_id, True), (spec_id, False)} <= kinds for name in names]
+        if fields:
+            raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
 
     def _reconcile(self, action: Action, progress: ActionProgress, before: Head, now: Head) -> Actual:
         """Read the commits of the attempt from the table's history, whatever the engine reported."""
@@ -270,18 +290,24 @@ class Runner:
         return tick
 
 
-def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual) -> None:
-    """Compare plan and table: with partial progress an engine only logs what failed."""
+def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *, is_unchanged: bool) -> None:
+    """Compare plan and table: with partial progress an engine only logs what failed; ``is_unchanged``: nobody has changed the table meanwhile."""
     missing = planned.files_in - committed.files_in
     if missing <= 0:
         return
     if answer.failed_groups or answer.failed_data_files:
         raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}")
+    if is_unchanged:
+        raise EngineFailed(
+            f"The engine committed nothing, although no other writer was active: {missing:,} of {count(planned.files_in, 'planned data file')} "
+            "were not replaced. The engine logs the reason."
+        )
     raise Conflict(f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced")
 
 
-def _as_kind(error: BaseException) -> BaseException:
+def _as_kind(error: BaseException, *, is_unchanged: bool) -> BaseException:
+    """An engine's error as a conflict, as too large an action, or as it is: also if the engine calls it a conflict, but nothing has changed the table."""
     kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
-    if kind == "conflict":
+    if kind == "conflict" and not is_unchanged:
         return Conflict(reason(error))
     return TooLarge(reason(error)) if kind == "capacity" else error

@@ -93,6 +93,8 @@ def owned(table: Identifier, scratch: str | None = None, uuid: str | None = None
         SCRATCH: scratch,
         # Always set: a clone starts with the properties of its source table.
         OWN_FILES: str(own_files).lower(),
+        # Or a session with spark.wap.branch or spark.wap.id would read and write something else than the scratch table's own snapshot.
+        "write.wap.enabled": "false",
     }
     return {key: value for key, value in properties.items() if value is not None}
 
