@@ -87,6 +87,10 @@ class ConversionRefused(IcekitError):
     """Equality deletes that cannot be converted, and why."""
 
 
+class DeletesUnmatched(IcekitError):
+    """Position deletes spell the paths of their data files otherwise than the table does, so a rewrite would lose them."""
+
+
 class RemovalRefused(IcekitError):
     """Files that must not be removed, because another table may need them."""
 

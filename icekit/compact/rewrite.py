@@ -20,13 +20,14 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
+from icekit.compact.position_deletes import check_deleted
 from icekit.engine.bridge import elements, encryption_of, lent, make_active, metadata_of, pinned
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
-from icekit.errors import ConversionRefused
+from icekit.errors import ConversionRefused, DeletesUnmatched
 from icekit.facts.metadata import schema_of
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
@@ -160,6 +161,7 @@ class CheckedRewrite:
         jvm: Any = spark._jvm
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+        self.snapshot_id = 0 if self._snapshot is None else int(self._snapshot.snapshotId())
         #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that is none of the table's.
         self.runner: Any = None
         self.order_id = 0
@@ -205,7 +207,7 @@ class CheckedRewrite:
                 except CancelledError:
                     continue
                 except Exception as error:
-                    always = isinstance(error, (MustConvert, RowsDiffer, Stopped)) or kind_of(error) == "conflict"
+                    always = isinstance(error, (MustConvert, RowsDiffer, DeletesUnmatched, Stopped)) or kind_of(error) == "conflict"
                     (raised if always else failed).append(error)
                     if not is_partial or self.stop.is_set:
                         pool.shutdown(wait=False, cancel_futures=True)
@@ -257,7 +259,7 @@ class CheckedRewrite:
         for group, _ in done:
             groups.add(group)
         keeps = self.action.options.get("use-starting-sequence-number") != "false"
-        start = int(self._snapshot.snapshotId())
+        start = self.snapshot_id
         self._actions.RewriteDataFilesCommitManager(self.table, start, keeps, tags, self.action.branch).commitOrClean(groups)
 
     def _in_session(self, work: Callable[[], CheckedRows]) -> Callable[[], CheckedRows]:
@@ -363,6 +365,8 @@ class _Group:
                     unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
                     files = math.ceil(int(self.group.expectedOutputFiles()) * max(share, 1 / _MOST_GROWTH))
                     planned = self._write(rows, columns, name, max(1, files))
+            written = int(self.java.records(self.group.addedFiles()))
+            check_deleted(self.staging, self.rewrite.snapshot_id, self.tasks, written)
             if not self.rewrite.check:
                 return CheckedRows()
             return self._checked(planned, before, unsorted)

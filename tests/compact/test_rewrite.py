@@ -18,7 +18,7 @@ from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
-from icekit.engine.compat import drops_all_dangling_deletes, variant_type
+from icekit.engine.compat import _is_1_12, variant_type
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
 from icekit.prove import commits, prove_commits
@@ -112,7 +112,7 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
     ids=["sort", "the table's order", "zorder", "hilbert"],
 )
 def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(table: Table, version: int, order: RewriteOrder) -> None:
-    if order.strategy == "hilbert" and not (drops_all_dangling_deletes(ICEBERG) and variant_type()):
+    if order.strategy == "hilbert" and not (_is_1_12(ICEBERG) and variant_type()):
         pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve on this Spark")
     table.create(version=version)
     table.sql("ALTER TABLE {t} WRITE ORDERED BY name DESC, id")
@@ -248,13 +248,7 @@ def test_keys_too_many_to_broadcast_become_position_deletes_first(table: Table, 
     assert table.rows() == before
     assert table.equality_deletes() == 0
     assert len(table.snapshots()) >= count + 2
-    left = {row["referenced_data_file"] for row in table.sql("SELECT * FROM {t}.delete_files")}
-    if drops_all_dangling_deletes(ICEBERG):
-        assert not left
-    else:
-        # They are not older than all data, so it keeps them; they delete nothing.
-        assert None not in left
-        assert left.isdisjoint(row["file_path"] for row in table.sql("SELECT * FROM {t}.data_files"))
+    assert not table.sql("SELECT * FROM {t}.delete_files")
 
 
 @both_versions
