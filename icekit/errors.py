@@ -91,6 +91,10 @@ class ReadersDisagree(IcekitError):
     """Rows that are deleted by the specification, and that Iceberg's readers show; nothing was committed."""
 
 
+class DeletesUnmatched(IcekitError):
+    """Position deletes spell the paths of their data files otherwise than the table does, so a rewrite would lose them."""
+
+
 class RemovalRefused(IcekitError):
     """Files that must not be removed, because another table may need them."""
 

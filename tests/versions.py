@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.catalog.session import ICEBERG, SPARK
-from icekit.engine.compat import drops_all_dangling_deletes, variant_type
+from icekit.catalog.session import SPARK
+from icekit.engine.compat import variant_type
 
-dangling_on_branches = pytest.mark.skipif(
-    not drops_all_dangling_deletes(ICEBERG), reason=f"Iceberg {ICEBERG} drops no dangling deletes of a branch"
-)
 variants = pytest.mark.skipif(variant_type() is None, reason=f"Spark {SPARK} has no variants")

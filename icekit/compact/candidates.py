@@ -129,20 +129,27 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     """Delete files that are dropped when every data file with deletes in these partitions is rewritten.
 
     ``sequence_number`` is that of the snapshot the rewrite starts from; rewritten files
-    keep it (``use-starting-sequence-number``). ``remove-dangling-deletes`` then drops deletes that apply
-    to no live data file: equality deletes not above it, position deletes that name one file,
-    others below it. A deletion vector is dropped with its data file. In other partitions the procedure
-    drops deletes older than all data of their partition (RemoveDanglingDeleteFilesAction).
+    keep it (``use-starting-sequence-number``). Then deletes are dropped that apply to no live data
+    file: equality deletes not above it, position deletes that name one file, others below it. A deletion
+    vector is dropped with its data file. In other partitions, deletes older than all data of their
+    partition are dropped.
     """
     chosen = set(partitions)
     scoped = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
     vectors = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
     dropped = sum(n for partition, n in vectors.items() if partition in chosen)
-    for partition, rows in sequences_by_partition(facts).items():
-        rewritten = partition in chosen
-        lowest = sequence_number if rewritten else min((r.sequence_number for r in rows if r.data_file_count), default=sequence_number + 1)
-        if rewritten or not facts.spec(partition.spec_id).is_unpartitioned:
-            dropped += sum(r.equality_delete_file_count for r in rows if r.sequence_number <= lowest)
+    sequences = sequences_by_partition(facts)
+    oldest = {
+        partition: sequence_number
+        if partition in chosen
+        else min((r.sequence_number for r in rows if r.data_file_count), default=sequence_number + 1)
+        for partition, rows in sequences.items()
+    }
+    for partition, rows in sequences.items():
+        rewritten, lowest = partition in chosen, oldest[partition]
+        # Equality deletes of an unpartitioned spec apply to every partition.
+        everywhere = min(oldest.values()) if facts.spec(partition.spec_id).is_unpartitioned else lowest
+        dropped += sum(r.equality_delete_file_count for r in rows if r.sequence_number <= everywhere)
         older = sum(r.position_delete_file_count for r in rows if r.sequence_number < lowest)
         # SequenceCounts includes vectors among the position deletes; those were counted above.
         files = sum(r.position_delete_file_count for r in rows) - vectors.get(partition, 0)

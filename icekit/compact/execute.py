@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
+from icekit.compact.position_deletes import check_paths
 from icekit.compact.rewrite import CheckedRewrite, NotHere, ordered
-from icekit.engine.bridge import guarded, has_bridge, iceberg_version, java_list, load_now, make_active, pinned
-from icekit.engine.compat import drops_all_dangling_deletes
-from icekit.engine.errors import kind_of, reason
+from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
+from icekit.engine.errors import reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import PlannedRewrite, filter_expression, partitions_with_files_up_to, plan_rewrite, rolled_up
-from icekit.errors import ParameterError
+from icekit.errors import ParameterError, SparkUnavailable
 from icekit.facts.files import Partition
 from icekit.facts.head import head
 from icekit.facts.metadata import columns, schema_of, specs
 from icekit.facts.where import where
 from icekit.prove.conversion import check_positions
 from icekit.resolve.convert import Check, Pending, convert
+from icekit.resolve.dangling import drop_dangling
 from icekit.resolve.find import remaining
 from icekit.resolve.listing import Scope
 from icekit.sql import identifier, renewing
@@ -199,7 +200,6 @@ def _number(action: Action, argument: str, default: int) -> int:
 
 
 _LAST_WAIT_SECONDS = 20.0
-_DANGLING_TRIES = 5
 _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 
@@ -210,19 +210,6 @@ class RewriteResult:
     failed_data_files: int = 0
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
-
-
-def possible(lake: Lake, action: Action) -> Action:
-    """The action as this version of Iceberg can do it: before 1.12, :data:`DANGLING` is left out on a branch."""
-    options = dict(action.options)
-    if options.get(DANGLING) != "true" or drops_all_dangling_deletes(iceberg_version(lake.spark, lake.name)):
-        return action
-    if action.branch:
-        del options[DANGLING]
-    elif ((head(lake, action.table).snapshot or {}).get("summary") or {}).get("total-equality-deletes") == "0":
-        # Deletes by position are then older than what is written, and so they are dropped.
-        options["use-starting-sequence-number"] = "false"
-    return replace(action, options=options)
 
 
 def execute(
@@ -288,8 +275,9 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
     if action.procedure == "rewrite_data_files":
         answer = _rewrite_data(spark, action, table, tags, stop=stop, check=check)
         if action.options.get(DANGLING) == "true":
-            _drop_dangling(spark, actions, action, tags)
+            drop_dangling(spark, name, tags, branch=action.branch, stop=stop)
     elif action.procedure == "rewrite_position_delete_files":
+        check_paths(spark, action)
         deletes = actions.rewritePositionDeletes(table)
         for key, value in action.options.items():
             deletes = deletes.option(key, value)
@@ -324,6 +312,8 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
             return RewriteResult(failed_groups=len(failed), reason=reason(failed[0]) if failed else "")
         except NotHere:
             pass
+    if checked is not None:
+        check_paths(spark, action)
     actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
     rewrite = actions.rewriteDataFiles(table if checked is None else checked)
     for key, value in (action.options if checked is not None else renewing(action.options)).items():
@@ -339,20 +329,6 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
     return RewriteResult(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
 
 
-def _drop_dangling(spark: SparkSession, actions: Any, action: Action, tags: Mapping[str, str]) -> None:
-    """Drop dangling deletes. Iceberg 1.12 refuses if any other commit happens meanwhile, so only this commit is tried again."""
-    for tries_left in reversed(range(_DANGLING_TRIES)):
-        dangling = actions.removeDanglingDeleteFiles(load_now(spark, action.sql_name))
-        if action.branch:
-            dangling = dangling.toBranch(action.branch)
-        try:
-            _with_tags(dangling, tags).execute()
-            return
-        except Exception as error:
-            if not tries_left or kind_of(error) != "conflict":
-                raise
-
-
 def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
     for key, value in tags.items():
         java_action = java_action.snapshotProperty(key, value)
@@ -361,6 +337,8 @@ def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
 
 def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
     del tags  # CALL cannot pass them on
+    if action.only_drops:
+        raise SparkUnavailable("Spark Connect gives no access to Iceberg's planner, so the dangling deletes stay. Use a classic session.")
     row = spark.sql(action.sql).first()
     told = row.asDict() if row is not None else {}
     return RewriteResult(int(told.get("failed_data_files_count") or 0), 0)

@@ -19,7 +19,8 @@ from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
 from icekit.units import count, size, span
 
-#: The option of a rewrite that drops delete files which apply to no data file any more.
+#: The option of a rewrite after which icekit drops the delete files that apply to no data file (:mod:`icekit.resolve.dangling`). No statement
+#: has it: Iceberg's own action does not ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file.
 DANGLING = "remove-dangling-deletes"
 #: With these limits no data file has the wrong size, and a file is taken only if all its rows are deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
@@ -160,8 +161,17 @@ class Action:
         return (self.catalog, *self.table)
 
     @property
+    def only_drops(self) -> bool:
+        """Whether the action rewrites no data file, and only drops delete files that apply to none."""
+        return self.options.get(DANGLING) == "true" and REWRITE_NOTHING.items() <= self.options.items()
+
+    @property
     def sql(self) -> str:
         """The statement that a person could paste, or the command if no statement does the same."""
+        if self.only_drops:
+            catalog = ["--catalog", self.catalog] if self.catalog != "lake" else []
+            branch = ["--ref", self.branch] if self.branch else []
+            return shlex.join(["icekit", "compact", sql.display_name(self.table), *catalog, *branch, "--execute"])
         if self.procedure == CONVERT:
             return f"icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
@@ -175,7 +185,8 @@ class Action:
             given["branch"] = self.branch
         if self.options or self.procedure == "rewrite_data_files":
             # Settings that nobody looks at while the action runs; see icekit.engine.bridge.
-            given["options"] = sql.renewing(self.options) if self.procedure == "rewrite_data_files" else self.options
+            options = {name: value for name, value in self.options.items() if name != DANGLING}
+            given["options"] = sql.renewing(options) if self.procedure == "rewrite_data_files" else options
         if self.older_than:
             given["older_than"] = self.older_than
         return sql.call(self.catalog, self.procedure, **given, **self.arguments)

@@ -123,7 +123,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
         options["delete-file-threshold"] = "1"
     elif mode == "vectors":
         options["delete-ratio-threshold"] = f"{shared.policy.delete_ratio:g}"
-    if mode != "size" and facts.has_deletes and not has_global_deletes(facts):
+    if mode != "size" and facts.has_deletes:
         options[DANGLING] = "true"
         if _renews(facts):
             options["use-starting-sequence-number"] = "false"
@@ -197,8 +197,7 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
 
 def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
     """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so anyway."""
-    others = has_global_deletes(facts) or facts.fragile_fields or any(a.options.get(DANGLING) for a in actions)
-    if "dangling_deletes" not in findings.names or others:
+    if "dangling_deletes" not in findings.names or facts.fragile_fields or any(a.options.get(DANGLING) for a in actions):
         return None
     found = next(f for f in findings if f.name == "dangling_deletes")
     return Action(
@@ -206,7 +205,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
         "rewrite_data_files",
         facts.catalog,
         facts.table,
-        f"{found.evidence}: drops them and rewrites no data file",
+        f"{found.evidence}: drops those that a scan gives to no data file, and rewrites none",
         Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,
@@ -214,11 +213,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
 
 
 def has_global_deletes(facts: TableFacts) -> bool:
-    """Whether equality deletes of an unpartitioned spec apply to partitions of another spec.
-
-    Engines before 1.12 consider only the deletes' own partition, and would drop them while they
-    still apply; the deletes stay until they are resolved.
-    """
+    """Whether equality deletes of an unpartitioned spec apply to partitions of another spec."""
     return len(facts.specs) > 1 and any(facts.spec(g.partition.spec_id).is_unpartitioned for g in facts.of_kind(Kind.EQUALITY_DELETES))
 
 

@@ -20,6 +20,7 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
+from icekit.compact.position_deletes import check_deleted
 from icekit.engine.bridge import elements, encryption_of, iceberg_version, lent, make_active, metadata_of, pinned
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import reads_dropped_keys
@@ -27,7 +28,7 @@ from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
-from icekit.errors import ConversionRefused, IcekitError, ReadersDisagree
+from icekit.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
 from icekit.facts.metadata import schema_of, specs
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
@@ -50,6 +51,8 @@ class ConvertFirst(IcekitError):
     """A rewrite that no reader has the memory for, or can make, before its equality deletes are position deletes."""
 
 
+# Errors that end a rewrite once the groups at work have finished, also where other groups may be committed.
+_ALWAYS_RAISED = (ReadersDisagree, RowsDiffer, DeletesUnmatched, Stopped)
 # The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that is broadcast
 # at once: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
@@ -195,6 +198,7 @@ class CheckedRewrite:
         jvm: Any = spark._jvm
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+        self.snapshot_id = 0 if self._snapshot is None else int(self._snapshot.snapshotId())
         #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that is none of the table's.
         self.runner: Any = None
         self.order_id = 0
@@ -243,7 +247,7 @@ class CheckedRewrite:
                 except CancelledError:
                     continue
                 except Exception as error:
-                    always = isinstance(error, (ReadersDisagree, RowsDiffer, Stopped)) or kind_of(error) == "conflict"
+                    always = isinstance(error, _ALWAYS_RAISED) or kind_of(error) == "conflict"
                     (raised if always else failed).append(error)
                     if not is_partial or self.stop.is_set:
                         pool.shutdown(wait=False, cancel_futures=True)
@@ -295,7 +299,7 @@ class CheckedRewrite:
         for group, _ in done:
             groups.add(group)
         keeps = self.action.options.get("use-starting-sequence-number") != "false"
-        start = int(self._snapshot.snapshotId())
+        start = self.snapshot_id
         self._actions.RewriteDataFilesCommitManager(self.table, start, keeps, tags, self.action.branch).commitOrClean(groups)
 
     def _in_session(self, work: Callable[[], CheckedRows]) -> Callable[[], CheckedRows]:
@@ -381,6 +385,8 @@ class _Group:
         self.broadcast_bytes = self.hashed = 0
         # Whether keys were too many to broadcast.
         self.is_shuffled = False
+        # Counts the rows as they are read.
+        self.seen: Observation | None = None
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         most = most_records(self.cluster)
@@ -434,12 +440,19 @@ class _Group:
                     # A sort reads the rows twice, so that they cannot be counted on their way into it.
                     unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
                     planned = self._write(rows, columns, name, files, samples)
+            check_deleted(self.staging, self.rewrite.snapshot_id, self.tasks, self._rows_read())
             if not self.rewrite.check:
                 return CheckedRows()
             return self._checked(planned, samples, unsorted)
         except Exception:
             self.rewrite.take_back(self.group)
             raise
+
+    def _rows_read(self) -> int | None:
+        """The rows of the old files without those that are deleted by position; None if that is unknown."""
+        if self.keys:
+            return int(_observed(self.seen)["rows"]) if self.seen else None
+        return None if self.read_deletes else int(self.java.records(self.group.addedFiles()))
 
     def _path(self, file: str) -> str:
         """The path of a data file by what its rows are marked with: its number, or its path."""
@@ -548,13 +561,18 @@ class _Group:
 
     def _live(self, rows: DataFrame, newest: Sequence[_Newest], files: int) -> DataFrame:
         """The rows without those that the deletes delete; the chosen files' rows are marked. Shuffled rows are for so many files."""
+        from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
         chosen = [str(task.file().location()) for task in elements(self.chosen)]
         if not self.keys:
             return rows.withColumn(_CHOSEN, F.input_file_name().isin(chosen)) if chosen else rows
+        if self.rewrite.check and self.rewrite.runner is None:
+            self.seen = Observation()
         listed = self.staging.files(self.tasks, **self.ruled_out)
         live = self._placed(self._numbered(rows), listed, order_sql("sequence"), F.col("path").isin(chosen).alias(_CHOSEN), *self.ruled_out)
+        if self.seen is not None:
+            live = live.observe(self.seen, F.count(F.lit(1)).alias("rows"))
         if self.is_shuffled:
             live = live.withColumn(_ROW, F.monotonically_increasing_id())
         for one in newest:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.candidates import dropped_by
 from icekit.compact.claims import ActionRecord, Ledger
-from icekit.compact.execute import ask_planner, execute, narrowed, possible
+from icekit.compact.execute import ask_planner, execute, narrowed
 from icekit.compact.ledger import opened
 from icekit.compact.model import DANGLING, EQUALITY_DELETE, Action, Plan, Policy, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
@@ -30,6 +30,7 @@ from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since, written_since
 from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.prove import prove_commits
+from icekit.resolve.dangling import count_dangling
 from icekit.sandbox import Clone, clone
 from icekit.sql import display_name
 from icekit.units import count, size
@@ -199,6 +200,9 @@ def predict(
     and its ``source`` says so.
     """
     estimate = action.prediction
+    if action.only_drops and spark is not None:
+        files = count_dangling(spark, action.sql_name, branch=action.branch) if has_bridge(spark) else 0
+        return replace(action, prediction=replace(estimate, delete_files_removed=files))
     if estimate.source == "metadata":
         return action
     if spark is not None and has_bridge(spark):
@@ -371,7 +375,7 @@ def try_plan(
 def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> PlanTrial:
     sample = _sample(facts, action, sample_bytes)
     is_whole = sample is None
-    moved = possible(lake, replace(action, table=copy.table))
+    moved = replace(action, table=copy.table)
     if sample is not None:
         partitions, mean_bytes = sample
         # A partition may be larger than the sample should be.

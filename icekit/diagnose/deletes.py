@@ -46,7 +46,7 @@ def equality_deletes(context: Context) -> Finding | None:
         source="table spec, Scan Planning",
         effect="For every data file, a reader builds a hash set of all later delete records: work grows with the square of the commits, and memory with keys × cores.",
         remedy=f"{first} From then on, commit less often, or write position deletes or deletion vectors.",
-        sql=() if context.resolves_first else (context.rewrite({"delete-file-threshold": "1", "remove-dangling-deletes": "true"}),),
+        sql=() if context.resolves_first else (context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
     )
@@ -153,8 +153,9 @@ def dangling_deletes(context: Context) -> Finding | None:
     """Delete files older than all data they could apply to.
 
     A position delete is older if its sequence number is below the lowest of its partition's data,
-    an equality delete also if it is equal (table spec, "Scan Planning"). The count is a lower
-    bound: the engine also drops deletes of data files that no longer exist.
+    an equality delete also if it is equal (table spec, "Scan Planning"). The count is an
+    estimate, and compaction asks a scan: deletes of data files that no longer exist dangle too, and
+    some readers apply a delete of a single data file whatever partition it is filed under.
     """
     facts = context.facts
     found = {kind: _dangling(context, kind) for kind in (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES)}
@@ -170,10 +171,9 @@ def dangling_deletes(context: Context) -> Finding | None:
         context.paths(partitions),
         evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) {'is' if files == 1 else 'are'} older than all data in their partitions",
         threshold="one delete file that applies to no data",
-        source="rewrite_data_files: remove-dangling-deletes",
+        source="table spec, Scan Planning",
         effect="Planning still matches these delete files to every data file, and routine maintenance does not remove them.",
-        remedy="Run a rewrite that drops dangling deletes; it does so even if no data file needs a rewrite.",
-        sql=(context.rewrite({"remove-dangling-deletes": "true"}),),
+        remedy=f"Run icekit compact {facts.name}, which drops those of them that a scan gives to no data file, even if no data file needs a rewrite.",
         files_at_stake=files,
         bytes_at_stake=sum(facts.total(kind).size_in_bytes for kind in found) * files // max(total, 1),
     )
@@ -260,7 +260,12 @@ def _dangling(context: Context, kind: Kind) -> tuple[int, int, list[Partition]]:
     lowest_anywhere = min((r.sequence_number - before for rows in by_partition.values() for r in rows if r.data_file_count), default=None)
     files = records = 0
     where = []
+    data_specs = {g.partition.spec_id for g in facts.of_kind(Kind.DATA)}
+    scoped = {g.partition for g in facts.groups if g.kind is Kind.DELETION_VECTORS or g.file_scoped_count}
     for partition, rows in by_partition.items():
+        if kind is Kind.POSITION_DELETES and partition in scoped and data_specs - {partition.spec_id}:
+            # Their data files may be filed under another spec, and only a scan finds them there.
+            continue
         is_global = kind is Kind.EQUALITY_DELETES and facts.spec(partition.spec_id).is_unpartitioned
         lowest = lowest_anywhere if is_global else min((r.sequence_number - before for r in rows if r.data_file_count), default=None)
         for row in rows:

@@ -196,15 +196,23 @@ import org.apache.iceberg.io.LocationProvider;
 
 public class GuardedOperations implements TableOperations {
   private final TableOperations table;
+  private final String branch;
+  private final Long head;
   /** The snapshots that may have been read: those that were there when the rewrite began. */
   private final Set read = new HashSet();
 
-  public GuardedOperations(TableOperations table) {
+  /** With a branch, a commit is refused unless this snapshot is its head. */
+  public GuardedOperations(TableOperations table, String branch, Long head) {
     this.table = table;
+    this.branch = branch;
+    this.head = head;
     for (Iterator each = table.current().snapshots().iterator(); each.hasNext();) read.add(new Long(((Snapshot) each.next()).snapshotId()));
   }
 
   public void commit(TableMetadata base, TableMetadata metadata) {
+    if (branch != null && (base.ref(branch) == null || base.ref(branch).snapshotId() != head.longValue())) {
+      throw new ValidationException("Cannot commit: %s is no longer at snapshot %s", new Object[] {branch, head});
+    }
     for (Iterator changes = metadata.changes().iterator(); changes.hasNext();) {
       Object change = changes.next();
       if (!(change instanceof MetadataUpdate.AddSnapshot)) continue;
@@ -263,10 +271,14 @@ public class GuardedOperations implements TableOperations {
 """
 
 
-def guarded(jvm: Any, table: Any) -> Any | None:
-    """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the files they add; None if that is impossible."""
+def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any | None:
+    """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the files they add; None if that is impossible.
+
+    With ``base``, a branch and a snapshot, it also refuses a commit once the branch is at another snapshot.
+    """
+    branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
     try:
-        operations = compiled(jvm, table, _NAME, _SOURCE, table.operations())
+        operations = compiled(jvm, table, _NAME, _SOURCE, table.operations(), branch, head)
         return jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
     except Exception:
         return None  # the JVM allows no compilation, or the table class is not Iceberg's own

@@ -92,14 +92,6 @@ def where_then(predicate: str, iceberg: str) -> str:
     return f"CAST(coalesce({predicate}, false) AS int) + 0 = 1"
 
 
-def drops_all_dangling_deletes(iceberg: str) -> bool:
-    """Whether this Iceberg's action drops them on branches, and those of a single data file that is gone whatever their sequence number is.
-
-    Before 1.12 it works on the main branch only, and only drops deletes that are older than all data of their partition.
-    """
-    return _is_1_12(iceberg)
-
-
 def reads_dropped_keys(iceberg: str) -> bool:
     """Whether Iceberg's own reader can apply equality deletes by a column that was dropped."""
     return _is_1_12(iceberg) and not _IS_3

@@ -54,6 +54,8 @@ _NOT_ICEBERG = re.compile(
 )
 
 
+# From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
+_MISFILED = re.compile(r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):", re.S)
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found")
 # Matched against the class names and messages of the whole chain of causes. A commit whose
 # outcome is not known is a conflict too: what it did is read from the table before it is retried.
@@ -89,6 +91,8 @@ def explain(error: Exception, table: Identifier, names: Callable[[], list[Identi
     first = reason(error)
     if isinstance(error, IcekitError):
         return error
+    if misfiled := _misfiled(text, name):
+        return misfiled
     if _NO_FILE_SYSTEM.search(text):
         return SparkUnavailable(
             f"Spark has no Hadoop file system for the location of {name} ({first}). "
@@ -119,6 +123,18 @@ def explain(error: Exception, table: Identifier, names: Callable[[], list[Identi
             f"A metadata file of {name} is corrupt ({first}). Restore the file, or roll back to an earlier snapshot.", detail=text
         )
     return error
+
+
+def _misfiled(text: str, name: str) -> MetadataUnreadable | None:
+    """The error for a delete file that is filed under another partition than its data file."""
+    files = _MISFILED.search(text)
+    if files is None:
+        return None
+    return MetadataUnreadable(
+        f"{files[1]} deletes rows of {files[2]}, but is filed under another partition or partition spec, so Iceberg 1.12 does not read {name}. "
+        "Nothing was changed. Rewrite the data file with Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
+        detail=text,
+    )
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
@@ -198,6 +214,8 @@ def _plain(name: str) -> str:
 def kind_of(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
     text = described(error)
+    if _MISFILED.search(text):
+        return "other"
     if _CAPACITY.search(text):
         return "capacity"
     return "conflict" if _CONFLICT.search(text) else "other"
@@ -332,6 +350,8 @@ def _of_engine(error: BaseException) -> IcekitError | None:
         return SparkUnavailable(
             "Spark's process has ended, or does not answer. Try again, with more memory if Spark ran out of memory.", detail=trace(error)
         )
+    if misfiled := _misfiled(scrub(text), "the table"):
+        return misfiled
     said = reason(error)
     for pattern, what, then in _OF_ENGINE:
         if re.search(pattern, text):

@@ -36,7 +36,8 @@ from icekit.prove.proof import (
 )
 from icekit.resolve.applies import disagreement
 from icekit.resolve.convert import Stripped, stripped
-from icekit.resolve.listing import Scope, dropped, scopes
+from icekit.resolve.dangling import removed
+from icekit.resolve.listing import Scope, scopes
 from icekit.sql import Identifier, call, display_name, identifier
 from icekit.units import count
 
@@ -274,7 +275,7 @@ def prove_commits(
 def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> Proof:
     """The proof of commits of rewrites and conversions: those checked before they were made say what was checked, and the rest are compared in full.
 
-    A commit that only dropped delete files is proved from metadata: no live data file is old enough for any of them.
+    A commit that only dropped delete files is proved by the scan of the snapshot before it, which gives none of them to a data file.
     """
     started = time.monotonic()
     snapshots = snapshots_by_id(load_metadata(lake.tables.source(table)))
@@ -299,9 +300,9 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
                     snapshot_id, parent_id, provable=True, said=str(positions), is_sampled=positions.is_sampled
                 )
         elif "removed-delete-files" in summary and not _CHANGES.intersection(summary):
-            gone, applying = dropped(lake.spark, name, snapshot_id)
-            if gone and not applying:
-                said = f"dropped {count(gone, 'delete file')}; no live data file is old enough for any of them to apply"
+            gone, needed = _removed(lake, name, parent_id, snapshot_id)
+            if gone and not needed:
+                said = f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them to a data file"
                 quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
     rest = [i for i in snapshot_ids if i not in quick]
     compared = prove_commits(lake, table, rest) if rest else None
@@ -316,6 +317,17 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
         rows_read=read + (compared.rows_read if compared else 0),
         caution=compared.caution if compared else None,
     )
+
+
+def _removed(lake: Lake, name: Identifier, parent_id: int | None, snapshot_id: int) -> tuple[int, int]:
+    """The delete files that a commit removed, and those of them that applied before it; no files where that cannot be asked."""
+    if parent_id is None or not has_bridge(lake.spark):
+        return 0, 0
+    try:
+        return removed(lake.spark, name, parent_id, snapshot_id)
+    except Exception:
+        # An expired parent, or a file that is gone: the full comparison says so.
+        return 0, 0
 
 
 # Keys of a summary that a commit without them did not do.

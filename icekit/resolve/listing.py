@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from icekit.engine.bridge import load_table
 from icekit.engine.compat import arrow_of, frame_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.facts.manifests import FileCounts
@@ -198,42 +197,6 @@ def uncovered(
     )
     row = joined.where(f"{older} AND ({new or 'false'})").selectExpr("count(*)", "min(path)").first()
     return (int(row[0]), str(row[1])) if row is not None else (0, "")
-
-
-def dropped(spark: SparkSession, table: Identifier, snapshot_id: int) -> tuple[int, int]:
-    """Count the delete files that a commit removed, and those among them that may apply to a live data file of its snapshot.
-
-    According to the specification (scan planning): an equality delete applies to older data files of its partition, a position delete
-    also to those as old as itself; a delete of an unpartitioned spec to all partitions if it is an equality delete; and a deletion
-    vector, or a position delete file that names its data file, only to that.
-    """
-    from pyspark.sql import functions as F
-
-    every = metadata_table(spark, table, "entries", snapshot_id)
-    reference = (
-        "data_file.referenced_data_file" if "referenced_data_file" in every.select("data_file.*").columns else "CAST(NULL AS string)"
-    )
-    listed = every.selectExpr("status", "snapshot_id", *_PLAIN, _key(every), "data_file.file_path AS path", f"{reference} AS named")
-    live = listed.where("status < 2 AND content = 0")
-    oldest = live.groupBy("part_key").agg(F.min("sequence").alias("oldest"))
-    anywhere = live.selectExpr("min(sequence) AS anywhere")
-    gone = listed.where(f"status = 2 AND snapshot_id = {int(snapshot_id)} AND content <> 0")
-    specs = {int(row[0]) for row in gone.select("spec_id").distinct().collect()}
-    jvm_specs = load_table(spark, table).specs()
-    unpartitioned = [str(i) for i in specs if jvm_specs[i].isUnpartitioned()] or ["-1"]
-    applies = (
-        f"CASE WHEN content = 2 AND spec_id IN ({', '.join(unpartitioned)}) THEN sequence > anywhere WHEN content = 2 THEN sequence > oldest "
-        "WHEN named IS NOT NULL THEN live_path IS NOT NULL ELSE sequence >= oldest END"
-    )
-    named = live.selectExpr("path AS live_path")
-    row = (
-        gone.join(oldest, "part_key", "left")
-        .crossJoin(anywhere)
-        .join(named, gone.named == named.live_path, "left")
-        .selectExpr("count(DISTINCT path)", f"count(DISTINCT if({applies}, path, NULL))")
-        .first()
-    )
-    return (int(row[0]), int(row[1])) if row is not None else (0, 0)
 
 
 def _beside(spark: SparkSession, listed: DataFrame, chosen: Sequence[Scope]) -> tuple[DataFrame, str]:

@@ -18,7 +18,6 @@ from icekit.compact.execute import (
     narrowed,
     only_dangling,
     partitions_left,
-    possible,
 )
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
@@ -161,9 +160,6 @@ class Runner:
         if action.procedure != "rewrite_data_files":
             # An action without commits (expiry, orphans) does what is left of it when it runs again.
             return (None if progress.actual.any else action), None
-        wanted, action = action, possible(self.lake, action)
-        if DANGLING in wanted.options and DANGLING not in action.options and not progress.attempts:
-            self.say(f"  Iceberg before 1.12 drops dangling deletes on the main branch only, so those of {action.branch} stay")
         by_bridge = has_bridge(self.spark)
         if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
             left = self._partitions_of_before(action, progress)

@@ -82,7 +82,7 @@ def test_files_under_equality_deletes_are_taken_whatever_their_size_and_the_dele
 
     assert action.sql == (
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
-        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'delete-file-threshold', '1', 'remove-dangling-deletes', 'true', 'use-starting-sequence-number', 'false'))"
+        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'delete-file-threshold', '1', 'use-starting-sequence-number', 'false'))"
     )
 
 
@@ -196,7 +196,8 @@ def test_special_actions_stay_on_the_branch_too() -> None:
     assert [a.branch for a in planned.actions] == ["audit", "audit"]
     assert [a.action_id for a in planned.actions] == ["a1", "a2"]
     assert (planned.catalog, planned.ref) == ("prod", "audit")
-    assert all("branch => 'audit'" in a.sql for a in planned.actions)
+    assert "branch => 'audit'" in planned.actions[0].sql
+    assert planned.actions[1].sql == "icekit compact db.events --catalog prod --ref audit --execute"
 
 
 @pytest.mark.parametrize(
@@ -410,10 +411,9 @@ def test_deletes_that_dangle_are_dropped_without_a_rewrite() -> None:
     named = Findings((finding("dangling_deletes", files_at_stake=7, evidence="7 of 9 delete files are older than all data"),))
     (action,) = made(table_facts(), named).actions
 
-    assert action.sql == (
-        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', "
-        "'min-file-size-bytes', '0', 'max-file-size-bytes', '4611686018427387904', 'delete-ratio-threshold', '1.0', 'remove-dangling-deletes', 'true', 'use-starting-sequence-number', 'false'))"
-    )
+    # No statement: Iceberg's own action drops what no scan was asked about.
+    assert action.sql == "icekit compact db.events --catalog prod --execute"
+    assert action.only_drops
     assert (action.prediction.delete_files_removed, action.prediction.files_in, action.prediction.source) == (7, 0, "metadata")
     assert action.why.startswith("7 of 9 delete files are older than all data")
 

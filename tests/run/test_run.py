@@ -15,16 +15,14 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact import Outcome
-from icekit.compact import execute as execution
-from icekit.engine import bridge
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
+from icekit.resolve import dangling
 from icekit.run import Limits, resume
 from icekit.run.attempt import Retry
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
 from tests.elsewhere import elsewhere
 from tests.shapes import Shapes
-from tests.versions import dangling_on_branches
 
 pytestmark = pytest.mark.spark
 
@@ -179,7 +177,6 @@ def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
     assert len(sick.plan().actions) == 1
 
 
-@dangling_on_branches
 def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(table: Callable[..., Table]) -> None:
     sick = table().create(**MERGE_ON_READ).fill(files=2)
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
@@ -222,21 +219,22 @@ def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_write
     sick = table().create(**MERGE_ON_READ).fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
     plan = sick.plan()
-    loads: list[Any] = []
+    commit, tries = dangling._commit, list[int]()
 
-    def load_and_write(*arguments: Any) -> Any:
-        loads.append(bridge.load_now(*arguments))
-        if len(loads) == 2:  # the first of an action is for the rewrite, the second for the dangling deletes
+    def write_and_commit(*arguments: Any) -> None:
+        tries.append(1)
+        if len(tries) == 1:
             elsewhere(sick.lake.spark).sql(f"INSERT INTO {sick.sql_name} VALUES (1000, 1, 'late')")
-        return loads[-1]
+        commit(*arguments)
 
-    monkeypatch.setattr(execution, "load_now", load_and_write)
+    monkeypatch.setattr(dangling, "_commit", write_and_commit)
     outcome = sick.run(plan)
 
     assert outcome.status == "done"
     assert [a.attempts for a in outcome.actions] == [1] * len(plan.actions)
     assert sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
     assert sick.sql("SELECT count(*) FROM {t}")[0][0] == 31
+    assert len(tries) == 2
 
 
 def test_equality_deletes_are_applied_and_dropped(table: Callable[..., Table]) -> None:

@@ -1,0 +1,382 @@
+"""Compare what position deletes and deletion vectors say with the rows that a rewrite leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from icekit.engine.bridge import compiled, elements, load_now
+from icekit.engine.planner import plan_rewrite
+from icekit.engine.staging import Staging
+from icekit.errors import DeletesUnmatched
+from icekit.prove.proof import RowsDiffer
+from icekit.units import count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from icekit.compact.model import Action
+
+# In Java, because it visits every file and every deleted position.
+#
+# A delete file is read once (while the positions fit), by Iceberg's own loader. It may hold
+# positions of files outside a group, or of files that were replaced since: these are legal. A path
+# is wrong if it is of no live data file, and the table has a data file with the same name in the
+# delete's partition: a moved table, or a scheme that another engine writes otherwise.
+_NAME = "icekit.PositionDeletes"
+_SOURCE = """
+package icekit;
+
+import java.util.*;
+import java.util.concurrent.*;
+import java.util.function.Function;
+import java.util.function.LongConsumer;
+import java.util.function.Supplier;
+import org.apache.iceberg.*;
+import org.apache.iceberg.data.BaseDeleteLoader;
+import org.apache.iceberg.deletes.PositionDeleteIndex;
+import org.apache.iceberg.util.ContentFileUtil;
+import org.apache.iceberg.util.StructLikeWrapper;
+
+public class PositionDeletes {
+  private static final int AT_ONCE = 8;
+
+  private final Staging staging;
+  private final Table table;
+  private final long most;
+  /** Delete files that were read, the last used last, and the number of their positions. */
+  private final Map cached = new LinkedHashMap(16, 0.75f, true);
+  private final Map sizes = new HashMap();
+  private long held = 0;
+  private final ConcurrentHashMap locks = new ConcurrentHashMap();
+  /** What delete files say: entries by the name of the data file without its folder. */
+  private final Map byName = new HashMap();
+
+  /** At most so many positions are held. */
+  public PositionDeletes(Staging staging, long most) {
+    this.staging = staging;
+    this.table = staging.table;
+    this.most = most;
+  }
+
+  /** The positions of one path in one delete file. */
+  private static class Entry {
+    DeleteFile delete;
+    String path;
+    long count;
+    /** The data file that has the same name. */
+    String instead = null;
+    boolean isLive = false;
+  }
+
+  private static List positions(FileScanTask task) {
+    List found = new ArrayList();
+    for (Iterator each = task.deletes().iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      if (delete.content() == FileContent.POSITION_DELETES) found.add(delete);
+    }
+    return found;
+  }
+
+  private static boolean isVector(DeleteFile delete) { return delete.format() == FileFormat.PUFFIN; }
+
+  /** The tasks that have position deletes. */
+  public List deleted(List tasks) {
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      if (!positions(task).isEmpty()) found.add(task);
+    }
+    return found;
+  }
+
+  /** The tasks without any delete. */
+  public List bare(List tasks) {
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      found.add(staging.task((DataFile) ((FileScanTask) each.next()).file(), Collections.EMPTY_LIST));
+    }
+    return found;
+  }
+
+  /** The records of deletes that each name the file of one task; -1 if a delete file may be of several. */
+  public long records(List tasks) {
+    long found = 0;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      for (Iterator deletes = positions((FileScanTask) each.next()).iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (ContentFileUtil.referencedDataFileLocation(delete) == null) return -1;
+        found += delete.recordCount();
+      }
+    }
+    return found;
+  }
+
+  public boolean haveEqualityDeletes(List tasks) { return !staging.deletes(tasks).isEmpty(); }
+
+  /** The delete files of the tasks that hold paths, each once. */
+  public List files(List tasks) {
+    Map found = new LinkedHashMap();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      Object task = each.next();
+      List deletes = task instanceof PositionDeletesScanTask
+          ? Collections.singletonList(((PositionDeletesScanTask) task).file())
+          : positions((FileScanTask) task);
+      for (Iterator delete = deletes.iterator(); delete.hasNext();) {
+        DeleteFile file = (DeleteFile) delete.next();
+        if (!isVector(file)) found.put(file.location(), file);
+      }
+    }
+    return new ArrayList(found.values());
+  }
+
+  /** How many rows of its file the position deletes of each task delete, in all. */
+  public long expected(List tasks) throws Exception {
+    long found = 0;
+    List results = all(tasks, true);
+    for (Iterator each = results.iterator(); each.hasNext();) found += ((Long) ((Future) each.next()).get()).longValue();
+    return found;
+  }
+
+  private List all(List given, final boolean areTasks) throws Exception {
+    ExecutorService pool = Executors.newFixedThreadPool(AT_ONCE);
+    try {
+      List works = new ArrayList();
+      for (Iterator each = given.iterator(); each.hasNext();) {
+        final Object one = each.next();
+        works.add(new Callable() {
+          public Object call() {
+            if (areTasks) return new Long(count((FileScanTask) one));
+            paths((DeleteFile) one);
+            return new Long(0L);
+          }
+        });
+      }
+      return pool.invokeAll(works);
+    } finally {
+      pool.shutdownNow();
+    }
+  }
+
+  private long count(FileScanTask task) {
+    List deletes = positions(task);
+    if (deletes.isEmpty()) return 0;
+    final long rows = ((DataFile) task.file()).recordCount();
+    final long[] found = {0};
+    PositionDeleteIndex index = loader().loadPositionDeletes(deletes, ((DataFile) task.file()).location());
+    index.forEach(new LongConsumer() {
+      public void accept(long position) {
+        if (position < rows) found[0]++;
+      }
+    });
+    return found[0];
+  }
+
+  /** Reads all paths of a delete file, and keeps what it read. */
+  private class Loader extends BaseDeleteLoader {
+    Loader(Function open) { super(open, null); }
+
+    protected boolean canCache(long size) { return true; }
+
+    protected Object getOrLoad(String key, Supplier read, long size) {
+      locks.putIfAbsent(key, new Object());
+      synchronized (locks.get(key)) {
+        Object known = recall(key);
+        return known == null ? keep(key, read.get(), size) : known;
+      }
+    }
+  }
+
+  private Map paths(DeleteFile delete) {
+    loader().loadPositionDeletes(Collections.singletonList(delete), "");
+    return (Map) recall(delete.location());
+  }
+
+  private Loader loader() {
+    return new Loader(new Function() {
+      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
+    });
+  }
+
+  private synchronized Object recall(String key) { return cached.get(key); }
+
+  private synchronized Object keep(String key, Object found, long size) {
+    cached.put(key, found);
+    sizes.put(key, new Long(size));
+    held += size;
+    for (Iterator each = cached.keySet().iterator(); held > most && each.hasNext();) {
+      Object eldest = each.next();
+      if (eldest.equals(key)) break;
+      held -= ((Long) sizes.get(eldest)).longValue();
+      each.remove();
+    }
+    return found;
+  }
+
+  /**
+   * A path in some delete files that is wrong, as delete file, path, number of positions and the data file in whose place it stands; null if there
+   * is none. The data files are those of the tasks, or all of the snapshot.
+   */
+  public String[] wrong(List deletes, List tasks, long snapshotId) throws Exception {
+    List wanted = new ArrayList(deletes);
+    for (int first = 0; first < wanted.size(); first += 1000) {
+      List some = wanted.subList(first, Math.min(wanted.size(), first + 1000));
+      byName.clear();
+      read(some);
+      if (tasks == null) seeAll(snapshotId, true);
+      else for (Iterator each = tasks.iterator(); each.hasNext();) see((DataFile) ((FileScanTask) each.next()).file(), true);
+      if (suspect() != null && tasks != null) seeAll(snapshotId, false);
+      Entry found = suspect();
+      if (found != null) return new String[] {found.delete.location(), found.path, String.valueOf(found.count), found.instead};
+    }
+    return null;
+  }
+
+  private void read(List deletes) throws Exception {
+    List results = all(deletes, false);
+    for (int i = 0; i < deletes.size(); i++) {
+      ((Future) results.get(i)).get();
+      DeleteFile delete = (DeleteFile) deletes.get(i);
+      for (Iterator each = paths(delete).entrySet().iterator(); each.hasNext();) add(delete, (Map.Entry) each.next());
+    }
+  }
+
+  private void add(DeleteFile delete, Map.Entry positions) {
+    Entry entry = new Entry();
+    entry.delete = delete;
+    entry.path = String.valueOf(positions.getKey());
+    entry.count = ((PositionDeleteIndex) positions.getValue()).cardinality();
+    String named = ContentFileUtil.referencedDataFileLocation(delete);
+    if (named != null && !named.equals(entry.path)) entry.instead = named;
+    String name = nameOf(entry.path);
+    if (!byName.containsKey(name)) byName.put(name, new ArrayList());
+    ((List) byName.get(name)).add(entry);
+  }
+
+  private void see(DataFile file, boolean areSuspect) {
+    List same = (List) byName.get(nameOf(file.location()));
+    if (same == null) return;
+    for (Iterator each = same.iterator(); each.hasNext();) {
+      Entry entry = (Entry) each.next();
+      if (entry.path.equals(file.location())) entry.isLive = true;
+      else if (areSuspect && isBeside(entry.delete, file)) entry.instead = file.location();
+    }
+  }
+
+  private void seeAll(long snapshotId, boolean areSuspect) throws Exception {
+    for (Iterator each = table.snapshot(snapshotId).dataManifests(table.io()).iterator(); each.hasNext();) {
+      ManifestReader files = ManifestFiles.read((ManifestFile) each.next(), table.io(), table.specs());
+      files.select(Arrays.asList(new String[] {"file_path", "partition"}));
+      try {
+        for (Iterator file = files.iterator(); file.hasNext();) see((DataFile) file.next(), areSuspect);
+      } finally {
+        files.close();
+      }
+    }
+  }
+
+  /** Whether a delete is of the partition of a data file, and not older. */
+  private boolean isBeside(DeleteFile delete, DataFile file) {
+    if (delete.specId() != file.specId() || Staging.sequence(delete) < Staging.sequence(file)) return false;
+    PartitionSpec spec = (PartitionSpec) table.specs().get(new Integer(file.specId()));
+    StructLikeWrapper own = StructLikeWrapper.forType(spec.partitionType());
+    return own.copyFor(delete.partition()).equals(own.copyFor(file.partition()));
+  }
+
+  private Entry suspect() {
+    for (Iterator each = byName.values().iterator(); each.hasNext();) {
+      for (Iterator entries = ((List) each.next()).iterator(); entries.hasNext();) {
+        Entry entry = (Entry) entries.next();
+        if (entry.instead != null && !entry.isLive) return entry;
+      }
+    }
+    return null;
+  }
+
+  private static String nameOf(String path) { return path.substring(path.lastIndexOf('/') + 1); }
+}
+"""
+# The share of the driver's heap that read positions may take, if each takes eight bytes.
+_HEAP_SHARE = 1 / 8
+
+
+def check_deleted(staging: Staging, snapshot_id: int, tasks: Any, rows: int | None) -> None:
+    """Check that a rewrite read every row of some scan tasks once, without those that position deletes delete.
+
+    ``rows`` are those that it read, before any equality delete took one; if they are unknown (None), rows under position
+    deletes are counted again. Where each delete names one file, and the records add up, nothing is read. Raises
+    :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.proof.RowsDiffer`.
+    """
+    java = _java(staging)
+    of, deleted = tasks, java.deleted(tasks)
+    if rows is None:
+        if not deleted.size():
+            return
+        of, rows = deleted, _count(staging, staging.java.plain(deleted, False))
+    gone, records = int(staging.java.records(of)) - rows, int(java.records(of))
+    if gone == records >= 0:
+        return
+    if deleted.size():
+        _check_paths(java, java.files(deleted), of, snapshot_id)
+    expected = int(java.expected(of))
+    if gone != expected:
+        # A writer may have counted the rows of a file wrongly.
+        gone = _count(staging, java.bare(of)) - rows
+    if gone != expected:
+        raise RowsDiffer.of(
+            "files",
+            f"position deletes delete {count(expected, 'row')} of the old files, but {gone:,} were left out",
+            "Nothing was changed.",
+        )
+
+
+def check_paths(spark: SparkSession, action: Action) -> None:
+    """Check the paths in the position deletes that Iceberg's own action would apply or rewrite.
+
+    Raises :class:`~icekit.errors.DeletesUnmatched` if they are of no data file, but should be.
+    """
+    table = load_now(spark, action.sql_name)
+    snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
+    if snapshot is None:
+        return
+    of_deletes = action.procedure == "rewrite_position_delete_files"
+    plan = plan_rewrite(
+        spark,
+        action.sql_name,
+        action.options,
+        where=action.where,
+        branch=action.branch,
+        of_deletes=of_deletes,
+    )
+    java = _java(Staging(spark, table))
+    for group in elements(plan.groups()):
+        tasks = group.fileScanTasks()
+        files = java.files(tasks)
+        _check_paths(java, files, None if of_deletes else tasks, int(snapshot.snapshotId()))
+
+
+def _java(staging: Staging) -> Any:
+    jvm: Any = staging.spark._jvm
+    most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
+    return compiled(jvm, staging.java, _NAME, _SOURCE, staging.java, jvm.java.lang.Long.valueOf(most))
+
+
+def _count(staging: Staging, tasks: Any) -> int:
+    with staging.reading(tasks) as rows:
+        return rows.count()
+
+
+def _check_paths(java: Any, files: Any, tasks: Any, snapshot_id: int) -> None:
+    wrong = java.wrong(files, tasks, snapshot_id)
+    if wrong is None:
+        return
+    file, path, positions, instead = _texts(wrong)
+    raise DeletesUnmatched(
+        f"{count(int(positions), 'position delete')} in {file} {'names' if positions == '1' else 'name'} the data file {path}, "
+        f"which the table has as {instead}, so Spark does not apply {'it' if positions == '1' else 'them'}, but other engines may. Nothing was committed. "
+        "Delete these rows again with Spark, or remove the delete file from the table if the rows should stay; then run this again."
+    )
+
+
+def _texts(array: Iterable[Any]) -> list[str]:
+    return [str(each) for each in elements(array)]

@@ -1,0 +1,265 @@
+"""Position deletes that apply to nothing, or not as they should, never make rows permanent."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from icekit.api import Lake
+from icekit.compact.execute import execute
+from icekit.compact.model import REWRITE_NOTHING, Action, Prediction
+from icekit.compact.rewrite import CheckedRewrite, NotHere
+from icekit.engine.bridge import elements
+from icekit.engine.interrupting import Stop
+from icekit.engine.staging import Staging
+from icekit.errors import DeletesUnmatched
+from icekit.prove import prove_commits
+from icekit.prove.commits import prove_rewrites
+from icekit.prove.proof import RowsDiffer
+from icekit.resolve import dangling
+from icekit.resolve.dangling import count_dangling, drop_dangling
+from tests.resolve.tables import Table
+
+pytestmark = pytest.mark.spark
+
+both_versions = pytest.mark.parametrize("version", [2, 3])
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
+    made = Table(lake, scratch, f"p{crc32(request.node.name.encode())}")
+    yield made
+    made.sql("DROP TABLE IF EXISTS {t}")
+
+
+def run(table: Table, procedure: str = "rewrite_data_files", **options: str) -> None:
+    given = options or {"rewrite-all": "true"}
+    action = Action("a1", procedure, table.full[0], table.name, "a test", Prediction(), options=given)
+    execute(table.spark, action, {"icekit.run-id": "test"}, stop=Stop(), tick=lambda _: None)
+    table.files.refresh()
+
+
+def data_file(table: Table) -> str:
+    return str(table.sql("SELECT min(file_path) FROM {t}.data_files")[0][0])
+
+
+def delete_by(table: Table, rows: list[tuple[str | None, int]], *, of: str | None = None, spec: int | None = None, part: Any = None) -> str:
+    """Commit a position delete file that holds these rows, and says that it is of one data file; returns its path."""
+    loaded: Any = table.files.table()
+    path = str(loaded.location()).removeprefix("file:") + f"/data/{uuid.uuid4().hex}.parquet"
+    fields = [("file_path", pa.string(), 2147483546), ("pos", pa.int64(), 2147483545)]
+    schema = pa.schema([pa.field(name, kind, metadata={"PARQUET:field_id": str(i)}) for name, kind, i in fields])
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"file_path": [p for p, _ in rows], "pos": [n for _, n in rows]}, schema=schema), path)
+    jvm: Any = table.spark._jvm
+    where = loaded.spec() if spec is None else loaded.specs()[spec]
+    made = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(where).ofPositionDeletes().withPath(path).withFormat("parquet")
+    made = made.withFileSizeInBytes(Path(path).stat().st_size).withRecordCount(len(rows))
+    if of is not None:
+        made = made.withReferencedDataFile(of)
+    if part is not None:
+        made = made.withPartition(table.files._partition(where, part))
+    loaded.newRowDelta().addDeletes(made.build()).commit()
+    table.files.refresh()
+    return path
+
+
+def filled(table: Table, version: int = 2, by: str = "") -> str:
+    table.create(by=by, version=version).commit().data("SELECT id, 'a' FROM range(10)").done()
+    return data_file(table)
+
+
+# --- Paths that match no data file
+
+
+@pytest.mark.parametrize("names_its_file", [True, False], ids=["of one file", "of a partition"])
+@pytest.mark.parametrize("wrong", ["hdfs://old:8020{}", "/moved/elsewhere/{name}"], ids=["another scheme", "a moved table"])
+def test_paths_that_are_written_otherwise_stop_a_rewrite_before_its_commit(table: Table, wrong: str, names_its_file: bool) -> None:
+    path = filled(table)
+    other = wrong.format(path.removeprefix("file:"), name=path.rsplit("/", 1)[1])
+    delete_by(table, [(other, n) for n in range(5)], of=path if names_its_file else None)
+    before, snapshots = table.rows(), table.snapshots()
+
+    with pytest.raises(DeletesUnmatched, match=r"5 position deletes in .* which the table has as"):
+        run(table, **{"rewrite-all": "true", "remove-dangling-deletes": "true", "partial-progress.enabled": "true"})
+
+    assert (table.rows(), table.snapshots()) == (before, snapshots)
+
+
+def test_icebergs_own_actions_do_not_lose_them_either(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = filled(table)
+    delete_by(table, [("hdfs://old:8020" + path, 1)], of=path)
+    snapshots = table.snapshots()
+
+    with pytest.raises(DeletesUnmatched, match="1 position delete in"):
+        run(table, "rewrite_position_delete_files", **{"rewrite-all": "true"})
+
+    def not_here(*_: Any) -> None:
+        raise NotHere("a test")
+
+    monkeypatch.setattr(CheckedRewrite, "run", not_here)
+    with pytest.raises(DeletesUnmatched):
+        run(table)
+
+    assert table.snapshots() == snapshots
+
+
+def test_a_path_that_is_of_another_file_of_the_table_is_right(table: Table) -> None:
+    """Positions of files that are gone, of files of other groups, and one position twice."""
+    path = filled(table)
+    table.insert("VALUES (100L, 'b'), (101L, 'b')")
+    other = next(str(row[0]) for row in table.sql("SELECT file_path FROM {t}.data_files") if row[0] != path)
+    delete_by(table, [(path, 1), (path, 1), (path, 3), (other, 0), ("/gone/of-another-time.parquet", 2)])
+    delete_by(table, [(path, 3)], of=path)
+    before = table.rows()
+
+    run(table, **{"rewrite-all": "true", "max-file-group-size-bytes": "1"})
+
+    assert table.rows() == before
+    assert len(before) == 9
+
+
+def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table: Table) -> None:
+    """Iceberg's own rewrite keeps the sequence number, so the delete is not older than the new file."""
+    path = filled(table)
+    delete_by(table, [(path, n) for n in range(3)], of=path)
+    table.sql(f"CALL {table.full[0]}.system.rewrite_data_files(table => '{'.'.join(table.name)}', options => map('rewrite-all', 'true'))")
+    before = table.rows()
+    assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 1
+
+    run(table, **REWRITE_NOTHING, **{"remove-dangling-deletes": "true"})
+
+    assert table.rows() == before
+    assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
+    assert prove_rewrites(table.lake, table.name, table.snapshots()[-1:]).ok
+    assert prove_commits(table.lake, table.name, table.snapshots()[-1:]).ok
+
+
+# --- A reader that ignores deletes
+
+
+@both_versions
+@pytest.mark.parametrize("equality", [False, True], ids=["no equality deletes", "and equality deletes"])
+def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, equality: bool
+) -> None:
+    filled(table, version)
+    table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
+    if equality:
+        table.delete("id", "SELECT 7L")
+    before, snapshots = table.rows(), table.snapshots()
+    stage = Staging.frame
+
+    def ignoring(self: Staging, name: str, options: Any = None) -> Any:
+        manager = self.spark._jvm.org.apache.iceberg.spark.ScanTaskSetManager.get()  # type: ignore[union-attr]
+        bare = self.java.plain(manager.fetchTasks(self.table, name), False)
+        tasks = self.spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
+        for task in bare:
+            tasks.add(self.java.task(task.file(), self.spark._jvm.java.util.ArrayList()))  # type: ignore[union-attr]
+        self.java.stage(tasks, name)
+        return stage(self, name, options)
+
+    monkeypatch.setattr(Staging, "frame", ignoring)
+
+    with pytest.raises(RowsDiffer, match="2 rows of the old files, but 0"):
+        run(table)
+
+    assert (table.rows(), table.snapshots()) == (before, snapshots)
+
+
+def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table) -> None:
+    path = filled(table)
+    loaded: Any = table.files.table()
+    jvm: Any = table.spark._jvm
+    size = Path(path.removeprefix("file:")).stat().st_size
+    made = jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path).withFormat("parquet")
+    made = made.withFileSizeInBytes(size).withRecordCount(12).build()
+    loaded.newDelete().deleteFromRowFilter(jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()).commit()
+    loaded.newAppend().appendFile(made).commit()
+    delete_by(table, [(path, 1)], of=path)
+    before = table.rows()
+
+    run(table)
+
+    assert table.rows() == before
+
+
+# --- Deletes that apply to nothing
+
+
+def test_only_what_a_scan_gives_to_no_file_is_dropped(table: Table) -> None:
+    """Among them: a delete of a file that is gone, one with its file's name in another folder, one that is older than all data."""
+    path = filled(table)
+    kept = [
+        delete_by(table, [(path, 1)], of=path),
+        delete_by(table, [("hdfs://old:8020" + path, 1)], of="hdfs://old:8020" + path),
+        delete_by(table, [(path, 2), ("/gone.parquet", 1)]),
+    ]
+    delete_by(table, [("/gone.parquet", 1)], of="/gone.parquet")
+    table.delete("id", "SELECT 5L")
+    before = table.rows()
+
+    assert count_dangling(table.spark, table.full) == 1
+    assert drop_dangling(table.spark, table.full, {"icekit.run-id": "test"}) == 1
+
+    table.files.refresh()
+    assert {row[0] for row in table.sql("SELECT file_path FROM {t}.delete_files WHERE content = 1")} == set(kept)
+    assert table.equality_deletes() == 1
+    assert table.rows() == before
+    (tag,) = table.sql("SELECT summary['icekit.run-id'] FROM {t}.snapshots ORDER BY committed_at DESC LIMIT 1")[0]
+    assert tag == "test"
+
+
+@both_versions
+def test_a_delete_that_is_filed_under_another_partition_is_not_dropped(table: Table, version: int) -> None:
+    """Iceberg 1.11, pyiceberg and DuckDB apply it by its path; 1.12 does not read the table."""
+    table.create("id bigint, p int", "p", 2).commit().data("SELECT id, 1 FROM range(4)", {"p": 1}).done()
+    path = data_file(table)
+    delete_by(table, [(path, 1)], of=path, part={"p": 2})
+    snapshots = table.snapshots()
+
+    with pytest.raises(Exception, match="filed under another partition") as refused:
+        drop_dangling(table.spark, table.full, {})
+    assert type(refused.value).__name__ == "MetadataUnreadable"
+    assert table.snapshots() == snapshots
+
+
+def test_deletes_are_asked_for_again_when_a_writer_came_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rewrite that keeps its sequence number may add a file to which an old delete applies."""
+    filled(table)
+    delete_by(table, [("/gone.parquet", 1)], of="/gone.parquet")
+    commit: Callable[..., None] = dangling._commit
+    tries: list[int] = []
+
+    def late(*given: Any) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            table.insert("VALUES (1000L, 'late')")
+        commit(*given)
+
+    monkeypatch.setattr(dangling, "_commit", late)
+
+    assert drop_dangling(table.spark, table.full, {}) == 1
+    assert len(tries) == 2
+    table.files.refresh()
+    assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
+
+
+def test_a_commit_that_dropped_a_delete_which_applied_is_compared_in_full(table: Table) -> None:
+    path = filled(table)
+    delete_by(table, [(path, 1)], of=path)
+    loaded: Any = table.files.table()
+    removed = next(elements(loaded.newScan().planFiles())).deletes()[0]
+    loaded.newRowDelta().removeDeletes(removed).commit()
+    table.files.refresh()
+
+    proof = prove_rewrites(table.lake, table.name, table.snapshots()[-1:])
+
+    assert not proof.ok
