@@ -327,7 +327,6 @@ _PARTITIONS = 100
 def document(outcome: Outcome) -> dict[str, Any]:
     """A plan and its outcome as plain data; secrets are masked when it is written."""
     plan = outcome.plan
-    proof = outcome.proof
     return {
         "schema_version": SCHEMA_VERSION,
         "catalog": plan.catalog,
@@ -346,11 +345,22 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "parallelism": [asdict(said) for said in plan.parallelism],
         "notes": [*plan.notes, *outcome.notes],
         "rehearsed": plan.rehearsed,
-        "proof": None
-        if proof is None
-        else {"ok": proof.ok, "mode": proof.mode, "seconds": round(proof.seconds, 3), "said": repr(proof).split("\n")},
+        "proof": None if outcome.proof is None else _proof(outcome.proof),
         "leftovers": list(outcome.leftovers),
         "clean_up": outcome.clean_up,
+    }
+
+
+def _proof(proof: Any) -> dict[str, Any]:
+    compared, changed = proof.partitions
+    return {
+        "ok": proof.ok,
+        "mode": proof.mode,
+        "is_sampled": proof.is_sampled,
+        "partitions_compared": compared,
+        "partitions_changed": changed,
+        "seconds": round(proof.seconds, 3),
+        "said": repr(proof).split("\n"),
     }
 
 

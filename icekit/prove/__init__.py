@@ -1,4 +1,4 @@
-"""Prove that no row changed."""
+"""Compare the rows before and after a commit, and say how many were compared."""
 
 from icekit.prove.commits import prove_commits
 from icekit.prove.fingerprint import Fingerprint, fingerprint, row_hash
