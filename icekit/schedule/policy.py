@@ -24,6 +24,7 @@ from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate
 from icekit.parsing import seconds, size_in_bytes
 from icekit.run import sampled
+from icekit.sql import pattern_levels
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FORM = re.compile(r"(?:([A-Za-z][A-Za-z,\- ]*?)\s+)?(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
@@ -175,6 +176,14 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(one.strip() for one in found)
 
 
+def _patterns(value: Any) -> tuple[str, ...]:
+    """Patterns of table names; see :func:`icekit.sql.pattern_levels`."""
+    found = texts(value)
+    for pattern in found:
+        pattern_levels(pattern)
+    return found
+
+
 def _zone(value: Any) -> ZoneInfo:
     if isinstance(value, ZoneInfo):
         return value
@@ -210,6 +219,7 @@ def _patience(value: Any) -> float:
 
 Flag = StrictBool
 Texts = Annotated[tuple[str, ...], by(texts)]
+Patterns = Annotated[tuple[str, ...], by(_patterns)]
 Limits = Annotated[PassBudget, by(PassBudget.of)]
 Times = Annotated[tuple[Hours, ...], by(_hours)]
 Zone = Annotated[ZoneInfo, by(_zone)]
@@ -351,7 +361,7 @@ class Maintain(_Section):
 class Settings(_Section):
     """The settings of a rule; ``defaults`` has the same keys, and a rule's own values override them."""
 
-    exclude: Texts = ()
+    exclude: Patterns = ()
     when: Trigger = Trigger(commits=1, every=86_400.0)
     hours: Times = ()
     quiet_hours: Times = ()
@@ -402,7 +412,7 @@ class Rule(Settings):
     """One rule: its tables, and its settings for them."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
-    match: Texts
+    match: Patterns
 
 
 class Receiver(_Section):
@@ -437,7 +447,7 @@ class SchedulePolicy(_Section):
     budget: Limits = PassBudget()
     monitoring: Monitoring = Monitoring()
     notify: tuple[Receiver, ...] = ()
-    exclude: Texts = ()
+    exclude: Patterns = ()
     tables: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

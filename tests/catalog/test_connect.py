@@ -74,6 +74,18 @@ def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:
         lake.match(["nothing.*"])
 
 
+def test_a_glob_stays_within_one_level(own_lake: SqlCatalog) -> None:
+    own_lake.create_namespace(("db", "a"))
+    for name in (("db", "a", "t"), ("db", "a.t")):
+        own_lake.create_table(name, pa.schema([("id", pa.int64())]))
+    lake = icekit.connect()
+
+    assert lake.match(["db.*"]) == lake.match(["lake.db.*"]) == [("db", "a.t"), ("db", "events")]
+    assert lake.match(["db.a.*"]) == [("db", "a", "t")]
+    assert lake.match(["`db`.a*"]) == lake.match(["db.`a.t`"]) == [("db", "a.t")]
+    assert lake.match(["db.**"]) == [("db", "a", "t"), ("db", "a.t"), ("db", "events")]
+
+
 def test_a_missing_table_is_named_with_near_ones(own_lake: SqlCatalog) -> None:
     with pytest.raises(TableNotFound, match=r"no table db\.evnets; did you mean db\.events\?"):
         observe("db.evnets")

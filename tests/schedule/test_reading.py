@@ -83,9 +83,9 @@ def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
         ("a: [1", 1, "this is not YAML"),
         ("a: 1\n\tb: 2", 2, "indent with spaces"),
         ("version: 1\ntables: []", 2, "a policy needs a rule"),
-        ("version: 2\ntables: [{match: a}]", 1, "not one of 1"),
+        ("version: 2\ntables: [{match: db.a}]", 1, "not one of 1"),
         (RULE + "    match: db.x\n", 4, "twice, first in line 3"),
-        ("version: 1\nversion: 1\ntables: [{match: a}]", 2, "twice, first in line 1"),
+        ("version: 1\nversion: 1\ntables: [{match: db.a}]", 2, "twice, first in line 1"),
         (RULE + "    compact:\n", 4, "write `compact: {}` to plan it"),
         (RULE + "    compact: true\n", 4, "write `compact: {}` to plan it"),
         (RULE + "    compact: {budget: [1 GB, 2 GB]}\n", 4, "two limits of bytes"),
@@ -95,7 +95,7 @@ def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
         (RULE + "    when: {}\n", 4, "nothing would ever be due"),
         (RULE + "    when: {commits: 0}\n", 4, "greater than or equal to 1"),
         (RULE + "    hours: 9:00-9:00\n", 4, "For the full day write 00:00-24:00"),
-        (RULE + "  - match: x\n    name: rule-1\n", 1, "two rules have the name 'rule-1'"),
+        (RULE + "  - match: db.x\n    name: rule-1\n", 1, "two rules have the name 'rule-1'"),
         (RULE + "    name: ../../etc\n", 4, "must be letters, digits"),
         ("a: &x [*x]", 1, "this is not YAML"),
         ("a: &a [x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a]\n" + "".join(f"c{i}: &c{i} [{', '.join([f'*c{i - 1}' if i else '*b'] * 9)}]\n" for i in range(6)), 1, "too large"),
@@ -142,7 +142,7 @@ def test_defaults_execute_nothing_so_that_a_rules_own_empty_section_only_plans()
 
 
 def test_what_is_wrong_only_in_the_two_together_is_told_of_the_rule() -> None:
-    text = "version: 1\ndefaults:\n  compact: {until: 2026-01-01}\ntables:\n  - match: a\n    compact: {since: 2026-02-01}\n"
+    text = "version: 1\ndefaults:\n  compact: {until: 2026-01-01}\ntables:\n  - match: db.a\n    compact: {since: 2026-02-01}\n"
     assert [(line, key) for line, key, _ in problems(text)] == [(6, "tables[0].compact")]
 
 
