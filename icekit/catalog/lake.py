@@ -156,12 +156,19 @@ def _has_own(spark: SparkSession, name: str) -> bool:
 def _profile(name: str) -> dict[str, str]:
     from pyiceberg.utils.config import Config
 
+    if "://" in name:
+        # An address may hold a password, and is not repeated.
+        raise ProfileError(
+            "A catalog is given by the name of its profile, not by its address. Put the address into a profile of .pyiceberg.yaml, as its uri."
+        )
     try:
         config = Config()
         properties = config.get_catalog_config(name)
         known = config.get_known_catalogs()
     except Exception as error:
-        raise ProfileError(f"PyIceberg's configuration cannot be read: {first_line(error)}. Correct .pyiceberg.yaml.") from None
+        raise ProfileError(
+            f"PyIceberg's configuration cannot be read: {secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
+        ) from None
     if properties is None:
         there = f"the catalogs are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(

@@ -184,6 +184,13 @@ def _patterns(value: Any) -> tuple[str, ...]:
     return found
 
 
+def _profile(value: Any) -> str:
+    if not isinstance(value, str) or "://" in value:
+        # An address may hold a password, and is not repeated.
+        raise ParameterError("It is not the name of a catalog. Give the name of a profile, which has the address.")
+    return value
+
+
 def _zone(value: Any) -> ZoneInfo:
     if isinstance(value, ZoneInfo):
         return value
@@ -220,6 +227,7 @@ def _patience(value: Any) -> float:
 Flag = StrictBool
 Texts = Annotated[tuple[str, ...], by(texts)]
 Patterns = Annotated[tuple[str, ...], by(_patterns)]
+Profile = Annotated[str, by(_profile)]
 Limits = Annotated[PassBudget, by(PassBudget.of)]
 Times = Annotated[tuple[Hours, ...], by(_hours)]
 Zone = Annotated[ZoneInfo, by(_zone)]
@@ -241,7 +249,7 @@ Gate = Literal["never", "warning", "critical"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
 
 
 def _proved(value: Any) -> str:
@@ -419,7 +427,7 @@ class Receiver(_Section):
     """A receiver of messages: an Apprise URL whose secrets are ``${NAME}``, the events, and the reminder interval."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_. -]{0,60}$")]
-    to: Annotated[str, Field(min_length=1)]
+    to: Annotated[str, Field(min_length=1, repr=False)]
     about: Annotated[tuple[News, ...], OneOrMore] = ("unhealthy", "failed", "resolved")
     remind: Span | None = 86_400.0
 
@@ -436,7 +444,7 @@ class SchedulePolicy(_Section):
 
     version: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
-    catalog: str = ""
+    catalog: Profile = ""
     timezone: Zone = Field(default="UTC", validate_default=True)
     output: Path = Path("reports")
     url: str = ""

@@ -306,3 +306,19 @@ def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytes
         # It never answers: that this comes to an end is what is shown.
         with pytest.raises(IcekitError, match="did not answer within"):
             icekit.connect("silent").observe("db.t")
+
+
+def test_an_address_in_place_of_a_profile_is_not_repeated() -> None:
+    with pytest.raises(ProfileError, match="by the name of its profile, not by its address") as refused:
+        icekit.connect("postgresql://me:sla/sh@host/db")
+
+    assert "sla/sh" not in str(refused.value)
+
+
+def test_a_secret_that_yaml_cannot_read_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  prod:\n    token: *hunter2\n")
+    with pytest.raises(ProfileError, match="found undefined alias …") as refused:
+        icekit.connect("prod")
+
+    assert "hunter2" not in str(refused.value)
