@@ -1,4 +1,4 @@
-"""Diagnose and tune Apache Iceberg tables, and prove that no row changed."""
+"""Diagnose and tune Apache Iceberg tables, and check that no row changed."""
 
 from icekit.api import Lake, connect
 from icekit.diagnose import diagnose

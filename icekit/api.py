@@ -49,13 +49,13 @@ class Lake(catalog.Lake):
         )
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
-        """Run a plan, safe to interrupt, and prove that no row changed; a dry run unless ``execute``. See :func:`icekit.run.run`."""
+        """Run a plan, safe to interrupt, and check that no row changed; a dry run unless ``execute``. See :func:`icekit.run.run`."""
         from icekit.run import run
 
         return run(self, plan, execute=execute, **options)
 
     def convert(self, table: str | Identifier, where: str | None = None, *, execute: bool = False, **options: Any) -> Outcome:
-        """Turn equality deletes into position deletes and prove that no row changed; a dry run unless ``execute``.
+        """Turn equality deletes into position deletes and check that no row changed; a dry run unless ``execute``.
 
         See :func:`icekit.run.convert_equality_deletes`.
         """

@@ -313,15 +313,6 @@ def calibration(lake: Lake, ledger: str = "") -> Calibration:
         return compared(book.outcomes())
 
 
-def erased(lake: Lake, table: str, predicate: str) -> Any:
-    """Where rows that match a predicate can still be read; a sentence if no predicate is given."""
-    if not predicate:
-        return "Not checked: set `erased` to a predicate for the rows that must be gone."
-    from icekit.prove import prove_erased
-
-    return prove_erased(lake, table, predicate)
-
-
 def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:
     """A stock rewrite with such an executor's heap, or a sentence that says why none was run."""
     from icekit.compact.equality_deletes import stock_rewrite

@@ -202,6 +202,15 @@ def mask(text: str) -> str:
     return _without(text, _EVIDENT)
 
 
+# YAML quotes its own words (such as '<block end>') and single characters, and what a person wrote as a name of an anchor or tag.
+_QUOTED = re.compile(r"""(['"])(?![<\\])(?:(?!\1).){2,}\1""")
+
+
+def unquoted_yaml(said: str) -> str:
+    """What is wrong with a YAML file, without the words that are quoted from it: a secret may begin with ``*``, ``&`` or ``!``."""
+    return _QUOTED.sub("…", said)
+
+
 def _without(text: str, patterns: _Patterns) -> str:
     for value in sorted(_known, key=len, reverse=True):
         text = text.replace(value, MASK)

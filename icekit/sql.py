@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import glob
 import re
 from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
 
 from icekit.errors import InvalidName
 
@@ -26,25 +29,31 @@ def parse_identifier(text: str) -> Identifier:
     odd name. Raises :class:`~icekit.errors.InvalidName` for an empty part, an open
     backtick or a missing namespace.
     """
-    parts: list[str] = []
+    parts = tuple(part for part, _ in _levels(text))
+    if len(parts) < 2:
+        raise InvalidName(f"{text!r} has no namespace. Write it as namespace.table.")
+    return parts
+
+
+def _levels(text: str) -> list[tuple[str, bool]]:
+    """The parts of a name, and whether each is in backticks."""
+    levels: list[tuple[str, bool]] = []
     position = 0
     while True:
-        if text[position : position + 1] == "`":
+        is_quoted = text[position : position + 1] == "`"
+        if is_quoted:
             part, position = _quoted_part(text, position)
         else:
             end = _end_of_plain_part(text, position)
             part, position = text[position:end], end
         if not part or _NO_LETTER.search(part):
             raise InvalidName(f"{text!r} is not a table name. Write it as namespace.table, with odd parts in backticks.")
-        parts.append(part)
+        levels.append((part, is_quoted))
         if position == len(text):
-            break
+            return levels
         if text[position] != ".":
             raise InvalidName(f"{text!r} is not a table name. Put a dot between its parts, as in db.`odd name`.")
         position += 1
-    if len(parts) < 2:
-        raise InvalidName(f"{text!r} has no namespace. Write it as namespace.table.")
-    return tuple(parts)
 
 
 def _quoted_part(text: str, start: int) -> tuple[str, int]:
@@ -63,6 +72,46 @@ def _quoted_part(text: str, start: int) -> tuple[str, int]:
 def _end_of_plain_part(text: str, start: int) -> int:
     ends = [i for i in (text.find(".", start), text.find("`", start)) if i >= 0]
     return min(ends, default=len(text))
+
+
+#: The level of a pattern that stands for one or more levels of a name.
+_SEVERAL = "**"
+
+
+@cache
+def pattern_levels(text: str) -> Identifier:
+    """The levels of a pattern of table names, each a glob; a level in backticks stands for itself.
+
+    A ``*``, ``?`` or ``[…]`` stays within one level: ``db.*`` is every table of the namespace ``db``,
+    and none of a namespace inside it. ``**`` is one or more levels: ``db.**`` also takes the tables
+    of the namespaces inside ``db``, and ``**`` every table. Raises
+    :class:`~icekit.errors.InvalidName` for what :func:`parse_identifier` rejects.
+    """
+    levels = tuple(glob.escape(part) if is_quoted else part for part, is_quoted in _levels(text))
+    if len(levels) < 2 and levels != (_SEVERAL,):
+        raise InvalidName(f"{text!r} has no namespace. Write it as namespace.table, such as db.*, or ** for every table.")
+    return levels
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text is a pattern and not one name: a level outside backticks has ``*``, ``?`` or ``[``."""
+    return any(not is_quoted and glob.has_magic(part) for part, is_quoted in _levels(text))
+
+
+def matches(pattern: str, name: Identifier, catalog: str = "") -> bool:
+    """Whether a pattern (:func:`pattern_levels`) takes a table; the pattern may begin with the name of ``catalog``."""
+    levels = pattern_levels(pattern)
+    if len(levels) > 2 and catalog and levels[0] == glob.escape(catalog):
+        levels = levels[1:]
+    return _takes(levels, name)
+
+
+def _takes(levels: Identifier, name: Identifier) -> bool:
+    if not levels or not name:
+        return not levels and not name
+    if levels[0] == _SEVERAL:
+        return any(_takes(levels[1:], name[n:]) for n in range(1, len(name) + 1))
+    return fnmatchcase(name[0], levels[0]) and _takes(levels[1:], name[1:])
 
 
 def identifier(*parts: str) -> str:

@@ -86,6 +86,12 @@ def test_commands_and_code_are_no_wider_than_a_page(page: str) -> None:
     assert [line for block in blocks(TEXTS[page], "sh", "python", "yaml") for line in block.splitlines() if len(line) > 82] == []
 
 
+def test_the_readme_says_what_its_two_commands_need_and_take() -> None:
+    for command in ("make report", "make test"):
+        [line] = [line for line in README.splitlines() if line.startswith(f"- `{command}` ")]
+        assert re.search(r"\d+ minutes.*\d GB of packages", line)
+
+
 def test_the_readme_is_short() -> None:
     assert len(re.sub(r"```.*?```", "", README, flags=re.S).split()) < 800
 

@@ -34,6 +34,47 @@ def test_a_name_is_read_as_its_parts_and_written_back(text: str, parts: tuple[st
     assert sql.parse_identifier(sql.display_name(parts)) == parts
 
 
+TABLES = [("db", "t"), ("db", "a.t"), ("db", "a", "t"), ("db", "a", "b", "t"), ("db.a", "t"), ("a b", "t*"), ("a b", "tx")]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "taken"),
+    [
+        ("db.*", [("db", "t"), ("db", "a.t")]),
+        ("db.a.*", [("db", "a", "t")]),
+        ("db.*.t", [("db", "a", "t")]),
+        ("*.t", [("db", "t"), ("db.a", "t")]),
+        ("db.?.t", [("db", "a", "t")]),
+        ("db.[a-c]*", [("db", "a.t")]),
+        ("db.`a.t`", [("db", "a.t")]),
+        ("`db.a`.*", [("db.a", "t")]),
+        ("db.a.t", [("db", "a", "t")]),
+        ("db.**", TABLES[:4]),
+        ("**.t", [("db", "t"), ("db", "a", "t"), ("db", "a", "b", "t"), ("db.a", "t")]),
+        ("**", TABLES),
+        ("`a b`.*", [("a b", "t*"), ("a b", "tx")]),
+        ("a b.`t*`", [("a b", "t*")]),
+        ("`**`.*", []),
+        ("lake.db.*", [("db", "t"), ("db", "a.t")]),
+        ("lake.*", []),
+        ("DB.*", []),
+    ],
+)
+def test_a_star_stays_within_one_level_of_a_name(pattern: str, taken: list[sql.Identifier]) -> None:
+    assert [name for name in TABLES if sql.matches(pattern, name, "lake")] == taken
+
+
+def test_a_pattern_has_a_wildcard_outside_backticks() -> None:
+    assert all(map(sql.is_pattern, ("db.*", "db.t?", "`a b`.[xy]", "**")))
+    assert not any(map(sql.is_pattern, ("db.t", "db.`t*`", "`?`.`[a]`")))
+
+
+@pytest.mark.parametrize("text", ["*", "t*", "", "db.", "db.`*", "db..*"])
+def test_what_is_no_pattern_is_refused_with_advice(text: str) -> None:
+    with pytest.raises(InvalidName, match=r"Write it as|Close it|has no namespace"):
+        sql.matches(text, ("db", "t"))
+
+
 @pytest.mark.parametrize("text", ["", "t", ".t", "db.", "db..t", "db.`t", "db.`t`x", "db.\0", "db.a`b", "db.a`b.`c`", ".a.b"])
 def test_what_is_no_name_is_refused_with_advice(text: str) -> None:
     with pytest.raises(InvalidName, match=r"Write it as|Put a dot|Close it|has no namespace"):

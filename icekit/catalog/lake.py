@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fnmatch
 import os
 import threading
 import time
@@ -22,7 +21,7 @@ from icekit.engine.bridge import in_catalog
 from icekit.engine.cluster import CACHE_KEYS, EXECUTOR_SETTINGS
 from icekit.engine.compat import settings_of
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
-from icekit.sql import Identifier, parse_identifier
+from icekit.sql import Identifier, is_pattern, matches, parse_identifier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,7 +83,7 @@ class Lake:
         return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
 
     def match(self, patterns: Iterable[str], unmatched: list[str] | None = None) -> list[Identifier]:
-        """The tables that match names or globs (``db.*``), in order, without repeats.
+        """The tables that match names or globs (``db.*``, see :func:`icekit.sql.pattern_levels`), in order, without repeats.
 
         A plain name is not checked; a glob that matches nothing raises
         :class:`~icekit.errors.TableNotFound`. With a list for them, sentences about such globs
@@ -94,12 +93,11 @@ class Lake:
         lost: list[str] = []
         every: list[Identifier] | None = None
         for pattern in patterns:
-            if not any(c in pattern for c in "*?[") or "`" in pattern:
+            if not is_pattern(pattern):
                 found[self.identifier(pattern)] = None
                 continue
             every = self.tables.names() if every is None else every
-            glob = pattern.removeprefix(f"{self.name}.") if pattern.count(".") > 1 else pattern
-            hits = [name for name in every if fnmatch.fnmatchcase(".".join(name), glob)]
+            hits = [name for name in every if matches(pattern, name, self.name)]
             if not hits:
                 near = nearest(pattern.strip("*."), {name[0] for name in every})
                 lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
@@ -158,12 +156,19 @@ def _has_own(spark: SparkSession, name: str) -> bool:
 def _profile(name: str) -> dict[str, str]:
     from pyiceberg.utils.config import Config
 
+    if "://" in name:
+        # An address may hold a password, and is not repeated.
+        raise ProfileError(
+            "A catalog is given by the name of its profile, not by its address. Put the address into a profile of .pyiceberg.yaml, as its uri."
+        )
     try:
         config = Config()
         properties = config.get_catalog_config(name)
         known = config.get_known_catalogs()
     except Exception as error:
-        raise ProfileError(f"PyIceberg's configuration cannot be read: {first_line(error)}. Correct .pyiceberg.yaml.") from None
+        raise ProfileError(
+            f"PyIceberg's configuration cannot be read: {secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
+        ) from None
     if properties is None:
         there = f"the catalogs are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(

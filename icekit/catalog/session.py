@@ -373,9 +373,10 @@ def own_settings(text: str, packages: Sequence[str] = ()) -> dict[str, str]:
         pairs = [pair.partition("=") for pair in shlex.split(text)]
     except ValueError as error:
         raise SparkUnavailable(f"{form}; its value cannot be parsed: {error}.") from None
-    for key, equals, value in pairs:
+    for place, (key, equals, _) in enumerate(pairs, 1):
         if not key or not equals:
-            raise SparkUnavailable(f"{form}; {key + equals + value!r} has no = after a key.")
+            # The word may be a secret, for example after a space that should be the =.
+            raise SparkUnavailable(f"{form}; word {place} has no = after a key.")
     settings = {"spark.master": "local[*]", "spark.jars.packages": ",".join(packages), **_OWN_SESSION}
     settings |= {key: value for key, _, value in pairs}
     return (_LOOPBACK if settings["spark.master"].startswith("local") else {}) | settings

@@ -71,7 +71,9 @@ def add_parsers(
         help="write HTML and JSON reports of tables with the diagnosis notebook",
         epilog="Exit status: 0 no finding as serious as --fail-on, 1 a table has one, 2 misconfigured (also a glob that matches no table, damaged metadata, a full disk, or a history that could not be written), 3 a bug in icekit or a timeout. icekit writes every report before it fails.",
     )
-    report.add_argument("tables", nargs="+", metavar="TABLE", help="a table, or a glob such as 'db.*'")
+    report.add_argument(
+        "tables", nargs="+", metavar="TABLE", help="a table, or a pattern: 'db.*', or 'db.**' with the namespaces inside db"
+    )
     report.add_argument(
         "--fail-on",
         default="never",

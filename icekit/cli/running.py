@@ -44,7 +44,8 @@ file, a set of all later delete rows: heap grows with keys and cores, work with 
 number of commits. This command first forecasts how much heap and work that takes (for the executor given
 with --executor "4 cores 8g", else for this session's). It then turns the deletes into position deletes
 (deletion vectors in format version 3): it reads the key columns once, joins them once (the join can spill
-to disk), and writes little. No row changes, and icekit proves every commit row by row.
+to disk), and writes little. No row changes: icekit checks each commit
+before it is made, keys by a sample where they are many (--prove full compares every row after it).
 
 A batch is one commit (several, where a partition is too large for the disk). The commit fails, and is tried again,
 if a data file that the batch points at, or a delete file that it removes, no longer exists. So a live upsert writer,

@@ -15,6 +15,7 @@ from icekit import sql
 from icekit.answer import html
 from icekit.errors import ParameterError, nearest, require_number
 from icekit.facts.files import Partition
+from icekit.facts.model import SnapshotStatistics
 from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
 from icekit.units import count, size, span
@@ -225,6 +226,7 @@ class Plan:
     ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial; ``converts`` marks
     a conversion of equality deletes. ``refused`` is a procedure that the user named but that is not planned; a note says why.
     ``waits`` is why a plan has no actions although rewrites would help, what they would save, and what to do; None otherwise.
+    ``statistics`` are those of the snapshot that the plan was made for.
     """
 
     catalog: str
@@ -241,6 +243,19 @@ class Plan:
     converts: bool = False
     refused: str | None = None
     waits: str | None = None
+    statistics: tuple[SnapshotStatistics, ...] = ()
+
+    @property
+    def lost_statistics(self) -> tuple[SnapshotStatistics, ...]:
+        """Statistics of the current snapshot that the new snapshots of the plan's commits will not have."""
+        return self.statistics if any(action.procedure not in _WITHOUT_SNAPSHOT for action in self.actions) else ()
+
+    @property
+    def renewals(self) -> tuple[str, ...]:
+        """The statements that compute :attr:`lost_statistics` for the current snapshot; none for a branch, whose new snapshot has no id yet."""
+        if self.ref is not None:
+            return ()
+        return tuple(_renewal(self.catalog, self.table, lost) for lost in self.lost_statistics)
 
     @property
     def name(self) -> str:
@@ -287,6 +302,25 @@ class Plan:
         return plan_html(self)
 
 
+# Procedures that remove snapshots or files, and commit no snapshot.
+_WITHOUT_SNAPSHOT = frozenset({"expire_snapshots", "remove_orphan_files"})
+
+
+def _renewal(catalog: str, table: Sequence[str], lost: SnapshotStatistics) -> str:
+    columns: Mapping[str, sql.Argument] = {"columns": lost.columns} if lost.columns else {}
+    return sql.call(catalog, f"compute_{lost.kind}_stats", table=sql.display_name(table), **columns)
+
+
+def statistics_note(plan: Plan) -> str | None:
+    """The sentence on :attr:`Plan.lost_statistics`, before the statements that renew them; None if there are none."""
+    if not plan.lost_statistics:
+        return None
+    kinds = " and ".join(f"{lost.kind} statistics" for lost in plan.lost_statistics)
+    whose = f"The snapshot of {plan.ref}" if plan.ref else "The current snapshot"
+    renew = "Renew them after the run:" if plan.renewals else "Renew them after the run, with the branch's new snapshot as snapshot_id."
+    return f"{whose} has {kinds}, and each commit of this plan makes a snapshot without. {renew}"
+
+
 NOTHING = "Nothing is worth doing under this policy."
 
 
@@ -317,6 +351,8 @@ def plan_text(plan: Plan) -> str:
         f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f" ({', '.join(a.examples)})" if a.examples else "")
         for a in plan.left_alone
     ]
+    if note := statistics_note(plan):
+        lines += [note, *(f"    {statement}" for statement in plan.renewals)]
     return mask("\n".join([*lines, *plan.notes]))
 
 
@@ -351,6 +387,8 @@ def plan_html(plan: Plan) -> str:
     ]
     if left:
         parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
+    if lost := statistics_note(plan):
+        parts.append(f"<p>{html.prose(lost)}</p>{html.statements(plan.renewals)}")
     parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
     return mask(html.framed(*parts))
 

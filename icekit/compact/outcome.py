@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -314,6 +315,8 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
         yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began {'is' if len(outcome.leftovers) == 1 else 'are'} in no snapshot, for example {outcome.leftovers[0]}. Possible causes: failed attempts, a writer that has not committed yet, or another table in the same location. To remove the orphan files among them later: {outcome.clean_up}"
     yield from outcome.notes
+    if outcome.plan.renewals and any(one.actual.commits for one in outcome.actions):
+        yield f"The current snapshot has no statistics now. To renew them: {'; '.join(outcome.plan.renewals)}"
     if outcome.status == "stopped":
         yield f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same --ledger, if you gave one)"
 
@@ -327,7 +330,6 @@ _PARTITIONS = 100
 def document(outcome: Outcome) -> dict[str, Any]:
     """A plan and its outcome as plain data; secrets are masked when it is written."""
     plan = outcome.plan
-    proof = outcome.proof
     return {
         "schema_version": SCHEMA_VERSION,
         "catalog": plan.catalog,
@@ -344,13 +346,25 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "actions": [_action(one) for one in outcome.actions],
         "left_alone": [asdict(left) for left in plan.left_alone],
         "parallelism": [asdict(said) for said in plan.parallelism],
+        "lost_statistics": [{**asdict(lost), "renew": sql} for lost, sql in zip_longest(plan.lost_statistics, plan.renewals)],
         "notes": [*plan.notes, *outcome.notes],
         "rehearsed": plan.rehearsed,
-        "proof": None
-        if proof is None
-        else {"ok": proof.ok, "mode": proof.mode, "seconds": round(proof.seconds, 3), "said": repr(proof).split("\n")},
+        "proof": None if outcome.proof is None else _proof(outcome.proof),
         "leftovers": list(outcome.leftovers),
         "clean_up": outcome.clean_up,
+    }
+
+
+def _proof(proof: Any) -> dict[str, Any]:
+    compared, changed = proof.partitions
+    return {
+        "ok": proof.ok,
+        "mode": proof.mode,
+        "is_sampled": proof.is_sampled,
+        "partitions_compared": compared,
+        "partitions_changed": changed,
+        "seconds": round(proof.seconds, 3),
+        "said": repr(proof).split("\n"),
     }
 
 

@@ -28,6 +28,7 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import RehearsalFailed
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since, written_since
+from icekit.facts.metadata import statistics_of
 from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.prove import prove_commits
 from icekit.resolve.dangling import count_dangling
@@ -293,7 +294,7 @@ def plan_table(
         bytes_per_second=rate,
         now=now,
     )
-    made = replace(made, snapshot_id=at.snapshot_id)
+    made = replace(made, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id))
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 

@@ -1,4 +1,4 @@
-"""Read the current state of a table's metadata tables, which only this module names in a query, and list and copy the files in its folders."""
+"""Read the current state of a table's metadata tables, which only this module names in a query, and list the files in its folders."""
 
 from __future__ import annotations
 
@@ -46,8 +46,6 @@ _NAME = "icekit.Storage"
 _SOURCE = """
 package icekit;
 
-import java.io.InputStream;
-import java.nio.file.*;
 import java.util.*;
 import org.apache.iceberg.Table;
 import org.apache.iceberg.io.*;
@@ -68,28 +66,11 @@ public class Storage {
     }
     return found;
   }
-
-  public long size(String path) { return io.newInputFile(path).getLength(); }
-
-  public void copy(String path, String to) throws java.io.IOException {
-    InputStream in = io.newInputFile(path).newStream();
-    try {
-      Files.copy(in, Paths.get(to, new String[0]), new CopyOption[0]);
-    } finally {
-      in.close();
-    }
-  }
 }
 """
 
 
-def storage(spark: SparkSession, table: Identifier) -> Any:
-    """The FileIO of a table that is named with its catalog, as a Java object that lists, measures and copies files."""
-    loaded = load_table(spark, table)
-    return compiled(spark._jvm, loaded, _NAME, _SOURCE, loaded)
-
-
-def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: int = 0) -> DataFrame:
+def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: int) -> DataFrame:
     """The files in a folder of a table and in its subfolders, written since a moment: ``path``, ``modified_at_ms``. Opens none.
 
     Spark's executors list them, without names that begin with ``_`` or ``.``. Storage for which Spark has no file system
@@ -97,7 +78,7 @@ def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: i
     """
     from pyspark.sql import functions as F
 
-    if not has_bridge(spark) or has_file_system(spark, folder):
+    if not has_bridge(spark) or _has_file_system(spark, folder):
         listed = (
             spark.read.format("binaryFile")
             .options(recursiveFileLookup="true", ignoreMissingFiles="true", __globPaths__="false")
@@ -105,7 +86,8 @@ def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: i
         )
         return listed.select("path", F.unix_millis("modificationTime").alias("modified_at_ms")).where(F.col("modified_at_ms") >= since_ms)
     jvm: Any = spark._jvm
-    found = storage(spark, table).since(f"{folder.rstrip('/')}/", since_ms)
+    loaded = load_table(spark, table)
+    found = compiled(jvm, loaded, _NAME, _SOURCE, loaded).since(f"{folder.rstrip('/')}/", since_ms)
     made = spark._jsparkSession.createDataset(found, jvm.org.apache.spark.sql.Encoders.STRING()).toDF()
     lines = type(spark.range(0))(made, spark)
     return lines.selectExpr(
@@ -113,7 +95,7 @@ def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: i
     )
 
 
-def has_file_system(spark: SparkSession, folder: str) -> bool:
+def _has_file_system(spark: SparkSession, folder: str) -> bool:
     """Whether Spark itself can list a folder and read the files in it."""
     if urlsplit(folder).scheme in {"", "file"}:
         return True

@@ -59,13 +59,9 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition over a table's columns that is complete by itself; ``text`` is the original.
-
-    ``columns`` are the top-level columns it reads, None where Spark does not say (Connect).
-    """
+    """A condition over a table's columns that is complete by itself; ``text`` is the original."""
 
     text: str
-    columns: frozenset[str] | None
 
     @property
     def sql(self) -> str:
@@ -73,7 +69,7 @@ class Predicate:
         return f"({self.text})"
 
 
-def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str = "filter") -> Predicate:
+def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate:
     """Check that a text is one boolean expression over the columns of a frame; reads no row.
 
     Rejected: anything that Spark's parser does not accept as one complete expression, an alias (``AS``), comments and
@@ -81,13 +77,13 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str
     subqueries (a filter may use only this table's rows), aggregates, window functions and generators (they have no
     value for a single row), functions such as ``rand()`` (a filter must give the same answer each time), column names with a
     table qualifier (a clone has another name), and anything only the session knows: its variables and functions (Spark
-    Connect does not report these), ``current_user()`` and so on. ``now()`` and ``current_date()`` are accepted. ``what`` names the text in the error.
+    Connect does not report these), ``current_user()`` and so on. ``now()`` and ``current_date()`` are accepted.
 
     Raises :class:`~icekit.errors.ParameterError`, which names the text and what is wrong with it.
     """
     from py4j.protocol import Py4JNetworkError
 
-    check_text(text, what=what)
+    check_text(text)
     try:
         with quiet_errors():
             _parse(spark, rows, text)
@@ -98,21 +94,21 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str, *, what: str
     except Py4JNetworkError:
         raise
     except engine_errors() as error:
-        raise _refused(what, text, _why(error, rows.columns), error) from None
+        raise _refused(text, _why(error, rows.columns), error) from None
     if why:
-        raise _refused(what, text, why)
-    return Predicate(text, _columns(found) if has_bridge(spark) else None)
+        raise _refused(text, why)
+    return Predicate(text)
 
 
-def check_text(text: str, *, what: str = "filter") -> None:
+def check_text(text: str) -> None:
     """The part of :func:`read_predicate` that needs neither Spark nor a table; raises as that does."""
     if why := _wrong_with_text(text):
-        raise _refused(what, text, why)
+        raise _refused(text, why)
 
 
-def _refused(what: str, text: object, why: str, error: Exception | None = None) -> ParameterError:
+def _refused(text: object, why: str, error: Exception | None = None) -> ParameterError:
     return ParameterError(
-        f"The {what} {shorten(str(text), _SHOWN)!r} cannot be used: {why.rstrip('.')}. "
+        f"The filter {shorten(str(text), _SHOWN)!r} cannot be used: {why.rstrip('.')}. "
         "Give one condition on columns of the table, such as: id = 7 AND day >= DATE '2026-01-31'.",
         detail=scrub(str(error)) if error else None,
     )
@@ -216,11 +212,6 @@ def _condition(found: DataFrame) -> Any:
     while str(plan.getClass().getSimpleName()) != "Filter":
         plan = plan.children().apply(0)
     return plan.condition()
-
-
-def _columns(found: DataFrame) -> frozenset[str]:
-    references = _condition(found).references().toSeq()
-    return frozenset(str(references.apply(i).name()) for i in range(references.size()))
 
 
 def _why(error: Any, columns: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from icekit.facts.model import (
     PartitionSpec,
     Ref,
     Setting,
+    SnapshotStatistics,
     SortField,
     TableFacts,
     result_type,
@@ -296,6 +297,23 @@ def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
     found += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
     return frozenset(found)
+
+
+def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStatistics, ...]:
+    """The statistics of a snapshot: a commit leaves them with the snapshot before it, and has none of its own."""
+    table, partition = (
+        [file for file in metadata.get(key) or () if file["snapshot-id"] == snapshot_id] for key in ("statistics", "partition-statistics")
+    )
+    found: list[SnapshotStatistics] = []
+    if table:
+        fields = schema_of(metadata)["fields"]
+        names = {field_id: name for field_id, name, *_ in leaves(fields)}
+        ids = [i for file in table for blob in file.get("blob-metadata") or () for i in blob["fields"]]
+        columns = dict.fromkeys(names[i] for i in ids if i in names)
+        # What compute_table_stats takes without columns.
+        by_default = {field["name"] for field in fields if isinstance(field["type"], str)}
+        found.append(SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns)))
+    return (*found, *([SnapshotStatistics("partition")] if partition else ()))
 
 
 # --- Read the snapshots of table metadata JSON: the chosen snapshot, its lineage, and the history

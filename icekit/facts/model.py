@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
+from typing import Literal
 from urllib.parse import quote_plus
 
 from icekit.facts.files import DELETE_KINDS, Bucket, EqualityKey, FileGroup, Kind, Partition, Scalar, SequenceCounts, Totals
@@ -309,6 +310,17 @@ class Sharing:
                 "Fix that and try again, or list the files with the dry run of remove_orphan_files and remove them by hand."
             )
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStatistics:
+    """Statistics that a snapshot has in a file of their own: of the table (Puffin) or of its partitions.
+
+    ``columns`` are those with table statistics; empty for all top-level columns of a primitive type.
+    """
+
+    kind: Literal["table", "partition"]
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

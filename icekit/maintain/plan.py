@@ -16,6 +16,7 @@ from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, nearest
 from icekit.facts.head import head
 from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
+from icekit.facts.metadata import statistics_of
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.rollup import expected_files, expected_manifests
@@ -149,6 +150,7 @@ def plan_maintenance(
         notes=tuple(notes),
         made_at_ms=int(now.timestamp() * 1000),
         refused="remove_orphan_files" if is_refused else None,
+        statistics=statistics_of(metadata, metadata.get("current-snapshot-id")),
     )
 
 

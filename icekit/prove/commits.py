@@ -260,12 +260,11 @@ def prove_commits(
             proofs.append(proof)
             if progress is not None:
                 progress(len(proofs), len(snapshot_ids))
-    compared, changed = (sum(getattr(p, f"partitions_{kind}") for p in proofs) for kind in ("compared", "changed"))
     return Proof(
         table=display_name(table),
         commits=tuple(proofs),
         ok=verdict(proofs),
-        mode="full" if sample is None else f"sampled {compared:,} of {changed:,} changed partitions",
+        mode="sampled" if any(p.is_partial for p in proofs) else "full",
         seconds=time.monotonic() - started,
         rows_read=sum((p.rows_before or 0) + (p.rows_after or 0) for p in proofs),
         caution=_caution(lake, reader, snapshot_ids),

@@ -217,8 +217,13 @@ class CommitProof:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the rows are equal; None if that cannot be determined."""
+        """Whether the rows that were compared are equal; None if that cannot be determined."""
         return not self.mismatches if self.provable else None
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some of the partitions that the commit changed were not compared."""
+        return self.partitions_compared < self.partitions_changed
 
     @property
     def rows_before(self) -> int | None:
@@ -286,7 +291,7 @@ class Proof:
     """The result of comparing a run's commits with their parents.
 
     ``ok`` is False if rows changed anywhere, None if no change was found but some
-    commit is not provable. ``mode`` is ``checked`` (before each commit), ``full`` or ``sampled N of M`` (changed partitions).
+    commit is not provable. ``mode`` is ``checked`` (before each commit), ``full`` or ``sampled`` (some of the changed partitions).
     ``rows_read`` counts both sides. ``caution`` says why the reads themselves may be wrong.
     ``kept`` holds the checks of maintenance.
     """
@@ -318,25 +323,40 @@ class Proof:
             commits=commits,
             # Taken from the proofs, not from their commits: a proof that could not be made has no commits.
             ok=verdict(proofs),
-            mode=modes.pop() if len(modes) == 1 else ", ".join(sorted(modes)) if CHECKED in modes else "partly sampled",
+            mode=", ".join(sorted(modes)),
             seconds=sum(proof.seconds for proof in proofs),
             rows_read=sum(proof.rows_read for proof in proofs),
             caution=next((proof.caution for proof in proofs if proof.caution), None),
             kept=kept,
         )
 
+    @property
+    def partitions(self) -> tuple[int, int]:
+        """How many changed partitions were compared, and of how many."""
+        compared = sum(commit.partitions_compared for commit in self.commits)
+        return compared, sum(commit.partitions_changed for commit in self.commits)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether some rows of a commit were not compared: of its partitions, or of those that equality deletes apply to."""
+        return any(commit.is_sampled or commit.is_partial for commit in self.commits)
+
     def __repr__(self) -> str:
         if not self.commits and self.kept:
             said = {True: "nothing was lost", False: "SOMETHING WAS LOST", None: "not everything could be proved"}[self.ok]
             return "\n".join([f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())])
-        fine = "no difference found" if any(commit.is_sampled for commit in self.commits) else "no row changed"
+        fine = "no difference found" if self.is_sampled else "no row changed"
         said = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
             said = "SOMETHING WAS LOST"
         how = "compared in full" if self.mode == "full" else self.mode
         # What was checked before a commit is part of the time of its rewrite.
         time_taken = "" if self.mode == CHECKED else f" in {self.seconds:.1f} s"
-        head = f"{self.table}: {said} in {count(len(self.commits), 'commit')}, {how}; {count(self.rows_read, 'row')} read{time_taken}"
+        where = count(len(self.commits), "commit")
+        if any(commit.is_partial for commit in self.commits):
+            compared, changed = self.partitions
+            where = f"{compared:,} of {count(changed, 'changed partition')} ({where})"
+        head = f"{self.table}: {said} in {where}, {how}; {count(self.rows_read, 'row')} read{time_taken}"
         caution = [f"! {self.caution}"] if self.caution else []
         if any(commit.is_sampled for commit in self.commits):
             caution.append(

@@ -223,6 +223,8 @@ class CheckpointedRun:
             if ended == "stopped":
                 self.say(f"stopped; commits made so far stay. Continue with `{self.plan.resume_command}`")
         leftovers, clean_up = self._leftovers()
+        if self.limits.prove == "none" and any(outcome.snapshot_ids for outcome in self.outcomes):
+            self.notes.append("Nothing was compared before or after the commits: prove is none.")
         return Outcome(
             self.plan,
             self.record.run_id,
@@ -443,7 +445,7 @@ def run(
 
     Each action is recorded in the ledger (a :class:`Ledger`, ``table``, a path, or None for
     the default file) before and after, tagged in the snapshots it commits, retried or split
-    where that helps, and proved row by row. Raises :class:`~icekit.errors.TableClaimed` if
+    where that helps, and proved as ``limits`` say. Raises :class:`~icekit.errors.TableClaimed` if
     another run holds the table, and :class:`~icekit.errors.RunDisproved` if the proof of an earlier run
     failed and nobody has cleared it (:func:`~icekit.run.checkpointed.clear`). Failures of an action are in the outcome. Pass ``run_id``
     (from :func:`new_run_id`) to know it before the run begins.

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from icekit import secrets
-from icekit.errors import EXIT_CRASHED, ParameterError, require
+from icekit.errors import EXIT_CRASHED, ParameterError, nearest, require
 from icekit.saving import naming, write_text
 from icekit.schedule.policy import Receiver, SchedulePolicy
 from icekit.schedule.result import FAILED, Pass, Status, TableHealth, TableResult, health_of, unread
@@ -201,6 +201,8 @@ def _first(said: str) -> str:
 
 _TELLING = "A policy with `notify`"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+#: A shorter part of an address, such as a port of three digits, is no secret.
+_SHORTEST_PART = 4
 
 
 def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -237,8 +239,8 @@ def check_receivers(policy: SchedulePolicy, environment: Mapping[str, str] | Non
     urls(policy.model_copy(update={"notify": tuple(one for one in policy.notify if not unknown[one.name])}), environment)
     for one in policy.notify:
         scheme, _, rest = one.to.partition("://")
-        if unknown[one.name] and "$" not in scheme and not (rest and _is_service(scheme)):
-            raise _no_address(one.name, scheme if rest else "?")
+        if unknown[one.name] and "$" not in scheme and not (rest and scheme.lower() in _services()):
+            raise _no_address(one.name, scheme)
     return [
         f"The address of {name} was not checked: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not set here."
         for name, names in unknown.items()
@@ -260,20 +262,26 @@ def _known(found: Mapping[str, str]) -> None:
     with _Listening():
         for name, url in found.items():
             if Apprise.instantiate(url) is None:
-                raise _no_address(name, url.partition("://")[0] if "://" in url else "?")
+                raise _no_address(name, url.partition("://")[0])
 
 
 def _no_address(name: str, scheme: str) -> ParameterError:
+    """The error for an address, of which only the name of a service that Apprise knows is said."""
+    known = _services()
+    service = scheme.lower()
+    hint = f" as {service}://." if service in known else nearest(service, known, count=1) or "."
     return ParameterError(
-        f"Receiver {name} has an address that Apprise cannot use (it begins with {scrub(scheme)}://). See https://github.com/caronc/apprise/wiki for the form of each service."
+        f"Receiver {name} has an address that Apprise cannot use{hint} See https://github.com/caronc/apprise/wiki for the form of each service."
     )
 
 
-def _is_service(scheme: str) -> bool:
+def _services() -> set[str]:
+    """The schemes of the addresses that Apprise knows."""
     require("apprise", _TELLING)
     from apprise import Apprise
 
-    return any(scheme.lower() in [*(one["protocols"] or ()), *(one["secure_protocols"] or ())] for one in Apprise().details()["schemas"])
+    schemas = Apprise().details()["schemas"]
+    return {str(scheme) for one in schemas for kind in ("protocols", "secure_protocols") for scheme in one[kind] or ()}
 
 
 def _sent(message: Message, url: str) -> str | None:
@@ -290,7 +298,16 @@ def _sent(message: Message, url: str) -> str | None:
             done, said = False, f"{type(error).__name__}: {error}"
         else:
             said = heard.said() or "the service refused, and Apprise does not say why"
-    return None if done else scrub(said)
+    return None if done else _without_address(scrub(said), url)[:300]
+
+
+def _without_address(said: str, url: str) -> str:
+    """A text without any part of an address: each may be the secret, and the policy may have it in plain text."""
+    parts = {part for spelt in (url, unquote(url)) for part in (spelt, *re.split(r"[^\w.+~%-]+", spelt.partition("://")[2]))}
+    for part in sorted(parts, key=len, reverse=True):
+        if len(part) >= _SHORTEST_PART:
+            said = re.sub(re.escape(part), secrets.MASK, said, flags=re.IGNORECASE)
+    return said
 
 
 class _Listening(logging.Handler):
@@ -306,8 +323,8 @@ class _Listening(logging.Handler):
             self._heard.append(record.getMessage())
 
     def said(self) -> str:
-        """The collected log in one line; scrubbed before it is cut, because half a secret would not be recognized."""
-        return scrub("; ".join(" ".join(one.split()) for one in self._heard))[:300]
+        """The collected log in one line, scrubbed; not cut, because half a secret would not be recognized."""
+        return scrub("; ".join(" ".join(one.split()) for one in self._heard))
 
     def __enter__(self) -> _Listening:
         self._before = (self._log.propagate, self._log.level)

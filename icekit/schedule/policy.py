@@ -24,6 +24,7 @@ from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate
 from icekit.parsing import seconds, size_in_bytes
 from icekit.run import sampled
+from icekit.sql import pattern_levels
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _FORM = re.compile(r"(?:([A-Za-z][A-Za-z,\- ]*?)\s+)?(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})")
@@ -175,6 +176,21 @@ def texts(value: Any) -> tuple[str, ...]:
     return tuple(one.strip() for one in found)
 
 
+def _patterns(value: Any) -> tuple[str, ...]:
+    """Patterns of table names; see :func:`icekit.sql.pattern_levels`."""
+    found = texts(value)
+    for pattern in found:
+        pattern_levels(pattern)
+    return found
+
+
+def _profile(value: Any) -> str:
+    if not isinstance(value, str) or "://" in value:
+        # An address may hold a password, and is not repeated.
+        raise ParameterError("It is not the name of a catalog. Give the name of a profile, which has the address.")
+    return value
+
+
 def _zone(value: Any) -> ZoneInfo:
     if isinstance(value, ZoneInfo):
         return value
@@ -210,6 +226,8 @@ def _patience(value: Any) -> float:
 
 Flag = StrictBool
 Texts = Annotated[tuple[str, ...], by(texts)]
+Patterns = Annotated[tuple[str, ...], by(_patterns)]
+Profile = Annotated[str, by(_profile)]
 Limits = Annotated[PassBudget, by(PassBudget.of)]
 Times = Annotated[tuple[Hours, ...], by(_hours)]
 Zone = Annotated[ZoneInfo, by(_zone)]
@@ -231,7 +249,7 @@ Gate = Literal["never", "warning", "critical"]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True)
 
 
 def _proved(value: Any) -> str:
@@ -351,7 +369,7 @@ class Maintain(_Section):
 class Settings(_Section):
     """The settings of a rule; ``defaults`` has the same keys, and a rule's own values override them."""
 
-    exclude: Texts = ()
+    exclude: Patterns = ()
     when: Trigger = Trigger(commits=1, every=86_400.0)
     hours: Times = ()
     quiet_hours: Times = ()
@@ -402,14 +420,14 @@ class Rule(Settings):
     """One rule: its tables, and its settings for them."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
-    match: Texts
+    match: Patterns
 
 
 class Receiver(_Section):
     """A receiver of messages: an Apprise URL whose secrets are ``${NAME}``, the events, and the reminder interval."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_. -]{0,60}$")]
-    to: Annotated[str, Field(min_length=1)]
+    to: Annotated[str, Field(min_length=1, repr=False)]
     about: Annotated[tuple[News, ...], OneOrMore] = ("unhealthy", "failed", "resolved")
     remind: Span | None = 86_400.0
 
@@ -426,7 +444,7 @@ class SchedulePolicy(_Section):
 
     version: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
-    catalog: str = ""
+    catalog: Profile = ""
     timezone: Zone = Field(default="UTC", validate_default=True)
     output: Path = Path("reports")
     url: str = ""
@@ -437,7 +455,7 @@ class SchedulePolicy(_Section):
     budget: Limits = PassBudget()
     monitoring: Monitoring = Monitoring()
     notify: tuple[Receiver, ...] = ()
-    exclude: Texts = ()
+    exclude: Patterns = ()
     tables: Annotated[tuple[Rule, ...], Field(min_length=1)]
 
     @model_validator(mode="after")

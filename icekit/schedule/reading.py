@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from icekit.errors import ParameterError, first_line, nearest
 from icekit.schedule.policy import ACTIONS, PassBudget, Receiver, Rule, SchedulePolicy, Settings
+from icekit.secrets import unquoted_yaml
 from icekit.units import count, plain, span, stated
 
 # --- Read YAML as plain data, with the line of each key, and reject duplicate keys
@@ -49,9 +50,16 @@ class Marked:
         return self.lines.get(place, 1)
 
 
+def _is_private(place: Place) -> bool:
+    """Whether a value holds an address or a part of one, whatever its shape: it is never repeated."""
+    return place[:1] == ("notify",)
+
+
 def key_of(place: Place) -> str:
     """``tables[0].compact.budget``, as a person would say it."""
     said = ""
+    if _is_private(place):
+        place = tuple(part for part in place if isinstance(part, int) or part in {"notify", *Receiver.model_fields})
     for part in place:
         said += f"[{part}]" if isinstance(part, int) else f"{'.' if said else ''}{part}"
     return said
@@ -66,7 +74,7 @@ def read_marked(text: str) -> Marked:
         data = None if node is None else found.value(node, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = f"this is not YAML: {error.problem or error.context}"
+        said = f"this is not YAML: {unquoted_yaml(error.problem or error.context or '')}"
         if "found character '\\t'" in said or "\\t" in str(error.problem):
             said += "; indent with spaces"
         return Marked(None, {}, (Problem(mark.line + 1 if mark else 1, "", said),))
@@ -111,7 +119,8 @@ class _Walk:
             said = str(error.problem)
         except ValueError as error:
             said = str(error)
-        self.problems.append(Problem(node.start_mark.line + 1, key_of(place), f"{node.value!r} cannot be read: {said}"))
+        said = "it cannot be read" if _is_private(place) else f"{node.value!r} cannot be read: {said}"
+        self.problems.append(Problem(node.start_mark.line + 1, key_of(place), said))
         return None
 
     def _entries(self, node: yaml.MappingNode, place: Place) -> Iterator[tuple[str, yaml.Node]]:
@@ -130,6 +139,8 @@ class _Walk:
             yield key, below
 
 
+#: Of the values under ``notify``, only ``remind`` is read by icekit's own code.
+_UNREADABLE = "it is not a duration that can be used; write it as 30 minutes, 2 hours or 7 days"
 _DEFAULTS = "defaults"
 # Sections of a rule that are merged with the defaults key by key; other keys replace theirs.
 _SECTIONS = ("when", "thresholds", "compact", "convert", "maintain")
@@ -257,12 +268,14 @@ def _problems(model: type[BaseModel], error: ValidationError, marked: Marked, ba
         if one["type"] == "too_short" and one["input"]:
             continue  # of items that were rejected
         place = (*base, *one["loc"])
-        found.append(Problem(marked.line(place), key_of(place), _said(model, one, place[len(base) :])))
+        said = _said(model, one, place[len(base) :], is_private=_is_private(place))
+        found.append(Problem(marked.line(place), key_of(place), said))
     return found
 
 
-def _said(model: type[BaseModel], one: Any, place: Place) -> str:
+def _said(model: type[BaseModel], one: Any, place: Place, *, is_private: bool) -> str:
     kind, given = one["type"], one.get("input")
+    shown = "it" if is_private else repr(given)
     if kind == "extra_forbidden":
         known = [*keys_at(model, place[:-1]), *([_DEFAULTS] if model is SchedulePolicy and len(place) == 1 else [])]
         return f"there is no such key{nearest(str(place[-1]), known, count=1) or '; the keys here are ' + ', '.join(known)}"
@@ -270,18 +283,19 @@ def _said(model: type[BaseModel], one: Any, place: Place) -> str:
         return "this key is missing"
     if kind == "literal_error":
         wanted = [w.strip(" '") for w in one["ctx"]["expected"].replace(" or ", ", ").split(",")]
-        return f"{given!r} is not one of {', '.join(wanted)}{nearest(str(given), wanted, count=1)}"
+        return f"{shown} is not one of {', '.join(wanted)}{nearest(str(given), wanted, count=1)}"
     if kind == "icekit":
-        return str(one["msg"]).rstrip(".")
+        return _UNREADABLE if is_private else str(one["msg"]).rstrip(".")
     if kind == "bool_type":
-        return f"{given!r} is not true or false"
+        return f"{shown} is not true or false"
     if kind == "string_pattern_mismatch":
-        return f"{given!r} must be letters, digits, dots, dashes and underscores"
+        return f"{shown} must be letters, digits, dots, dashes and underscores"
     if kind == "too_short":
         return "it is empty; a policy needs a rule, such as `- match: db.*`" if place == ("tables",) else "it is empty"
     if kind in {"model_type", "tuple_type", "mapping_type", "model_attributes_type"}:
-        return f"it must be {'a list (- ...)' if kind == 'tuple_type' else 'a section of keys'}, not {given!r}"
-    return f"{given!r}: {one['msg'][0].lower()}{one['msg'][1:]}"
+        wanted_kind = "a list (- ...)" if kind == "tuple_type" else "a section of keys"
+        return f"it must be {wanted_kind}" if is_private else f"it must be {wanted_kind}, not {shown}"
+    return f"{shown}: {one['msg'][0].lower()}{one['msg'][1:]}"
 
 
 def keys_at(model: type[BaseModel], place: Place) -> list[str]:
@@ -381,9 +395,7 @@ def _rest(policy: SchedulePolicy) -> list[str]:
             said.append(f"{what}: {path}")
     for one in policy.notify:
         again = f", again after {span(one.remind * 1000)}" if one.remind else ""
-        said.append(
-            f"{one.name} is notified of {', '.join(one.about)} by {one.to.partition('://')[0] if '://' in one.to else 'an address from the environment'}{again}"
-        )
+        said.append(f"{one.name} is notified of {', '.join(one.about)}{again}")
     return said or ["Nobody is notified."]
 
 

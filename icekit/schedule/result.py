@@ -424,8 +424,8 @@ def ran(action: str, outcome: Outcome) -> Step:
         said += f"; {count(total.files_in, 'file')}, {size(total.bytes_in)} read, {size(total.bytes_out)} written"
     if status == "failed":
         said += f"; {outcome.status}{': ' + error if error else ''}"
-    elif outcome.proof is not None:
-        said += ", proved" if outcome.proof.ok else ""
+    elif outcome.proof is not None and outcome.proof.ok:
+        said += ", no difference found in a sample" if outcome.proof.is_sampled else ", proved"
     return Step(
         action=action,
         status=status,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -25,7 +24,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
 from icekit.report import FactsCache
 from icekit.schedule.policy import Compact, Convert, Maintain, PassBudget, Rule, SchedulePolicy, Trigger, begins, until
-from icekit.sql import Identifier
+from icekit.sql import Identifier, display_name, matches, pattern_levels
 from icekit.units import count, span
 
 
@@ -188,31 +187,31 @@ def assign(policy: SchedulePolicy, names: Sequence[Identifier]) -> Assigned:
     """
     found = []
     for name in names:
-        written = ".".join(name)
-        if _matches(written, policy.exclude):
+        if _matches(name, policy.exclude):
             continue
         rule = next((r for r in policy.tables if _takes(name, r)), None)
         if rule is not None:
             found.append((name, rule))
-    known = [".".join(name) for name in names]
+    known = [display_name(name) for name in names]
     lost = [
         f"rule {rule.name}: no table matches {pattern!r}{nearest(pattern.strip('*.'), known, count=1) or '.'}"
         for rule in policy.tables
         for pattern in rule.match
-        if not any(_matches(one, [pattern]) for one in known)
+        if not any(matches(pattern, name) for name in names)
     ]
     return Assigned(tuple(found), tuple(lost))
 
 
 def _takes(name: Identifier, rule: Rule) -> bool:
-    written = ".".join(name)
-    # Clones, the ledger and the history are skipped, unless a pattern names their namespace.
-    patterns = [p for p in rule.match if p.startswith("icekit")] if name[0] in _OWN else rule.match
-    return _matches(written, patterns) and not _matches(written, rule.exclude)
+    patterns: Iterable[str] = rule.match
+    if name[0] in _OWN:
+        # Clones, the ledger and the history are skipped, unless a pattern names their namespace.
+        patterns = [pattern for pattern in patterns if pattern_levels(pattern)[0].startswith("icekit")]
+    return _matches(name, patterns) and not _matches(name, rule.exclude)
 
 
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+def _matches(name: Identifier, patterns: Iterable[str]) -> bool:
+    return any(matches(pattern, name) for pattern in patterns)
 
 
 # --- Share one budget among the partitions of many tables, most file opens saved per byte first; pure

@@ -74,6 +74,18 @@ def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:
         lake.match(["nothing.*"])
 
 
+def test_a_glob_stays_within_one_level(own_lake: SqlCatalog) -> None:
+    own_lake.create_namespace(("db", "a"))
+    for name in (("db", "a", "t"), ("db", "a.t")):
+        own_lake.create_table(name, pa.schema([("id", pa.int64())]))
+    lake = icekit.connect()
+
+    assert lake.match(["db.*"]) == lake.match(["lake.db.*"]) == [("db", "a.t"), ("db", "events")]
+    assert lake.match(["db.a.*"]) == [("db", "a", "t")]
+    assert lake.match(["`db`.a*"]) == lake.match(["db.`a.t`"]) == [("db", "a.t")]
+    assert lake.match(["db.**"]) == [("db", "a", "t"), ("db", "a.t"), ("db", "events")]
+
+
 def test_a_missing_table_is_named_with_near_ones(own_lake: SqlCatalog) -> None:
     with pytest.raises(TableNotFound, match=r"no table db\.evnets; did you mean db\.events\?"):
         observe("db.evnets")
@@ -294,3 +306,19 @@ def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytes
         # It never answers: that this comes to an end is what is shown.
         with pytest.raises(IcekitError, match="did not answer within"):
             icekit.connect("silent").observe("db.t")
+
+
+def test_an_address_in_place_of_a_profile_is_not_repeated() -> None:
+    with pytest.raises(ProfileError, match="by the name of its profile, not by its address") as refused:
+        icekit.connect("postgresql://me:sla/sh@host/db")
+
+    assert "sla/sh" not in str(refused.value)
+
+
+def test_a_secret_that_yaml_cannot_read_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  prod:\n    token: *hunter2\n")
+    with pytest.raises(ProfileError, match="found undefined alias …") as refused:
+        icekit.connect("prod")
+
+    assert "hunter2" not in str(refused.value)

@@ -33,7 +33,13 @@ def test_executors_elsewhere_can_reach_the_driver(master: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("'a=1", "No closing quotation"), ("spark.master", "'spark.master' has no = after a key"), ("=1", "'=1' has no")]
+    ("text", "said"),
+    [
+        ("'a=1", "No closing quotation"),
+        ("spark.master", "word 1 has no = after a key"),
+        ("a=1 hunter2", "word 2 has no"),
+        ("=1", "word 1 has no"),
+    ],
 )
 def test_what_is_no_setting_is_named(text: str, said: str) -> None:
     with pytest.raises(SparkUnavailable, match=f"ICEKIT_SPARK_CONF must be key=value.*{said}"):

@@ -56,7 +56,6 @@ COMMANDS: dict[str, str | None] = {
     "lab empty": "embedded lake",
     "admin tables": None,
     "admin clones": None,
-    "admin prove-erased db.small --where id=1": None,
 }
 #: What an error that was not foreseen looks like.
 UNFORESEEN = re.compile(r"bug in icekit|Traceback|JVM_ATTRIBUTE|^\{\"ts\"", re.M)

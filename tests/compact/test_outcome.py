@@ -12,7 +12,8 @@ from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.claims import ActionRecord
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
 from icekit.compact.outcome import SCHEMA_VERSION, Actual, Status, as_before, compared, document, measured
-from icekit.prove import Proof
+from icekit.prove import CommitProof, Fingerprint, Proof
+from icekit.schedule.result import ran
 
 
 def action(action_id: str = "a1") -> Action:
@@ -140,3 +141,16 @@ def test_the_document_of_a_dry_run_says_nothing_of_an_actual() -> None:
 
     assert (dry["status"], dry["run_id"], dry["actual"], dry["proof"]) == ("dry run", None, None, None)
     assert document(outcome())["predicted"] is None
+
+
+def test_the_document_has_the_figures_of_a_sample() -> None:
+    rows = Fingerprint(10, 7)
+    commit = CommitProof(1, 0, True, partitions_compared=1, partitions_changed=10, before=rows, after=rows)
+    sampled = replace(proof(True), commits=(commit,), mode="sampled")
+    written = document(outcome("done", proof=sampled))["proof"]
+
+    assert (written["mode"], written["is_sampled"], written["ok"]) == ("sampled", True, True)
+    assert (written["partitions_compared"], written["partitions_changed"]) == (1, 10)
+    assert "no difference found in 1 of 10 changed partitions" in written["said"][0]
+    assert ran("compact", outcome("done", proof=sampled)).said.endswith(", no difference found in a sample")
+    assert ran("compact", outcome("done", proof=proof(True))).said.endswith(", proved")

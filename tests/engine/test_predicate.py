@@ -153,10 +153,6 @@ def test_columns_named_like_functions_of_the_session_or_with_dots_are_taken(text
     assert icekit.engine.predicate._of_elsewhere(text, ["user.id x", "user", "a`b.c", "address"]) is None
 
 
-def test_a_condition_names_the_columns_that_it_reads(table: Lake) -> None:
-    assert read(table, "id = 1 OR `odd name` = 2").columns == frozenset({"id", "odd name"})
-
-
 def test_a_condition_too_long_to_plan_is_refused_by_its_size(table: Lake) -> None:
     with pytest.raises(ParameterError, match=r"characters, and Spark is too slow") as refused:
         read(table, f"id IN ({', '.join(map(str, range(LONGEST)))})")

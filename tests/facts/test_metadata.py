@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from icekit.facts import metadata
+from icekit.facts.model import SnapshotStatistics
 
 
 def column(field_id: int, name: str, kind: Any = "string") -> dict[str, Any]:
@@ -97,3 +98,16 @@ def test_a_renamed_partition_source_has_its_new_name_and_a_dropped_one_none() ->
     )
 
     assert [spec.fields[0].source for spec in metadata.specs(meta)] == ["new name", None]
+
+
+def test_statistics_are_those_of_one_snapshot() -> None:
+    def file(snapshot_id: int, *fields: int) -> dict[str, Any]:
+        return {"snapshot-id": snapshot_id, "blob-metadata": [{"fields": [field]} for field in fields]}
+
+    struct = {"type": "struct", "fields": [column(3, "x", "int")]}
+    columns = column(1, "a"), column(2, "s", struct), column(4, "b c")
+    found = table(*columns, statistics=[file(7, 4, 1), file(8, 3, 1, 9)], **{"partition-statistics": [{"snapshot-id": 8}]})
+
+    assert metadata.statistics_of(found, 7) == (SnapshotStatistics("table"),)
+    assert metadata.statistics_of(found, 8) == (SnapshotStatistics("table", ("s.x", "a")), SnapshotStatistics("partition"))
+    assert metadata.statistics_of(found, 9) == metadata.statistics_of(found, None) == metadata.statistics_of({}, 8) == ()

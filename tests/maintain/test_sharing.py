@@ -19,7 +19,6 @@ from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import head
 from icekit.maintain import Retention, plan_maintenance_table
-from icekit.prove import prove_erased
 from icekit.run.checkpointed import run
 from icekit.sandbox import clone
 from icekit.sql import identifier
@@ -108,17 +107,6 @@ def test_a_clone_that_reads_the_table_does_not_keep_its_orphans(lake: Lake, litt
 
     assert outcome.status == "done", outcome
     assert not lost.exists()
-
-
-@pytest.mark.slow
-def test_erasure_does_not_advise_to_remove_what_may_be_another_tables(lake: Lake, swapped: Any) -> None:
-    table, _ = swapped
-
-    proof = prove_erased(lake, table, "id = 1")
-
-    assert proof.erased is False
-    assert not any("remove_orphan_files" in statement for statement in proof.actions)
-    assert any("shared location with scratch.a_old" in note for note in proof.notes)
 
 
 def run_now(lake: Lake, plan: Plan, tmp_path: Path) -> Any:

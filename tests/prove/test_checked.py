@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CheckedPositions, CheckedRows
+from icekit.prove.proof import CheckedPositions, CheckedRows, CommitProof, Mismatch, Proof, verdict
 
 PLAIN = CheckedRows(Fingerprint(10, 7), read=10)
 SAMPLED = CheckedRows(Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64)
@@ -42,3 +44,25 @@ def test_words_on_positions_say_how_much_was_compared() -> None:
         "checked on 15 rows (one key in 64) by a plain join, and on 40 rows of 2 files by Iceberg's own reader: all equal"
     )
     assert str(CheckedPositions(0, 1, 0, 1, 0, 0)) == "0 deleted positions read back from the new delete files before the commit: all equal"
+
+
+def proof(*commits: CommitProof, mode: str = "sampled") -> Proof:
+    return Proof("db.t", commits, verdict(commits), mode, 1.0, 20)
+
+
+def commit(compared: int, changed: int, **more: Any) -> CommitProof:
+    rows = Fingerprint(10, 7)
+    return CommitProof(1, 0, True, "", compared, changed, before=rows, after=rows, **more)
+
+
+def test_words_claim_no_more_than_the_partitions_that_were_compared() -> None:
+    one_of_ten, all_of_three = commit(1, 10), commit(3, 3)
+
+    assert repr(proof(one_of_ten)).startswith("db.t: no difference found in 1 of 10 changed partitions (1 commit), sampled;")
+    both = Proof.of([proof(one_of_ten), proof(all_of_three, mode="full")])
+    assert repr(both).startswith("db.t: no difference found in 4 of 13 changed partitions (2 commits), full, sampled;")
+    assert repr(proof(all_of_three, mode="full")).startswith("db.t: no row changed in 1 commit, compared in full;")
+    assert repr(proof(commit(0, 0), mode="full")).startswith("db.t: no row changed in 1 commit")
+    assert [one.is_sampled for one in (proof(one_of_ten), proof(all_of_three), both)] == [True, False, True]
+    wrong = commit(1, 10, mismatches=(Mismatch("p=1", Fingerprint(1, 1), Fingerprint()),))
+    assert repr(proof(wrong)).startswith("db.t: ROWS CHANGED in 1 of 10 changed partitions (1 commit), sampled;")

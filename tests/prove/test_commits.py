@@ -367,7 +367,8 @@ def test_a_sample_is_chosen_by_its_seed_and_says_so(regions: Table) -> None:
     proof = regions.prove(commit, sample=2, seed=1)
 
     assert proof.ok is True, proof
-    assert (proof.mode, proof.rows_read) == ("sampled 2 of 3 changed partitions", 800)
+    assert (proof.mode, proof.partitions, proof.is_sampled, proof.rows_read) == ("sampled", (2, 3), True, 800)
+    assert f"{'.'.join(regions.name)}: no difference found in 2 of 3 changed partitions (1 commit), sampled;" in repr(proof)
     assert regions.prove(commit, sample=2, seed=1).commits == proof.commits
     with pytest.raises(icekit.errors.ParameterError, match="proves nothing"):
         regions.prove(commit, sample=0)

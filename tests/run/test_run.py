@@ -87,6 +87,13 @@ def test_a_run_is_proved_tagged_and_recorded_with_predicted_and_actual(sick: Tab
     book.close()
 
 
+def test_an_outcome_says_that_nothing_was_compared(sick: Table) -> None:
+    outcome = sick.run(sick.plan(), limits=Limits(prove="none"))
+
+    assert (outcome.status, outcome.proof) == ("done", None), outcome
+    assert "Nothing was compared before or after the commits: prove is none." in repr(outcome)
+
+
 def test_nothing_is_left_when_it_is_planned_again(sick: Table) -> None:
     stale = sick.plan()
     sick.run(stale)

@@ -18,7 +18,7 @@ HERE = Path("/policies/policy.yaml")
 def policy(text: str = "", **top: str) -> SchedulePolicy:
     """A policy of one rule, with more YAML after it."""
     more = "".join(f"{key}: {value}\n" for key, value in top.items())
-    return parse_policy(f"version: 1\n{more}tables:\n  - name: all\n    match: '*'\n{text}", HERE)
+    return parse_policy(f"version: 1\n{more}tables:\n  - name: all\n    match: '**'\n{text}", HERE)
 
 
 def health(status: str = "critical", *findings: str, **changed: Any) -> TableHealth:

@@ -13,7 +13,7 @@ from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, ParameterError
 from icekit.schedule.alerts import check_places, check_receivers
 from icekit.schedule.reading import PolicyError, read_policy
 
-RULES = "tables:\n  - match: '*'\n"
+RULES = "tables:\n  - match: '**'\n"
 
 
 def written(folder: Path, text: str) -> Path:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from icekit.cli.main import main
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.schedule import PolicyError, read_policy
-from icekit.schedule.policy import Compact, Maintain, PassBudget, Rule
+from icekit.schedule.policy import Compact, Maintain, PassBudget, Receiver, Rule
 from icekit.schedule.reading import in_words, parse_policy
 from icekit.schedule.recipes import example
 from tests.schedule.making import HERE, policy
@@ -83,9 +85,9 @@ def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
         ("a: [1", 1, "this is not YAML"),
         ("a: 1\n\tb: 2", 2, "indent with spaces"),
         ("version: 1\ntables: []", 2, "a policy needs a rule"),
-        ("version: 2\ntables: [{match: a}]", 1, "not one of 1"),
+        ("version: 2\ntables: [{match: db.a}]", 1, "not one of 1"),
         (RULE + "    match: db.x\n", 4, "twice, first in line 3"),
-        ("version: 1\nversion: 1\ntables: [{match: a}]", 2, "twice, first in line 1"),
+        ("version: 1\nversion: 1\ntables: [{match: db.a}]", 2, "twice, first in line 1"),
         (RULE + "    compact:\n", 4, "write `compact: {}` to plan it"),
         (RULE + "    compact: true\n", 4, "write `compact: {}` to plan it"),
         (RULE + "    compact: {budget: [1 GB, 2 GB]}\n", 4, "two limits of bytes"),
@@ -95,7 +97,7 @@ def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
         (RULE + "    when: {}\n", 4, "nothing would ever be due"),
         (RULE + "    when: {commits: 0}\n", 4, "greater than or equal to 1"),
         (RULE + "    hours: 9:00-9:00\n", 4, "For the full day write 00:00-24:00"),
-        (RULE + "  - match: x\n    name: rule-1\n", 1, "two rules have the name 'rule-1'"),
+        (RULE + "  - match: db.x\n    name: rule-1\n", 1, "two rules have the name 'rule-1'"),
         (RULE + "    name: ../../etc\n", 4, "must be letters, digits"),
         ("a: &x [*x]", 1, "this is not YAML"),
         ("a: &a [x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a]\n" + "".join(f"c{i}: &c{i} [{', '.join([f'*c{i - 1}' if i else '*b'] * 9)}]\n" for i in range(6)), 1, "too large"),
@@ -142,7 +144,7 @@ def test_defaults_execute_nothing_so_that_a_rules_own_empty_section_only_plans()
 
 
 def test_what_is_wrong_only_in_the_two_together_is_told_of_the_rule() -> None:
-    text = "version: 1\ndefaults:\n  compact: {until: 2026-01-01}\ntables:\n  - match: a\n    compact: {since: 2026-02-01}\n"
+    text = "version: 1\ndefaults:\n  compact: {until: 2026-01-01}\ntables:\n  - match: db.a\n    compact: {since: 2026-02-01}\n"
     assert [(line, key) for line, key, _ in problems(text)] == [(6, "tables[0].compact")]
 
 
@@ -188,3 +190,66 @@ def test_words_say_what_is_run_and_what_is_not() -> None:
 def test_words_show_no_address() -> None:
     read = policy("notify:\n  - to: json://user:hunter2@host\n")
     assert "hunter2" not in in_words(read)
+
+
+TOKEN = "T1JJ3T3L2-A1BRTD4JD-TIiajkdnlazkcOXrIdevi7FQ"
+ADDRESS = f"slack://{TOKEN}/#data"
+
+
+@pytest.mark.parametrize(
+    "notify",
+    [
+        ADDRESS,
+        f"'{ADDRESS}'",
+        f"[{ADDRESS}]",
+        f"{{name: team, to: '{ADDRESS}'}}",
+        f"{{'{ADDRESS}': unhealthy}}",
+        f"[[{ADDRESS}]]",
+        f"[{{to: [{ADDRESS}]}}]",
+        f"[{{to: {{slack: {TOKEN}}}}}]",
+        f"[{{'{ADDRESS}': unhealthy}}]",
+        f"[{{to: json://h, '{ADDRESS}': a}}]",
+        f"[{{to: json://h, '{ADDRESS}': a, '{ADDRESS}': b}}]",
+        f"[{{to: json://h, about: '{ADDRESS}'}}]",
+        f"[{{to: json://h, remind: '{ADDRESS}'}}]",
+        f"[{{to: json://h, remind: [{TOKEN}]}}]",
+        f"[{{to: json://h, name: '{ADDRESS}'}}]",
+        f"[{{to: !!int '{TOKEN}'}}]",
+        f"[{{to: !!float '{TOKEN}'}}]",
+        f"[{{to: !{TOKEN} x}}]",
+        f"[{{to: !{TOKEN}!x y}}]",
+        f"[{{to: *{TOKEN}}}]",
+        f"[&{TOKEN} a, &{TOKEN} b]",
+        f"[{{to: {ADDRESS}: x}}]",
+        f"[{{to: '{ADDRESS}}}]",
+        f'[{{to: "\\q{ADDRESS}"}}]',
+        f"[{{to: json://h, !!int {TOKEN}: x}}]",
+    ],
+)
+def test_what_is_given_under_notify_is_never_repeated(notify: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = f"version: 1\nnotify: {notify}\ntables:\n  - match: db.*\n"
+    with pytest.raises(PolicyError) as refused:
+        parse_policy(text, HERE)
+    (tmp_path / "p.yaml").write_text(text)
+
+    assert main(["schedule", "check", str(tmp_path / "p.yaml"), "--debug"]) == EXIT_MISCONFIGURED
+    printed = capsys.readouterr()
+    for said in (str(refused.value), repr(refused.value.problems), printed.out, printed.err):
+        assert TOKEN[:9] not in said, said
+        assert "slack://" not in said
+
+
+def test_an_error_of_pydantic_and_a_policy_that_is_printed_hide_an_address() -> None:
+    with pytest.raises(ValidationError) as refused:
+        Receiver.model_validate({"name": "team", "to": [ADDRESS], "about": ADDRESS})
+    read = parse_policy(f"version: 1\nnotify: [{{to: '{ADDRESS}'}}]\ntables:\n  - match: db.*\n", HERE)
+
+    for said in (str(refused.value), repr(read), str(read.notify), in_words(read)):
+        assert TOKEN[:9] not in said
+
+
+def test_an_address_in_place_of_a_catalog_is_not_repeated() -> None:
+    for text in ("postgresql://me:sla/sh@h/db", "{uri: postgresql://me:sla/sh@h/db}"):
+        with pytest.raises(PolicyError, match=r"policy\.yaml:1: catalog: It is not the name of a catalog") as refused:
+            parse_policy(f"catalog: {text}\n{RULE}", HERE)
+        assert "sla/sh" not in str(refused.value)

@@ -96,7 +96,7 @@ def test_a_pass_goes_on_with_its_own_run_and_with_no_other(lake: Lake, tmp_path:
 def test_what_was_not_proved_is_left_alone_until_a_person_clears_it(lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from icekit.cli.main import main
 
-    (tmp_path / "p.yaml").write_text(f"version: 1\nstate: passes.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}")
+    (tmp_path / "p.yaml").write_text(f"version: 1\nstate: passes.db\ntables:\n  - name: all\n    match: '**'\n{COMPACT}")
     wanted = by(tmp_path, COMPACT)
     state = State(state_path(wanted))
     state.apply("db.a", "hold", failure=Failure("compact", "10 files → 1 file; not proved", "m", 0))
@@ -416,7 +416,7 @@ def test_a_pass_runs_nothing_on_a_table_whose_last_run_was_disproved_and_clearin
     from icekit.cli.main import main
 
     (tmp_path / "p.yaml").write_text(
-        f"version: 1\nstate: passes.db\nledger: {tmp_path}/ledger.db\ntables:\n  - name: all\n    match: '*'\n{COMPACT}"
+        f"version: 1\nstate: passes.db\nledger: {tmp_path}/ledger.db\ntables:\n  - name: all\n    match: '**'\n{COMPACT}"
     )
     wanted = by(tmp_path, COMPACT)
     uuid = head(lake, ("db", "a")).metadata["table-uuid"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.server
 import json
+import re
 import socket
 import threading
 from collections.abc import Coroutine, Iterator
@@ -160,11 +161,21 @@ def test_a_secret_of_an_address_is_in_no_answer(broken: Web) -> None:
     assert broken.got[0][0].startswith("/hunter2")  # it did go where it should
 
 
+def test_a_secret_that_the_policy_has_in_plain_text_is_in_no_message(broken: Web) -> None:
+    by = policy(notify(f"json://me:hunter2@{broken.at}/T0K3N/h%75nter3?{PATIENT}", "json://127.0.0.1:9/T0K3N"))
+
+    answers = send([Message(f"r{n}", "title", "body", True, {}) for n in (0, 1)], urls(by, {}))
+    assert all(answers.values())
+    assert not re.search(r"hunter\d|T0K3N|127\.0\.0\.1", repr(answers), re.I), answers
+
+
 def test_every_variable_that_is_missing_is_named_at_once() -> None:
     with pytest.raises(ParameterError, match="missing for notify in policy policy: A_TOKEN, B_TOKEN"):
         urls(policy(notify("json://${B_TOKEN}@h", "${A_TOKEN}")), {"OTHER": "1"})
 
 
 def test_an_address_that_no_service_has_is_refused_before_anything_runs() -> None:
-    with pytest.raises(ParameterError, match="Receiver r0 has an address that Apprise cannot use"):
-        urls(policy(notify("slakc://x")), {})
+    for address, said in (("slakc://T0K3N", r"; did you mean slack\?"), ("T0K3N/x://slack", r"\."), ("slack://T0K3N", r" as slack://\.")):
+        with pytest.raises(ParameterError, match=rf"Receiver r0 has an address that Apprise cannot use{said} See") as refused:
+            urls(policy(notify(address)), {})
+        assert "T0K3N" not in str(refused.value)

@@ -13,7 +13,6 @@ import pytest
 
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.prove import prove_erased
 from tests.resolve.tables import Table
 from tests.servers.conftest import SECRET, as_process
 from tests.soak.child import Child
@@ -46,7 +45,6 @@ COMMANDS = (
     "review-merge merge.sql --catalog prod --prove",
     "schedule run policy.yaml",
     "admin clones --catalog prod",
-    "admin prove-erased db.small --catalog prod --where id=1",
 )
 
 
@@ -115,17 +113,6 @@ def test_maintenance_leaves_the_rows_and_removes_what_is_old(prod: Lake, folder:
         capfd.readouterr()
     )
     assert table.rows() == before
-
-
-def test_erased_rows_are_found_in_storage_that_spark_itself_cannot_read(prod: Lake, folder: Path) -> None:
-    table = small(prod, "people")
-    table.sql("DELETE FROM {t} WHERE id = 4")
-
-    proof = prove_erased(prod, table.name, "id = 4")
-
-    assert (proof.erased, proof.not_looked_into) == (False, ())
-    assert [(file.kind, file.row_count) for file in proof.files] == [("data", 1)]
-    assert prove_erased(prod, table.name, "id = 1000").erased is True
 
 
 @pytest.mark.parametrize("name", ["00_start_here", "01_diagnose", "02_compact", "03_maintain"])

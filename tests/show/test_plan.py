@@ -6,9 +6,11 @@ import dataclasses
 from html.parser import HTMLParser
 
 from icekit import secrets
+from icekit.answer import html
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.model import NOTHING, Explained, Skipped, plan_html, plan_text, predicted
-from icekit.compact.outcome import Actual, compared, outcome_html, outcome_text
+from icekit.compact.outcome import Actual, compared, document, outcome_html, outcome_text
+from icekit.facts.model import SnapshotStatistics
 from icekit.prove import Proof
 from tests.factories import MIB, partition
 
@@ -148,3 +150,24 @@ def test_a_stopped_run_says_how_to_go_on() -> None:
     stopped = Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),))
 
     assert "icekit compact db.events --catalog prod --resume" in outcome_text(stopped)
+
+
+def test_statistics_that_end_are_on_the_plan_its_page_and_its_document() -> None:
+    statistics = SnapshotStatistics("table", ("id", "a b")), SnapshotStatistics("partition")
+    found = plan(action(), statistics=statistics)
+    renewals = (
+        "CALL `prod`.system.compute_table_stats(table => 'db.events', columns => array('id', 'a b'))",
+        "CALL `prod`.system.compute_partition_stats(table => 'db.events')",
+    )
+
+    assert found.renewals == renewals
+    assert plan_text(found).endswith("Renew them after the run:\n    " + "\n    ".join(renewals))
+    assert all(html.text(statement) in plan_html(found) for statement in renewals)
+    assert is_balanced(plan_html(found))
+    written = document(Outcome(found, None, ()))["lost_statistics"]
+    assert [(one["kind"], one["columns"], one["renew"]) for one in written] == [
+        ("table", ("id", "a b"), renewals[0]),
+        ("partition", (), renewals[1]),
+    ]
+    assert plan(statistics=statistics).lost_statistics == ()
+    assert plan(action(procedure="expire_snapshots"), statistics=statistics).lost_statistics == ()

@@ -20,6 +20,7 @@ from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ConversionRefused, ParameterError
+from icekit.facts.metadata import statistics_of
 from icekit.facts.model import PartitionSpec, partition_path
 from icekit.parsing import size_in_bytes
 from icekit.resolve.find import partitions_where, remaining
@@ -119,6 +120,7 @@ def plan_conversion(
         notes=tuple(notes),
         made_at_ms=int(time.time() * 1000),
         converts=True,
+        statistics=statistics_of(at.metadata, at.snapshot_id),
     )
 
 

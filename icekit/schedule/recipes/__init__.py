@@ -15,6 +15,7 @@ from pathlib import Path
 from icekit.catalog import EMBEDDED
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import read_policy
+from icekit.sql import is_pattern
 
 _HERE = Path(__file__).parent
 # Variables that a scheduler's environment lacks; no secrets are among them.
@@ -62,7 +63,7 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     if kind == "airflow":
         from icekit.report import notebook_path
 
-        tables = [p for rule in policy.tables for p in rule.match if not any(c in p for c in "*?[")]
+        tables = [p for rule in policy.tables for p in rule.match if not is_pattern(p)]
         python_literals = {
             "COMMAND_PY": f"{_sourced(env_file)} {_run(python, file)}",
             "FOLDER_PY": f"mkdir -p {shlex.quote(str(policy.output / 'notebooks'))}",

@@ -133,7 +133,7 @@ def question(plan: Plan) -> str:
     procedures = ", ".join(sorted({a.procedure for a in plan.actions}))
     return (
         f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about {count(p.files_out, 'file')}, "
-        "commits each action, and proves that no row changed. The replaced files stay until their snapshots expire."
+        "checks that no row changes, and commits each action. The replaced files stay until their snapshots expire."
     )
 
 

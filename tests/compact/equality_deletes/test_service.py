@@ -12,8 +12,10 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.compact.equality_deletes import plan_conversion, stock_rewrite
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
+from icekit.facts.model import SnapshotStatistics
 from icekit.prove import prove_commits
 from icekit.run import convert_equality_deletes
+from icekit.sql import display_name, literal
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -56,6 +58,14 @@ def test_a_conversion_is_predicted_and_proved(sick: Table, tmp_path: Path) -> No
     assert sick.rows() == rows
     again = plan_conversion(sick.lake, sick.name, ledger=str(tmp_path / "l.db"))
     assert (again.actions, "The table has no equality deletes." in again.notes) == ((), True)
+
+
+def test_a_conversion_says_that_the_statistics_end(sick: Table) -> None:
+    sick.sql(f"CALL lake.system.compute_partition_stats(table => {literal(display_name(sick.name))})")
+    plan = plan_conversion(sick.lake, sick.name)
+
+    assert plan.lost_statistics == (SnapshotStatistics("partition"),)
+    assert f"\n    {plan.renewals[0]}" in repr(plan)
 
 
 def test_a_filter_takes_whole_partitions(sick: Table, tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""Statistics in files of their own belong to one snapshot: a plan says that its commits leave them behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icekit.api import Lake
+from icekit.compact import Plan
+from icekit.diagnose.findings import Thresholds
+from icekit.facts.head import head
+from icekit.facts.metadata import statistics_of
+from icekit.facts.model import SnapshotStatistics
+from icekit.maintain import Retention, plan_maintenance_table
+from icekit.sql import literal
+from tests.compact.tables import Table
+from tests.shapes import Shapes
+
+pytestmark = pytest.mark.spark
+BOTH = (SnapshotStatistics("table"), SnapshotStatistics("partition"))
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, shapes: Shapes, tmp_path: Path) -> Table:
+    """Five small files in each of two partitions, and statistics of the table and of its partitions."""
+    made = Table(lake, scratch, "sick", tmp_path)
+    shapes.have(made.name, "of five files", lambda: made.create().fill())
+    compute(made, "table")
+    compute(made, "partition")
+    return made
+
+
+def compute(table: Table, kind: str, more: str = "") -> None:
+    table.sql(f"CALL lake.system.compute_{kind}_stats(table => {literal('.'.join(table.name))}{more})")
+
+
+def now(table: Table) -> tuple[SnapshotStatistics, ...]:
+    at = head(table.lake, table.name)
+    return statistics_of(at.metadata, at.snapshot_id)
+
+
+def renew(table: Table, plan: Plan) -> None:
+    for statement in plan.renewals:
+        table.sql(statement)
+
+
+def test_a_compaction_says_that_the_statistics_end_and_offers_the_calls_that_renew_them(table: Table) -> None:
+    plan = table.plan()
+    assert now(table) == plan.lost_statistics == BOTH
+    assert "The current snapshot has table statistics and partition statistics, and each commit" in repr(plan)
+    assert all(statement in repr(plan) for statement in plan.renewals)
+
+    outcome = table.run(plan)
+    assert (outcome.status, now(table)) == ("done", ())
+    assert f"The current snapshot has no statistics now. To renew them: {'; '.join(plan.renewals)}" in repr(outcome)
+    renew(table, plan)
+    assert now(table) == BOTH
+    assert table.plan().lost_statistics == ()
+
+
+def test_statistics_of_some_columns_are_renewed_for_these(table: Table) -> None:
+    compute(table, "table", ", columns => array('name', 'id')")
+    plan = table.plan()
+    assert {*plan.lost_statistics[0].columns} == {"id", "name"}
+
+    table.fill(1, 1)
+    assert now(table) == ()
+    renew(table, plan)
+    assert now(table) == plan.lost_statistics
+
+
+def test_maintenance_says_so_unless_it_only_removes(table: Table) -> None:
+    for _ in range(2):
+        table.fill(1, 1)
+    compute(table, "partition")
+    facts = table.lake.observe(table.name)
+    limits = Thresholds().with_changes(fragmented_manifests=1)
+    rewrites = plan_maintenance_table(table.lake, facts, thresholds=limits, procedures=["rewrite_manifests"])
+    expires = plan_maintenance_table(table.lake, facts, retention=Retention.of({"keep_last": 1}), procedures=["expire_snapshots"])
+
+    assert [action.procedure for action in rewrites.actions] == ["rewrite_manifests"]
+    assert rewrites.lost_statistics == (SnapshotStatistics("partition"),)
+    assert "The current snapshot has partition statistics" in repr(rewrites)
+    assert (expires.statistics, expires.lost_statistics) == (rewrites.statistics, ())
+
+
+def test_a_branch_has_statistics_of_its_own(table: Table) -> None:
+    table.sql("ALTER TABLE {t} CREATE BRANCH other")
+    table.fill(3, 30, branch="other")
+
+    assert table.plan(ref="other").lost_statistics == ()
+    compute(table, "table", f", snapshot_id => {table.snapshot_id('other')}")
+    plan = table.plan(ref="other")
+    assert (plan.lost_statistics, plan.renewals) == ((SnapshotStatistics("table"),), ())
+    assert "The snapshot of other has table statistics" in repr(plan)
+    assert "with the branch's new snapshot as snapshot_id" in repr(plan)
