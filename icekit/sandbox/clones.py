@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 import uuid
@@ -18,8 +19,9 @@ from icekit.engine.bridge import elements, has_bridge, load_table
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, IcekitError, InvalidName, TableNotFound
 from icekit.facts.collect import load_metadata
-from icekit.facts.manifests import contains, entries, manifest_list
+from icekit.facts.manifests import entries, manifest_list
 from icekit.facts.metadata import Json, choose_snapshot, named_files
+from icekit.facts.paths import LOCAL, normal
 from icekit.owner import Owner
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
@@ -127,6 +129,15 @@ def ownership(properties: Mapping[str, str]) -> Ownership | None:
     return Ownership(of, owner, started_ms, properties.get(SCRATCH), own_files)
 
 
+def is_clone_of(made: Identifier, properties: Mapping[str, str], table: Identifier, uuid: str | None) -> bool:
+    """Tell whether a table is a scratch table of ``table``: by its name and folder too, because anybody can copy properties."""
+    whose = ownership(properties)
+    if whose is None or made[:-1] != (NAMESPACE,) or not f"{whose.scratch}/".endswith(marker(made)):
+        return False
+    known = properties.get(OF_UUID)
+    return known == uuid if known and uuid else whose.of == table
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None
 
@@ -136,7 +147,11 @@ def _number(text: str | None) -> int | None:
 
 def drop_statement(lake: Lake, made: Identifier) -> str:
     """The statement that drops a scratch table from the catalog. Not PURGE: that would delete the files of its source table."""
-    return f"DROP TABLE IF EXISTS {identifier(*lake.sql_name(made))}"
+    return _drop(lake.sql_name(made))
+
+
+def _drop(table: Identifier) -> str:
+    return f"DROP TABLE IF EXISTS {identifier(*table)}"
 
 
 def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
@@ -160,10 +175,15 @@ def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
     manifests = {m["manifest_path"] for path in lists for m in manifest_list(source.read(path), path) if m["added_snapshot_id"] not in old}
     paths = [*named_files(metadata, source.metadata_location), *manifests]
     for path in sorted(manifests):
-        raw = source.read(path)
-        if contains(raw, path, mark):
-            paths += [entry["data_file"]["file_path"] for entry in entries(raw, path, frozenset({"file_path"}))]
-    return frozenset(path.partition(mark)[2] for path in paths if mark in path)
+        paths += [entry["data_file"]["file_path"] for entry in entries(source.read(path), path, frozenset({"file_path"}))]
+    return frozenset(inside for path in paths if (inside := _inside(path, mark)) is not None)
+
+
+def _inside(location: str, mark: str) -> str | None:
+    """A file's path in a scratch table's folder, however it is spelled; None for a file elsewhere."""
+    family, _, path = normal(location)
+    real = os.path.realpath(path) if family in LOCAL else path
+    return next((spelling.partition(mark)[2] for spelling in (path, real) if mark in spelling), None)
 
 
 def _metadata_of(lake: Lake, made: Identifier) -> Json:
@@ -229,7 +249,7 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
         io.deletePrefix(f"{folder}/")
         return
     for location in [str(file.location()) for file in elements(io.listPrefix(f"{folder}/"))]:
-        if location.partition(marker(made))[2] not in kept:
+        if _inside(location, marker(made)) not in kept:
             io.deleteFile(location)
 
 
@@ -450,7 +470,7 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
     - setting ``gc.enabled=true`` and then expiring, purging or removing orphan files;
     - purging with a tool that ignores ``gc.enabled``: ``dropTable(…, purge=true)`` of the Java
       catalog (deletes manifests and manifest lists), PyIceberg's ``purge_table`` (data files
-      too), an engine or a catalog that deletes a table's files whenever it is dropped;
+      too), an engine that deletes a table's files whenever it is dropped, or a catalog that does so later (one that does so at once is refused);
     - giving a procedure a path inside the table's location to write to, such as
       ``staging_location`` of ``rewrite_table_path``;
     - unsetting ``write.data.path`` after ``SET LOCATION`` to the table's location: that overwrites

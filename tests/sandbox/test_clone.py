@@ -6,6 +6,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,23 @@ def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: T
     assert [str(p) for p in contents(folder) if p.suffix == ".parquet"] == [str(added.location()).removeprefix("file:")]
     assert not [p for p in contents(folder) if p.name.endswith((".avro", ".json"))]
     assert not clones(lake)
+
+
+@pytest.mark.parametrize("how", ["data//", "linked"])
+def test_what_the_table_has_adopted_stays_however_it_spells_it(lake: Lake, table: Table, tmp_path: Path, how: str) -> None:
+    with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
+        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
+        made = load_table(lake.spark, lake.sql_name(copy.table))
+        added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
+        (tmp_path / "linked").symlink_to(copy.scratch.removeprefix("file:"))
+        spellings = {"data//": ("/data/", "/data//"), "linked": (copy.scratch, f"file:{tmp_path}/linked")}
+        path = str(added.location()).replace(*spellings[how])
+        jvm: Any = lake.spark._jvm
+        spelled = jvm.org.apache.iceberg.DataFiles.builder(made.spec()).copy(added).withPath(path).build()
+        load_table(lake.spark, lake.sql_name(table.name)).newAppend().appendFile(spelled).commit()
+
+    table.sql("REFRESH TABLE {t}")
+    assert len(table.rows()) == 45
 
 
 def test_what_another_session_adopts_stays_whatever_the_table_is_called(lake: Lake, scratch: str, tmp_path: Path) -> None:
