@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from icekit.catalog import Lake, connect
-from icekit.engine.bridge import elements, has_bridge, load_table
+from icekit.engine.bridge import elements, has_bridge, load_table, metadata_of, write_bytes
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, IcekitError, InvalidName, TableNotFound
 from icekit.facts.collect import load_metadata
@@ -24,7 +25,7 @@ from icekit.facts.metadata import Json, choose_snapshot, named_files
 from icekit.facts.paths import LOCAL, normal
 from icekit.owner import Owner
 from icekit.secrets import scrub
-from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
+from icekit.sql import Identifier, call, display_name, identifier, literal, parse_identifier
 from icekit.units import count, span
 
 if TYPE_CHECKING:
@@ -432,6 +433,69 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], 
     return made
 
 
+# --- Ask a catalog whether DROP TABLE deletes files: then dropping a scratch table would delete those of its table
+
+
+# The catalogs of each session that were asked, and keep the files.
+_keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
+    """Raise :class:`~icekit.errors.CloneRefused` if the catalog of a table (named with it) deletes files when a table is dropped.
+
+    Asked once in a session, of a table of icekit's own next to ``scratch``: another is registered over its
+    files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
+    """
+    asked = _keeping.setdefault(spark, set())
+    if table[0] in asked:
+        return
+    first, second = scratch_name(table[1:]), scratch_name(table[1:])
+    folders = {made: f"{scratch.rpartition('/')[0]}/{made[-1]}" for made in (first, second)}
+    drops = [_drop((table[0], *made)) for made in (second, first)]
+    io: Any = None
+    try:
+        files, io = _table_of_one_file(spark, table, first, folders[first])
+        _register_over(spark, table, (first, second), folders[second], io)
+        spark.sql(drops[0])
+        gone = [path for path in files if not io.newInputFile(path).exists()]
+    finally:
+        for drop in drops:
+            with contextlib.suppress(Exception):
+                spark.sql(drop)
+        for folder in folders.values():
+            with contextlib.suppress(Exception):
+                io.deletePrefix(f"{folder}/")
+            remove_folders(spark, folder)
+    if gone:
+        raise CloneRefused(
+            f"Catalog {table[0]!r} deletes the files of a table that is dropped, so dropping a clone would delete files of the table: {_LOST}."
+        )
+    asked.add(table[0])
+
+
+def _table_of_one_file(spark: Any, table: Identifier, made: Identifier, folder: str) -> tuple[list[str], Any]:
+    """Make a scratch table with a file that nobody reads; returns its data file, manifest and manifest list, and its FileIO."""
+    name = (table[0], *made)
+    properties = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in owned(table, folder, own_files=True).items())
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
+    spark.sql(f"CREATE TABLE {identifier(*name)} (id INT) USING iceberg LOCATION {literal(folder)} TBLPROPERTIES ({properties})")
+    loaded = load_table(spark, name)
+    io, path = loaded.io(), f"{loaded.location()}/data/one.parquet"
+    write_bytes(io, path, b"nobody reads it")
+    file = spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path)
+    loaded.newAppend().appendFile(file.withFileSizeInBytes(15).withRecordCount(1).build()).commit()
+    snapshot = loaded.currentSnapshot()
+    return [path, str(snapshot.manifestListLocation()), *(str(m.path()) for m in elements(snapshot.allManifests(io)))], io
+
+
+def _register_over(spark: Any, table: Identifier, made: tuple[Identifier, Identifier], folder: str, io: Any) -> None:
+    """Register the second scratch table over the files of the first, as a clone is."""
+    metadata = metadata_of(spark, load_table(spark, (table[0], *made[0])))
+    file = f"{folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    write_bytes(io, file, json.dumps(clone_metadata(metadata, folder, owned(table, folder, own_files=True))).encode())
+    spark.sql(call(table[0], "register_table", table=display_name(made[1]), metadata_file=file))
+
+
 # --- Make a clone of a table, provide it, and remove it
 
 
@@ -532,6 +596,7 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
     jvm: Any = spark._jvm
     file = f"{copy.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
     try:
+        check_drop(spark, lake.sql_name(copy.of), copy.scratch)
         parser = jvm.org.apache.iceberg.TableMetadataParser
         parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
@@ -541,6 +606,8 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
         if loaded.currentSnapshot() is not None:
             loaded.currentSnapshot().allManifests(loaded.io())
         return loaded.io()
+    except CloneRefused:
+        raise
     except Exception as error:
         why = reason(explain(error, lake.sql_name(copy.table)))
         raise CloneRefused(

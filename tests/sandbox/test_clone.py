@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -216,6 +217,46 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
         assert part in said
     assert "\n" not in said
     assert contents(table.location) == before
+    assert not (table.location.parent / NAMESPACE).exists()
+
+
+def purging(patch: pytest.MonkeyPatch) -> None:
+    """In place of a catalog that deletes a table's files with DROP TABLE, whatever its properties say."""
+    drop, paths = making._drop, making.own_paths
+    patch.setattr(making, "_keeping", WeakKeyDictionary())
+    patch.setattr(making, "_drop", lambda table: f"{drop(table)} PURGE")
+    patch.setattr(making, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"})
+
+
+def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked before the first clone, of a table of icekit's own, and the table stays whole."""
+    before, rows = contents(table.location), table.rows()
+    purging(monkeypatch)
+
+    with pytest.raises(CloneRefused, match="deletes the files of a table that is dropped"), clone(lake, table.name):
+        pass
+
+    assert (contents(table.location), table.rows()) == (before, rows)
+    assert clones(lake) == []
+    assert not (table.location.parent / NAMESPACE).exists()
+
+
+def test_a_catalog_is_asked_once_in_a_session(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "_keeping", WeakKeyDictionary())
+    asked: list[tuple[str, ...]] = []
+    register = making._register_over
+
+    def asks(*given: Any) -> None:
+        asked.append(given[1])
+        register(*given)
+
+    monkeypatch.setattr(making, "_register_over", asks)
+
+    for _ in range(2):
+        with clone(lake, table.name):
+            assert len(clones(lake)) == 1
+
+    assert asked == [lake.sql_name(table.name)]
     assert not (table.location.parent / NAMESPACE).exists()
 
 
