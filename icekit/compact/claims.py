@@ -224,7 +224,8 @@ class ActionRecord:
     ``status`` is ``running``, or how it ended: see :data:`icekit.compact.outcome.Status`.
     ``predicted`` and ``actual`` hold ``files_in``, ``bytes_in``, ``files_out``,
     ``bytes_out``, ``delete_files_removed`` and ``seconds``, each absent where unknown.
-    ``snapshot_ids`` are the snapshots that the action has committed.
+    ``snapshot_ids`` are the snapshots that the action has committed, and ``commits`` their parents and summaries, as the table had
+    them right after each commit: the summary says what was checked before it.
     """
 
     run_id: str
@@ -241,6 +242,7 @@ class ActionRecord:
     started_ms: int | None
     ended_ms: int | None
     error: str | None
+    commits: tuple[dict[str, Any], ...] = ()
 
     @property
     def is_outcome(self) -> bool:
@@ -265,8 +267,8 @@ def from_json(kind: type[T], document: str) -> T:
     """Read a record; ignore fields that a later version of icekit added."""
     data = json.loads(document)
     known: dict[str, Any] = {field.name: data.get(field.name) for field in fields(kind)}
-    if "snapshot_ids" in known:
-        known["snapshot_ids"] = tuple(known["snapshot_ids"] or ())
+    for name in {"snapshot_ids", "commits"}.intersection(known):
+        known[name] = tuple(known[name] or ())
     return kind(**known)
 
 

@@ -210,6 +210,8 @@ class RewriteResult:
     failed_data_files: int = 0
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
+    #: Manifest lists that an expiry deleted: one for each snapshot.
+    manifest_lists: int = 0
 
 
 def execute(
@@ -341,7 +343,8 @@ def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> Rew
         raise SparkUnavailable("Spark Connect gives no access to Iceberg's planner, so the dangling deletes stay. Use a classic session.")
     row = spark.sql(action.sql).first()
     told = row.asDict() if row is not None else {}
-    return RewriteResult(int(told.get("failed_data_files_count") or 0), 0)
+    lists = int(told.get("deleted_manifest_lists_count") or 0)
+    return RewriteResult(int(told.get("failed_data_files_count") or 0), 0, manifest_lists=lists)
 
 
 @contextlib.contextmanager

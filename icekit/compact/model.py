@@ -152,7 +152,7 @@ class Action:
     where: str | None = None
     order: RewriteOrder = RewriteOrder()
     options: Mapping[str, str] = field(default_factory=dict)
-    arguments: Mapping[str, str | int | bool | tuple[str, ...]] = field(default_factory=dict)
+    arguments: Mapping[str, str | int | bool | tuple[str | int, ...]] = field(default_factory=dict)
     branch: str | None = None
     older_than: dt.datetime | None = None
 

@@ -68,18 +68,6 @@ def entries(
         raise _corrupt(location, error) from None
 
 
-def contains(raw: bytes, location: str, texts: Iterable[str]) -> bool:
-    """Tell whether any of the ``texts`` is in a manifest's entries, without decoding them."""
-    import fastavro
-
-    wanted = [text.encode() for text in texts]
-    try:
-        blocks = (block.bytes_.getvalue() for block in fastavro.block_reader(io.BytesIO(raw)))  # type: ignore[attr-defined]
-        return any(text in block for block in blocks for text in wanted)
-    except Exception as error:
-        raise _corrupt(location, error) from None
-
-
 def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
     """Check that a manifest's own schema has the fields of every manifest; the schema may be corrupt too."""
     entry = {field["name"]: field["type"] for field in schema["fields"]}

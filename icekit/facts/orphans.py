@@ -7,23 +7,21 @@ import datetime as dt
 import math
 import os
 import posixpath
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from icekit.catalog.tables import SessionTables
 from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
-from icekit.facts.manifests import contains, entries, manifest_list
+from icekit.facts.manifests import entries, manifest_list
 from icekit.facts.metadata import named_files, specs
 from icekit.facts.model import SharedPlace, Sharing, StorageFacts
+from icekit.facts.paths import LOCAL, Place, normal, overlapping, place
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
 
@@ -88,10 +86,10 @@ def orphans_on_disk(metadata: Json, latest: Callable[[], tuple[TableSource, Json
         source, last = latest()
         if last["location"] != metadata["location"] or not all(snapshot.get("manifest-list") for snapshot in last.get("snapshots") or ()):
             return None
-        for place, name in enumerate(_referenced(source, last) if found else ()):
-            if place >= _FEW_FILES:
+        for index, name in enumerate(referenced_files(source, last) if found else ()):
+            if index >= _FEW_FILES:
                 return None
-            found.pop(_path_in(name), None)
+            found.pop(normal(name).path, None)
     except MetadataUnreadable:
         return None  # a snapshot may have expired meanwhile
     examples = tuple(f"file:{path}" for path in sorted(found)[:EXAMPLES])
@@ -100,10 +98,11 @@ def orphans_on_disk(metadata: Json, latest: Callable[[], tuple[TableSource, Json
 
 def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict[str, int] | None:
     """Paths and sizes of a folder's files from before a moment (seconds since 1970); ``shown`` are beginnings of names that are not hidden."""
-    if _place(location).family not in {"", "file"}:
+    family, _, top = normal(location)
+    if family not in LOCAL or os.path.realpath(top) != top:
         return None
     found: dict[str, int] = {}
-    folders = [_path_in(location)]
+    folders = [top]
     try:
         while folders:
             with os.scandir(folders.pop()) as listed:
@@ -121,7 +120,7 @@ def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict
     return found
 
 
-def _referenced(source: TableSource, metadata: Json) -> Iterator[str]:
+def referenced_files(source: TableSource, metadata: Json) -> Iterator[str]:
     """Every file that a table's metadata file and snapshots reference; some data files are named several times."""
     yield from named_files(metadata, source.metadata_location)
     yield posixpath.join(str(metadata["location"]), "metadata", "version-hint.text")
@@ -133,12 +132,6 @@ def _referenced(source: TableSource, metadata: Json) -> Iterator[str]:
                 seen.add(name)
                 yield name
                 yield from (entry["data_file"]["file_path"] for entry in entries(source.read(name), name, frozenset({"file_path"})))
-
-
-def _path_in(location: str) -> str:
-    """The path of a file, without scheme and authority, as Hadoop's ``Path`` normalizes it."""
-    rest = found[3] if (found := _URI.fullmatch(location)) else location
-    return "/" + posixpath.normpath(rest).lstrip("/")
 
 
 def orphans_before(now: dt.datetime | None = None) -> dt.datetime:
@@ -201,22 +194,11 @@ COMPARING_SECONDS = 900.0
 REMEMBERED_SECONDS = 300.0
 _AT_ONCE = 8
 _SAYING_SECONDS = 10.0
-#: Choices: the most snapshots and bytes of manifests to read one after the other.
-_FEW_SNAPSHOTS, _FEW_BYTES = 64, 1 << 24
 #: The number of unreadable tables that a sentence names.
 _NAMED = 3
 
 #: The table properties that say where files are written, in addition to the location (LocationProviders, TableProperties).
 _PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
-# AddFilesProcedure and pyiceberg's add_files set it on a table without one before they add files.
-_NAME_MAPPING = "schema.name-mapping.default"
-# DeleteOrphanFiles treats s3, s3a and s3n as one; wasb and abfs are two schemes for one account; an HDFS has several names.
-_FAMILIES = {
-    **dict.fromkeys(("s3", "s3a", "s3n"), "s3"),
-    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), "azure"),
-    **dict.fromkeys(("hdfs", "webhdfs", "swebhdfs", "viewfs"), "hdfs"),
-}
-_URI = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):(?://([^/]*))?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +208,6 @@ class _Known:
     at: float = -math.inf
     declared: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    is_iceberg: bool = True
-    has_name_mapping: bool = False
 
 
 @dataclass
@@ -241,23 +221,6 @@ class _Memory:
 
 # Keyed by the catalog object, which a lake in another thread shares.
 _memories: WeakKeyDictionary[Any, _Memory] = WeakKeyDictionary()
-
-
-class _Place(NamedTuple):
-    """A folder: its kind of storage (empty: not stated), bucket or container, and every way to write its path."""
-
-    family: str
-    authority: str
-    paths: frozenset[str]
-
-
-def overlaps(one: str, other: str) -> bool:
-    """Tell whether two paths may be the same folder, or one may be inside the other; true if in doubt.
-
-    Schemes and authorities are compared as Iceberg does for orphans, and paths in every reading: as
-    written, decoded, without ``..``, with symbolic links followed.
-    """
-    return _meet(_place(one), _place(other))
 
 
 def declared_paths(metadata: Json) -> tuple[str, ...]:
@@ -286,7 +249,7 @@ def sharing(lake: Lake, table: Identifier, load: Load, asking: TableQuery | None
     """
     source = lake.tables.source(table)
     metadata = load(source)
-    mine = [_place(path) for path in declared_paths(metadata)]
+    mine = [place(path) for path in declared_paths(metadata)]
     own_files = named_files(metadata, source.metadata_location)
     memory = _memories.setdefault(lake.tables, _Memory())
     since = time.monotonic() - max_age
@@ -309,66 +272,8 @@ def sharing(lake: Lake, table: Identifier, load: Load, asking: TableQuery | None
         return meeting(name, known.declared) or meeting(name, _folders(files - own_files))
 
     compared, unchecked = of_others(lake, table, compare, "comparing locations", asking, names)
-    shared = sorted((place for place in compared.values() if place is not None), key=lambda place: place.table)
+    shared = sorted((each for each in compared.values() if each is not None), key=lambda each: each.table)
     return Sharing(tuple(shared), unchecked)
-
-
-class Naming(NamedTuple):
-    """The other tables of a catalog that reference some of a table's files, each with one such file, and what could not be checked (None: nothing).
-
-    ``doubtful`` are tables that may reference more of the files: tables with a name mapping, which may have added files that they did not
-    write, and tables that share the location.
-    """
-
-    files: Mapping[Identifier, str]
-    doubtful: tuple[Identifier, ...]
-    unchecked: str | None
-
-
-def naming(
-    lake: Lake, table: Identifier, files: frozenset[str], roots: Iterable[str], load: Load, asking: TableQuery | None = None
-) -> Naming:
-    """Find the other tables of the catalog that reference some of a table's files, and tables that may.
-
-    ``files`` are files that a metadata file names directly (:func:`icekit.facts.metadata.named_files`); ``roots`` are the folders of the
-    other files. Earlier results are not reused. A table of another format references every file in its location.
-    """
-    memory, mine = _memories.setdefault(lake.tables, _Memory()), [_place(root) for root in roots]
-    doubtful: set[Identifier] = set()
-
-    def compare(name: Identifier) -> str | None:
-        known, named = _read(lake, name, load, memory)
-        if found := min(named & files, default=None):
-            return found
-        meeting = _first_in((*known.declared, *known.folders), mine)
-        if not known.is_iceberg:
-            return meeting
-        if mine and (meeting or known.has_name_mapping):
-            doubtful.add(name)
-        return None
-
-    found, unchecked = of_others(lake, table, compare, "comparing snapshots", asking)
-    return Naming({name: path for name, path in sorted(found.items()) if path is not None}, tuple(sorted(doubtful)), unchecked)
-
-
-def may_name(lake: Lake, table: Identifier, load: Load, roots: Iterable[str]) -> bool:
-    """Tell whether another table may reference a file in some folders, with any scheme and authority; true if in doubt.
-
-    Searches the bytes of the table's manifests for the folders, without a JVM; for many manifests, a query is faster.
-    """
-    folders = [f"{(found[3] if (found := _URI.fullmatch(root)) else root).rstrip('/')}/" for root in roots]
-    source = lake.tables.source(table)
-    snapshots = load(source).get("snapshots") or ()
-    if len(snapshots) > _FEW_SNAPSHOTS or not all(s.get("manifest-list") for s in snapshots):
-        return True
-    try:
-        lists = [s["manifest-list"] for s in snapshots]
-        manifests = {m["manifest_path"]: m["manifest_length"] for path in lists for m in manifest_list(source.read(path), path)}
-        if sum(manifests.values()) > _FEW_BYTES or any(folder in path for path in manifests for folder in folders):
-            return True
-        return any(contains(source.read(path), path, folders) for path in sorted(manifests))
-    except MetadataUnreadable:
-        return True  # the query reports the error, if it cannot read the table either
 
 
 def of_others(
@@ -423,10 +328,9 @@ def _read(lake: Lake, name: Identifier, load: Load, memory: _Memory) -> tuple[_K
         source = lake.tables.source(name)
         metadata = load(source)
         files = named_files(metadata, source.metadata_location)
-        is_mapped = _NAME_MAPPING in (metadata.get("properties") or {})
-        known = _Known(began, declared_paths(metadata), _folders(files), has_name_mapping=is_mapped)
+        known = _Known(began, declared_paths(metadata), _folders(files))
     except NotATable:
-        files, known = frozenset(), _Known(began, _location_of_another_format(lake, name), is_iceberg=False)
+        files, known = frozenset(), _Known(began, location_of_another_format(lake, name))
     memory.tables[name] = known
     return known, files
 
@@ -435,7 +339,7 @@ def _folders(files: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({file.rpartition("/")[0] for file in files}))
 
 
-def _location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
+def location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
     """The location of a table of another format, which a session's catalog lists too; none for a view."""
     if not isinstance(lake.tables, SessionTables):
         return ()
@@ -491,27 +395,6 @@ def _unchecked(unread: Mapping[Identifier, str], reached: int, of: int, seconds:
     return "; ".join(said) or None
 
 
-@lru_cache(maxsize=65_536)
-def _place(path: str) -> _Place:
-    scheme, authority, rest = found.groups() if (found := _URI.fullmatch(path)) else ("", "", path)
-    family = _FAMILIES.get(scheme.lower(), scheme.lower())
-    # An HDFS may have a name per host; wasb and abfs use two hosts for one account.
-    authority = "" if family in {"file", "hdfs"} else (authority or "").lower().replace(".blob.", ".dfs.")
-    spellings = {rest, unquote(rest)}
-    spellings |= {posixpath.normpath("/" + spelling.lstrip("/")) for spelling in spellings}
-    if family in {"", "file"}:
-        spellings |= {os.path.realpath(re.sub("^/+", "/", spelling)) for spelling in spellings}
-    return _Place(family, authority, frozenset(spelling.rstrip("/") for spelling in spellings))
-
-
-def _first_in(paths: Iterable[str], places: Sequence[_Place]) -> str | None:
+def _first_in(paths: Iterable[str], places: Sequence[Place]) -> str | None:
     """The first path that overlaps one of the places; None if none does."""
-    return next((path for path in paths if any(_meet(_place(path), place) for place in places)), None)
-
-
-def _meet(one: _Place, other: _Place) -> bool:
-    if one.family and other.family and one.family != other.family:
-        return False
-    if one.authority and other.authority and one.authority != other.authority:
-        return False
-    return any(a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/") for a in one.paths for b in other.paths)
+    return next((path for path in paths if any(overlapping(place(path), each) for each in places)), None)

@@ -271,10 +271,11 @@ def prove_commits(
     )
 
 
-def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> Proof:
+def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], known: Mapping[int, Json] | None = None) -> Proof:
     """The proof of commits of rewrites and conversions: those checked before they were made say what was checked, and the rest are compared in full.
 
     A commit that only dropped delete files is proved by the scan of the snapshot before it, which gives none of them to a data file.
+    ``known`` are commits as the table had them, for those that have expired since.
     """
     started = time.monotonic()
     snapshots = snapshots_by_id(load_metadata(lake.tables.source(table)))
@@ -282,7 +283,7 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
     quick: dict[int, CommitProof] = {}
     read = 0
     for snapshot_id in snapshot_ids:
-        commit = snapshots.get(snapshot_id) or {}
+        commit = snapshots.get(snapshot_id) or (known or {}).get(snapshot_id) or {}
         summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
         if CHECKED_TAG in summary:
             checked = CheckedRows.of(summary[CHECKED_TAG])
@@ -298,7 +299,7 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -
                 quick[snapshot_id] = CommitProof(
                     snapshot_id, parent_id, provable=True, said=str(positions), is_sampled=positions.is_sampled
                 )
-        elif "removed-delete-files" in summary and not _CHANGES.intersection(summary):
+        elif snapshot_id in snapshots and "removed-delete-files" in summary and not _CHANGES.intersection(summary):
             gone, needed = _removed(lake, name, parent_id, snapshot_id)
             if gone and not needed:
                 said = f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them to a data file"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,12 @@ from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import IcekitError
 from icekit.facts.collect import load_metadata
-from icekit.facts.metadata import named_files
+from icekit.facts.naming import referenced, wanted
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.sql import Identifier
 from icekit.units import count, printable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from icekit.catalog import Lake
 
 
@@ -386,8 +384,8 @@ Json = Mapping[str, Any]
 
 #: Number of live files to look up in storage: enough to notice that a share of them is gone.
 SAMPLE = 200
-#: SQL for a path without its scheme and authority, which a listing and the metadata may write differently.
-PLAIN = "regexp_replace({}, '^[a-zA-Z][a-zA-Z0-9+.-]*:(//[^/]*)?', '')"
+#: A choice: how often the table is looked at again because other commits came in between.
+_LOOKS = 5
 
 
 def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> InvariantProof:
@@ -426,28 +424,30 @@ def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
 
 
 def prove_history(
-    lake: Lake, table: Identifier, before: Json, kept: Sequence[int], refs: Sequence[str], *, sample: int = SAMPLE
+    lake: Lake, table: Identifier, kept: Sequence[int], refs: Sequence[str], *, removed_more: bool = False, sample: int = SAMPLE
 ) -> InvariantProof:
     """Check what an expiry had to keep: refs, snapshots, their manifests, a sample of their files.
 
-    ``before`` is the metadata JSON from before; ``kept`` are the snapshots and ``refs`` the
-    branches and tags that had to stay.
+    ``kept`` are the snapshots and ``refs`` the branches and tags that had to stay. Another job may
+    remove them at any time, which is no loss. ``removed_more`` says that the engine counted more
+    snapshots than the expiry named.
     """
     started = time.monotonic()
     metadata = load_metadata(lake.tables.source(table))
     there = {int(s["snapshot-id"]) for s in metadata.get("snapshots") or ()}
-    lost = [s for s in kept if s not in there]
-    checks = [
-        Check(
-            not lost,
-            f"{count(len(lost), 'snapshot')} GONE that should have stayed: {lost[:5]}"
-            if lost
-            else f"all {len(kept):,} snapshots that should stay exist",
-        )
-    ]
-    now_refs, old_refs = metadata.get("refs") or {}, before.get("refs") or {}
-    gone = [name for name in refs if name in old_refs and (name not in now_refs or old_refs[name]["snapshot-id"] not in there)]
-    checks.append(Check(not gone, f"GONE: {', '.join(gone)}" if gone else f"{', '.join(refs) or 'no ref'} protected and present"))
+    gone = sum(snapshot_id not in there for snapshot_id in kept)
+    checks = [Check(True, f"all {len(kept):,} snapshots that should stay exist")]
+    if gone:
+        missing = f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the table"
+        why = "this expiry removed more than it named, or another ran at the same time" if removed_more else "this expiry did not name them"
+        checks = [Check(None if removed_more else True, f"{missing}; {why}")]
+    now_refs = metadata.get("refs") or {}
+    broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in there]
+    present = ", ".join(name for name in refs if name in now_refs) or "no ref"
+    dropped = [name for name in refs if name not in now_refs and name != "main"]
+    also = f"; no longer in the table: {', '.join(dropped)}" if dropped else ""
+    said = f"the snapshots of {', '.join(broken)} are GONE" if broken else f"{present} protected and present{also}"
+    checks.append(Check(not broken, said))
     checks += _readable(lake, table, sample)
     return InvariantProof("expire_snapshots", tuple(checks), time.monotonic() - started)
 
@@ -458,48 +458,49 @@ def prove_live(lake: Lake, table: Identifier, what: str, checks: Sequence[Check]
     return InvariantProof(what, (*checks, *_readable(lake, table, sample)), time.monotonic() - started)
 
 
-def _readable(lake: Lake, table: Identifier, sample: int) -> Iterator[Check]:
-    """Every kept snapshot's manifest list and manifests, and some of the files that they name."""
-    name = lake.sql_name(table)
-    try:
-        files = metadata_table(lake.spark, name, "all_files").select("file_path").distinct()
-        chosen = spread(files, sample)
-        total = files.count()
-    except Exception as error:
-        known = explain(error, name)
-        if not isinstance(known, IcekitError):
-            raise known from error
-        yield Check(False, f"a manifest of a kept snapshot cannot be read: {known}")
-        return
-    yield Check(True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}")
-    if not has_bridge(lake.spark):
-        yield Check(None, "looking up files in storage needs the JVM bridge, which Spark Connect does not have")
-        return
-    io = load_table(lake.spark, name).io()
-    missing = [path for path in chosen if not io.newInputFile(path).exists()]
-    if missing:
-        yield Check(False, f"{count(len(missing), 'file')} of {len(chosen):,} checked in storage are GONE, for example {missing[0]}")
-    else:
-        yield Check(True, f"{len(chosen):,} of them were checked in storage and exist")
+def _readable(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
+    """Every kept snapshot's manifest list and manifests, and some of the files that they name.
 
-
-def referenced(lake: Lake, table: Identifier, paths: DataFrame) -> list[str]:
-    """The given paths that the table's metadata names: at most ten; ``paths`` has a column ``file_path``.
-
-    Looked up among the data and delete files, manifests and manifest lists of every snapshot,
-    the metadata files of the log, and statistics files. Raises the errors of :mod:`icekit.errors`.
+    What another job has removed from the table meanwhile is not missed: after a failure, the metadata is read again.
     """
-    name = lake.sql_name(table)
-    source = lake.tables.source(table)
-    metadata = load_metadata(source)
-    named = named_files(metadata, source.metadata_location)
-    spark = lake.spark
-    known = metadata_table(spark, name, "all_files").selectExpr("file_path AS path")
-    known = known.unionAll(metadata_table(spark, name, "all_manifests").select("path"))
-    known = known.unionAll(spark.createDataFrame([(path,) for path in named], "path string"))
-    wanted = paths.selectExpr("file_path", f"{PLAIN.format('file_path')} AS plain")
-    hits = wanted.join(known.selectExpr(f"{PLAIN.format('path')} AS plain"), "plain", "left_semi").select("file_path").limit(10)
-    return sorted(str(row[0]) for row in hits.collect())
+    name, problem = lake.sql_name(table), ""
+    for _ in range(_LOOKS):
+        at = lake.tables.source(table).metadata_location
+        try:
+            return _look(lake, table, sample)
+        except Exception as error:
+            known = explain(error, name)
+            if not isinstance(known, IcekitError):
+                raise known from error
+            problem = str(known)
+        if lake.tables.source(table).metadata_location == at:
+            return [Check(False, f"a manifest of a kept snapshot cannot be read: {problem}")]
+    return [Check(None, f"other commits came during each of {_LOOKS} looks at the manifests ({problem})")]
+
+
+def _look(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
+    spark, name = lake.spark, lake.sql_name(table)
+    files = metadata_table(spark, name, "all_files").select("file_path").distinct()
+    chosen, total = spread(files, sample), files.count()
+    readable = Check(True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}")
+    if not has_bridge(spark):
+        return [readable, Check(None, "looking up files in storage needs the JVM bridge, which Spark Connect does not have")]
+    io = load_table(spark, name).io()
+    gone = [path for path in chosen if not io.newInputFile(path).exists()]
+    if not gone:
+        return [readable, Check(True, f"{len(chosen):,} of them were checked in storage and exist")]
+    # Named in metadata that is read after the look: another job's expiry stops naming a file before it removes it.
+    missed = referenced(lake, table, wanted(spark, spark.createDataFrame([(path,) for path in gone], "file_path string")), len(gone))
+    if missed:
+        return [
+            readable,
+            Check(False, f"{count(len(missed), 'file')} of {len(chosen):,} checked in storage are GONE, for example {missed[0]}"),
+        ]
+    left = len(chosen) - len(gone)
+    return [
+        readable,
+        Check(True, f"{left:,} of them were checked in storage and exist; another job removed {len(gone):,} from the table meanwhile"),
+    ]
 
 
 def _snapshots(lake: Lake, table: Identifier) -> dict[int, Json]:

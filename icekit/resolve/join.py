@@ -22,6 +22,7 @@ from icekit.resolve.applies import EVERYWHERE, OWN, order_of, unless_ruled_out
 from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.listing import File
 from icekit.sandbox import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
+from icekit.sandbox.clones import check_drop
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier
 
@@ -204,8 +205,11 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Delet
     write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, shapes, owned(table, scratch, own_files=True))).encode())
     try:
         try:
+            check_drop(spark, table, scratch)
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
             spark.sql(call(table[0], "register_table", table=display_name(made), metadata_file=location))
+        except CloneRefused:
+            raise
         except Exception as error:
             if _PASSING.search(str(error)):
                 raise

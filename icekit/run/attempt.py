@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
@@ -29,7 +29,7 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
-from icekit.facts.metadata import specs
+from icekit.facts.metadata import Json, snapshots_by_id, specs
 from icekit.facts.model import fragile, to_scalar
 from icekit.units import count
 
@@ -96,19 +96,33 @@ class TooLarge(Exception):
 
 @dataclass
 class ActionProgress:
-    """The results of one action so far; kept across its attempts."""
+    """The results of one action so far; kept across its attempts.
+
+    ``commits`` are its commits by id, oldest first, as the table had them right after each; ``on_commit`` is called when there are new ones.
+    """
 
     starting_snapshot_id: int | None
     starting_sequence_number: int
     attempts: int = 0
     seconds: float = 0.0
-    snapshot_ids: list[int] = field(default_factory=list)
+    commits: dict[int, Json] = field(default_factory=dict)
     actual: Actual = field(default_factory=Actual)
+    result: RewriteResult = field(default_factory=RewriteResult)
+    on_commit: Callable[[], None] = lambda: None
 
-    def note(self, commits: Sequence[Mapping[str, object]]) -> None:
-        """Add the action's commits as the table has them."""
-        self.snapshot_ids = [int(str(c["snapshot-id"])) for c in commits]
-        self.actual = actual(commits)
+    @property
+    def snapshot_ids(self) -> list[int]:
+        """The action's commits, oldest first."""
+        return list(self.commits)
+
+    def note(self, commits: Sequence[Json], at: Head) -> None:
+        """Add the action's commits as the table has them now; those that another job has let expire since stay."""
+        there = snapshots_by_id(at.metadata)
+        known = {snapshot_id: commit for snapshot_id, commit in self.commits.items() if snapshot_id not in there}
+        self.commits = {**known, **{int(commit["snapshot-id"]): commit for commit in commits}}
+        self.actual = actual(self.commits.values())
+        if commits:
+            self.on_commit()
 
 
 class Runner:
@@ -157,6 +171,8 @@ class Runner:
         if action.procedure == CONVERT:
             # A batch of several commits may have been killed between them: the table shows what is left.
             return (action if not progress.attempts or deletes_left(self.spark, action) else None), None
+        if action.procedure == "expire_snapshots":
+            return self._unexpired(action), None
         if action.procedure != "rewrite_data_files":
             # An action without commits (expiry, orphans) does what is left of it when it runs again.
             return (None if progress.actual.any else action), None
@@ -172,6 +188,15 @@ class Runner:
         planned = ask_planner(self.spark, action)
         # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
         return (action if planned.groups or action.options.get(DANGLING) == "true" else None), planned
+
+    def _unexpired(self, action: Action) -> Action | None:
+        """An expiry cut down to those of its snapshots that are still in the table: Iceberg may fail if most are not."""
+        named = action.arguments.get("snapshot_ids")
+        if not isinstance(named, tuple):
+            return action
+        there = snapshots_by_id(head(self.lake, action.table).metadata)
+        left = tuple(snapshot_id for snapshot_id in named if snapshot_id in there)
+        return replace(action, arguments={**action.arguments, "snapshot_ids": left}) if left else None
 
     def _attempt(self, action: Action, progress: ActionProgress) -> None:
         left, planned = self.what_is_left(action, progress)
@@ -209,7 +234,10 @@ class Runner:
             if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
                 # Another process's compaction and expiry removed files that were being read.
                 raise Conflict(reason(failure))
+            if action.procedure == "expire_snapshots" and self._unexpired(action) != left:
+                raise Conflict(reason(failure))  # another job's expiry came first
             raise _as_kind(failure, is_unchanged=is_unchanged)
+        progress.result = answer
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
             raise Conflict("the equality deletes are still there, and no commit was made")
         if planned is not None:
@@ -245,7 +273,7 @@ class Runner:
             }
         earlier = set(progress.snapshot_ids)
         commits = own_commits(now, self.run_id, (), among=mine | earlier)
-        progress.note(commits)
+        progress.note(commits, now)
         return actual(c for c in commits if c["snapshot-id"] not in earlier)
 
     def _partitions_of_before(self, action: Action, progress: ActionProgress) -> Sequence[Partition] | None:

@@ -33,8 +33,8 @@ from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFou
 from icekit.facts.head import head
 from icekit.facts.metadata import int_setting, settings
 from icekit.facts.orphans import ORPHAN_AGE
+from icekit.facts.paths import path_sql
 from icekit.prove import Proof
-from icekit.prove.proof import PLAIN
 from icekit.run.attempt import ActionProgress, Conflict, Limits, Runner, TooLarge
 from icekit.run.guard import Guard, guard_of
 from icekit.sandbox import remove_stale, stale_clones
@@ -140,8 +140,8 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     written = files_below(spark, name, folder, since_ms)
     known = metadata_table(spark, name, "all_files")
     lost = (
-        written.selectExpr("path", f"{PLAIN.format('path')} AS plain")
-        .join(known.selectExpr(f"{PLAIN.format('file_path')} AS plain"), "plain", "left_anti")
+        written.selectExpr("path", f"{path_sql('path')} AS plain")
+        .join(known.selectExpr(f"{path_sql('file_path')} AS plain"), "plain", "left_anti")
         .select("path")
     )
     paths = tuple(sorted(str(row[0]) for row in lost.limit(EXAMPLES).collect()))
@@ -153,6 +153,8 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
 
 
 Say = Callable[[str], None]
+# What the ledger stores of each commit.
+_KEPT_OF_A_COMMIT = ("snapshot-id", "parent-snapshot-id", "summary")
 
 
 class CheckpointedRun:
@@ -282,7 +284,8 @@ class CheckpointedRun:
             progress.attempts = record.attempt
             # Including the commits of the smaller actions that it was split into.
             ids = {r.action_id for r in self.ledger.actions(self.record.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
-            progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids))
+            progress.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
+            progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids), now)
         started_ms = now_ms()
 
         def save(status: Status | str, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
@@ -302,10 +305,13 @@ class CheckpointedRun:
                     started_ms=started_ms,
                     ended_ms=None if status == "running" else now_ms(),
                     error=error,
+                    commits=tuple({key: commit.get(key) for key in _KEPT_OF_A_COMMIT} for commit in progress.commits.values()),
                 )
             )
 
         save("running")
+        # What was checked of a commit is known from then on, even if another job lets the commit expire before it is proved.
+        progress.on_commit = lambda: save("running")
         status: Status = "failed"
         error: str | None = None
         parts: Sequence[Action] = ()
@@ -314,6 +320,7 @@ class CheckpointedRun:
             ready = self._ready(guard)
             if ready is not None:
                 runner.complete(ready, progress)
+                guard.result, guard.commits = progress.result, progress.commits
                 progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
             status = "done" if progress.attempts or progress.actual.any else "skipped"
         except TooLarge as problem:
@@ -355,6 +362,7 @@ class CheckpointedRun:
             self.say(
                 f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
             )
+            guard.commits = progress.commits
             proof = self._proof(outcome, guard)
         except KeyboardInterrupt:
             # Nothing is left to do, but the action is not proved: a resumed run tries the proof again.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import posixpath
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -12,24 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 from icekit import sql
 from icekit.catalog import Lake
+from icekit.compact.execute import RewriteResult
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.outcome import Actual
 from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
-from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused, TableNotFound
+from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused
 from icekit.facts.collect import load_metadata
 from icekit.facts.head import head
 from icekit.facts.metadata import lineage, snapshots_by_id
-from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, may_name, naming, of_others, sharing
+from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
+from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, location_of_another_format, of_others, sharing
+from icekit.facts.paths import meet, normal, path_sql
 from icekit.maintain.plan import manifest_layers
 from icekit.maintain.retention import LEAST_HOURS, retained
 from icekit.prove import Proof, prove_commits
 from icekit.prove.commits import prove_rewrites
-from icekit.prove.proof import PLAIN, Check, prove_entries, prove_history, prove_live, referenced
+from icekit.prove.proof import Check, prove_entries, prove_history, prove_live
 from icekit.run.attempt import Limits
-from icekit.sandbox.clones import ownership
+from icekit.sandbox.clones import NAMESPACE, is_clone_of
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
@@ -44,12 +46,18 @@ LISTING_SLACK = 1.1
 LOOKING_SECONDS = 4 * 3600.0
 # Most tables that a refusal names.
 _NAMED = 5
-# Choices: most folders outside the table's own that are looked up one by one, and most refs whose files are read to know which stay.
-_FOLDERS, _REFS = 100, 20
+# A choice: most refs whose files are read to know which stay.
+_REFS = 20
 
 
 class Guard:
-    """The default guard: the action runs as planned, its commits say what it did, and their rows are compared."""
+    """The default guard: the action runs as planned, its commits say what it did, and their rows are compared.
+
+    Once it has run, ``result`` is the engine's own result, and ``commits`` are its commits as the table had them right after each.
+    """
+
+    result = RewriteResult()
+    commits: Mapping[int, Json] = {}
 
     def __init__(self, lake: Lake, action: Action, say: Say, stop: Stop) -> None:
         self.lake, self.action, self.say, self.stop = lake, action, say, stop
@@ -67,7 +75,7 @@ class Guard:
         if not snapshot_ids:
             return None
         if limits.prove == "checked":
-            return prove_rewrites(self.lake, self.action.table, snapshot_ids)
+            return prove_rewrites(self.lake, self.action.table, snapshot_ids, self.commits)
         return prove_commits(self.lake, self.action.table, snapshot_ids, sample=limits.sample)
 
     def close(self) -> None:
@@ -76,26 +84,26 @@ class Guard:
     def _kept(self, *kept: Any) -> Proof:
         return Proof.of_kept(display_name(self.action.table), *kept)
 
-    def _users(
-        self, files: DataFrame, roots: Sequence[str], what: str, among: Collection[Identifier] | None = None
-    ) -> tuple[dict[Identifier, str], str | None]:
-        """The other tables of the catalog that name files in these folders, each with one such file, and what could not be checked.
+    def _users(self, files: Wanted, what: str, *, of_clones: bool) -> tuple[dict[Identifier, str], str | None]:
+        """The other tables of the catalog that name some files, each with one such file, and what could not be checked.
 
-        ``among`` checks only those tables. Raises :class:`~icekit.engine.interrupting.Stopped` after a request to stop.
+        Without ``of_clones``, clones of the table itself do not count. A table of another format names every file in its location.
+        Raises :class:`~icekit.engine.interrupting.Stopped` after a request to stop.
         """
         spark, tag = self.lake.spark, new_tag()
+        uuid = head(self.lake, self.action.table).metadata.get("table-uuid")
 
         def named(table: Identifier) -> str | None:
-            if among is not None and table not in among:
-                return None
             try:
-                # A search that begins after the request would no longer be cancelled.
-                if not may_name(self.lake, table, load_metadata, roots) or self._is_asked():
+                if not of_clones and self._is_clone(table, uuid):
                     return None
                 with tagged(spark, tag):
+                    # A search that begins after the request would no longer be cancelled.
+                    if not may_name(self.lake, table, files.folders) or self._is_asked():
+                        return None
                     return next(iter(referenced(self.lake, table, files)), None)
             except NotATable:
-                return None
+                return self._around(table, files)
             except Exception as error:
                 raise explain(error, self.lake.sql_name(table)) from error
 
@@ -108,6 +116,25 @@ class Guard:
         self.stop.check()
         return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
 
+    def _is_clone(self, table: Identifier, uuid: str | None) -> bool:
+        if table[:-1] != (NAMESPACE,):
+            return False
+        properties = load_metadata(self.lake.tables.source(table)).get("properties") or {}
+        return is_clone_of(table, properties, self.action.table, uuid)
+
+    def _around(self, table: Identifier, files: Wanted) -> str | None:
+        """The location of a table of another format, if it may hold some files."""
+        locations = location_of_another_format(self.lake, table)
+        return next((path for path in locations if meet(Folders(local=frozenset([normal(path).path])).resolved(), files.folders)), None)
+
+    def _wanted(self, files: DataFrame) -> Wanted:
+        """Files of the table to look for in others."""
+        own = declared_paths(head(self.lake, self.action.table).metadata)
+        try:
+            return wanted(self.lake.spark, files, own)
+        except Exception as error:
+            raise explain(error, self.lake.sql_name(self.action.table)) from error
+
     def _is_asked(self) -> bool:
         """Whether a stop was requested."""
         return self.stop.is_set
@@ -117,11 +144,7 @@ class _Deletes(Guard):
     """A rewrite of position deletes: rows are compared as for data files."""
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
-        mine = [
-            s.get("summary") or {}
-            for s in head(self.lake, self.action.table).metadata.get("snapshots") or ()
-            if s["snapshot-id"] in snapshot_ids
-        ]
+        mine = [self.commits[snapshot_id].get("summary") or {} for snapshot_id in snapshot_ids]
         before, after, bytes_in, bytes_out = (
             sum(int(summary.get(key) or 0) for summary in mine)
             for key in ("removed-delete-files", "added-delete-files", "removed-files-size", "added-files-size")
@@ -134,8 +157,8 @@ class _Conversion(_Deletes):
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
         found = super().actual(committed, snapshot_ids)
-        mine = [s for s in head(self.lake, self.action.table).metadata.get("snapshots") or () if s["snapshot-id"] in snapshot_ids]
-        gone = sum(int((s.get("summary") or {}).get("removed-equality-delete-files") or 0) for s in mine)
+        mine = [self.commits[snapshot_id].get("summary") or {} for snapshot_id in snapshot_ids]
+        gone = sum(int(summary.get("removed-equality-delete-files") or 0) for summary in mine)
         # Its own tags say what it read; the sizes in a summary cover only added and removed files.
         return replace(found, items_before=gone, bytes_in=committed.bytes_in)
 
@@ -168,7 +191,7 @@ class _Manifests(Guard):
 
 
 class _Expiry(Guard):
-    """An expiry: first computes what Iceberg's own rule keeps, then checks it."""
+    """An expiry: first computes what Iceberg's own rule lets go, removes only that, and then checks what it kept."""
 
     def ready(self) -> Action | None:
         now, older_than = dt.datetime.now(dt.UTC), self.action.older_than
@@ -182,48 +205,34 @@ class _Expiry(Guard):
         self.must_stay, self.refs = tuple(found.kept), found.refs
         if not (found.expired or found.refs_dropped):
             return None
+        self.named = found.expired
         self._check_unshared(found.expired)
-        return self.action
+        # By name, and none by age: other commits may come until then, and what they push out was not checked.
+        arguments = {key: value for key, value in self.action.arguments.items() if key != "retain_last"}
+        if found.expired:
+            arguments["snapshot_ids"] = found.expired
+        return replace(self.action, arguments={**arguments, "retain_last": 1}, older_than=dt.datetime.fromtimestamp(0, dt.UTC))
 
     def _check_unshared(self, expired: Sequence[int]) -> None:
-        """Raise if another table uses snapshots or files that would expire, or if that cannot be checked for a table that might; clones do not count.
-
-        A table that gives no such hint, and whose metadata cannot be read, is only reported.
-        """
-        ends = {snapshot["snapshot-id"]: snapshot for snapshot in self.before.get("snapshots") or () if snapshot["snapshot-id"] in expired}
-        named = {snapshot["manifest-list"] for snapshot in ends.values() if snapshot.get("manifest-list")}
-        for key in ("statistics", "partition-statistics"):
-            named |= {s["statistics-path"] for s in self.before.get(key) or () if s["snapshot-id"] in ends}
-        files = self._ending().persist()
+        """Raise if another table of the catalog uses files that would be removed, or if that cannot be checked; clones do not count."""
+        files = self._ending(frozenset(expired)).persist()
         try:
-            try:
-                roots = self._roots(files)
-            except Exception as error:
-                raise explain(error, self.lake.sql_name(self.action.table)) from error
-            others = naming(
-                self.lake, self.action.table, frozenset(named), roots, load_metadata, TableQuery(say=self.say, stopped=self._is_asked)
-            )
-            self.stop.check()
-            sharers = {name: path for name, path in others.files.items() if not self._is_clone(name)}
-            if not sharers and (among := [name for name in others.doubtful if not self._is_clone(name)]):
-                self.say(f"  looking up the files that may be removed in {count(len(among), 'other table')}")
-                sharers, unread = self._users(files, roots, "looking files up", among)
-                if unread and not sharers:
-                    raise RemovalRefused(
-                        f"Snapshots were not expired: icekit could not check whether another table needs their files ({unread}). Fix that and try again."
-                    )
+            self.say("  looking up the files that may be removed in every other table of the catalog")
+            users, unchecked = self._users(self._wanted(files), "looking files up", of_clones=False)
         finally:
             files.unpersist()
-        if sharers:
+        if users:
             raise RemovalRefused(
-                f"Snapshots were not expired: files that would be removed with them are used by {_named(sharers)}. First give each table its own files "
+                f"Snapshots were not expired: files that would be removed with them are used by {_named(users)}. First give each table its own files "
                 "(CREATE TABLE … AS SELECT), or drop the table that is not needed (without PURGE)."
             )
-        if others.unchecked:
-            self.say(f"  not every table could be checked for the same snapshots or files: {others.unchecked}")
+        if unchecked:
+            raise RemovalRefused(
+                f"Snapshots were not expired: icekit could not check whether another table needs their files ({unchecked}). Fix that and try again."
+            )
 
-    def _ending(self) -> DataFrame:
-        """The data files, delete files and manifests that are removed with the snapshots, by ``file_path``; may include some that stay."""
+    def _ending(self, expired: Collection[int]) -> DataFrame:
+        """The files that are removed with some snapshots, by ``file_path``; may include some that stay."""
         spark, name = self.lake.spark, self.lake.sql_name(self.action.table)
         kept = f"IN ({', '.join(map(str, self.must_stay))})"
         every = metadata_table(spark, name, "all_entries").where("status < 2").selectExpr("data_file.file_path", "snapshot_id")
@@ -234,7 +243,11 @@ class _Expiry(Guard):
         manifests = metadata_table(spark, name, "all_manifests").selectExpr("path AS file_path", "reference_snapshot_id")
         of_kept = manifests.where(f"reference_snapshot_id {kept}").select("file_path")
         data = every.select("file_path").distinct().join(stays, "file_path", "left_anti")
-        return data.unionAll(manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti"))
+        ending = data.unionAll(manifests.select("file_path").distinct().join(of_kept, "file_path", "left_anti"))
+        named = {s["manifest-list"] for s in self.before.get("snapshots") or () if s["snapshot-id"] in expired and s.get("manifest-list")}
+        for key in ("statistics", "partition-statistics"):
+            named |= {s["statistics-path"] for s in self.before.get(key) or () if s["snapshot-id"] in expired}
+        return ending.unionAll(spark.createDataFrame([(path,) for path in sorted(named)], "file_path string"))
 
     def _oldest_kept(self) -> list[int]:
         """The oldest kept snapshot of each branch and tag; only some if there are many refs, because each is read separately."""
@@ -247,33 +260,14 @@ class _Expiry(Guard):
                 found[int(oldest[0]["snapshot-id"])] = None
         return list(found)[:_REFS]
 
-    def _roots(self, files: DataFrame) -> list[str]:
-        """The folders of the given files: the table's own declared folders, and those of files elsewhere."""
-        own = [path.rstrip("/") for path in declared_paths(self.before)]
-        is_in = {path: f"startswith(file_path, {sql.literal(path + '/')})" for path in own}
-        elsewhere = files.where(f"NOT ({' OR '.join(is_in.values())})").selectExpr("regexp_extract(file_path, '^(.*)/', 1) AS folder")
-        folders = [str(row[0]) for row in elsewhere.distinct().limit(_FOLDERS + 1).collect()]
-        if len(folders) > _FOLDERS:
-            first, last = elsewhere.selectExpr("min(folder)", "max(folder)").collect()[0]
-            folders = [posixpath.commonprefix([first, last]).rpartition("/")[0]]
-        counted = files.selectExpr(*(f"count_if({condition})" for condition in is_in.values())).collect()[0]
-        return [*(path for path, there in zip(own, counted, strict=True) if there), *folders]
-
-    def _is_clone(self, table: Identifier) -> bool:
-        try:
-            return ownership(load_metadata(self.lake.tables.source(table)).get("properties") or {}) is not None
-        except NotATable:
-            return False
-        except TableNotFound:
-            return True  # it was one, or was removed in another way meanwhile
-
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
         there = {s["snapshot-id"] for s in head(self.lake, self.action.table).metadata.get("snapshots") or ()}
         before = {s["snapshot-id"] for s in self.before.get("snapshots") or ()}
         return replace(committed, items_before=len(before), items_after=len(before & there))
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
-        return self._kept(prove_history(self.lake, self.action.table, self.before, self.must_stay, self.refs))
+        more = self.result.manifest_lists > len(self.named)
+        return self._kept(prove_history(self.lake, self.action.table, self.must_stay, self.refs, removed_more=more))
 
 
 class _Orphans(Guard):
@@ -292,11 +286,12 @@ class _Orphans(Guard):
             raise ParameterError(
                 f"Orphan files younger than {ORPHAN_AGE.days} days are not removed: a writer may be about to commit them. Plan again."
             )
-        found = self._list()
+        self.found = found = self._list()
         self.listed = found.count()
         if not self.listed:
             return None
-        named = referenced(self.lake, self.action.table, found)
+        orphans = self._wanted(found)
+        named = referenced(self.lake, self.action.table, orphans)
         # Checked again although the plan checked it: a table may have been created since, and the steps above take time.
         if refusal := sharing(self.lake, self.action.table, load_metadata, TableQuery(say=self.say, stopped=self._is_asked)).refusal:
             raise RemovalRefused(refusal)
@@ -310,7 +305,7 @@ class _Orphans(Guard):
                 f"The table's own metadata names {count(len(named), 'listed orphan')} or more, for example {named[0]}. Nothing was removed. "
                 "The location is written in different ways. Set equal_schemes and equal_authorities, and remove orphan files by hand."
             )
-        self._check_unnamed(found)
+        self._check_unnamed(orphans)
         # The name needs no backticks, and the procedure reads it as a table name.
         self.view = f"icekit_orphans_{id(self):x}"
         past = sql.literal(older_than - dt.timedelta(days=1))
@@ -318,11 +313,10 @@ class _Orphans(Guard):
         arguments = {k: v for k, v in self.action.arguments.items() if k != "prefix_listing"}
         return replace(self.action, arguments={**arguments, "file_list_view": self.view})
 
-    def _check_unnamed(self, orphans: DataFrame) -> None:
+    def _check_unnamed(self, orphans: Wanted) -> None:
         """Raise if another table of the catalog names a listed orphan, wherever that table is, or if that cannot be checked."""
         self.say(f"  looking up {count(self.listed, 'orphan')} among the files of every other table of the catalog")
-        location = str(head(self.lake, self.action.table).metadata["location"])
-        users, unchecked = self._users(orphans, [location], "looking orphans up")
+        users, unchecked = self._users(orphans, "looking orphans up", of_clones=True)
         if users:
             raise RemovalRefused(
                 f"Orphan files were not removed: this table does not name them, but {_named(users)} does. "
@@ -334,7 +328,8 @@ class _Orphans(Guard):
             )
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
-        self.left = self._list().count()
+        # Another job's expiry may list more meanwhile.
+        self.left = self._list().join(self.found, "file_path", "left_semi").count()
         return replace(committed, items_before=self.listed, items_after=self.left)
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
@@ -351,10 +346,10 @@ class _Orphans(Guard):
     def _as_located(self) -> str:
         """SQL for a listed path in the form of the table's location: the procedure accepts only paths that begin with it."""
         location = head(self.lake, self.action.table).metadata["location"].rstrip("/")
-        plain_location, plain = PLAIN.format(sql.literal(location)), PLAIN.format("file_path")
+        plain, path = normal(location).path, path_sql("file_path")
         return (
-            f"CASE WHEN startswith({plain}, concat({plain_location}, '/')) "
-            f"THEN concat({sql.literal(location)}, substring({plain}, length({plain_location}) + 1)) ELSE file_path END"
+            f"CASE WHEN startswith({path}, {sql.literal(plain + '/')}) AND NOT startswith(file_path, {sql.literal(location + '/')}) "
+            f"THEN concat({sql.literal(location)}, substring({path}, {len(plain) + 1})) ELSE file_path END"
         )
 
     def close(self) -> None:

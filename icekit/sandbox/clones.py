@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import time
 import uuid
@@ -12,17 +13,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from icekit.catalog import Lake, connect
-from icekit.engine.bridge import elements, has_bridge, load_table
+from icekit.engine.bridge import elements, has_bridge, load_table, metadata_of, write_bytes
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, IcekitError, InvalidName, TableNotFound
 from icekit.facts.collect import load_metadata
-from icekit.facts.manifests import contains, entries, manifest_list
+from icekit.facts.manifests import entries, manifest_list
 from icekit.facts.metadata import Json, choose_snapshot, named_files
+from icekit.facts.paths import LOCAL, normal
 from icekit.owner import Owner
 from icekit.secrets import scrub
-from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
+from icekit.sql import Identifier, call, display_name, identifier, literal, parse_identifier
 from icekit.units import count, span
 
 if TYPE_CHECKING:
@@ -129,6 +132,15 @@ def ownership(properties: Mapping[str, str]) -> Ownership | None:
     return Ownership(of, owner, started_ms, properties.get(SCRATCH), own_files)
 
 
+def is_clone_of(made: Identifier, properties: Mapping[str, str], table: Identifier, uuid: str | None) -> bool:
+    """Tell whether a table is a scratch table of ``table``: by its name and folder too, because anybody can copy properties."""
+    whose = ownership(properties)
+    if whose is None or made[:-1] != (NAMESPACE,) or not f"{whose.scratch}/".endswith(marker(made)):
+        return False
+    known = properties.get(OF_UUID)
+    return known == uuid if known and uuid else whose.of == table
+
+
 def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None
 
@@ -138,7 +150,11 @@ def _number(text: str | None) -> int | None:
 
 def drop_statement(lake: Lake, made: Identifier) -> str:
     """The statement that drops a scratch table from the catalog. Not PURGE: that would delete the files of its source table."""
-    return f"DROP TABLE IF EXISTS {identifier(*lake.sql_name(made))}"
+    return _drop(lake.sql_name(made))
+
+
+def _drop(table: Identifier) -> str:
+    return f"DROP TABLE IF EXISTS {identifier(*table)}"
 
 
 def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
@@ -162,10 +178,15 @@ def adopted(lake: Lake, made: Identifier, of: Identifier) -> frozenset[str]:
     manifests = {m["manifest_path"] for path in lists for m in manifest_list(source.read(path), path) if m["added_snapshot_id"] not in old}
     paths = [*named_files(metadata, source.metadata_location), *manifests]
     for path in sorted(manifests):
-        raw = source.read(path)
-        if contains(raw, path, mark):
-            paths += [entry["data_file"]["file_path"] for entry in entries(raw, path, frozenset({"file_path"}))]
-    return frozenset(path.partition(mark)[2] for path in paths if mark in path)
+        paths += [entry["data_file"]["file_path"] for entry in entries(source.read(path), path, frozenset({"file_path"}))]
+    return frozenset(inside for path in paths if (inside := _inside(path, mark)) is not None)
+
+
+def _inside(location: str, mark: str) -> str | None:
+    """A file's path in a scratch table's folder, however it is spelled; None for a file elsewhere."""
+    family, _, path = normal(location)
+    real = os.path.realpath(path) if family in LOCAL else path
+    return next((spelling.partition(mark)[2] for spelling in (path, real) if mark in spelling), None)
 
 
 def _metadata_of(lake: Lake, made: Identifier) -> Json:
@@ -231,7 +252,7 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
         io.deletePrefix(f"{folder}/")
         return
     for location in [str(file.location()) for file in elements(io.listPrefix(f"{folder}/"))]:
-        if location.partition(marker(made))[2] not in kept:
+        if _inside(location, marker(made)) not in kept:
             io.deleteFile(location)
 
 
@@ -414,6 +435,69 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], 
     return made
 
 
+# --- Ask a catalog whether DROP TABLE deletes files: then dropping a scratch table would delete those of its table
+
+
+# The catalogs of each session that were asked, and keep the files.
+_keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
+    """Raise :class:`~icekit.errors.CloneRefused` if the catalog of a table (named with it) deletes files when a table is dropped.
+
+    Asked once in a session, of a table of icekit's own next to ``scratch``: another is registered over its
+    files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
+    """
+    asked = _keeping.setdefault(spark, set())
+    if table[0] in asked:
+        return
+    first, second = scratch_name(table[1:]), scratch_name(table[1:])
+    folders = {made: f"{scratch.rpartition('/')[0]}/{made[-1]}" for made in (first, second)}
+    drops = [_drop((table[0], *made)) for made in (second, first)]
+    io: Any = None
+    try:
+        files, io = _table_of_one_file(spark, table, first, folders[first])
+        _register_over(spark, table, (first, second), folders[second], io)
+        spark.sql(drops[0])
+        gone = [path for path in files if not io.newInputFile(path).exists()]
+    finally:
+        for drop in drops:
+            with contextlib.suppress(Exception):
+                spark.sql(drop)
+        for folder in folders.values():
+            with contextlib.suppress(Exception):
+                io.deletePrefix(f"{folder}/")
+            remove_folders(spark, folder)
+    if gone:
+        raise CloneRefused(
+            f"Catalog {table[0]!r} deletes the files of a table that is dropped, so dropping a clone would delete files of the table: {_LOST}."
+        )
+    asked.add(table[0])
+
+
+def _table_of_one_file(spark: Any, table: Identifier, made: Identifier, folder: str) -> tuple[list[str], Any]:
+    """Make a scratch table with a file that nobody reads; returns its data file, manifest and manifest list, and its FileIO."""
+    name = (table[0], *made)
+    properties = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in owned(table, folder, own_files=True).items())
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
+    spark.sql(f"CREATE TABLE {identifier(*name)} (id INT) USING iceberg LOCATION {literal(folder)} TBLPROPERTIES ({properties})")
+    loaded = load_table(spark, name)
+    io, path = loaded.io(), f"{loaded.location()}/data/one.parquet"
+    write_bytes(io, path, b"nobody reads it")
+    file = spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path)
+    loaded.newAppend().appendFile(file.withFileSizeInBytes(15).withRecordCount(1).build()).commit()
+    snapshot = loaded.currentSnapshot()
+    return [path, str(snapshot.manifestListLocation()), *(str(m.path()) for m in elements(snapshot.allManifests(io)))], io
+
+
+def _register_over(spark: Any, table: Identifier, made: tuple[Identifier, Identifier], folder: str, io: Any) -> None:
+    """Register the second scratch table over the files of the first, as a clone is."""
+    metadata = metadata_of(spark, load_table(spark, (table[0], *made[0])))
+    file = f"{folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    write_bytes(io, file, json.dumps(clone_metadata(metadata, folder, owned(table, folder, own_files=True))).encode())
+    spark.sql(call(table[0], "register_table", table=display_name(made[1]), metadata_file=file))
+
+
 # --- Make a clone of a table, provide it, and remove it
 
 
@@ -452,7 +536,7 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
     - setting ``gc.enabled=true`` and then expiring, purging or removing orphan files;
     - purging with a tool that ignores ``gc.enabled``: ``dropTable(…, purge=true)`` of the Java
       catalog (deletes manifests and manifest lists), PyIceberg's ``purge_table`` (data files
-      too), an engine or a catalog that deletes a table's files whenever it is dropped;
+      too), an engine that deletes a table's files whenever it is dropped, or a catalog that does so later (one that does so at once is refused);
     - giving a procedure a path inside the table's location to write to, such as
       ``staging_location`` of ``rewrite_table_path``;
     - unsetting ``write.data.path`` after ``SET LOCATION`` to the table's location: that overwrites
@@ -514,6 +598,7 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
     jvm: Any = spark._jvm
     file = f"{copy.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
     try:
+        check_drop(spark, lake.sql_name(copy.of), copy.scratch)
         parser = jvm.org.apache.iceberg.TableMetadataParser
         parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
@@ -523,6 +608,8 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
         if loaded.currentSnapshot() is not None:
             loaded.currentSnapshot().allManifests(loaded.io())
         return loaded.io()
+    except CloneRefused:
+        raise
     except Exception as error:
         why = reason(explain(error, lake.sql_name(copy.table)))
         raise CloneRefused(

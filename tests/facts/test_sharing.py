@@ -18,7 +18,8 @@ from icekit.catalog.tables import EmbeddedTables, TableSource
 from icekit.errors import CatalogUnreachable, TableNotFound
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import SharedPlace, Sharing
-from icekit.facts.orphans import TableQuery, overlaps, sharing
+from icekit.facts.orphans import TableQuery, sharing
+from icekit.facts.paths import overlaps
 from icekit.sql import Identifier
 
 Create = Callable[..., str]

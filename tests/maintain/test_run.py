@@ -16,10 +16,11 @@ from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError
 from icekit.facts.head import head
+from icekit.facts.naming import referenced, wanted
 from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
 from icekit.maintain.retention import retained
 from icekit.prove import fingerprint
-from icekit.prove.proof import prove_entries, prove_live, referenced
+from icekit.prove.proof import prove_entries, prove_live
 from icekit.run.checkpointed import run
 from icekit.run.guard import guard_of
 from icekit.sql import call, display_name, identifier
@@ -197,7 +198,7 @@ def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(lake: Lake
         [(p,) for p in ("/nowhere/x.parquet", *(f"s3://other{p.removeprefix('file:')}" for p in named))], "file_path string"
     )
 
-    assert referenced(lake, table, paths) == sorted(f"s3://other{p.removeprefix('file:')}" for p in named)
+    assert referenced(lake, table, wanted(lake.spark, paths)) == sorted(f"s3://other{p.removeprefix('file:')}" for p in named)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -190,13 +191,13 @@ def expired(lake: Lake, table: tuple[str, str], tmp_path: Path) -> Any:
     return run_now(lake, plan, tmp_path)
 
 
-def stays_for(lake: Lake, table: tuple[str, str], other: tuple[str, str], tmp_path: Path) -> None:
-    """See that an expiry is refused for another table's sake, by its name, and that its two rows stay."""
+def stays_for(lake: Lake, table: tuple[str, str], other: tuple[str, str], tmp_path: Path, *, rows_of: int = 2) -> None:
+    """See that an expiry is refused for another table's sake, by its name, and that its rows stay."""
     outcome = expired(lake, table, tmp_path)
 
     assert outcome.status == "failed"
     assert f"files that would be removed with them are used by {'.'.join(other)} (" in (outcome.actions[0].error or "")
-    assert rows(lake, *other) == 2
+    assert rows(lake, *other) == rows_of
 
 
 def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
@@ -250,6 +251,15 @@ def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_th
     stays_for(lake, table, other, tmp_path)
 
 
+def forgotten(lake: Lake, table: tuple[str, str], snapshots: int | None = None) -> None:
+    """Expire a table's oldest snapshots (all but the newest) without its files, as pyiceberg does."""
+    assert isinstance(lake.tables, EmbeddedTables)
+    with SqlCatalog(lake.name, uri=f"sqlite:///{lake.tables.path}/catalog.db", warehouse="") as catalog:
+        for snapshot in in_order(lake, table)[:-1][:snapshots]:
+            catalog.load_table(table).maintenance.expire_snapshots().by_id(int(snapshot["snapshot-id"])).commit()
+    lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, *table)}")
+
+
 def test_manifests_that_another_table_still_has_do_not_go(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
     """Of a table that was registered from this one, and has let go of the snapshots that they came with."""
     table, other = (scratch, "first"), (scratch, "second")
@@ -258,13 +268,174 @@ def test_manifests_that_another_table_still_has_do_not_go(lake: Lake, scratch: s
     metadata_file = lake.tables.source(table).metadata_location
     lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(other)}', metadata_file => '{metadata_file}')")
     lake.spark.sql(f"INSERT INTO {copy} VALUES (2)")
-    # Without its files, as pyiceberg expires.
-    begun = int(in_order(lake, other)[0]["snapshot-id"])
-    assert isinstance(lake.tables, EmbeddedTables)
-    with SqlCatalog(lake.name, uri=f"sqlite:///{lake.tables.path}/catalog.db", warehouse="") as catalog:
-        catalog.load_table(other).maintenance.expire_snapshots().by_id(begun).commit()
+    forgotten(lake, other, 1)
     lake.spark.sql(f"INSERT INTO {name} VALUES (3)")
     lake.spark.sql(f"CALL {identifier(lake.name)}.system.rewrite_manifests('{'.'.join(table)}')")
+    aged(table)
+
+    stays_for(lake, table, other, tmp_path)
+
+
+def append(lake: Lake, table: tuple[str, str], path: str) -> None:
+    """Add a file of one column and two rows to a table by Iceberg's own API, under the path that is given."""
+    jvm: Any = lake.spark._jvm
+    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, identifier(lake.name, *table))
+    size = Path(path.removeprefix("file:")).resolve().stat().st_size
+    built = jvm.org.apache.iceberg.DataFiles.builder(java.spec()).withPath(path).withFileSizeInBytes(size).withRecordCount(2)
+    java.newAppend().appendFile(built.withFormat("parquet").build()).commit()
+
+
+def live(lake: Lake, table: tuple[str, str]) -> str:
+    """The path of the one live file of a table."""
+    ((path,),) = lake.spark.sql(f"SELECT file_path FROM {identifier(lake.name, *table)}.files").collect()
+    return str(path)
+
+
+def of_two_rows(lake: Lake, table: tuple[str, str]) -> str:
+    """Make a table of one file; returns its path."""
+    lake.spark.sql(
+        f"CREATE TABLE {identifier(lake.name, *table)} USING iceberg AS SELECT /*+ COALESCE(1) */ CAST(id AS INT) AS id FROM range(2)"
+    )
+    return live(lake, table)
+
+
+def spelled(path: str, how: str, tmp_path: Path) -> str:
+    """Another spelling of a file's path."""
+    file = Path(path.removeprefix("file:"))
+    if how == "linked folder":
+        (tmp_path / "linked").symlink_to(file.parent)
+        return f"file:{tmp_path}/linked/{file.name}"
+    if how == "linked file":
+        (tmp_path / "linked.parquet").symlink_to(file)
+        return f"file:{tmp_path}/linked.parquet"
+    return f"file:{file.parent.parent}/{how}{file.parent.name}/{file.name}"
+
+
+SPELLINGS = ["/", "./", "other/../", "linked folder", "linked file"]
+
+
+def test_files_that_another_table_took_by_icebergs_api_do_not_go(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    """It lies elsewhere, and nothing in its metadata file tells of them."""
+    table, other = (scratch, "source"), (scratch, "taker")
+    path = of_two_rows(lake, table)
+    lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *other)} (id INT) USING iceberg")
+    append(lake, other, path)
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
+    aged(table)
+
+    stays_for(lake, table, other, tmp_path)
+
+
+def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    table, other = (scratch, "source"), (scratch, "taker")
+    taken_in(lake, table, other, f"{tmp_path}/data")
+    lake.spark.sql(f"ALTER TABLE {identifier(lake.name, *other)} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
+    aged(table)
+
+    stays_for(lake, table, other, tmp_path)
+
+
+def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    """Nothing of it names the original any more: neither its location nor its snapshots, nor its metadata log."""
+    table, other = (scratch, "first"), (scratch, "second")
+    of_two_rows(lake, table)
+    metadata_file = lake.tables.source(table).metadata_location
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(other)}', metadata_file => '{metadata_file}')")
+    sql, name = lake.spark.sql, identifier(lake.name, *other)
+    sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.metadata.previous-versions-max'='1')")
+    sql(f"ALTER TABLE {name} SET LOCATION '{head(lake, other).metadata['location']}_own'")
+    sql(f"INSERT INTO {name} VALUES (4)")
+    sql(f"CALL {identifier(lake.name)}.system.rewrite_manifests('{'.'.join(other)}')")
+    forgotten(lake, other)
+    assert f"/{scratch}/first/" not in json.dumps(head(lake, other).metadata)
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
+    aged(table)
+
+    stays_for(lake, table, other, tmp_path, rows_of=3)
+
+
+@pytest.mark.parametrize("what", ["metadata file", "manifest"])
+def test_snapshots_do_not_expire_while_another_table_cannot_be_read(
+    lake: Lake, scratch: str, aged: Make, tmp_path: Path, what: str
+) -> None:
+    table, other = (scratch, "source"), (scratch, "unread")
+    path = of_two_rows(lake, table)
+    name = identifier(lake.name, *other)
+    lake.spark.sql(f"CREATE TABLE {name} (id INT) USING iceberg")
+    append(lake, other, path)
+    ((manifest,),) = lake.spark.sql(f"SELECT path FROM {name}.manifests").collect()
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
+    aged(table)
+    away = Path((manifest if what == "manifest" else lake.tables.source(other).metadata_location).removeprefix("file:"))
+    away.rename(away.with_suffix(".away"))
+
+    outcome = expired(lake, table, tmp_path)
+    away.with_suffix(".away").rename(away)
+
+    assert outcome.status == "failed"
+    assert "could not check whether another table needs" in (outcome.actions[0].error or "")
+    assert f"{'.'.join(other)} cannot be read" in (outcome.actions[0].error or "")
+    assert rows(lake, *other) == 2
+
+
+@pytest.mark.parametrize("how", SPELLINGS)
+def test_snapshots_do_not_expire_however_another_table_spells_their_files(
+    lake: Lake, scratch: str, aged: Make, tmp_path: Path, how: str
+) -> None:
+    table, other = (scratch, "source"), (scratch, "taker")
+    path = of_two_rows(lake, table)
+    lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *other)} (id INT) USING iceberg")
+    append(lake, other, spelled(path, how, tmp_path))
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
+    aged(table)
+
+    stays_for(lake, table, other, tmp_path)
+
+
+@pytest.mark.parametrize("how", SPELLINGS)
+def test_orphans_stay_however_another_table_spells_them(lake: Lake, littered: Any, scratch: str, tmp_path: Path, how: str) -> None:
+    table, lost = littered
+    data = lost.with_name("written-by-another-job.parquet")
+    other = (scratch, "taker")
+    shutil.copy(of_two_rows(lake, (scratch, "written")).removeprefix("file:"), data)
+    age(lake, table)
+    lake.spark.sql(f"CREATE TABLE {identifier(lake.name, *other)} (id INT) USING iceberg")
+    append(lake, other, spelled(f"file:{data}", how, tmp_path))
+
+    outcome = run_now(lake, planned(lake, table), tmp_path)
+
+    assert outcome.status == "failed"
+    assert "but scratch.taker (" in (outcome.actions[0].error or "")
+    assert (data.exists(), lost.exists(), rows(lake, *other)) == (True, True, 2)
+
+
+def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans(
+    lake: Lake, littered: Any, scratch: str, tmp_path: Path
+) -> None:
+    """The listing of a location follows links."""
+    table, lost = littered
+    other = (scratch, "linked")
+    path = Path(of_two_rows(lake, other).removeprefix("file:"))
+    age(lake, other)
+    (lost.parent / "link").symlink_to(path.parent)
+
+    outcome = run_now(lake, planned(lake, table), tmp_path)
+
+    assert outcome.status == "failed"
+    assert "but scratch.linked (" in (outcome.actions[0].error or "")
+    assert (path.exists(), lost.exists(), rows(lake, *other)) == (True, True, 2)
+
+
+def test_a_table_that_only_calls_itself_a_clone_is_no_clone(lake: Lake, scratch: str, aged: Make, tmp_path: Path) -> None:
+    """Somebody has kept what was tried on one: its metadata, registered under a name of its own."""
+    table, other = (scratch, "source"), (scratch, "kept")
+    of_two_rows(lake, table)
+    with clone(lake, table) as copy:
+        kept = f"{tmp_path}/kept.metadata.json"
+        shutil.copy(lake.tables.source(copy.table).metadata_location.removeprefix("file:"), kept)
+    lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(other)}', metadata_file => '{kept}')")
+    lake.spark.sql(f"INSERT OVERWRITE {identifier(lake.name, *table)} VALUES (3)")
     aged(table)
 
     stays_for(lake, table, other, tmp_path)

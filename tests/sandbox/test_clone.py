@@ -6,6 +6,8 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -136,6 +138,23 @@ def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: T
     assert not clones(lake)
 
 
+@pytest.mark.parametrize("how", ["data//", "linked"])
+def test_what_the_table_has_adopted_stays_however_it_spells_it(lake: Lake, table: Table, tmp_path: Path, how: str) -> None:
+    with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
+        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
+        made = load_table(lake.spark, lake.sql_name(copy.table))
+        added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
+        (tmp_path / "linked").symlink_to(copy.scratch.removeprefix("file:"))
+        spellings = {"data//": ("/data/", "/data//"), "linked": (copy.scratch, f"file:{tmp_path}/linked")}
+        path = str(added.location()).replace(*spellings[how])
+        jvm: Any = lake.spark._jvm
+        spelled = jvm.org.apache.iceberg.DataFiles.builder(made.spec()).copy(added).withPath(path).build()
+        load_table(lake.spark, lake.sql_name(table.name)).newAppend().appendFile(spelled).commit()
+
+    table.sql("REFRESH TABLE {t}")
+    assert len(table.rows()) == 45
+
+
 def test_what_another_session_adopts_stays_whatever_the_table_is_called(lake: Lake, scratch: str, tmp_path: Path) -> None:
     """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and does not refresh them."""
     table = Table(lake, scratch, "adopted.dot", tmp_path).create().fill(files=1)
@@ -198,6 +217,46 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
         assert part in said
     assert "\n" not in said
     assert contents(table.location) == before
+    assert not (table.location.parent / NAMESPACE).exists()
+
+
+def purging(patch: pytest.MonkeyPatch) -> None:
+    """In place of a catalog that deletes a table's files with DROP TABLE, whatever its properties say."""
+    drop, paths = making._drop, making.own_paths
+    patch.setattr(making, "_keeping", WeakKeyDictionary())
+    patch.setattr(making, "_drop", lambda table: f"{drop(table)} PURGE")
+    patch.setattr(making, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"})
+
+
+def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked before the first clone, of a table of icekit's own, and the table stays whole."""
+    before, rows = contents(table.location), table.rows()
+    purging(monkeypatch)
+
+    with pytest.raises(CloneRefused, match="deletes the files of a table that is dropped"), clone(lake, table.name):
+        pass
+
+    assert (contents(table.location), table.rows()) == (before, rows)
+    assert clones(lake) == []
+    assert not (table.location.parent / NAMESPACE).exists()
+
+
+def test_a_catalog_is_asked_once_in_a_session(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(making, "_keeping", WeakKeyDictionary())
+    asked: list[tuple[str, ...]] = []
+    register = making._register_over
+
+    def asks(*given: Any) -> None:
+        asked.append(given[1])
+        register(*given)
+
+    monkeypatch.setattr(making, "_register_over", asks)
+
+    for _ in range(2):
+        with clone(lake, table.name):
+            assert len(clones(lake)) == 1
+
+    assert asked == [lake.sql_name(table.name)]
     assert not (table.location.parent / NAMESPACE).exists()
 
 
