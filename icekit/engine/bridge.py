@@ -6,7 +6,9 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from icekit.engine.compat import classic, inheriting
 from icekit.sql import Identifier, identifier
@@ -114,40 +116,72 @@ def is_case_sensitive(spark: SparkSession) -> bool:
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
+# By session and setting, in the order they came: the value from before (under None), and those of the blocks that have changed it.
+_changed: WeakKeyDictionary[Any, dict[str, dict[object, Any]]] = WeakKeyDictionary()
+_changing = threading.Lock()
+
+
 @contextlib.contextmanager
-def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change some settings of a session temporarily; the old values are restored."""
-    before = {key: spark.conf.get(key, None) for key in settings}
+def _changed_to(spark: SparkSession, key: str, value: Any, read: Callable[[], Any], write: Callable[[Any], None]) -> Iterator[None]:
+    """Change one thing of a session temporarily.
+
+    Threads may overlap: the value is that of the block which came last and is not over, and after all of them the old one.
+    """
+    block = object()
+    with _changing:
+        values = _changed.setdefault(spark, {}).setdefault(key, {})
+        if not values:
+            values[None] = read()
+        write(value)
+        values[block] = value
     try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, old)
+        with _changing:
+            del values[block]
+            last = values[next(reversed(values))]
+            if len(values) == 1:
+                values.clear()
+            write(last)
+
+
+@contextlib.contextmanager
+def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change some settings of a session temporarily; the old values are restored, also if other threads change the same settings."""
+
+    def write(key: str, value: str | None) -> None:
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+    with contextlib.ExitStack() as stack:
+        for key, value in settings.items():
+            stack.enter_context(_changed_to(spark, key, value, partial(spark.conf.get, key, None), partial(write, key)))
+        yield
 
 
 @contextlib.contextmanager
 def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
-    """Make a catalog the current one temporarily; does nothing without the bridge."""
+    """Make a catalog the current one temporarily, also if other threads do; does nothing without the bridge."""
     if not has_bridge(spark):
         yield
         return
     session: Any = spark._jsparkSession
     manager = session.sessionState().catalogManager()
-    catalog, namespace = str(manager.currentCatalog().name()), manager.currentNamespace()
-    if catalog == name:
-        yield
-        return
-    spark.catalog.setCurrentCatalog(name)
-    try:
-        yield
-    finally:
+
+    def read() -> tuple[str, Any]:
+        return str(manager.currentCatalog().name()), manager.currentNamespace()
+
+    def write(value: tuple[str, Any]) -> None:
+        catalog, namespace = value
+        # Does nothing to the current catalog, whose current namespace stays.
         spark.catalog.setCurrentCatalog(catalog)
-        manager.setCurrentNamespace(namespace)
+        if namespace is not None:
+            manager.setCurrentNamespace(namespace)
+
+    with _changed_to(spark, "the current catalog", (name, None), read, write):
+        yield
 
 
 def make_active(spark: SparkSession) -> None:

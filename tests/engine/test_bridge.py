@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from pyspark.errors.exceptions import captured
 
 from icekit.api import Lake
-from icekit.engine.bridge import elements
+from icekit.engine.bridge import elements, in_catalog, lent, make_active
 
 pytestmark = pytest.mark.spark
 
@@ -30,3 +32,49 @@ def test_collections_and_arrays_are_read_to_their_end(lake: Lake, monkeypatch: p
     found = [list(elements(each)) for each in (listed, jvm.java.util.HashSet(listed), array, scala)]
 
     assert found == [[str(place) for place in range(many)]] * 4
+
+
+def overlapping(lake: Lake, first: AbstractContextManager[None], second: AbstractContextManager[None]) -> tuple[Event, Event, list[Thread]]:
+    """Two threads in their blocks, the second after the first, and an event that lets each go."""
+    leave, threads = (Event(), Event()), []
+    for block, event in zip((first, second), leave, strict=True):
+        inside = Event()
+
+        def work(block: AbstractContextManager[None] = block, event: Event = event, inside: Event = inside) -> None:
+            make_active(lake.spark)
+            with block:
+                inside.set()
+                event.wait(60)
+
+        threads.append(Thread(target=work))
+        threads[-1].start()
+        assert inside.wait(60)
+    return *leave, threads
+
+
+@pytest.mark.parametrize("set_before", ["7", None], ids=["set before", "not set"])
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first leaves first", "first leaves last"])
+def test_overlapping_threads_leave_a_setting_as_it_was(lake: Lake, set_before: str | None, order: tuple[int, int]) -> None:
+    """The second found the first one's value, and put it back for good; meanwhile it lost its own."""
+    conf, key = lake.spark.conf, "spark.sql.icekit.test"
+    with lent(lake.spark, {key: set_before} if set_before else {}):
+        *leave, threads = overlapping(lake, lent(lake.spark, {key: "false"}), lent(lake.spark, {key: "false"}))
+        for place in order:
+            assert conf.get(key, None) == "false"
+            leave[place].set()
+            threads[place].join(60)
+
+        assert conf.get(key, None) == set_before
+    assert conf.get(key, None) is None
+
+
+def test_overlapping_threads_leave_the_current_catalog_as_it_was(lake: Lake) -> None:
+    before = lake.spark.catalog.currentCatalog()
+    other = "spark_catalog" if before != "spark_catalog" else lake.name
+    *leave, threads = overlapping(lake, in_catalog(lake.spark, other), in_catalog(lake.spark, other))
+    for event, thread in zip(leave, threads, strict=True):
+        assert lake.spark.catalog.currentCatalog() == other
+        event.set()
+        thread.join(60)
+
+    assert lake.spark.catalog.currentCatalog() == before
