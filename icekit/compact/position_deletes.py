@@ -187,8 +187,13 @@ public class PositionDeletes {
     }
   }
 
+  /** The positions in a delete file by path; null if a path is missing, which Iceberg's loader does not expect. */
   private Map paths(DeleteFile delete) {
-    loader().loadPositionDeletes(Collections.singletonList(delete), "");
+    try {
+      loader().loadPositionDeletes(Collections.singletonList(delete), "");
+    } catch (NullPointerException missing) {
+      return null;
+    }
     return (Map) recall(delete.location());
   }
 
@@ -237,18 +242,25 @@ public class PositionDeletes {
     for (int i = 0; i < deletes.size(); i++) {
       ((Future) results.get(i)).get();
       DeleteFile delete = (DeleteFile) deletes.get(i);
-      for (Iterator each = paths(delete).entrySet().iterator(); each.hasNext();) add(delete, (Map.Entry) each.next());
+      Map paths = paths(delete);
+      if (paths == null) add(delete, "", delete.recordCount(), "");
+      else for (Iterator each = paths.entrySet().iterator(); each.hasNext();) add(delete, (Map.Entry) each.next());
     }
   }
 
   private void add(DeleteFile delete, Map.Entry positions) {
+    String path = String.valueOf(positions.getKey()), named = ContentFileUtil.referencedDataFileLocation(delete);
+    long count = ((PositionDeleteIndex) positions.getValue()).cardinality();
+    add(delete, path, count, named == null || named.equals(path) ? null : named);
+  }
+
+  private void add(DeleteFile delete, String path, long count, String instead) {
     Entry entry = new Entry();
     entry.delete = delete;
-    entry.path = String.valueOf(positions.getKey());
-    entry.count = ((PositionDeleteIndex) positions.getValue()).cardinality();
-    String named = ContentFileUtil.referencedDataFileLocation(delete);
-    if (named != null && !named.equals(entry.path)) entry.instead = named;
-    String name = nameOf(entry.path);
+    entry.path = path;
+    entry.count = count;
+    entry.instead = instead;
+    String name = nameOf(path);
     if (!byName.containsKey(name)) byName.put(name, new ArrayList());
     ((List) byName.get(name)).add(entry);
   }
@@ -371,10 +383,13 @@ def _check_paths(java: Any, files: Any, tasks: Any, snapshot_id: int) -> None:
     if wrong is None:
         return
     file, path, positions, instead = _texts(wrong)
+    is_one = positions == "1"
+    names = f"{'names' if is_one else 'name'} the data file {path}, which the table has as {instead}"
     raise DeletesUnmatched(
-        f"{count(int(positions), 'position delete')} in {file} {'names' if positions == '1' else 'name'} the data file {path}, "
-        f"which the table has as {instead}, so Spark does not apply {'it' if positions == '1' else 'them'}, but other engines may. Nothing was committed. "
-        "Delete these rows again with Spark, or remove the delete file from the table if the rows should stay; then run this again."
+        f"{count(int(positions), 'position delete')} in {file} {names if path else 'may name no data file'}, "
+        f"so Spark does not apply {'it' if is_one else 'them'}, but other engines may. Nothing was committed. "
+        "If these rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), and run this again; "
+        "if they should stay, Iceberg's own rewrite_data_files keeps them."
     )
 
 

@@ -13,13 +13,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from icekit.api import Lake
+from icekit.catalog.session import ICEBERG
+from icekit.compact import plan_table
 from icekit.compact.execute import execute
-from icekit.compact.model import REWRITE_NOTHING, Action, Prediction
+from icekit.compact.model import REWRITE_NOTHING, Action, Policy, Prediction
 from icekit.compact.rewrite import CheckedRewrite, NotHere
+from icekit.diagnose import diagnose
 from icekit.engine.bridge import elements
+from icekit.engine.compat import _is_1_12
 from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
-from icekit.errors import DeletesUnmatched
+from icekit.errors import DeletesUnmatched, MetadataUnreadable
+from icekit.facts.collect import observe
 from icekit.prove import prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import RowsDiffer
@@ -69,6 +74,26 @@ def delete_by(table: Table, rows: list[tuple[str | None, int]], *, of: str | Non
     loaded.newRowDelta().addDeletes(made.build()).commit()
     table.files.refresh()
     return path
+
+
+def vector_of(table: Table, where: str, of: str, part: Any = None, *, offset: int | None = None, records: int = 1) -> None:
+    """Commit the deletion vector that a DELETE writes, as one of another partition, or at another place of its file."""
+    loaded: Any = table.files.table()
+    start = loaded.currentSnapshot().snapshotId()
+    table.sql(f"DELETE FROM {{t}} WHERE {where}")
+    path, at, length, size = table.sql(
+        "SELECT file_path, content_offset, content_size_in_bytes, file_size_in_bytes FROM {t}.delete_files ORDER BY content_offset"
+    )[0]
+    loaded = table.files.table()
+    loaded.manageSnapshots().rollbackTo(start).commit()
+    jvm: Any = table.spark._jvm
+    made = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(loaded.spec()).ofPositionDeletes().withPath(path).withFormat("puffin")
+    made = made.withFileSizeInBytes(size).withRecordCount(records).withContentSizeInBytes(length).withReferencedDataFile(of)
+    made = made.withContentOffset(at if offset is None else offset)
+    if part is not None:
+        made = made.withPartition(table.files._partition(loaded.spec(), part))
+    loaded.newRowDelta().addDeletes(made.build()).commit()
+    table.files.refresh()
 
 
 def filled(table: Table, version: int = 2, by: str = "") -> str:
@@ -140,6 +165,29 @@ def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table:
     assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
     assert prove_rewrites(table.lake, table.name, table.snapshots()[-1:]).ok
     assert prove_commits(table.lake, table.name, table.snapshots()[-1:]).ok
+
+
+def test_a_path_that_is_missing_stops_a_rewrite(table: Table) -> None:
+    path = filled(table)
+    delete_by(table, [(None, 1), (None, 2)], of=path)
+    snapshots = table.snapshots()
+
+    with pytest.raises(DeletesUnmatched, match=r"2 position deletes in .* may name no data file"):
+        run(table)
+
+    assert table.snapshots() == snapshots
+
+
+@pytest.mark.parametrize("wrong", ["offset", "records"])
+def test_a_vector_that_is_not_what_the_metadata_says_stops_a_rewrite(table: Table, wrong: str) -> None:
+    path = filled(table, 3)
+    vector_of(table, "id = 1", path, offset=6 if wrong == "offset" else None, records=2 if wrong == "records" else 1)
+    snapshots = table.snapshots()
+
+    with pytest.raises(Exception, match=r"Invalid bitmap|Invalid cardinality"):
+        run(table)
+
+    assert table.snapshots() == snapshots
 
 
 # --- A reader that ignores deletes
@@ -220,15 +268,41 @@ def test_only_what_a_scan_gives_to_no_file_is_dropped(table: Table) -> None:
 @both_versions
 def test_a_delete_that_is_filed_under_another_partition_is_not_dropped(table: Table, version: int) -> None:
     """Iceberg 1.11, pyiceberg and DuckDB apply it by its path; 1.12 does not read the table."""
-    table.create("id bigint, p int", "p", 2).commit().data("SELECT id, 1 FROM range(4)", {"p": 1}).done()
+    table.create("id bigint, p int", "p", version).commit().data("SELECT id, 1 FROM range(4)", {"p": 1}).done()
     path = data_file(table)
-    delete_by(table, [(path, 1)], of=path, part={"p": 2})
+    if version == 2:
+        delete_by(table, [(path, 1)], of=path, part={"p": 2})
+    else:
+        vector_of(table, "id = 1", path, {"p": 2})
     snapshots = table.snapshots()
 
-    with pytest.raises(Exception, match="filed under another partition") as refused:
-        drop_dangling(table.spark, table.full, {})
-    assert type(refused.value).__name__ == "MetadataUnreadable"
-    assert table.snapshots() == snapshots
+    if _is_1_12(ICEBERG):
+        with pytest.raises(MetadataUnreadable, match="filed under another partition"):
+            drop_dangling(table.spark, table.full, {})
+        assert table.snapshots() == snapshots
+        return
+    assert drop_dangling(table.spark, table.full, {}) == 0
+    before = table.rows()
+    assert len(before) == 3
+    run(table, **{"rewrite-all": "true", "remove-dangling-deletes": "true"})
+    assert table.rows() == before
+    assert not table.sql("SELECT * FROM {t}.delete_files")
+
+
+def test_a_plan_asks_the_scan_too(table: Table) -> None:
+    """The finding counts by partition and sequence number; a plan has nothing to drop where something may apply."""
+    table.create("id bigint, p int", "p").commit().data("SELECT id, 1 FROM range(4)", {"p": 1}).done()
+    other = "hdfs://old:8020" + data_file(table)
+    delete_by(table, [(other, 1)], of=other, part={"p": 2})
+    facts = observe(table.lake, table.name)
+    now = Policy(leave_alone_minutes=0)
+
+    assert "dangling_deletes" in diagnose(facts).names
+    assert plan_table(table.lake, facts, policy=now).actions == ()
+
+    delete_by(table, [("/gone.parquet", 1)], of="/gone.parquet", part={"p": 2})
+    (action,) = plan_table(table.lake, observe(table.lake, table.name), policy=now).actions
+    assert (action.only_drops, action.prediction.delete_files_removed) == (True, 1)
 
 
 def test_deletes_are_asked_for_again_when_a_writer_came_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
