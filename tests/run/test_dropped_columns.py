@@ -16,6 +16,7 @@ from icekit.compact.model import Action, Prediction
 from icekit.diagnose import diagnose
 from icekit.run import attempt, convert_equality_deletes, run
 from tests.resolve.tables import Table
+from tests.versions import dangling_of_dropped_columns
 
 pytestmark = pytest.mark.spark
 
@@ -66,6 +67,7 @@ def planned(table: Table, **policy: Any) -> Plan:
     )
 
 
+@dangling_of_dropped_columns
 @pytest.mark.parametrize(("change", "more"), [(UNPARTITIONED, 0), (BY_ANOTHER, 1)], ids=["unpartitioned", "by another column"])
 @pytest.mark.parametrize(("by", "key"), [("id", ""), (["id", "p"], ", {p}")], ids=["key", "key with the column"])
 def test_one_commit_rewrites_the_whole_table(
@@ -87,6 +89,7 @@ def test_one_commit_rewrites_the_whole_table(
     assert planned(table).actions == ()
 
 
+@dangling_of_dropped_columns
 def test_the_statement_of_the_finding_does_the_same(table: Table) -> None:
     with_deletes(table, BY_ANOTHER)
     before = table.rows()
