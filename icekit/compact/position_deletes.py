@@ -187,7 +187,7 @@ public class PositionDeletes {
     }
   }
 
-  /** The positions in a delete file by path; null if a path is missing, which Iceberg's loader does not expect. */
+  /** The positions in a delete file by path; null if a path is missing, which Iceberg's loader may not expect. */
   private Map paths(DeleteFile delete) {
     try {
       loader().loadPositionDeletes(Collections.singletonList(delete), "");
@@ -249,6 +249,10 @@ public class PositionDeletes {
   }
 
   private void add(DeleteFile delete, Map.Entry positions) {
+    if (positions.getKey() == null) {
+      add(delete, "", delete.recordCount(), "");
+      return;
+    }
     String path = String.valueOf(positions.getKey()), named = ContentFileUtil.referencedDataFileLocation(delete);
     long count = ((PositionDeleteIndex) positions.getValue()).cardinality();
     add(delete, path, count, named == null || named.equals(path) ? null : named);

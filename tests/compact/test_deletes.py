@@ -126,9 +126,12 @@ def test_deletion_vectors_go_with_their_data_file_and_are_counted_once() -> None
 def test_global_equality_deletes_stay_while_other_partitions_need_them() -> None:
     home = Partition(1, ())
     rows = [data(1), equality(3, home)]
-    facts = facts_of(rows, specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=0)
+    specs = (BY_DAY, PartitionSpec(1, ()))
+    facts = facts_of(rows, specs=specs, default_spec_id=0)
+    other = facts_of([*rows, data(2, partition(FIRST_DAY + 1))], specs=specs, default_spec_id=0)
 
-    assert dropped_by(facts, [partition()], 3) == 0
+    assert dropped_by(other, [partition()], 3) == 0
+    assert dropped_by(facts, [partition()], 3) == 1
 
 
 def test_a_delete_file_that_several_data_files_open_is_removed_once() -> None:

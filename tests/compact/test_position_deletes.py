@@ -265,6 +265,20 @@ def test_only_what_a_scan_gives_to_no_file_is_dropped(table: Table) -> None:
     assert tag == "test"
 
 
+def test_deletes_of_all_partitions_stay_until_no_partition_has_older_data(table: Table) -> None:
+    table.create("id bigint, p int").sql("ALTER TABLE {t} ADD PARTITION FIELD p")
+    for p in (1, 2):
+        table.commit().data(f"SELECT id, {p} FROM range(4)", {"p": p}).done()
+    table.delete("id", "SELECT 1L", spec=0)
+    before = table.rows()
+
+    assert drop_dangling(table.spark, table.full, {}) == 0
+    run(table, **{"rewrite-all": "true", "remove-dangling-deletes": "true"})
+
+    assert table.rows() == before
+    assert table.equality_deletes() == 0
+
+
 @both_versions
 def test_a_delete_that_is_filed_under_another_partition_is_not_dropped(table: Table, version: int) -> None:
     """Iceberg 1.11, pyiceberg and DuckDB apply it by its path; 1.12 does not read the table."""
