@@ -16,6 +16,7 @@ import icekit
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.engine.bridge import make_active
+from icekit.sandbox import NAMESPACE
 from tests.shapes import Shapes
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
@@ -150,8 +151,9 @@ def scratch(lake: Lake) -> Iterator[str]:
 
     name = "scratch"
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, name)}")
-    # Also before: what a run that was killed has left is no business of this test's.
-    _drop_all(lake, name)
+    # Also before: what a run that was killed has left is no business of this test's. Nothing expires while a table cannot be read.
+    for left in (name, NAMESPACE):
+        _drop_all(lake, left)
     yield name
     _drop_all(lake, name)
 

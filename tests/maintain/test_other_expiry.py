@@ -17,7 +17,8 @@ from icekit.diagnose.findings import Thresholds
 from icekit.engine import metadata_tables
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.prove import proof
-from icekit.run import attempt, guard, resume
+from icekit.run import Limits, attempt, guard, resume
+from icekit.run.attempt import Retry
 from icekit.run.checkpointed import holding, run
 from tests.commits import in_order
 from tests.compact.tables import Table
@@ -186,6 +187,22 @@ def test_a_compaction_whose_commit_another_job_let_expire_was_checked(lake: Lake
     assert len(table.rows()) == len(before) + 1
     (record,) = table.ledger().actions(outcome.run_id or "")
     assert "icekit.checked" in record.commits[0]["summary"]
+
+
+def test_a_compaction_whose_commit_is_gone_before_it_is_seen_blocks_nothing(
+    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What nobody has seen is not said to be checked; and nothing is done twice."""
+    table = Table(lake, scratch, "sick", tmp_path).create().fill()
+    before = table.rows()
+    around(monkeypatch, attempt, "execute", "after", lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"))
+
+    outcome = table.run(table.plan(), limits=Limits(retry=Retry(first_wait=0)))
+
+    assert (outcome.status, outcome.proof) == ("done", None)
+    assert holding(lake, table.name, table.ledger()) == ()
+    assert len(in_order(lake, table.name)) == 1
+    assert len(table.rows()) == len(before) + 1
 
 
 def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(lake: Lake, scratch: str, tmp_path: Path) -> None:
