@@ -33,7 +33,7 @@ from icekit.facts.metadata import schema_of, specs
 from icekit.prove.commits import most_records
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
 from icekit.prove.proof import CHECKED_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
-from icekit.resolve.applies import disagreement, order_sql, scan_of, unless_ruled_out
+from icekit.resolve.applies import MOST_FILES, by_ruled_out, disagreement, order_sql, scan_of, unless_ruled_out
 from icekit.resolve.join import BROADCAST_KEYS, KeyColumn, key_sql, keys_of, path_to, same_value, sampled
 from icekit.resolve.join import tasks as tasks_for
 from icekit.sql import identifier
@@ -115,11 +115,10 @@ class _Key:
             arguments += [*missing, f"sha2(CAST({value} AS binary), 256)" if is_text else value]
         return f"xxhash64({', '.join([*([] if salt is None else [f'{salt}L']), *arguments])})"
 
-    def matches(self, salt: int | None = None, *, is_narrowed: bool = False) -> str:
+    def matches(self, salt: int | None = None, narrow: Callable[[str, str, str], str] | None = None) -> str:
         """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest.
 
-        With a ``salt``, the deletes have a second hash in place of their keys. Where ``is_narrowed``, the query fails at a delete
-        that is ruled out for the row's file (:func:`icekit.resolve.applies.unless_ruled_out`).
+        With a ``salt``, the deletes have a second hash in place of their keys. ``narrow`` is a function of :mod:`icekit.resolve.applies`.
         """
         same = [
             same_value(value, identifier(name), required=column.required)
@@ -129,8 +128,8 @@ class _Key:
             # Not as an equality: with two of them, Spark makes no table of long keys.
             same = [f"coalesce({self.hash(self.values, salt)} = {identifier(_SALTED)}, false)"]
         newer = " AND ".join([f"{identifier(_DELETED)} > {identifier(_ORDER)}", *same])
-        if is_narrowed:
-            newer = unless_ruled_out(newer, identifier(_DELETED), self.ruled_out, identifier(_FILE))
+        if narrow is not None:
+            newer = narrow(newer, identifier(_DELETED), self.ruled_out)
         return f"{self.hash(self.values)} = {identifier(_HASH)} AND {newer}"
 
 
@@ -435,7 +434,7 @@ class _Group:
                 rows = self._live(frame, newest, files)
                 # A sort is a second query with a broadcast of its own.
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
-                with self.rewrite.memory.holding(needed, self.rewrite.stop), disagreement(self._path):
+                with self.rewrite.memory.holding(needed, self.rewrite.stop), disagreement(lambda: self._disagreeing(first, newest)):
                     self.rewrite.stop.check()
                     # A sort reads the rows twice, so that they cannot be counted on their way into it.
                     unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
@@ -577,12 +576,26 @@ class _Group:
             live = live.withColumn(_ROW, F.monotonically_increasing_id())
         for one in newest:
             salt = self.rewrite.salt if one.is_hashed else None
-            found = one.key.matches(salt, is_narrowed=one.key.ruled_out in self.ruled_out)
+            found = one.key.matches(salt, unless_ruled_out if one.key.ruled_out in self.ruled_out else None)
             live = live.join(one.deletes, F.expr(found), "left_anti")
         if self.is_shuffled and self.rewrite.runner is None:
             # The files keep the order of their rows.
             live = live.repartitionByRange(files, _ROW).sortWithinPartitions(_ROW)
         return live
+
+    def _disagreeing(self, rows: DataFrame, newest: Sequence[_Newest]) -> list[str]:
+        """Some data files that have rows which only the specification deletes."""
+        from pyspark.sql import functions as F
+
+        listed = self.staging.files(self.tasks, **self.ruled_out)
+        placed = self._placed(self._numbered(rows), listed, order_sql("sequence"), *self.ruled_out)
+        files: set[str] = set()
+        for one in newest:
+            if one.key.ruled_out in self.ruled_out:
+                found = one.key.matches(self.rewrite.salt if one.is_hashed else None, by_ruled_out)
+                some = placed.join(one.deletes, F.expr(found), "left_semi").select(_FILE).distinct().limit(MOST_FILES)
+                files |= {self._path(str(row[0])) for row in some.collect()}
+        return sorted(files)
 
     # --- Check the new files
 

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 # The place of a delete file is the lower half of its order; a data file has the largest, so that only newer deletes have a higher order.
 _PLACE_BITS = 32
 _LAST = (1 << _PLACE_BITS) - 1
-# In the error that ends a join; followed by what the join calls the data file, and the same mark.
-_MARK = "icekit:ruled-out:"
+# In the error that ends a join.
+_MARK = "icekit:ruled-out"
+# Most files that an error names.
+_NAMED = 5
+#: As many files are looked for: one more than an error names.
+MOST_FILES = _NAMED + 1
 
 #: The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its partition and of all partitions, as words of bits.
 FILE, OWN, EVERYWHERE = "ruled f", "ruled own", "ruled everywhere"
@@ -43,30 +47,39 @@ def order_sql(sequence: str, place: str = f"{_LAST}L") -> str:
     return f"shiftleft({sequence}, {_PLACE_BITS}) | {place}"
 
 
-def unless_ruled_out(found: str, order: str, words: str, file: str) -> str:
+def unless_ruled_out(found: str, order: str, words: str) -> str:
     """SQL for ``found``, which tells whether a delete matches a row; fails if the delete is ruled out for the row's file.
 
-    ``order`` is the delete's, ``words`` has a bit for each place that is ruled out (null: none is), and ``file`` is text for the data file.
+    ``order`` is the delete's, and ``words`` has a bit for each place that is ruled out (null: none is).
     """
+    failure = f"CAST(raise_error('{_MARK}') AS boolean)"
+    return f"if({found}, if({_is_ruled_out(order, words)}, {failure}, true), false)"
+
+
+def by_ruled_out(found: str, order: str, words: str) -> str:
+    """SQL for whether a row is ``found`` by a delete that is ruled out for its file; see :func:`unless_ruled_out`."""
+    return f"{found} AND {_is_ruled_out(order, words)}"
+
+
+def _is_ruled_out(order: str, words: str) -> str:
     place = f"({order} & {_LAST}L)"
-    bit = f"bit_get(coalesce(get({words}, CAST({place} DIV 64 AS int)), 0L), CAST({place} % 64 AS int))"
-    failure = f"CAST(raise_error(concat('{_MARK}', {file}, '{_MARK}')) AS boolean)"
-    return f"if({found}, CASE WHEN {words} IS NULL OR {bit} = 0 THEN true ELSE {failure} END, false)"
+    return f"coalesce(bit_get(get({words}, CAST({place} DIV 64 AS int)), CAST({place} % 64 AS int)) = 1, false)"
 
 
 @contextlib.contextmanager
-def disagreement(path_of: Callable[[str], str] = str) -> Iterator[None]:
-    """Raise :class:`~icekit.errors.ReadersDisagree` where a query fails by :func:`unless_ruled_out`; ``path_of`` has the path of what it calls the file."""
+def disagreement(files: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """Raise :class:`~icekit.errors.ReadersDisagree` where a query fails by :func:`unless_ruled_out`; ``files`` finds such data files, up to :data:`MOST_FILES`."""
     try:
         yield
     except Exception as error:
-        parts = described(error).split(_MARK)
-        if len(parts) < 3:
+        if _MARK not in described(error):
             raise
+        paths = files()
+        names = ", ".join(paths[:_NAMED]) + (" and more" if len(paths) > _NAMED else "")
         raise ReadersDisagree(
-            f"{path_of(parts[1])} has rows with the keys of equality deletes that Iceberg's readers do not apply to it: the bounds of a key column "
-            "in the metadata rule these deletes out. Iceberg's readers show the rows; by the specification they are deleted. "
-            "Nothing was committed. To keep what readers show, rewrite that file with Spark's own rewrite_data_files and rewrite-all."
+            f"{names or 'A data file'}: rows with the keys of equality deletes that Iceberg's readers do not apply to the file, because the "
+            "bounds of a key column in the metadata rule these deletes out. Iceberg's readers show the rows; by the specification they are "
+            "deleted. Nothing was committed. To keep what readers show, rewrite the file with Spark's own rewrite_data_files and rewrite-all."
         ) from error
 
 

@@ -23,7 +23,7 @@ from icekit.facts.model import Partition
 from icekit.resolve.applies import EVERYWHERE, FILE, OWN, disagreement, order_of, unless_ruled_out
 from icekit.resolve.delete_files import Delta, Placed, Positions, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
-from icekit.resolve.join import KeySet, dead_rows, deduplicated, hinted, key_sql, key_view, path_to, tasks, words
+from icekit.resolve.join import KeySet, dead_rows, deduplicated, disagreeing, hinted, key_sql, key_view, path_to, tasks, words
 from icekit.resolve.listing import File, local, repeated, uncovered
 from icekit.sandbox import clone
 from icekit.sql import Identifier, identifier
@@ -52,8 +52,15 @@ def deleted_positions(spark: SparkSession, view: Identifier, found: Found, say: 
     )
     with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):
         dead = dead_rows(spark, view, found.key_sets, found.ruled_out)
-        with disagreement(lambda number: found.data[int(number)].path):
+        with disagreement(lambda: _disagreeing(spark, view, found)):
             return by_file(arrow_of(words(dead, records)))
+
+
+def _disagreeing(spark: SparkSession, view: Identifier, found: Found) -> list[str]:
+    """Some data files that have rows which only the specification deletes."""
+    if found.ruled_out is None:
+        return []
+    return [found.data[number].path for number in disagreeing(spark, view, found.key_sets, found.ruled_out)]
 
 
 def merge(
@@ -437,7 +444,7 @@ def _anti(lake: Lake, view: Identifier, key_set: KeySet, rows: DataFrame, *, is_
     newer = f"{identifier(_SEQUENCE)} < s"
     if is_narrowed:
         words = identifier(EVERYWHERE if key_set.is_global else OWN)
-        newer = unless_ruled_out(newer, "s", words, identifier(_FILE))
+        newer = unless_ruled_out(newer, "s", words)
     equal = F.expr(newer)
     if not key_set.is_global:
         equal = (rows[_PART] == deletes["p"]) & equal

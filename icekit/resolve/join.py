@@ -9,8 +9,9 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import load_table, write_bytes
@@ -18,7 +19,7 @@ from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, ConversionRefused
 from icekit.facts.metadata import Json, schema_of
 from icekit.facts.model import Scalar
-from icekit.resolve.applies import EVERYWHERE, OWN, order_of, unless_ruled_out
+from icekit.resolve.applies import EVERYWHERE, MOST_FILES, OWN, by_ruled_out, order_of, unless_ruled_out
 from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.listing import File
 from icekit.sandbox import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
@@ -371,11 +372,17 @@ def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet],
     A row is deleted by a delete with its key and a higher sequence number (and of its partition,
     unless the delete is global). The query fails at a row with a delete that is ``ruled_out`` for its file.
     """
-    found = [_dead(spark, view, key_set, ruled_out) for key_set in key_sets]
-    union = found[0]
-    for more in found[1:]:
-        union = union.unionAll(more)
-    return union
+    return _united(_dead(spark, view, key_set, ruled_out, unless_ruled_out) for key_set in key_sets)
+
+
+def disagreeing(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], ruled_out: DataFrame) -> list[int]:
+    """The numbers of some data files with rows at which :func:`dead_rows` fails."""
+    rows = _united(_dead(spark, view, key_set, ruled_out, by_ruled_out) for key_set in key_sets)
+    return sorted(row[0] for row in rows.select(FILE).distinct().limit(MOST_FILES).collect())
+
+
+def _united(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionAll(other), frames)
 
 
 def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], sample: str, given: DataFrame | None = None) -> DataFrame:
@@ -459,8 +466,12 @@ def _keys(key_set: KeySet) -> str:
     return ", ".join([*(() if key_set.is_global else (PART,)), *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns))])
 
 
-def _dead(spark: SparkSession, view: Identifier, key_set: KeySet, ruled_out: DataFrame | None) -> DataFrame:
+def _dead(
+    spark: SparkSession, view: Identifier, key_set: KeySet, ruled_out: DataFrame | None, narrow: Callable[[str, str, str], str]
+) -> DataFrame:
     """Join on a 64-bit hash of the key, which Spark looks up as a number, and then compare the keys themselves."""
+    from pyspark.sql import functions as F
+
     names = _names(key_set)
     hashed = f"xxhash64({', '.join(names)}) AS h"
     older = f"{KIND} = {DATA} AND {SEQUENCE} < {order_of(key_set.max_sequence, 0)}L"
@@ -476,11 +487,12 @@ def _dead(spark: SparkSession, view: Identifier, key_set: KeySet, ruled_out: Dat
         # gains nothing.
         deletes = deletes.repartition(max(tasks(key_set.records), spark.sparkContext.defaultParallelism), "h")
     once = deletes.groupBy("h", *names).agg(_max(SEQUENCE)).hint("broadcast" if few else "shuffle_hash")
-    words = ""
+    found = _matches(key_set, names)
     if ruled_out is not None:
         rows = rows.join(ruled_out.hint("broadcast"), rows[FILE] == ruled_out[RULED_FILE], "left")
-        words = f"r.`{EVERYWHERE if key_set.is_global else OWN}`"
-    return rows.alias("r").join(once.alias("d"), _matches(key_set, names, words), "left_semi").select(FILE, "pos")
+        found = narrow(found, f"d.{SEQUENCE}", f"r.`{EVERYWHERE if key_set.is_global else OWN}`")
+    on = F.expr(f"r.h = d.h AND {found}")
+    return rows.alias("r").join(once.alias("d"), on, "left_semi").select(FILE, "pos")
 
 
 def _max(column: str) -> Column:
@@ -494,19 +506,11 @@ def same_value(row: str, delete: str, *, required: bool) -> str:
     return f"coalesce({row} = {delete}, {'false' if required else f'isnull({row}) AND isnull({delete})'})"
 
 
-def _matches(key_set: KeySet, names: Sequence[str], ruled_out: str) -> Column:
-    """The join condition; written so that Spark joins on the hash and only filters on the keys.
-
-    ``ruled_out`` is SQL for the deletes that do not apply to a row's file (see :func:`unless_ruled_out`); empty if there are none.
-    """
-    from pyspark.sql import functions as F
-
+def _matches(key_set: KeySet, names: Sequence[str]) -> str:
+    """SQL for what else a row and a delete with one hash must agree in; written so that Spark joins on the hash and only filters on the keys."""
     # Not as equalities: Spark would join on all of them, and look up strings.
     required = {f"k{i}" for i, column in enumerate(key_set.columns) if column.required}
     same = [same_value(f"r.{k}", f"d.{k}", required=k in required) for k in names if k != PART]
     if PART in names:
         same.append(f"r.{PART} BETWEEN d.{PART} AND d.{PART}")
-    found = " AND ".join([f"d.{SEQUENCE} > r.{SEQUENCE}", *same])
-    if ruled_out:
-        found = unless_ruled_out(found, f"d.{SEQUENCE}", ruled_out, f"r.{FILE}")
-    return F.expr(f"r.h = d.h AND {found}")
+    return " AND ".join([f"d.{SEQUENCE} > r.{SEQUENCE}", *same])

@@ -132,8 +132,8 @@ def _deletes_ignored(patch: pytest.MonkeyPatch) -> None:
 def _matched(number: int, change: Callable[[str], str]) -> Patch:
     matches = _Key.matches
 
-    def wrong(key: Any, *given: Any, **named: Any) -> str:
-        found = matches(key, *given, **named)
+    def wrong(key: Any, *given: Any) -> str:
+        found = matches(key, *given)
         return change(found) if key.number == number else found
 
     return lambda patch: patch.setattr(_Key, "matches", wrong)

@@ -11,7 +11,7 @@ import pytest
 
 from icekit.compact.execute import _before_commit
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.errors import ConversionRefused
+from icekit.errors import ReadersDisagree
 from icekit.prove import conversion as checking
 from icekit.prove.conversion import check_positions
 from icekit.prove.proof import CHECKED, CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
@@ -347,7 +347,7 @@ def test_a_delete_that_icebergs_readers_do_not_apply_is_refused(table: Table) ->
     table.commit().data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'").done()
     table.delete("k", f"SELECT '{high}'")
 
-    refused(table, "rule them out", error=ConversionRefused)
+    refused(table, "rule these deletes out", error=ReadersDisagree)
 
 
 def test_where_no_class_can_be_compiled_the_commit_is_compared_in_full_afterwards(
