@@ -374,18 +374,24 @@ class _Check:
         """Look up keys by a plain join: every key if the deletes are few, else one in :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys."""
         key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
         with self._sampled_deletes(key_sets[0]) as deletes:
-            if deletes is not None:
-                rows = self._sampled(key_sets, deletes)
+            # A table may have rows of few keys, and none in the sample.
+            if deletes is not None and (rows := self._sampled(key_sets, deletes)) >= UNSEEN:
                 # That sample is by the keys of the largest set; each other one is looked up by its own.
                 for key_set in key_sets[1:]:
-                    with self._sampled_deletes(key_set) as its_own:
-                        self._found([key_set], its_own)
+                    self._look_up_one(key_set)
                 return rows, SAMPLED_KEYS
         found = self._found(key_sets, None)
         for number in self.pending.dead:
             if number not in found or found[number].count < self.pending.dead[number].count:
                 raise _differ(f"in {self.found.data[number].path} rows without a delete would be deleted")
         return sum(file.records for file in self.found.data), 1
+
+    def _look_up_one(self, key_set: KeySet) -> None:
+        """Look up the keys of one set: a sample of them, or all if few rows have a sampled one."""
+        with self._sampled_deletes(key_set) as its_own:
+            found = self._found([key_set], its_own)
+            if its_own is not None and sum(positions.count for positions in found.values()) < UNSEEN:
+                self._found([key_set], None)
 
     def _shuffling(self, one_in: int, key_sets: Sequence[KeySet]) -> contextlib.AbstractContextManager[None]:
         """Shuffle one in so many rows and deletes of the first set, and all deletes of sets with other keys, into no more partitions than they need.

@@ -177,7 +177,8 @@ class CheckedPositions:
             else ", and on no whole file by Iceberg's own reader"
         )
         looked_up = f"; checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}" if self.sampled else ""
-        return f"{count(self.positions, 'deleted position')} read back from the new delete files before the commit{looked_up}: all equal"
+        equal = ": all equal" if self.positions or self.sampled else ""
+        return f"{count(self.positions, 'deleted position')} read back from the new delete files before the commit{looked_up}{equal}"
 
 
 _COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader", "hashed")

@@ -597,13 +597,13 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
 def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
     monkeypatch.setattr(rewriting, "UNSEEN", 2)
-    table.create("id bigint, tenant bigint").commit().data("SELECT id, 7 FROM range(500)").done()
+    table.create("id bigint, tenant bigint").commit().data("SELECT id, 7 FROM range(5000)").done()
     table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes("id", "SELECT id FROM range(200)").done()
 
     table.rewritten()
 
     # All rows for the key of one tenant, and a sample of them for the other.
-    assert 500 < checked(table).sampled < 600
+    assert 5000 < checked(table).sampled < 5600
     assert checked(table).one_in == 64
 
 

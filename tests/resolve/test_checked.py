@@ -157,6 +157,20 @@ def test_where_keys_are_many_a_sample_is_looked_up(table: Table, monkeypatch: py
     assert len(table.ids()) == 300
 
 
+def test_where_a_sample_has_no_rows_every_key_is_looked_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletes of many keys, and rows of one, which is in one sample of 64."""
+    monkeypatch.setattr(checking, "_FEW", 50)
+    monkeypatch.setattr(checking, "UNSEEN", 1)
+    monkeypatch.setattr(checking, "SAMPLED_KEYS", 2)
+    monkeypatch.setattr(checking._Check, "_sampled", lambda *_: 0)
+    table.create().commit().data("SELECT 7, 'a' FROM range(400)").done()
+    table.delete("id", "SELECT id FROM range(100)")
+
+    table.converted()
+
+    assert [(said.one_in, said.sampled) for said in checked(table)] == [(1, 400)]
+
+
 def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_FEW", 50)
     monkeypatch.setattr(checking, "UNSEEN", 0)
