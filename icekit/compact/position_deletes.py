@@ -341,7 +341,7 @@ def check_deleted(staging: Staging, snapshot_id: int, tasks: Any, rows: int | No
     if gone != expected:
         raise RowsDiffer.of(
             "files",
-            f"position deletes delete {count(expected, 'row')} of the old files, but {gone:,} were left out",
+            f"{count(expected, 'row')} of the old files are deleted by position, but {gone:,} were left out",
             "Nothing was changed.",
         )
 

@@ -439,10 +439,9 @@ class _Group:
                     # A sort reads the rows twice, so that they cannot be counted on their way into it.
                     unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
                     planned = self._write(rows, columns, name, files, samples)
+            checked = self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
             check_deleted(self.staging, self.rewrite.snapshot_id, self.tasks, self._rows_read())
-            if not self.rewrite.check:
-                return CheckedRows()
-            return self._checked(planned, samples, unsorted)
+            return checked
         except Exception:
             self.rewrite.take_back(self.group)
             raise

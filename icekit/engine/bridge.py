@@ -232,15 +232,19 @@ public class GuardedOperations implements TableOperations {
   private final TableOperations table;
   private final String branch;
   private final Long head;
-  /** The snapshots that may have been read: those that were there when the rewrite began. */
-  private final Set read = new HashSet();
+  /** The branches whose rows had no ids when they were read. */
+  private final Set unnumbered = new HashSet();
 
   /** With a branch, a commit is refused unless this snapshot is its head. */
   public GuardedOperations(TableOperations table, String branch, Long head) {
     this.table = table;
     this.branch = branch;
     this.head = head;
-    for (Iterator each = table.current().snapshots().iterator(); each.hasNext();) read.add(new Long(((Snapshot) each.next()).snapshotId()));
+    for (Iterator refs = table.current().refs().entrySet().iterator(); refs.hasNext();) {
+      Map.Entry ref = (Map.Entry) refs.next();
+      Snapshot read = table.current().snapshot(((SnapshotRef) ref.getValue()).snapshotId());
+      if (read != null && read.firstRowId() == null) unnumbered.add(ref.getKey());
+    }
   }
 
   public void commit(TableMetadata base, TableMetadata metadata) {
@@ -249,33 +253,29 @@ public class GuardedOperations implements TableOperations {
     }
     for (Iterator changes = metadata.changes().iterator(); changes.hasNext();) {
       Object change = changes.next();
-      if (!(change instanceof MetadataUpdate.AddSnapshot)) continue;
-      Snapshot added = ((MetadataUpdate.AddSnapshot) change).snapshot();
-      check(added);
-      checkIds(base, added);
+      if (change instanceof MetadataUpdate.AddSnapshot) check(((MetadataUpdate.AddSnapshot) change).snapshot());
+      if (change instanceof MetadataUpdate.SetSnapshotRef) {
+        MetadataUpdate.SetSnapshotRef ref = (MetadataUpdate.SetSnapshotRef) change;
+        if (unnumbered.contains(ref.name())) checkIds(base.ref(ref.name()), base, metadata.snapshot(ref.snapshotId()));
+      }
     }
     table.commit(base, metadata);
   }
 
-  /** Rows of files that were read before they had ids must not have got some since. */
-  private void checkIds(TableMetadata base, Snapshot added) {
-    if (added.firstRowId() == null || added.parentId() == null || read.contains(added.parentId())) return;
-    Snapshot parent = base.snapshot(added.parentId().longValue());
-    boolean hadNone = true;
-    while (parent != null) {
-      if (read.contains(new Long(parent.snapshotId()))) {
-        hadNone = parent.firstRowId() == null;
-        break;
-      }
-      parent = parent.parentId() == null ? null : base.snapshot(parent.parentId().longValue());
-    }
-    if (!hadNone || !added.removedDataFiles(io()).iterator().hasNext()) return;
+  /** Rows of files that were read without ids must not have got some since. */
+  private void checkIds(SnapshotRef before, TableMetadata base, Snapshot added) {
+    Snapshot parent = before == null ? null : base.snapshot(before.snapshotId());
+    if (parent == null || parent.firstRowId() == null || !changes(added).removedDataFiles().iterator().hasNext()) return;
     throw new ValidationException("Cannot commit: rows have got row ids since they were read without", new Object[0]);
   }
 
+  /** With the specs of the table: a snapshot alone cannot read manifests of a spec whose column was dropped. */
+  private SnapshotChanges changes(Snapshot snapshot) {
+    return SnapshotChanges.builderFor(new BaseTable(table, "guarded")).snapshot(snapshot).build();
+  }
+
   private void check(Snapshot snapshot) {
-    // With the specs of the table: a snapshot alone cannot read manifests of a spec whose column was dropped.
-    SnapshotChanges changes = SnapshotChanges.builderFor(new BaseTable(table, "guarded")).snapshot(snapshot).build();
+    SnapshotChanges changes = changes(snapshot);
     long oldest = Long.MAX_VALUE;
     for (Iterator files = changes.addedDataFiles().iterator(); files.hasNext();) {
       Long number = ((DataFile) files.next()).dataSequenceNumber();

@@ -216,7 +216,7 @@ def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
 
     monkeypatch.setattr(Staging, "frame", ignoring)
 
-    with pytest.raises(RowsDiffer, match="2 rows of the old files, but 0"):
+    with pytest.raises(RowsDiffer, match="2 rows of the old files are deleted by position, but 0"):
         run(table)
 
     assert (table.rows(), table.snapshots()) == (before, snapshots)
