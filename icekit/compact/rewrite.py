@@ -215,12 +215,14 @@ class CheckedRewrite:
             return []
         plan = plan_rewrite_at(self.spark, action.sql_name, self.table, self._snapshot, options, where=action.where)
         groups = list(elements(plan.groups()))
-        keys = [self._keys(group) for group in groups]
         if not groups:
             return []
+        keys = self._keys_of(groups)
         is_partial = options.get("partial-progress.enabled") == "true"
         at_once = min(int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks, len(groups))
-        commits = min(int(options.get("partial-progress.max-commits", "10")), len(groups)) if is_partial else 1
+        # The first commit after an upgrade gives all rows ids, so that other files that were read without would be a conflict.
+        gets_ids = int(self.metadata["format-version"]) >= 3 and self._snapshot.firstRowId() is None
+        commits = min(int(options.get("partial-progress.max-commits", "10")), len(groups)) if is_partial and not gets_ids else 1
         failed: list[Exception] = []
         raised: list[Exception] = []
         ready: list[tuple[Any, CheckedRows]] = []
@@ -308,6 +310,25 @@ class CheckedRewrite:
 
         wrapped: Any = pinned(self.spark, run)  # type: ignore[arg-type]
         return wrapped  # type: ignore[no-any-return]
+
+    def _keys_of(self, groups: Sequence[Any]) -> list[list[_Key]]:
+        """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that cannot either."""
+        found: list[list[_Key]] = []
+        refusals: list[NotHere | ConvertFirst] = []
+        for group in groups:
+            try:
+                found.append(self._keys(group))
+            except (NotHere, ConvertFirst) as refusal:
+                refusals.append(refusal)
+        if not refusals:
+            return found
+        most = most_records(self.cluster)
+        first = next((each for each in refusals if isinstance(each, ConvertFirst)), refusals[0])
+        # A conversion is refused where a column of a spec was dropped.
+        can_convert = isinstance(first, NotHere) and not any(spec.dropped for spec in specs(self.metadata))
+        if can_convert and any(int(self.staging.java.applied(group.fileScanTasks(), most)) < 0 for group in groups):
+            raise ConvertFirst(_CONVERT_FIRST.format(f"{first}, and a data file has more deletes than fit in memory"))
+        raise first
 
     def _keys(self, group: Any) -> list[_Key]:
         """The keys of a group's equality deletes.
@@ -515,7 +536,7 @@ class _Group:
         # No delete would apply to a row whose file is not listed.
         number = f"coalesce({identifier(_KNOWN)}, raise_error(concat('icekit: not a file of this rewrite: ', {identifier(_FILE)})))"
         joined = rows.join(listed.hint("broadcast"), F.col(_FILE) == F.col(_LISTED), "left")
-        return joined.withColumn(_ORDER, F.expr(number))
+        return joined.withColumn(_ORDER, F.expr(number)).drop(_LISTED, _KNOWN)
 
     def _deletes(self, stack: contextlib.ExitStack, key: _Key, where: str = "true", **options: str) -> DataFrame:
         """The deleted keys, each with the order of its delete file."""
@@ -568,19 +589,35 @@ class _Group:
         if self.rewrite.check and self.rewrite.runner is None:
             self.seen = Observation()
         listed = self.staging.files(self.tasks, **self.ruled_out)
-        live = self._placed(self._numbered(rows), listed, order_sql("sequence"), F.col("path").isin(chosen).alias(_CHOSEN), *self.ruled_out)
+        numbered = self._numbered(rows)
         if self.seen is not None:
-            live = live.observe(self.seen, F.count(F.lit(1)).alias("rows"))
+            numbered = numbered.observe(self.seen, F.count(F.lit(1)).alias("rows"))
+        # A shuffle does not move the words; see _without.
+        words = [] if self.is_shuffled else self.ruled_out
+        live = self._placed(numbered, listed, order_sql("sequence"), F.col("path").isin(chosen).alias(_CHOSEN), *words)
         if self.is_shuffled:
             live = live.withColumn(_ROW, F.monotonically_increasing_id())
         for one in newest:
-            salt = self.rewrite.salt if one.is_hashed else None
-            found = one.key.matches(salt, unless_ruled_out if one.key.ruled_out in self.ruled_out else None)
-            live = live.join(one.deletes, F.expr(found), "left_anti")
+            live = self._without(live, one, listed)
         if self.is_shuffled and self.rewrite.runner is None:
             # The files keep the order of their rows.
             live = live.repartitionByRange(files, _ROW).sortWithinPartitions(_ROW)
         return live
+
+    def _without(self, live: DataFrame, one: _Newest, listed: DataFrame) -> DataFrame:
+        """The rows without those that some deletes delete."""
+        from pyspark.sql import functions as F
+
+        salt, column = self.rewrite.salt if one.is_hashed else None, one.key.ruled_out
+        if column not in self.ruled_out or not self.is_shuffled:
+            found = one.key.matches(salt, unless_ruled_out if column in self.ruled_out else None)
+            return live.join(one.deletes, F.expr(found), "left_anti")
+        # A delete of each key, so that no row is doubled.
+        matched = live.join(one.deletes, F.expr(one.key.matches(salt)), "left")
+        words = listed.select(F.col("file" if self.is_numbered else "path").alias(_LISTED), column)
+        placed = matched.join(words.hint("broadcast"), F.col(_FILE) == F.col(_LISTED), "left")
+        is_deleted = unless_ruled_out(f"{identifier(_DELETED)} IS NOT NULL", identifier(_DELETED), column)
+        return placed.where(f"NOT {is_deleted}").drop(*one.deletes.columns, _LISTED, column)
 
     def _disagreeing(self, rows: DataFrame, newest: Sequence[_Newest]) -> list[str]:
         """Some data files that have rows which only the specification deletes."""

@@ -385,7 +385,7 @@ def _prove(reader: _Reader, snapshot_id: int, sample: int | None, seed: int) -> 
     if parent is None:
         return CommitProof(snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired")
     try:
-        with disagreement(list):
+        with disagreement():
             return _compare(reader, parent, commit, sample, seed)
     except ReadersDisagree as error:
         return CommitProof(snapshot_id, parent_id, provable=False, reason=str(error))

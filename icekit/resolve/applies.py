@@ -67,7 +67,7 @@ def _is_ruled_out(order: str, words: str) -> str:
 
 
 @contextlib.contextmanager
-def disagreement(files: Callable[[], Sequence[str]]) -> Iterator[None]:
+def disagreement(files: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
     """Raise :class:`~icekit.errors.ReadersDisagree` where a query fails by :func:`unless_ruled_out`; ``files`` finds such data files, up to :data:`MOST_FILES`."""
     try:
         yield
@@ -79,7 +79,7 @@ def disagreement(files: Callable[[], Sequence[str]]) -> Iterator[None]:
         raise ReadersDisagree(
             f"{names or 'A data file'}: rows with the keys of equality deletes that Iceberg's readers do not apply to the file, because the "
             "bounds of a key column in the metadata rule these deletes out. Iceberg's readers show the rows; by the specification they are "
-            "deleted. Nothing was committed. To keep what readers show, rewrite the file with Spark's own rewrite_data_files and rewrite-all."
+            "deleted. To keep what readers show, rewrite the file with Spark's own rewrite_data_files and rewrite-all."
         ) from error
 
 

@@ -428,29 +428,33 @@ def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFram
     }
     files = local(spark, columns)
     # Files younger than every delete are not listed, and lose no rows.
-    if found.ruled_out is not None:
-        files = files.join(found.ruled_out, FILE, "left")
     rows = frame.join(files.hint("broadcast"), _FILE, "left")
     for key_set in found.key_sets:
-        rows = _anti(lake, view, key_set, rows, is_narrowed=found.ruled_out is not None)
-    extra = [FILE, OWN, EVERYWHERE, _FILE, _SEQUENCE, _PART]
-    return rows.drop(*extra, *(_key(i) for i in found.keys.columns))
+        rows = _anti(lake, view, found, key_set, rows)
+    return rows.drop(FILE, _FILE, _SEQUENCE, _PART, *(_key(i) for i in found.keys.columns))
 
 
-def _anti(lake: Lake, view: Identifier, key_set: KeySet, rows: DataFrame, *, is_narrowed: bool) -> DataFrame:
-    from pyspark.sql import functions as F
-
+def _anti(lake: Lake, view: Identifier, found: Found, key_set: KeySet, rows: DataFrame) -> DataFrame:
     deletes = deduplicated(lake.spark, view, key_set)
-    newer = f"{identifier(_SEQUENCE)} < s"
-    if is_narrowed:
-        words = identifier(EVERYWHERE if key_set.is_global else OWN)
-        newer = unless_ruled_out(newer, "s", words)
-    equal = F.expr(newer)
+    # The rows have names of their own.
+    deletes = deletes.selectExpr(*(f"{name} AS {identifier(_deleted(name))}" for name in deletes.columns))
+    order = identifier(_deleted("s"))
+    equal = rows[_SEQUENCE] < deletes[_deleted("s")]
     if not key_set.is_global:
-        equal = (rows[_PART] == deletes["p"]) & equal
+        equal = (rows[_PART] == deletes[_deleted("p")]) & equal
     for place, column in enumerate(key_set.columns):
-        equal = rows[_key(column.field_id)].eqNullSafe(deletes[f"k{place}"]) & equal
-    return rows.join(hinted(deletes, key_set.records), equal, "left_anti")
+        equal = rows[_key(column.field_id)].eqNullSafe(deletes[_deleted(f"k{place}")]) & equal
+    deletes = hinted(deletes, key_set.records)
+    if found.ruled_out is None:
+        return rows.join(deletes, equal, "left_anti")
+    words = identifier(EVERYWHERE if key_set.is_global else OWN)
+    matched = rows.join(deletes, equal, "left").join(found.ruled_out.hint("broadcast"), FILE, "left")
+    is_deleted = unless_ruled_out(f"{order} IS NOT NULL", order, words)
+    return matched.where(f"NOT {is_deleted}").drop(OWN, EVERYWHERE, *deletes.columns)
+
+
+def _deleted(name: str) -> str:
+    return f"icekit deleted {name}"
 
 
 def _key(field_id: int) -> str:

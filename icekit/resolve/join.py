@@ -487,12 +487,14 @@ def _dead(
         # gains nothing.
         deletes = deletes.repartition(max(tasks(key_set.records), spark.sparkContext.defaultParallelism), "h")
     once = deletes.groupBy("h", *names).agg(_max(SEQUENCE)).hint("broadcast" if few else "shuffle_hash")
-    found = _matches(key_set, names)
-    if ruled_out is not None:
-        rows = rows.join(ruled_out.hint("broadcast"), rows[FILE] == ruled_out[RULED_FILE], "left")
-        found = narrow(found, f"d.{SEQUENCE}", f"r.`{EVERYWHERE if key_set.is_global else OWN}`")
-    on = F.expr(f"r.h = d.h AND {found}")
-    return rows.alias("r").join(once.alias("d"), on, "left_semi").select(FILE, "pos")
+    on = F.expr(f"r.h = d.h AND {_matches(key_set, names)}")
+    if ruled_out is None:
+        return rows.alias("r").join(once.alias("d"), on, "left_semi").select(FILE, "pos")
+    # A delete of each key, so that no row is doubled. The words come to what was found, so that the shuffle does not move them.
+    found = rows.alias("r").join(once.alias("d"), on).select(f"r.{FILE}", "r.pos", f"d.{SEQUENCE}")
+    placed = found.join(ruled_out.hint("broadcast"), found[FILE] == ruled_out[RULED_FILE], "left")
+    words = identifier(EVERYWHERE if key_set.is_global else OWN)
+    return placed.where(narrow("true", SEQUENCE, words)).select(FILE, "pos")
 
 
 def _max(column: str) -> Column:

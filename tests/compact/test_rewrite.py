@@ -623,3 +623,16 @@ def test_each_key_set_has_a_sample_of_its_own(table: Table, monkeypatch: pytest.
         run(table)
 
     assert table.rows() == before
+
+
+def test_the_first_commit_after_an_upgrade_is_the_only_one(table: Table) -> None:
+    """It gives all rows their ids, so that files which were read without would be a conflict."""
+    table.create("id bigint, p int", "p")
+    for p in range(3):
+        table.insert(f"VALUES (1, {p})").insert(f"VALUES (2, {p})")
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
+    start = len(table.snapshots())
+
+    table.rewritten(**{"rewrite_all": "true", "partial-progress.enabled": "true"})
+
+    assert len(table.snapshots()) == start + 1
