@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ public class PositionDeletes {
   private final ConcurrentHashMap locks = new ConcurrentHashMap();
   /** What delete files say: entries by the name of the data file without its folder. */
   private final Map byName = new HashMap();
+  /** What delete files say of a single data file that the table does not have: an entry by each data file in whose place it stands. */
+  private final Map unlisted = new HashMap();
 
   /** At most so many positions are held. */
   public PositionDeletes(Staging staging, long most) {
@@ -66,6 +69,7 @@ public class PositionDeletes {
     long count;
     /** The data file that has the same name. */
     String instead = null;
+    final List besides = new ArrayList();
     boolean isLive = false;
   }
 
@@ -232,7 +236,7 @@ public class PositionDeletes {
       else for (Iterator each = tasks.iterator(); each.hasNext();) see((DataFile) ((FileScanTask) each.next()).file(), true);
       if (suspect() != null && tasks != null) seeAll(snapshotId, false);
       Entry found = suspect();
-      if (found != null) return new String[] {found.delete.location(), found.path, String.valueOf(found.count), found.instead};
+      if (found != null) return said(found, found.instead);
     }
     return null;
   }
@@ -275,7 +279,10 @@ public class PositionDeletes {
     for (Iterator each = same.iterator(); each.hasNext();) {
       Entry entry = (Entry) each.next();
       if (entry.path.equals(file.location())) entry.isLive = true;
-      else if (areSuspect && isBeside(entry.delete, file)) entry.instead = file.location();
+      else if (areSuspect && isBeside(entry.delete, file)) {
+        entry.instead = file.location();
+        entry.besides.add(file.location());
+      }
     }
   }
 
@@ -299,6 +306,50 @@ public class PositionDeletes {
     return own.copyFor(delete.partition()).equals(own.copyFor(file.partition()));
   }
 
+  /**
+   * Find the delete files of a snapshot that name, in its metadata, a data file which the table has under another path: a scan gives them to no
+   * data file, so no task lists them. Data files are read only if some delete file names one.
+   */
+  public PositionDeletes lookUp(long snapshotId) throws Exception {
+    byName.clear();
+    unlisted.clear();
+    for (Iterator each = table.snapshot(snapshotId).deleteManifests(table.io()).iterator(); each.hasNext();) {
+      ManifestReader files = ManifestFiles.readDeleteManifest((ManifestFile) each.next(), table.io(), table.specs());
+      try {
+        for (Iterator file = files.iterator(); file.hasNext();) {
+          DeleteFile delete = (DeleteFile) file.next();
+          String path = ContentFileUtil.referencedDataFileLocation(delete);
+          if (path != null) add((DeleteFile) delete.copyWithoutStats(), path, delete.recordCount(), null);
+        }
+      } finally {
+        files.close();
+      }
+    }
+    if (!byName.isEmpty()) seeAll(snapshotId, true);
+    for (Iterator each = byName.values().iterator(); each.hasNext();) {
+      for (Iterator entries = ((List) each.next()).iterator(); entries.hasNext();) {
+        Entry entry = (Entry) entries.next();
+        if (!entry.isLive) for (Iterator file = entry.besides.iterator(); file.hasNext();) unlisted.put(file.next(), entry);
+      }
+    }
+    byName.clear();
+    return this;
+  }
+
+  /** What {@link #lookUp} found for a data file of some tasks, as {@link #wrong} says it. */
+  public String[] unlisted(List tasks) {
+    for (Iterator each = tasks.iterator(); each.hasNext() && !unlisted.isEmpty();) {
+      String path = ((DataFile) ((FileScanTask) each.next()).file()).location();
+      Entry found = (Entry) unlisted.get(path);
+      if (found != null) return said(found, path);
+    }
+    return null;
+  }
+
+  private static String[] said(Entry entry, Object instead) {
+    return new String[] {entry.delete.location(), entry.path, String.valueOf(entry.count), String.valueOf(instead)};
+  }
+
   private Entry suspect() {
     for (Iterator each = byName.values().iterator(); each.hasNext();) {
       for (Iterator entries = ((List) each.next()).iterator(); entries.hasNext();) {
@@ -316,34 +367,67 @@ public class PositionDeletes {
 _HEAP_SHARE = 1 / 8
 
 
-def check_deleted(staging: Staging, snapshot_id: int, tasks: Any, rows: int | None) -> None:
-    """Check that a rewrite read every row of some scan tasks once, without those that position deletes delete.
+class PositionDeletes:
+    """The position deletes and deletion vectors of one snapshot, to check rewrites of its data files."""
 
-    ``rows`` are those that it read, before any equality delete took one; if they are unknown (None), rows under position
-    deletes are counted again. Where each delete names one file, and the records add up, nothing is read. Raises
-    :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.proof.RowsDiffer`.
-    """
-    java = _java(staging)
-    of, deleted = tasks, java.deleted(tasks)
-    if rows is None:
-        if not deleted.size():
+    def __init__(self, staging: Staging, snapshot_id: int) -> None:
+        self.staging, self.snapshot_id = staging, snapshot_id
+        self._java: Any = None
+        self._lock = threading.RLock()
+
+    @property
+    def java(self) -> Any:
+        """An object of the Java class, once it has looked up the delete files that no scan task lists."""
+        with self._lock:
+            if self._java is None:
+                jvm: Any = self.staging.spark._jvm
+                most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
+                java = compiled(jvm, self.staging.java, _NAME, _SOURCE, self.staging.java, jvm.java.lang.Long.valueOf(most))
+                self._java = java.lookUp(self.snapshot_id)
+            return self._java
+
+    def check_listed(self, tasks: Any) -> None:
+        """Check that no delete file names a data file of some scan tasks by another path; its deletes would apply to nothing.
+
+        Raises :class:`~icekit.errors.DeletesUnmatched`.
+        """
+        _refuse(self.java.unlisted(tasks))
+
+    def check_paths(self, files: Any, tasks: Any = None) -> None:
+        """Check the paths inside delete files against the files of these scan tasks, or of the snapshot, as :meth:`check_listed` does."""
+        # Java keeps what one call finds.
+        with self._lock:
+            wrong = self.java.wrong(files, tasks, self.snapshot_id)
+        _refuse(wrong)
+
+    def check_deleted(self, tasks: Any, rows: int | None) -> None:
+        """Check that a rewrite read every row of some scan tasks once, without those that position deletes delete.
+
+        ``rows`` are those that it read, before any equality delete took one; if they are unknown (None), rows under position
+        deletes are counted again. Where each delete names one file, and the records add up, nothing is read. Raises
+        :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.proof.RowsDiffer`.
+        """
+        java, staging = self.java, self.staging
+        of, deleted = tasks, java.deleted(tasks)
+        if rows is None:
+            if not deleted.size():
+                return
+            of, rows = deleted, _count(staging, staging.java.plain(deleted, False))
+        gone, records = int(staging.java.records(of)) - rows, int(java.records(of))
+        if gone == records >= 0:
             return
-        of, rows = deleted, _count(staging, staging.java.plain(deleted, False))
-    gone, records = int(staging.java.records(of)) - rows, int(java.records(of))
-    if gone == records >= 0:
-        return
-    if deleted.size():
-        _check_paths(java, java.files(deleted), of, snapshot_id)
-    expected = int(java.expected(of))
-    if gone != expected:
-        # A writer may have counted the rows of a file wrongly.
-        gone = _count(staging, java.bare(of)) - rows
-    if gone != expected:
-        raise RowsDiffer.of(
-            "files",
-            f"{count(expected, 'row')} of the old files are deleted by position, but {gone:,} were left out",
-            "Nothing was changed.",
-        )
+        if deleted.size():
+            self.check_paths(java.files(deleted), of)
+        expected = int(java.expected(of))
+        if gone != expected:
+            # A writer may have counted the rows of a file wrongly.
+            gone = _count(staging, java.bare(of)) - rows
+        if gone != expected:
+            raise RowsDiffer.of(
+                "files",
+                f"{count(expected, 'row')} of the old files are deleted by position, but {gone:,} were left out",
+                "Nothing was changed.",
+            )
 
 
 def check_paths(spark: SparkSession, action: Action) -> None:
@@ -364,17 +448,13 @@ def check_paths(spark: SparkSession, action: Action) -> None:
         branch=action.branch,
         of_deletes=of_deletes,
     )
-    java = _java(Staging(spark, table))
+    deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
+    tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
     for group in elements(plan.groups()):
-        tasks = group.fileScanTasks()
-        files = java.files(tasks)
-        _check_paths(java, files, None if of_deletes else tasks, int(snapshot.snapshotId()))
-
-
-def _java(staging: Staging) -> Any:
-    jvm: Any = staging.spark._jvm
-    most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
-    return compiled(jvm, staging.java, _NAME, _SOURCE, staging.java, jvm.java.lang.Long.valueOf(most))
+        tasks.addAll(group.fileScanTasks())
+    if not of_deletes:
+        deletes.check_listed(tasks)
+    deletes.check_paths(deletes.java.files(tasks), None if of_deletes else tasks)
 
 
 def _count(staging: Staging, tasks: Any) -> int:
@@ -382,8 +462,8 @@ def _count(staging: Staging, tasks: Any) -> int:
         return rows.count()
 
 
-def _check_paths(java: Any, files: Any, tasks: Any, snapshot_id: int) -> None:
-    wrong = java.wrong(files, tasks, snapshot_id)
+def _refuse(wrong: Any) -> None:
+    """Raise the error for a path that Java found to be wrong, if it found one."""
     if wrong is None:
         return
     file, path, positions, instead = _texts(wrong)

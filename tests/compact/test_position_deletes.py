@@ -55,8 +55,16 @@ def data_file(table: Table) -> str:
     return str(table.sql("SELECT min(file_path) FROM {t}.data_files")[0][0])
 
 
-def delete_by(table: Table, rows: list[tuple[str | None, int]], *, of: str | None = None, spec: int | None = None, part: Any = None) -> str:
-    """Commit a position delete file that holds these rows, and says that it is of one data file; returns its path."""
+def delete_by(
+    table: Table,
+    rows: list[tuple[str | None, int]],
+    *,
+    of: str | None = None,
+    has_bounds: bool = False,
+    spec: int | None = None,
+    part: Any = None,
+) -> str:
+    """Commit a position delete file that holds these rows, and says that it is of one data file, or has bounds; returns its path."""
     loaded: Any = table.files.table()
     path = str(loaded.location()).removeprefix("file:") + f"/data/{uuid.uuid4().hex}.parquet"
     fields = [("file_path", pa.string(), 2147483546), ("pos", pa.int64(), 2147483545)]
@@ -69,11 +77,19 @@ def delete_by(table: Table, rows: list[tuple[str | None, int]], *, of: str | Non
     made = made.withFileSizeInBytes(Path(path).stat().st_size).withRecordCount(len(rows))
     if of is not None:
         made = made.withReferencedDataFile(of)
+    if has_bounds:
+        names = sorted(str(name) for name, _ in rows)
+        lower, upper = ({2147483546: _buffer(jvm, name)} for name in (names[0], names[-1]))
+        made = made.withMetrics(jvm.org.apache.iceberg.Metrics(len(rows), None, None, None, None, lower, upper))
     if part is not None:
         made = made.withPartition(table.files._partition(where, part))
     loaded.newRowDelta().addDeletes(made.build()).commit()
     table.files.refresh()
     return path
+
+
+def _buffer(jvm: Any, text: str) -> Any:
+    return jvm.org.apache.iceberg.types.Conversions.toByteBuffer(getattr(jvm, "org.apache.iceberg.types.Types$StringType").get(), text)
 
 
 def vector_of(table: Table, where: str, of: str, part: Any = None, *, offset: int | None = None, records: int = 1) -> None:
@@ -118,6 +134,41 @@ def test_paths_that_are_written_otherwise_stop_a_rewrite_before_its_commit(table
     assert (table.rows(), table.snapshots()) == (before, snapshots)
 
 
+@pytest.mark.parametrize("by_bounds", [True, False], ids=["by bounds", "by reference"])
+@pytest.mark.parametrize("own_action", [False, True], ids=["checked here", "by Iceberg's own action"])
+def test_metadata_that_names_another_path_stops_a_rewrite_too(
+    table: Table, monkeypatch: pytest.MonkeyPatch, by_bounds: bool, own_action: bool
+) -> None:
+    """A scan gives such a delete to no file, so no task of the rewrite lists it."""
+    path = filled(table)
+    other = "s3a://bucket" + path.removeprefix("file:")
+    delete_by(table, [(other, n) for n in range(5)], of=None if by_bounds else other, has_bounds=by_bounds)
+    before, snapshots = table.rows(), table.snapshots()
+    if own_action:
+        monkeypatch.setattr(CheckedRewrite, "run", _not_here)
+
+    with pytest.raises(DeletesUnmatched, match=r"5 position deletes in .* name the data file s3a://.* which the table has as"):
+        run(table, **{"rewrite-all": "true", "remove-dangling-deletes": "true", "partial-progress.enabled": "true"})
+
+    assert (table.rows(), table.snapshots()) == (before, snapshots)
+
+
+def test_metadata_that_names_a_live_file_or_one_that_is_gone_is_no_fault(table: Table) -> None:
+    path = filled(table)
+    delete_by(table, [(path, 1)], of=path)
+    delete_by(table, [("s3a://bucket/gone.parquet", 1)], of="s3a://bucket/gone.parquet")
+    before = table.rows()
+
+    run(table)
+
+    assert table.rows() == before
+    assert len(before) == 9
+
+
+def _not_here(*_: Any) -> None:
+    raise NotHere("a test")
+
+
 def test_icebergs_own_actions_do_not_lose_them_either(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     path = filled(table)
     delete_by(table, [("hdfs://old:8020" + path, 1)], of=path)
@@ -126,10 +177,7 @@ def test_icebergs_own_actions_do_not_lose_them_either(table: Table, monkeypatch:
     with pytest.raises(DeletesUnmatched, match="1 position delete in"):
         run(table, "rewrite_position_delete_files", **{"rewrite-all": "true"})
 
-    def not_here(*_: Any) -> None:
-        raise NotHere("a test")
-
-    monkeypatch.setattr(CheckedRewrite, "run", not_here)
+    monkeypatch.setattr(CheckedRewrite, "run", _not_here)
     with pytest.raises(DeletesUnmatched):
         run(table)
 
