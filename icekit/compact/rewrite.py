@@ -442,7 +442,7 @@ class _Group:
                     unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
                     planned = self._write(rows, columns, name, files, samples)
             checked = self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
-            self.rewrite.deletes.check_deleted(self.tasks, self._rows_read())
+            self.rewrite.deletes.check_deleted(self.tasks, self._rows_read(), is_observed=bool(self.keys))
             return checked
         except Exception:
             self.rewrite.take_back(self.group)
