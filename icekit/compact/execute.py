@@ -314,8 +314,7 @@ def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping
             return RewriteResult(failed_groups=len(failed), reason=reason(failed[0]) if failed else "")
         except NotHere:
             pass
-    if checked is not None:
-        check_paths(spark, action)
+    check_paths(spark, action)
     actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
     rewrite = actions.rewriteDataFiles(table if checked is None else checked)
     for key, value in (action.options if checked is not None else renewing(action.options)).items():

@@ -20,8 +20,9 @@ from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
 from icekit.units import count, size, span
 
-#: The option of a rewrite after which icekit drops the delete files that apply to no data file (:mod:`icekit.resolve.dangling`). No statement
-#: has it: Iceberg's own action does not ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file.
+#: The option of a rewrite after which icekit drops the delete files that apply to no data file (:mod:`icekit.resolve.dangling`). No action's
+#: statement has it: Iceberg's own action does not ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file.
+#: Only a finding prints it, for a partition spec whose column was dropped: there all data files are rewritten, so no delete applies any more.
 DANGLING = "remove-dangling-deletes"
 #: With these limits no data file has the wrong size, and a file is taken only if all its rows are deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import compiled, elements, load_now
+from icekit.engine.errors import complaint
 from icekit.engine.planner import plan_rewrite
 from icekit.engine.staging import Staging
-from icekit.errors import DeletesUnmatched
+from icekit.errors import DeletesUnmatched, EngineFailed
 from icekit.prove.proof import RowsDiffer
 from icekit.units import count
 
@@ -37,6 +39,7 @@ import org.apache.iceberg.data.BaseDeleteLoader;
 import org.apache.iceberg.deletes.PositionDeleteIndex;
 import org.apache.iceberg.util.ContentFileUtil;
 import org.apache.iceberg.util.StructLikeWrapper;
+import org.apache.spark.sql.Row;
 
 public class PositionDeletes {
   private static final int AT_ONCE = 8;
@@ -51,6 +54,8 @@ public class PositionDeletes {
   private final ConcurrentHashMap locks = new ConcurrentHashMap();
   /** What delete files say: entries by the name of the data file without its folder. */
   private final Map byName = new HashMap();
+  /** What delete files say of a single data file that the table does not have: an entry by each data file in whose place it stands. */
+  private final Map unlisted = new HashMap();
 
   /** At most so many positions are held. */
   public PositionDeletes(Staging staging, long most) {
@@ -66,7 +71,9 @@ public class PositionDeletes {
     long count;
     /** The data file that has the same name. */
     String instead = null;
-    boolean isLive = false;
+    final List besides = new ArrayList();
+    /** Whether the table has, or had, a data file with this path. */
+    boolean isKnown = false;
   }
 
   private static List positions(FileScanTask task) {
@@ -130,15 +137,30 @@ public class PositionDeletes {
     return new ArrayList(found.values());
   }
 
-  /** How many rows of its file the position deletes of each task delete, in all. */
-  public long expected(List tasks) throws Exception {
+  /** How many rows of its file the position deletes of each task delete, in all; the files' rows are counted, as path and number, or null. */
+  public long expected(List tasks, List counted) throws Exception {
     long found = 0;
-    List results = all(tasks, true);
+    List results = all(tasks, counted == null ? null : counts(counted), true);
     for (Iterator each = results.iterator(); each.hasNext();) found += ((Long) ((Future) each.next()).get()).longValue();
     return found;
   }
 
-  private List all(List given, final boolean areTasks) throws Exception {
+  public long total(List counted) {
+    long found = 0;
+    for (Iterator each = counted.iterator(); each.hasNext();) found += ((Row) each.next()).getLong(1);
+    return found;
+  }
+
+  private static Map counts(List rows) {
+    Map found = new HashMap();
+    for (Iterator each = rows.iterator(); each.hasNext();) {
+      Row row = (Row) each.next();
+      found.put(row.getString(0), new Long(row.getLong(1)));
+    }
+    return found;
+  }
+
+  private List all(List given, final Map counts, final boolean areTasks) throws Exception {
     ExecutorService pool = Executors.newFixedThreadPool(AT_ONCE);
     try {
       List works = new ArrayList();
@@ -146,7 +168,7 @@ public class PositionDeletes {
         final Object one = each.next();
         works.add(new Callable() {
           public Object call() {
-            if (areTasks) return new Long(count((FileScanTask) one));
+            if (areTasks) return new Long(count((FileScanTask) one, counts));
             paths((DeleteFile) one);
             return new Long(0L);
           }
@@ -158,10 +180,11 @@ public class PositionDeletes {
     }
   }
 
-  private long count(FileScanTask task) {
+  private long count(FileScanTask task, Map counts) {
     List deletes = positions(task);
     if (deletes.isEmpty()) return 0;
-    final long rows = ((DataFile) task.file()).recordCount();
+    Long counted = counts == null ? new Long(((DataFile) task.file()).recordCount()) : (Long) counts.get(((DataFile) task.file()).location());
+    final long rows = counted == null ? 0L : counted.longValue();
     final long[] found = {0};
     PositionDeleteIndex index = loader().loadPositionDeletes(deletes, ((DataFile) task.file()).location());
     index.forEach(new LongConsumer() {
@@ -199,7 +222,7 @@ public class PositionDeletes {
 
   private Loader loader() {
     return new Loader(new Function() {
-      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
+      public Object apply(Object file) { return table.io().newInputFile((DeleteFile) file); }
     });
   }
 
@@ -231,14 +254,15 @@ public class PositionDeletes {
       if (tasks == null) seeAll(snapshotId, true);
       else for (Iterator each = tasks.iterator(); each.hasNext();) see((DataFile) ((FileScanTask) each.next()).file(), true);
       if (suspect() != null && tasks != null) seeAll(snapshotId, false);
+      if (suspect() != null) seeHistory();
       Entry found = suspect();
-      if (found != null) return new String[] {found.delete.location(), found.path, String.valueOf(found.count), found.instead};
+      if (found != null) return said(found, found.instead);
     }
     return null;
   }
 
   private void read(List deletes) throws Exception {
-    List results = all(deletes, false);
+    List results = all(deletes, null, false);
     for (int i = 0; i < deletes.size(); i++) {
       ((Future) results.get(i)).get();
       DeleteFile delete = (DeleteFile) deletes.get(i);
@@ -274,19 +298,37 @@ public class PositionDeletes {
     if (same == null) return;
     for (Iterator each = same.iterator(); each.hasNext();) {
       Entry entry = (Entry) each.next();
-      if (entry.path.equals(file.location())) entry.isLive = true;
-      else if (areSuspect && isBeside(entry.delete, file)) entry.instead = file.location();
+      if (entry.path.equals(file.location())) entry.isKnown = true;
+      else if (areSuspect && isBeside(entry.delete, file)) {
+        entry.instead = file.location();
+        entry.besides.add(file.location());
+      }
     }
   }
 
   private void seeAll(long snapshotId, boolean areSuspect) throws Exception {
-    for (Iterator each = table.snapshot(snapshotId).dataManifests(table.io()).iterator(); each.hasNext();) {
-      ManifestReader files = ManifestFiles.read((ManifestFile) each.next(), table.io(), table.specs());
-      files.select(Arrays.asList(new String[] {"file_path", "partition"}));
-      try {
-        for (Iterator file = files.iterator(); file.hasNext();) see((DataFile) file.next(), areSuspect);
-      } finally {
-        files.close();
+    Iterator each = table.snapshot(snapshotId).dataManifests(table.io()).iterator();
+    while (each.hasNext()) seeIn((ManifestFile) each.next(), areSuspect);
+  }
+
+  private void seeIn(ManifestFile manifest, boolean areSuspect) throws Exception {
+    ManifestReader files = ManifestFiles.read(manifest, table.io(), table.specs());
+    files.select(Arrays.asList(new String[] {"file_path", "partition"}));
+    try {
+      for (Iterator file = files.iterator(); file.hasNext();) see((DataFile) file.next(), areSuspect);
+    } finally {
+      files.close();
+    }
+  }
+
+  /** A delete of a data file that an earlier snapshot had is right, although another file has the name today: files that were added may share names. */
+  private void seeHistory() throws Exception {
+    Set seen = new HashSet();
+    for (Iterator each = table.snapshots().iterator(); each.hasNext();) {
+      Iterator manifests = ((Snapshot) each.next()).dataManifests(table.io()).iterator();
+      while (manifests.hasNext()) {
+        ManifestFile manifest = (ManifestFile) manifests.next();
+        if (suspect() != null && seen.add(manifest.path())) seeIn(manifest, false);
       }
     }
   }
@@ -299,11 +341,55 @@ public class PositionDeletes {
     return own.copyFor(delete.partition()).equals(own.copyFor(file.partition()));
   }
 
+  /**
+   * Find the delete files of a snapshot that name, in its metadata, a data file which the table has under another path: a scan gives them to no
+   * data file, so no task lists them. Data files are read only if some delete file names one.
+   */
+  public void lookUp(long snapshotId) throws Exception {
+    byName.clear();
+    unlisted.clear();
+    for (Iterator each = table.snapshot(snapshotId).deleteManifests(table.io()).iterator(); each.hasNext();) {
+      ManifestReader files = ManifestFiles.readDeleteManifest((ManifestFile) each.next(), table.io(), table.specs());
+      try {
+        for (Iterator file = files.iterator(); file.hasNext();) {
+          DeleteFile delete = (DeleteFile) file.next();
+          String path = ContentFileUtil.referencedDataFileLocation(delete);
+          if (path != null) add((DeleteFile) delete.copyWithoutStats(), path, delete.recordCount(), null);
+        }
+      } finally {
+        files.close();
+      }
+    }
+    if (!byName.isEmpty()) seeAll(snapshotId, true);
+    if (suspect() != null) seeHistory();
+    for (Iterator each = byName.values().iterator(); each.hasNext();) {
+      for (Iterator entries = ((List) each.next()).iterator(); entries.hasNext();) {
+        Entry entry = (Entry) entries.next();
+        if (!entry.isKnown) for (Iterator file = entry.besides.iterator(); file.hasNext();) unlisted.put(file.next(), entry);
+      }
+    }
+    byName.clear();
+  }
+
+  /** What {@link #lookUp} found for a data file of some tasks, as {@link #wrong} says it. */
+  public String[] unlisted(List tasks) {
+    for (Iterator each = tasks.iterator(); each.hasNext() && !unlisted.isEmpty();) {
+      String path = ((DataFile) ((FileScanTask) each.next()).file()).location();
+      Entry found = (Entry) unlisted.get(path);
+      if (found != null) return said(found, path);
+    }
+    return null;
+  }
+
+  private static String[] said(Entry entry, Object instead) {
+    return new String[] {entry.delete.location(), entry.path, String.valueOf(entry.count), String.valueOf(instead)};
+  }
+
   private Entry suspect() {
     for (Iterator each = byName.values().iterator(); each.hasNext();) {
       for (Iterator entries = ((List) each.next()).iterator(); entries.hasNext();) {
         Entry entry = (Entry) entries.next();
-        if (entry.instead != null && !entry.isLive) return entry;
+        if (entry.instead != null && !entry.isKnown) return entry;
       }
     }
     return null;
@@ -316,34 +402,68 @@ public class PositionDeletes {
 _HEAP_SHARE = 1 / 8
 
 
-def check_deleted(staging: Staging, snapshot_id: int, tasks: Any, rows: int | None) -> None:
-    """Check that a rewrite read every row of some scan tasks once, without those that position deletes delete.
+class PositionDeletes:
+    """The position deletes and deletion vectors of one snapshot, to check rewrites of its data files."""
 
-    ``rows`` are those that it read, before any equality delete took one; if they are unknown (None), rows under position
-    deletes are counted again. Where each delete names one file, and the records add up, nothing is read. Raises
-    :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.proof.RowsDiffer`.
-    """
-    java = _java(staging)
-    of, deleted = tasks, java.deleted(tasks)
-    if rows is None:
-        if not deleted.size():
+    def __init__(self, staging: Staging, snapshot_id: int) -> None:
+        self.staging, self.snapshot_id = staging, snapshot_id
+        jvm: Any = staging.spark._jvm
+        most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
+        #: An object of the Java class.
+        self.java = compiled(jvm, staging.java, _NAME, _SOURCE, staging.java, jvm.java.lang.Long.valueOf(most))
+        self._is_looked_up = False
+        self._lock = threading.Lock()
+
+    def check_listed(self, tasks: Any) -> None:
+        """Check that no delete file names a data file of some scan tasks by another path; its deletes would apply to nothing.
+
+        Raises :class:`~icekit.errors.DeletesUnmatched`.
+        """
+        with self._lock:
+            if not self._is_looked_up:
+                self.java.lookUp(self.snapshot_id)
+                self._is_looked_up = True
+        _refuse(self.java.unlisted(tasks))
+
+    def check_paths(self, files: Any, tasks: Any = None) -> None:
+        """Check the paths inside delete files against the files of these scan tasks, or of the snapshot, as :meth:`check_listed` does."""
+        # Java keeps what one call finds.
+        with self._lock:
+            wrong = self.java.wrong(files, tasks, self.snapshot_id)
+        _refuse(wrong)
+
+    def check_deleted(self, tasks: Any, rows: int | None, *, is_observed: bool = False) -> None:
+        """Check that a rewrite read every row of some scan tasks once, without those that position deletes delete.
+
+        ``rows`` are those that it read, before any equality delete took one; if they are unknown (None), rows under position
+        deletes are counted again, and so are rows that were counted in a query (``is_observed``), if they are too many: Spark counts those of
+        a task that it runs again twice. Where each delete names one file, and the records add up, nothing is read. Raises
+        :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.proof.RowsDiffer`.
+        """
+        java, staging = self.java, self.staging
+        of, deleted = tasks, java.deleted(tasks)
+        if rows is None:
+            if not deleted.size():
+                return
+            of, rows = deleted, _count(staging, staging.java.plain(deleted, False))
+        records, of_files = int(java.records(of)), int(staging.java.records(of))
+        if of_files - rows == records >= 0:
             return
-        of, rows = deleted, _count(staging, staging.java.plain(deleted, False))
-    gone, records = int(staging.java.records(of)) - rows, int(java.records(of))
-    if gone == records >= 0:
-        return
-    if deleted.size():
-        _check_paths(java, java.files(deleted), of, snapshot_id)
-    expected = int(java.expected(of))
-    if gone != expected:
-        # A writer may have counted the rows of a file wrongly.
-        gone = _count(staging, java.bare(of)) - rows
-    if gone != expected:
-        raise RowsDiffer.of(
-            "files",
-            f"{count(expected, 'row')} of the old files are deleted by position, but {gone:,} were left out",
-            "Nothing was changed.",
-        )
+        if deleted.size():
+            self.check_paths(java.files(deleted), of)
+        expected = int(java.expected(of, None))
+        if of_files - rows != expected:
+            # A writer may have counted the rows of a file wrongly.
+            counted = _counted(staging, java.bare(of))
+            of_files, expected = int(java.total(counted)), int(java.expected(of, counted))
+        if is_observed and of_files - rows < expected:
+            rows = _count(staging, staging.java.plain(of, False))
+        if of_files - rows != expected:
+            raise RowsDiffer.of(
+                "files",
+                f"{count(expected, 'row')} of the old files are deleted by position, but {of_files - rows:,} were left out",
+                "Nothing was changed.",
+            )
 
 
 def check_paths(spark: SparkSession, action: Action) -> None:
@@ -364,17 +484,28 @@ def check_paths(spark: SparkSession, action: Action) -> None:
         branch=action.branch,
         of_deletes=of_deletes,
     )
-    java = _java(Staging(spark, table))
+    try:
+        deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
+    except Exception as error:
+        if not _has_any(table, snapshot):
+            return
+        raise EngineFailed(
+            "The table has position deletes, and this JVM compiles no class to check that they apply to its data files "
+            f"({complaint(error)}). Nothing was changed. Run this with a Java and a Spark that icekit is tested with (docs/limits.md), "
+            "or call Iceberg's own procedure, without this check."
+        ) from error
+    tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
     for group in elements(plan.groups()):
-        tasks = group.fileScanTasks()
-        files = java.files(tasks)
-        _check_paths(java, files, None if of_deletes else tasks, int(snapshot.snapshotId()))
+        tasks.addAll(group.fileScanTasks())
+    if not of_deletes:
+        deletes.check_listed(tasks)
+    deletes.check_paths(deletes.java.files(tasks), None if of_deletes else tasks)
 
 
-def _java(staging: Staging) -> Any:
-    jvm: Any = staging.spark._jvm
-    most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
-    return compiled(jvm, staging.java, _NAME, _SOURCE, staging.java, jvm.java.lang.Long.valueOf(most))
+def _has_any(table: Any, snapshot: Any) -> bool:
+    """Whether a snapshot may have position deletes or deletion vectors."""
+    is_none = snapshot.summary().get("total-position-deletes") == "0"
+    return not is_none and int(snapshot.deleteManifests(table.io()).size()) > 0
 
 
 def _count(staging: Staging, tasks: Any) -> int:
@@ -382,8 +513,16 @@ def _count(staging: Staging, tasks: Any) -> int:
         return rows.count()
 
 
-def _check_paths(java: Any, files: Any, tasks: Any, snapshot_id: int) -> None:
-    wrong = java.wrong(files, tasks, snapshot_id)
+def _counted(staging: Staging, tasks: Any) -> Any:
+    """Java's list of the rows in each file of some tasks."""
+    from pyspark.sql import functions as F
+
+    with staging.reading(tasks) as rows:
+        return rows.groupBy(F.input_file_name().alias("path")).count()._jdf.collectAsList()
+
+
+def _refuse(wrong: Any) -> None:
+    """Raise the error for a path that Java found to be wrong, if it found one."""
     if wrong is None:
         return
     file, path, positions, instead = _texts(wrong)

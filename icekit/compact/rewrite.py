@@ -20,7 +20,7 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
-from icekit.compact.position_deletes import check_deleted
+from icekit.compact.position_deletes import PositionDeletes
 from icekit.engine.bridge import elements, encryption_of, iceberg_version, lent, make_active, metadata_of, pinned
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import reads_dropped_keys
@@ -198,6 +198,7 @@ class CheckedRewrite:
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
         self._snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
         self.snapshot_id = 0 if self._snapshot is None else int(self._snapshot.snapshotId())
+        self.deletes = PositionDeletes(self.staging, self.snapshot_id)
         #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that is none of the table's.
         self.runner: Any = None
         self.order_id = 0
@@ -436,6 +437,7 @@ class _Group:
         """Write the group's new files and check them; raises if they are not right, after removing them."""
         name = str(uuid.uuid4())
         self.rewrite.stop.check()
+        self.rewrite.deletes.check_listed(self.tasks)
         try:
             with contextlib.ExitStack() as stack:
                 self.java.stage(self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name)
@@ -461,7 +463,7 @@ class _Group:
                     unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
                     planned = self._write(rows, columns, name, files, samples)
             checked = self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
-            check_deleted(self.staging, self.rewrite.snapshot_id, self.tasks, self._rows_read())
+            self.rewrite.deletes.check_deleted(self.tasks, self._rows_read(), is_observed=bool(self.keys))
             return checked
         except Exception:
             self.rewrite.take_back(self.group)

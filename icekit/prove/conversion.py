@@ -118,7 +118,7 @@ public class Conversion {
 
   private String summed(List positionDeletes, String path) {
     PositionDeleteIndex index = new BaseDeleteLoader(new Function() {
-      public Object apply(Object file) { return table.io().newInputFile(((DeleteFile) file).location()); }
+      public Object apply(Object file) { return table.io().newInputFile((DeleteFile) file); }
     }).loadPositionDeletes(positionDeletes, path);
     final long[] sums = new long[2];
     index.forEach(new LongConsumer() {

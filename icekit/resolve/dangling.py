@@ -121,8 +121,9 @@ public class Dangling {
   public long[] removed(long parentId, long snapshotId) throws Exception {
     List found = of(parentId);
     Set dropped = new HashSet(), all = new HashSet();
-    for (Iterator each = found.iterator(); each.hasNext();) dropped.add(key((DeleteFile) each.next()));
-    Iterator each = table.snapshot(snapshotId).removedDeleteFiles(table.io()).iterator();
+    for (Iterator file = found.iterator(); file.hasNext();) dropped.add(key((DeleteFile) file.next()));
+    SnapshotChanges changes = SnapshotChanges.builderFor(table).snapshot(table.snapshot(snapshotId)).build();
+    Iterator each = changes.removedDeleteFiles().iterator();
     while (each.hasNext()) all.add(key((DeleteFile) each.next()));
     long count = all.size();
     all.removeAll(dropped);

@@ -15,15 +15,17 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.session import ICEBERG
 from icekit.compact import plan_table
+from icekit.compact import rewrite as rewriting
 from icekit.compact.execute import execute
 from icekit.compact.model import REWRITE_NOTHING, Action, Policy, Prediction
 from icekit.compact.rewrite import CheckedRewrite, NotHere
 from icekit.diagnose import diagnose
+from icekit.engine import staging
 from icekit.engine.bridge import elements
 from icekit.engine.compat import _is_1_12
 from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
-from icekit.errors import DeletesUnmatched, MetadataUnreadable
+from icekit.errors import DeletesUnmatched, EngineFailed, MetadataUnreadable
 from icekit.facts.collect import observe
 from icekit.prove import prove_commits
 from icekit.prove.commits import prove_rewrites
@@ -55,8 +57,16 @@ def data_file(table: Table) -> str:
     return str(table.sql("SELECT min(file_path) FROM {t}.data_files")[0][0])
 
 
-def delete_by(table: Table, rows: list[tuple[str | None, int]], *, of: str | None = None, spec: int | None = None, part: Any = None) -> str:
-    """Commit a position delete file that holds these rows, and says that it is of one data file; returns its path."""
+def delete_by(
+    table: Table,
+    rows: list[tuple[str | None, int]],
+    *,
+    of: str | None = None,
+    has_bounds: bool = False,
+    spec: int | None = None,
+    part: Any = None,
+) -> str:
+    """Commit a position delete file that holds these rows, and says that it is of one data file, or has bounds; returns its path."""
     loaded: Any = table.files.table()
     path = str(loaded.location()).removeprefix("file:") + f"/data/{uuid.uuid4().hex}.parquet"
     fields = [("file_path", pa.string(), 2147483546), ("pos", pa.int64(), 2147483545)]
@@ -69,11 +79,19 @@ def delete_by(table: Table, rows: list[tuple[str | None, int]], *, of: str | Non
     made = made.withFileSizeInBytes(Path(path).stat().st_size).withRecordCount(len(rows))
     if of is not None:
         made = made.withReferencedDataFile(of)
+    if has_bounds:
+        names = sorted(str(name) for name, _ in rows)
+        lower, upper = ({2147483546: _buffer(jvm, name)} for name in (names[0], names[-1]))
+        made = made.withMetrics(jvm.org.apache.iceberg.Metrics(len(rows), None, None, None, None, lower, upper))
     if part is not None:
         made = made.withPartition(table.files._partition(where, part))
     loaded.newRowDelta().addDeletes(made.build()).commit()
     table.files.refresh()
     return path
+
+
+def _buffer(jvm: Any, text: str) -> Any:
+    return jvm.org.apache.iceberg.types.Conversions.toByteBuffer(getattr(jvm, "org.apache.iceberg.types.Types$StringType").get(), text)
 
 
 def vector_of(table: Table, where: str, of: str, part: Any = None, *, offset: int | None = None, records: int = 1) -> None:
@@ -93,6 +111,24 @@ def vector_of(table: Table, where: str, of: str, part: Any = None, *, offset: in
     if part is not None:
         made = made.withPartition(table.files._partition(loaded.spec(), part))
     loaded.newRowDelta().addDeletes(made.build()).commit()
+    table.files.refresh()
+
+
+def append(table: Table, path: str, records: int) -> None:
+    """Commit a data file, with a number of records that may be wrong."""
+    loaded: Any = table.files.table()
+    made = table.spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path).withFormat("parquet")  # type: ignore[union-attr]
+    made = made.withFileSizeInBytes(Path(path.removeprefix("file:")).stat().st_size).withRecordCount(records)
+    loaded.newAppend().appendFile(made.build()).commit()
+    table.files.refresh()
+
+
+def remove(table: Table, path: str) -> None:
+    """Commit that a data file is gone."""
+    loaded: Any = table.files.table()
+    # With a path, py4j calls a method of the same name that removes the file itself.
+    (file,) = (task.file() for task in elements(loaded.newScan().planFiles()) if task.file().location() == path)
+    loaded.newDelete().deleteFile(file).commit()
     table.files.refresh()
 
 
@@ -118,6 +154,41 @@ def test_paths_that_are_written_otherwise_stop_a_rewrite_before_its_commit(table
     assert (table.rows(), table.snapshots()) == (before, snapshots)
 
 
+@pytest.mark.parametrize("by_bounds", [True, False], ids=["by bounds", "by reference"])
+@pytest.mark.parametrize("own_action", [False, True], ids=["checked here", "by Iceberg's own action"])
+def test_metadata_that_names_another_path_stops_a_rewrite_too(
+    table: Table, monkeypatch: pytest.MonkeyPatch, by_bounds: bool, own_action: bool
+) -> None:
+    """A scan gives such a delete to no file, so no task of the rewrite lists it."""
+    path = filled(table)
+    other = "s3a://bucket" + path.removeprefix("file:")
+    delete_by(table, [(other, n) for n in range(5)], of=None if by_bounds else other, has_bounds=by_bounds)
+    before, snapshots = table.rows(), table.snapshots()
+    if own_action:
+        monkeypatch.setattr(CheckedRewrite, "run", _not_here)
+
+    with pytest.raises(DeletesUnmatched, match=r"5 position deletes in .* name the data file s3a://.* which the table has as"):
+        run(table, **{"rewrite-all": "true", "remove-dangling-deletes": "true", "partial-progress.enabled": "true"})
+
+    assert (table.rows(), table.snapshots()) == (before, snapshots)
+
+
+def test_metadata_that_names_a_live_file_or_one_that_is_gone_is_no_fault(table: Table) -> None:
+    path = filled(table)
+    delete_by(table, [(path, 1)], of=path)
+    delete_by(table, [("s3a://bucket/gone.parquet", 1)], of="s3a://bucket/gone.parquet")
+    before = table.rows()
+
+    run(table)
+
+    assert table.rows() == before
+    assert len(before) == 9
+
+
+def _not_here(*_: Any) -> None:
+    raise NotHere("a test")
+
+
 def test_icebergs_own_actions_do_not_lose_them_either(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     path = filled(table)
     delete_by(table, [("hdfs://old:8020" + path, 1)], of=path)
@@ -126,10 +197,7 @@ def test_icebergs_own_actions_do_not_lose_them_either(table: Table, monkeypatch:
     with pytest.raises(DeletesUnmatched, match="1 position delete in"):
         run(table, "rewrite_position_delete_files", **{"rewrite-all": "true"})
 
-    def not_here(*_: Any) -> None:
-        raise NotHere("a test")
-
-    monkeypatch.setattr(CheckedRewrite, "run", not_here)
+    monkeypatch.setattr(CheckedRewrite, "run", _not_here)
     with pytest.raises(DeletesUnmatched):
         run(table)
 
@@ -165,6 +233,25 @@ def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table:
     assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
     assert prove_rewrites(table.lake, table.name, table.snapshots()[-1:]).ok
     assert prove_commits(table.lake, table.name, table.snapshots()[-1:]).ok
+
+
+@pytest.mark.parametrize("names_its_file", [True, False], ids=["of one file", "of a partition"])
+def test_a_delete_of_a_file_that_the_table_once_had_is_no_fault_where_another_has_its_name(table: Table, names_its_file: bool) -> None:
+    """Files that were added from two folders may share a name."""
+    path = filled(table)
+    first, second = (f"{path.rpartition('/')[0]}/{folder}/part-0.parquet" for folder in "ab")
+    for to in (first, second):
+        Path(to.removeprefix("file:")).parent.mkdir()
+        Path(to.removeprefix("file:")).write_bytes(Path(path.removeprefix("file:")).read_bytes())
+        append(table, to, 10)
+    delete_by(table, [(first, 1)], of=first if names_its_file else None)
+    remove(table, first)
+    before = table.rows()
+
+    run(table, **{"rewrite-all": "true", "remove-dangling-deletes": "true"})
+
+    assert table.rows() == before
+    assert sum(before.values()) == 20
 
 
 def test_a_path_that_is_missing_stops_a_rewrite(table: Table) -> None:
@@ -222,20 +309,63 @@ def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
     assert (table.rows(), table.snapshots()) == (before, snapshots)
 
 
-def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table) -> None:
+@pytest.mark.parametrize("records", [5, 12])
+def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, records: int) -> None:
     path = filled(table)
-    loaded: Any = table.files.table()
-    jvm: Any = table.spark._jvm
-    size = Path(path.removeprefix("file:")).stat().st_size
-    made = jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path).withFormat("parquet")
-    made = made.withFileSizeInBytes(size).withRecordCount(12).build()
-    loaded.newDelete().deleteFromRowFilter(jvm.org.apache.iceberg.expressions.Expressions.alwaysTrue()).commit()
-    loaded.newAppend().appendFile(made).commit()
-    delete_by(table, [(path, 1)], of=path)
+    remove(table, path)
+    append(table, path, records)
+    # The last is of no row. Iceberg refuses a rewrite that adds more rows than the metadata says are replaced.
+    delete_by(table, [(path, n) for n in (0, 1, 2, 3, 4, 7, 30)], of=path)
     before = table.rows()
 
     run(table)
 
+    assert table.rows() == before
+    assert len(before) == 4
+
+
+@pytest.mark.parametrize("more", [3, -3])
+def test_rows_that_spark_counted_twice_are_counted_again(table: Table, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    """A task that ran again adds its rows again. Too few rows are always a fault."""
+    filled(table)
+    table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
+    table.delete("id", "SELECT 7L")
+    before, snapshots = table.rows(), table.snapshots()
+    monkeypatch.setattr(rewriting, "_FEW_APPLIED", 0)
+    read = rewriting._Group._rows_read
+    monkeypatch.setattr(rewriting._Group, "_rows_read", lambda self: (read(self) or 0) + more)
+
+    if more > 0:
+        run(table)
+        assert len(table.snapshots()) == len(snapshots) + 1
+    else:
+        with pytest.raises(RowsDiffer, match="2 rows of the old files are deleted by position, but 5"):
+            run(table)
+        assert table.snapshots() == snapshots
+    assert table.rows() == before
+
+
+@pytest.mark.parametrize("has_deletes", [True, False])
+def test_a_jvm_that_compiles_nothing_refuses_only_where_there_are_position_deletes(
+    table: Table, monkeypatch: pytest.MonkeyPatch, has_deletes: bool
+) -> None:
+    filled(table)
+    table.insert("VALUES (100L, 'b')")
+    if has_deletes:
+        table.sql("DELETE FROM {t} WHERE id = 3")
+    before, snapshots = table.rows(), table.snapshots()
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(staging, "compiled", fails)
+    if has_deletes:
+        with pytest.raises(EngineFailed, match=r"has position deletes, and this JVM compiles no class .*no compiler"):
+            run(table)
+        assert table.snapshots() == snapshots
+    else:
+        run(table)
+        assert len(table.snapshots()) == len(snapshots) + 1
     assert table.rows() == before
 
 
