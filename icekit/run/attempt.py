@@ -22,11 +22,11 @@ from icekit.compact.execute import (
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import FailureKind, explain, kind_of, reason
+from icekit.engine.errors import FailureKind, explain, java_classes, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
+from icekit.errors import IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import Json, snapshots_by_id, specs
@@ -86,8 +86,16 @@ def sampled(text: str) -> Prove:
 _COMMITTING = frozenset({"rewrite_data_files", "rewrite_position_delete_files", "rewrite_manifests", CONVERT})
 
 
+# Iceberg refuses a commit to a table that has changed, or that never allows it.
+_REFUSED = "org.apache.iceberg.exceptions.ValidationException"
+
+
 class Conflict(Exception):
-    """Another commit was in the way, or a commit of ours is missing from the table."""
+    """Another commit was in the way, or a commit of ours is missing from the table; ``is_alone`` if nobody has changed the table meanwhile."""
+
+    def __init__(self, said: str, *, is_alone: bool = False) -> None:
+        super().__init__(said)
+        self.is_alone = is_alone
 
 
 class TooLarge(Exception):
@@ -321,17 +329,17 @@ def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *,
         return
     if answer.failed_groups or answer.failed_data_files:
         raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}")
-    if is_unchanged:
-        raise EngineFailed(
-            f"The engine committed nothing, although no other writer was active: {missing:,} of {count(planned.files_in, 'planned data file')} "
-            "were not replaced. The engine logs the reason."
-        )
-    raise Conflict(f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced")
+    said = f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced"
+    raise Conflict(said, is_alone=is_unchanged)
 
 
 def _as_kind(error: BaseException, *, is_unchanged: bool) -> BaseException:
-    """An engine's error as a conflict, as too large an action, or as it is: also if the engine calls it a conflict, but nothing has changed the table."""
+    """An engine's error as a conflict, as too large an action, or as it is.
+
+    A catalog may be busy with another table, or not answer, so a commit may fail although nobody has changed this one. But if Iceberg refuses
+    a commit to an unchanged table, it always will.
+    """
     kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
-    if kind == "conflict" and not is_unchanged:
-        return Conflict(reason(error))
+    if kind == "conflict" and not (is_unchanged and _REFUSED in java_classes(error)):
+        return Conflict(reason(error), is_alone=is_unchanged)
     return TooLarge(reason(error)) if kind == "capacity" else error

@@ -338,7 +338,9 @@ class CheckpointedRun:
             status = "stopped"
             self.stop.set()
         except Conflict as problem:
-            error = f"{problem}; {count(progress.attempts, 'attempt')} made. Run it again when fewer writers are active, or with a narrower time window."
+            busy = "Run it again when fewer writers are active, or with a narrower time window."
+            alone = "No other commit to this table came in between: run it again once the catalog answers. The engine logs the reason."
+            error = f"{problem}; {count(progress.attempts, 'attempt')} made. {alone if problem.is_alone else busy}"
         except IcekitError as problem:
             error = str(problem)
         except Exception as problem:
