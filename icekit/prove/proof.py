@@ -431,7 +431,7 @@ def prove_history(
 
     ``kept`` are the snapshots and ``refs`` the branches and tags that had to stay. Another job may
     remove them at any time, which is no loss. ``removed_more`` says that the engine counted more
-    snapshots than the expiry named.
+    snapshots than the expiry named, or that its count is not known.
     """
     started = time.monotonic()
     metadata = load_metadata(lake.tables.source(table))
@@ -440,7 +440,7 @@ def prove_history(
     checks = [Check(True, f"all {len(kept):,} snapshots that should stay exist")]
     if gone:
         missing = f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the table"
-        why = "this expiry removed more than it named, or another ran at the same time" if removed_more else "this expiry did not name them"
+        why = "it is not known whether this expiry or another removed them" if removed_more else "this expiry did not name them"
         checks = [Check(None if removed_more else True, f"{missing}; {why}")]
     now_refs = metadata.get("refs") or {}
     broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in there]
