@@ -94,6 +94,7 @@ def test_an_expiry_beside_ours_is_no_loss(table: Table, aged: Make, monkeypatch:
     is_fine(table, outcome)
     assert "2 of 3 snapshots that should stay are no longer in the table; this expiry did not name them" in repr(outcome.proof)
     assert "no longer in the table: audit" in repr(outcome.proof)
+    assert ": this run lost nothing, in " in repr(outcome.proof)
 
 
 def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
