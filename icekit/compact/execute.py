@@ -210,8 +210,8 @@ class RewriteResult:
     failed_data_files: int = 0
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
-    #: Manifest lists that an expiry deleted: one for each snapshot.
-    manifest_lists: int = 0
+    #: Manifest lists that an expiry deleted: one for each snapshot; None if an attempt ended without saying so.
+    manifest_lists: int | None = 0
 
 
 def execute(

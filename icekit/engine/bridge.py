@@ -132,7 +132,12 @@ def _changed_to(spark: SparkSession, key: str, value: Any, read: Callable[[], An
         values = _changed.setdefault(spark, {}).setdefault(key, {})
         if not values:
             values[None] = read()
-        write(value)
+        try:
+            write(value)
+        except BaseException:
+            if len(values) == 1:
+                values.clear()  # no block is there: the next one reads the old value for itself
+            raise
         values[block] = value
     try:
         yield

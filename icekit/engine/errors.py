@@ -221,6 +221,11 @@ def kind_of(error: BaseException) -> FailureKind:
     return "conflict" if _CONFLICT.search(text) else "other"
 
 
+def java_classes(error: BaseException) -> tuple[str, ...]:
+    """The class names of each of Java's exceptions, outermost first."""
+    return tuple(cause.split(":", 1)[0] for cause in _causes(error))
+
+
 def described(error: BaseException) -> str:
     """Class and message of every cause, one a line, without secrets."""
     return "\n".join([scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]), *_causes(error)])

@@ -27,6 +27,7 @@ from icekit.prove.proof import (
     CHECKED,
     CHECKED_POSITIONS_TAG,
     CHECKED_TAG,
+    SCANNED,
     CheckedPositions,
     CheckedRows,
     CommitProof,
@@ -282,6 +283,7 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], k
     name = lake.sql_name(table)
     quick: dict[int, CommitProof] = {}
     read = 0
+    scanned: set[int] = set()
     for snapshot_id in snapshot_ids:
         commit = snapshots.get(snapshot_id) or (known or {}).get(snapshot_id) or {}
         summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
@@ -304,15 +306,18 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], k
             if gone and not needed:
                 said = f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them to a data file"
                 quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
+                scanned.add(snapshot_id)
     rest = [i for i in snapshot_ids if i not in quick]
     compared = prove_commits(lake, table, rest) if rest else None
     by_id = {**quick, **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())}}
     commits = tuple(by_id[i] for i in snapshot_ids)
+    modes = [CHECKED] if len(quick) > len(scanned) or not commits else []
+    modes += [SCANNED] if scanned else []
     return Proof(
         table=display_name(table),
         commits=commits,
         ok=verdict(commits),
-        mode=CHECKED if not compared else f"{CHECKED}, or in full",
+        mode=", ".join([*modes, *([compared.mode] if compared else [])]),
         seconds=time.monotonic() - started,
         rows_read=read + (compared.rows_read if compared else 0),
         caution=compared.caution if compared else None,

@@ -22,7 +22,8 @@ from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_u
 from icekit.prove.proof import CHECKED_POSITIONS_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedPositions, RowsDiffer
 from icekit.resolve.convert import Pending, by_file
 from icekit.resolve.delete_files import Positions
-from icekit.resolve.join import KeySet, deduplicated, hinted, looked_up, path_to, sampled, tasks, words
+from icekit.resolve.join import DATA, KIND, KeySet, deduplicated, hinted, looked_up, path_to, sampled, tasks, words
+from icekit.sql import identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -375,10 +376,11 @@ class _Check:
         key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
         with self._sampled_deletes(key_sets[0]) as deletes:
             # A table may have rows of few keys, and none in the sample.
-            if deletes is not None and (rows := self._sampled(key_sets, deletes)) >= UNSEEN:
+            if deletes is not None and self._keys(key_sets[0]) >= UNSEEN:
+                rows = self._sampled(key_sets, deletes)
                 # That sample is by the keys of the largest set; each other one is looked up by its own.
                 for key_set in key_sets[1:]:
-                    self._look_up_one(key_set)
+                    self._look_up_one(key_set, key_sets)
                 return rows, SAMPLED_KEYS
         found = self._found(key_sets, None)
         for number in self.pending.dead:
@@ -386,12 +388,19 @@ class _Check:
                 raise _differ(f"in {self.found.data[number].path} rows without a delete would be deleted")
         return sum(file.records for file in self.found.data), 1
 
-    def _look_up_one(self, key_set: KeySet) -> None:
-        """Look up the keys of one set: a sample of them, or all if few rows have a sampled one."""
+    def _look_up_one(self, key_set: KeySet, key_sets: Sequence[KeySet]) -> None:
+        """Look up the keys of one set: a sample of them, or all deletes of the set if the rows have few sampled keys."""
         with self._sampled_deletes(key_set) as its_own:
-            found = self._found([key_set], its_own)
-            if its_own is not None and sum(positions.count for positions in found.values()) < UNSEEN:
+            if its_own is not None and self._keys(key_set) >= UNSEEN:
+                self._sampled([key_set, *(other for other in key_sets if other is not key_set)], its_own)
+            else:
                 self._found([key_set], None)
+
+    def _keys(self, key_set: KeySet) -> int:
+        """About how many different keys of a set the rows in its sample have."""
+        columns = ", ".join(column.sql for column in key_set.columns)
+        rows = f"FROM {identifier(*self.view)} WHERE {KIND} = {DATA} AND {self._sample(key_set, SAMPLED_KEYS)}"
+        return int(self.spark.sql(f"SELECT approx_count_distinct(xxhash64({columns})) {rows}").collect()[0][0])
 
     def _shuffling(self, one_in: int, key_sets: Sequence[KeySet]) -> contextlib.AbstractContextManager[None]:
         """Shuffle one in so many rows and deletes of the first set, and all deletes of sets with other keys, into no more partitions than they need.

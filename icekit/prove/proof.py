@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The mode of a proof that was made before the commits; see :class:`CheckedRows`.
 CHECKED = "checked before the commit"
+#: The mode of a proof of commits that only dropped delete files; made after the commits.
+SCANNED = "proved by a scan of the table before the commit"
 
 _NAMED = 10
 
@@ -266,11 +268,15 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class InvariantProof:
-    """What maintenance had to keep, checked one by one; ``what`` names the procedure."""
+    """What maintenance had to keep, checked one by one; ``what`` names the procedure.
+
+    ``gone`` counts what had to stay and is no longer there, because another job removed it or may have.
+    """
 
     what: str
     checks: tuple[Check, ...]
     seconds: float = 0.0
+    gone: int = 0
 
     @property
     def ok(self) -> bool | None:
@@ -290,7 +296,7 @@ class Proof:
     """The result of comparing a run's commits with their parents.
 
     ``ok`` is False if rows changed anywhere, None if no change was found but some
-    commit is not provable. ``mode`` is ``checked`` (before each commit), ``full`` or ``sampled`` (some of the changed partitions).
+    commit is not provable. ``mode`` is :data:`CHECKED`, :data:`SCANNED`, ``full`` or ``sampled`` (some of the changed partitions), or several of these.
     ``rows_read`` counts both sides. ``caution`` says why the reads themselves may be wrong.
     ``kept`` holds the checks of maintenance.
     """
@@ -316,7 +322,7 @@ class Proof:
             raise ValueError("no proofs to put together")
         commits = tuple(commit for proof in proofs for commit in proof.commits)
         kept = tuple(one for proof in proofs for one in proof.kept)
-        modes = {proof.mode for proof in proofs if proof.commits or not proof.kept} or {"metadata"}
+        modes = {mode for proof in proofs if proof.commits or not proof.kept for mode in proof.mode.split(", ")} or {"metadata"}
         return cls(
             table=proofs[0].table,
             commits=commits,
@@ -342,13 +348,14 @@ class Proof:
 
     def __repr__(self) -> str:
         if not self.commits and self.kept:
-            said = {True: "nothing was lost", False: "SOMETHING WAS LOST", None: "not everything could be proved"}[self.ok]
+            fine = "this run lost nothing" if any(one.gone for one in self.kept) else "nothing was lost"
+            said = {True: fine, False: "SOMETHING WAS LOST", None: "not everything could be proved"}[self.ok]
             return "\n".join([f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())])
         fine = "no difference found" if self.is_sampled else "no row changed"
         said = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
             said = "SOMETHING WAS LOST"
-        how = "compared in full" if self.mode == "full" else self.mode
+        how = ", ".join("compared in full" if mode == "full" else mode for mode in self.mode.split(", "))
         # What was checked before a commit is part of the time of its rewrite.
         time_taken = "" if self.mode == CHECKED else f" in {self.seconds:.1f} s"
         where = count(len(self.commits), "commit")
@@ -431,7 +438,7 @@ def prove_history(
 
     ``kept`` are the snapshots and ``refs`` the branches and tags that had to stay. Another job may
     remove them at any time, which is no loss. ``removed_more`` says that the engine counted more
-    snapshots than the expiry named.
+    snapshots than the expiry named, or that its count is not known.
     """
     started = time.monotonic()
     metadata = load_metadata(lake.tables.source(table))
@@ -440,7 +447,7 @@ def prove_history(
     checks = [Check(True, f"all {len(kept):,} snapshots that should stay exist")]
     if gone:
         missing = f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the table"
-        why = "this expiry removed more than it named, or another ran at the same time" if removed_more else "this expiry did not name them"
+        why = "it is not known whether this expiry or another removed them" if removed_more else "this expiry did not name them"
         checks = [Check(None if removed_more else True, f"{missing}; {why}")]
     now_refs = metadata.get("refs") or {}
     broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in there]
@@ -450,7 +457,7 @@ def prove_history(
     said = f"the snapshots of {', '.join(broken)} are GONE" if broken else f"{present} protected and present{also}"
     checks.append(Check(not broken, said))
     checks += _readable(lake, table, sample)
-    return InvariantProof("expire_snapshots", tuple(checks), time.monotonic() - started)
+    return InvariantProof("expire_snapshots", tuple(checks), time.monotonic() - started, gone + len(dropped))
 
 
 def prove_live(lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = (), *, sample: int = SAMPLE) -> InvariantProof:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,11 +23,11 @@ from icekit.compact.execute import (
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import FailureKind, explain, kind_of, reason
+from icekit.engine.errors import FailureKind, explain, java_classes, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
+from icekit.errors import IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import Json, snapshots_by_id, specs
@@ -86,8 +87,20 @@ def sampled(text: str) -> Prove:
 _COMMITTING = frozenset({"rewrite_data_files", "rewrite_position_delete_files", "rewrite_manifests", CONVERT})
 
 
+# Iceberg refuses a commit to a table that has changed, or that never allows it.
+_REFUSED = "org.apache.iceberg.exceptions.ValidationException"
+# Outermost exceptions of a call that has committed nothing.
+_BEFORE_COMMIT = {_REFUSED, "org.apache.iceberg.exceptions.CommitFailedException", "java.lang.IllegalArgumentException"}
+# A choice: seconds between two looks for commits of an action that is still at work.
+_LOOK_SECONDS = 60.0
+
+
 class Conflict(Exception):
-    """Another commit was in the way, or a commit of ours is missing from the table."""
+    """Another commit was in the way, or a commit of ours is missing from the table; ``is_alone`` if nobody has changed the table meanwhile."""
+
+    def __init__(self, said: str, *, is_alone: bool = False) -> None:
+        super().__init__(said)
+        self.is_alone = is_alone
 
 
 class TooLarge(Exception):
@@ -98,7 +111,8 @@ class TooLarge(Exception):
 class ActionProgress:
     """The results of one action so far; kept across its attempts.
 
-    ``commits`` are its commits by id, oldest first, as the table had them right after each; ``on_commit`` is called when there are new ones.
+    ``commits`` are its commits by id, oldest first, as the table had them right after each; ``on_commit`` is called when there are new ones,
+    and ``before_call`` right before the engine is: it raises if the action must not run.
     """
 
     starting_snapshot_id: int | None
@@ -109,6 +123,7 @@ class ActionProgress:
     actual: Actual = field(default_factory=Actual)
     result: RewriteResult = field(default_factory=RewriteResult)
     on_commit: Callable[[], None] = lambda: None
+    before_call: Callable[[], None] = lambda: None
 
     @property
     def snapshot_ids(self) -> list[int]:
@@ -123,6 +138,12 @@ class ActionProgress:
         self.actual = actual(self.commits.values())
         if commits:
             self.on_commit()
+
+    def note_failure(self, failure: Exception, *, is_unchanged: bool) -> None:
+        """An attempt has failed: unless it certainly committed nothing, nobody knows how much it did."""
+        refused = _BEFORE_COMMIT.intersection(java_classes(failure)[:1])
+        if not (is_unchanged or refused):
+            self.result = replace(self.result, manifest_lists=None)
 
 
 class Runner:
@@ -207,7 +228,9 @@ class Runner:
             raise Stopped
         before = head(self.lake, action.table, action.branch)
         self._check_fragile(left, before)
+        progress.before_call()
         progress.attempts += 1
+        earlier = set(progress.snapshot_ids)
         started = time.monotonic()
         failure: Exception | None = None
         answer = RewriteResult()
@@ -217,7 +240,7 @@ class Runner:
                 left,
                 {RUN_TAG: self.run_id, ACTION_TAG: action.action_id},
                 stop=self.stop,
-                tick=self._tick(action),
+                tick=self._tick(action, progress, before),
                 check=self.check,
             )
         except (Stopped, KeyboardInterrupt):
@@ -227,9 +250,11 @@ class Runner:
         finally:
             progress.seconds += time.monotonic() - started
             now = head(self.lake, action.table, action.branch)
-            after = self._reconcile(action, progress, before, now)
+            self._reconcile(action, progress, before, now)
+            after = actual(commit for snapshot_id, commit in progress.commits.items() if snapshot_id not in earlier)
         is_unchanged = now.metadata == before.metadata
         if failure is not None:
+            progress.note_failure(failure, is_unchanged=is_unchanged)
             moved = now.snapshot_id != before.snapshot_id
             if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
                 # Another process's compaction and expiry removed files that were being read.
@@ -237,7 +262,7 @@ class Runner:
             if action.procedure == "expire_snapshots" and self._unexpired(action) != left:
                 raise Conflict(reason(failure))  # another job's expiry came first
             raise _as_kind(failure, is_unchanged=is_unchanged)
-        progress.result = answer
+        progress.result = answer if progress.result.manifest_lists is not None else replace(answer, manifest_lists=None)
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
             raise Conflict("the equality deletes are still there, and no commit was made")
         if planned is not None:
@@ -259,7 +284,7 @@ class Runner:
         if fields:
             raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
 
-    def _reconcile(self, action: Action, progress: ActionProgress, before: Head, now: Head) -> Actual:
+    def _reconcile(self, action: Action, progress: ActionProgress, before: Head, now: Head) -> None:
         """Read the commits of the attempt from the table's history, whatever the engine reported."""
         mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
         if not has_bridge(self.spark):
@@ -271,10 +296,7 @@ class Runner:
                 for s in new
                 if (s.get("summary") or {}).get("operation") == "replace" and app and (s.get("summary") or {}).get("app-id") == app
             }
-        earlier = set(progress.snapshot_ids)
-        commits = own_commits(now, self.run_id, (), among=mine | earlier)
-        progress.note(commits, now)
-        return actual(c for c in commits if c["snapshot-id"] not in earlier)
+        progress.note(own_commits(now, self.run_id, (), among=mine | set(progress.snapshot_ids)), now)
 
     def _partitions_of_before(self, action: Action, progress: ActionProgress) -> Sequence[Partition] | None:
         """The action's partitions that still have data files from before the run; None if that cannot be determined."""
@@ -298,10 +320,10 @@ class Runner:
             found.add(Partition(row["spec_id"], tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]])))
         return [p for p in action.partitions if p in found]
 
-    def _tick(self, action: Action) -> Callable[[float], None]:
-        """Report from time to time how long the action has taken, and how long it may still take."""
+    def _tick(self, action: Action, progress: ActionProgress, before: Head) -> Callable[[float], None]:
+        """Report from time to time how long the action has taken, and how long it may still take; and note its commits before they can expire."""
         expected = action.prediction.seconds
-        said = [0.0]
+        said, looked = [0.0], [0.0]
 
         def tick(seconds: float) -> None:
             if self._lost():
@@ -310,6 +332,11 @@ class Runner:
                 said[0] = seconds
                 left = f", about {max(expected - seconds, 0):.0f} s left" if expected else ""
                 self.say(f"  {seconds:.0f} s{left}")
+            if seconds - looked[0] >= _LOOK_SECONDS:
+                looked[0] = seconds
+                # What cannot be read now is read after the attempt.
+                with contextlib.suppress(Exception):
+                    self._reconcile(action, progress, before, head(self.lake, action.table, action.branch))
 
         return tick
 
@@ -321,17 +348,17 @@ def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *,
         return
     if answer.failed_groups or answer.failed_data_files:
         raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}")
-    if is_unchanged:
-        raise EngineFailed(
-            f"The engine committed nothing, although no other writer was active: {missing:,} of {count(planned.files_in, 'planned data file')} "
-            "were not replaced. The engine logs the reason."
-        )
-    raise Conflict(f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced")
+    said = f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced"
+    raise Conflict(said, is_alone=is_unchanged)
 
 
 def _as_kind(error: BaseException, *, is_unchanged: bool) -> BaseException:
-    """An engine's error as a conflict, as too large an action, or as it is: also if the engine calls it a conflict, but nothing has changed the table."""
+    """An engine's error as a conflict, as too large an action, or as it is.
+
+    A catalog may be busy with another table, or not answer, so a commit may fail although nobody has changed this one. But if Iceberg refuses
+    a commit to an unchanged table, it always will.
+    """
     kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
-    if kind == "conflict" and not is_unchanged:
-        return Conflict(reason(error))
+    if kind == "conflict" and not (is_unchanged and _REFUSED in java_classes(error)):
+        return Conflict(reason(error), is_alone=is_unchanged)
     return TooLarge(reason(error)) if kind == "capacity" else error

@@ -282,6 +282,8 @@ class CheckpointedRun:
             begun = by_id.get(record.starting_snapshot_id)
             progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
             progress.attempts = record.attempt
+            if record.attempt:
+                progress.result = replace(progress.result, manifest_lists=None)
             # Including the commits of the smaller actions that it was split into.
             ids = {r.action_id for r in self.ledger.actions(self.record.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
             progress.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
@@ -319,8 +321,9 @@ class CheckpointedRun:
         try:
             ready = self._ready(guard)
             if ready is not None:
+                progress.before_call = guard.check
                 runner.complete(ready, progress)
-                guard.result, guard.commits = progress.result, progress.commits
+                guard.commits = progress.commits
                 progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
             status = "done" if progress.attempts or progress.actual.any else "skipped"
         except TooLarge as problem:
@@ -338,7 +341,9 @@ class CheckpointedRun:
             status = "stopped"
             self.stop.set()
         except Conflict as problem:
-            error = f"{problem}; {count(progress.attempts, 'attempt')} made. Run it again when fewer writers are active, or with a narrower time window."
+            busy = "Run it again when fewer writers are active, or with a narrower time window."
+            alone = "No other commit to this table came in between: run it again once the catalog answers. The engine logs the reason."
+            error = f"{problem}; {count(progress.attempts, 'attempt')} made. {alone if problem.is_alone else busy}"
         except IcekitError as problem:
             error = str(problem)
         except Exception as problem:
@@ -362,7 +367,7 @@ class CheckpointedRun:
             self.say(
                 f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
             )
-            guard.commits = progress.commits
+            guard.result, guard.commits = progress.result, progress.commits
             proof = self._proof(outcome, guard)
         except KeyboardInterrupt:
             # Nothing is left to do, but the action is not proved: a resumed run tries the proof again.

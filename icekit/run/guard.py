@@ -26,7 +26,7 @@ from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
 from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, location_of_another_format, of_others, sharing
 from icekit.facts.paths import meet, normal, path_sql
 from icekit.maintain.plan import manifest_layers
-from icekit.maintain.retention import LEAST_HOURS, retained
+from icekit.maintain.retention import HOUR_MS, LEAST_HOURS, Retained, retained
 from icekit.prove import Proof, prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import Check, prove_entries, prove_history, prove_live
@@ -48,6 +48,10 @@ LOOKING_SECONDS = 4 * 3600.0
 _NAMED = 5
 # A choice: most refs whose files are read to know which stay.
 _REFS = 20
+# A choice: how long before their time the files of snapshots that expire by the age limit of their own branch are looked up.
+_AHEAD_MS = HOUR_MS
+# A choice: how often files are looked up, if more snapshots pass their age meanwhile.
+_LOOKS = 3
 
 
 class Guard:
@@ -65,6 +69,9 @@ class Guard:
     def ready(self) -> Action | None:
         """The action to run, None if nothing is left to do; raises if it must not run."""
         return self.action
+
+    def check(self) -> None:
+        """Raise if the action that was ready must not run any more; called right before each attempt."""
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
         """What the action changed, as the table has it; ``committed`` is from the summaries of its commits."""
@@ -202,16 +209,45 @@ class _Expiry(Guard):
             )
         self.before: Json = head(self.lake, self.action.table).metadata
         found = retained(self.before, int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000))
-        self.must_stay, self.refs = tuple(found.kept), found.refs
-        if not (found.expired or found.refs_dropped):
-            return None
         self.named = found.expired
-        self._check_unshared(found.expired)
+        for _ in range(_LOOKS):
+            self._look_ahead()
+            if not (found.expired or found.refs_dropped):
+                return None
+            self._check_unshared(self.checked)
+            if not self._unchecked(0):
+                break
         # By name, and none by age: other commits may come until then, and what they push out was not checked.
         arguments = {key: value for key, value in self.action.arguments.items() if key != "retain_last"}
         if found.expired:
             arguments["snapshot_ids"] = found.expired
         return replace(self.action, arguments={**arguments, "retain_last": 1}, older_than=dt.datetime.fromtimestamp(0, dt.UTC))
+
+    def check(self) -> None:
+        if more := self._unchecked(_AHEAD_MS // 2):
+            raise RemovalRefused(
+                f"Snapshots were not expired: {more} would now expire too, by the age limit of their own branch, and their files "
+                "were not looked up in the other tables of the catalog. Try again."
+            )
+
+    def _look_ahead(self) -> None:
+        """Find what may expire with the named snapshots until the call: what passes the age limit of its own branch or ref soon."""
+        self.before = head(self.lake, self.action.table).metadata
+        found = self._by_own_age(self.before, _AHEAD_MS)
+        self.checked = tuple(dict.fromkeys((*self.named, *found.expired)))
+        self.must_stay = tuple(snapshot_id for snapshot_id in found.kept if snapshot_id not in self.checked)
+        self.refs, self.dropped = found.refs, found.refs_dropped
+
+    def _by_own_age(self, metadata: Json, ahead_ms: int) -> Retained:
+        """What the call keeps some milliseconds from now, apart from the named snapshots: it names no age, but a branch may have an age limit of its own."""
+        return retained(metadata, 0, 1, int(dt.datetime.now(dt.UTC).timestamp() * 1000) + ahead_ms)
+
+    def _unchecked(self, ahead_ms: int) -> str:
+        """The snapshots and refs that the call would remove and whose files were not looked up, in words; empty if there are none."""
+        found = self._by_own_age(head(self.lake, self.action.table).metadata, ahead_ms)
+        snapshots, refs = (set(now).difference(seen) for now, seen in ((found.expired, self.checked), (found.refs_dropped, self.dropped)))
+        said = ((len(snapshots), "snapshot"), (len(refs), "ref"))
+        return " and ".join(count(number, what) for number, what in said if number)
 
     def _check_unshared(self, expired: Sequence[int]) -> None:
         """Raise if another table of the catalog uses files that would be removed, or if that cannot be checked; clones do not count."""
@@ -266,7 +302,8 @@ class _Expiry(Guard):
         return replace(committed, items_before=len(before), items_after=len(before & there))
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
-        more = self.result.manifest_lists > len(self.named)
+        lists = self.result.manifest_lists
+        more = lists is None or lists > len(self.named)
         return self._kept(prove_history(self.lake, self.action.table, self.must_stay, self.refs, removed_more=more))
 
 

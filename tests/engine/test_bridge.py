@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors.exceptions import captured
 
 from icekit.api import Lake
-from icekit.engine.bridge import elements, in_catalog, lent, make_active
+from icekit.engine.bridge import _changed_to, elements, in_catalog, lent, make_active
 
 pytestmark = pytest.mark.spark
 
@@ -78,3 +78,24 @@ def test_overlapping_threads_leave_the_current_catalog_as_it_was(lake: Lake) -> 
         thread.join(60)
 
     assert lake.spark.catalog.currentCatalog() == before
+
+
+def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake: Lake) -> None:
+    """A catalog was down; then its old value was put back over a newer one."""
+    held = ["old"]
+
+    def write(value: str) -> None:
+        if value == "down":
+            raise ConnectionError
+        held[:] = [value]
+
+    def changed_to(value: str) -> AbstractContextManager[None]:
+        return _changed_to(lake.spark, "icekit.test", value, lambda: held[0], write)
+
+    with pytest.raises(ConnectionError), changed_to("down"):
+        pass
+    write("newer")
+    with changed_to("ours"):
+        assert held == ["ours"]
+
+    assert held == ["newer"]

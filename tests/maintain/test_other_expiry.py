@@ -15,6 +15,7 @@ from icekit.compact import Outcome
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from icekit.engine import metadata_tables
+from icekit.engine.bridge import load_now
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.prove import proof
 from icekit.run import Limits, attempt, guard, resume
@@ -93,6 +94,93 @@ def test_an_expiry_beside_ours_is_no_loss(table: Table, aged: Make, monkeypatch:
     is_fine(table, outcome)
     assert "2 of 3 snapshots that should stay are no longer in the table; this expiry did not name them" in repr(outcome.proof)
     assert "no longer in the table: audit" in repr(outcome.proof)
+    assert ": this run lost nothing, in " in repr(outcome.proof)
+
+
+def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
+    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged(table.name)
+
+    def and_fail() -> None:
+        other_job(table, "ALTER TABLE {t} DROP TAG audit")
+        raise RuntimeError("CommitStateUnknownException: the catalog does not answer")
+
+    around(monkeypatch, attempt, "execute", "after", and_fail)
+
+    outcome = maintained(table, "expire_snapshots")
+
+    assert (outcome.actions[0].status, outcome.proof.ok) == ("unproved", None)
+    assert "2 of 3 snapshots that should stay are no longer in the table; it is not known" in repr(outcome.proof)
+    assert holding(table.lake, table.name, table.ledger()) == ()
+
+
+def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
+    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged(table.name)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    around(monkeypatch, attempt, "execute", "after", interrupt)
+    assert maintained(table, "expire_snapshots").status == "stopped"
+
+    outcome = resume(table.lake, table.name, command="maintain", ledger=str(table.book), progress=lambda _: None)
+
+    is_fine(table, outcome)
+    assert "all 3 snapshots that should stay exist" in repr(outcome.proof)
+
+
+def limit_age(table: Table, milliseconds: int) -> None:
+    """Let snapshots of the branch ``short`` expire after so long."""
+    load_now(table.lake.spark, table.lake.sql_name(table.name)).manageSnapshots().setMaxSnapshotAgeMs("short", milliseconds).commit()
+
+
+def with_short_branch(table: Table) -> set[int]:
+    """A branch with two commits of its own; returns all snapshots."""
+    table.sql("ALTER TABLE {t} CREATE BRANCH short")
+    for n in range(2):
+        table.sql(f"INSERT INTO {{t}}.branch_short VALUES ({n + 10})")
+    return {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
+
+
+def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
+    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged(table.name)
+    there = with_short_branch(table)
+    monkeypatch.setattr(guard, "_AHEAD_MS", 0)
+    looked_up: set[int] = set()
+    real = guard._Expiry._check_unshared
+
+    def wrapped(self: Any, expired: Any) -> None:
+        looked_up.update(expired)
+        real(self, expired)
+        limit_age(table, 1)
+
+    monkeypatch.setattr(guard._Expiry, "_check_unshared", wrapped)
+
+    outcome = maintained(table, "expire_snapshots")
+
+    is_fine(table, outcome)
+    gone = there - {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
+    assert gone == looked_up
+    assert len(gone) == 3
+
+
+def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
+    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aged(table.name)
+    there = with_short_branch(table)
+    around(monkeypatch, guard._Expiry, "ready", "after", lambda: limit_age(table, 1))
+
+    outcome = maintained(table, "expire_snapshots")
+
+    assert (outcome.actions[0].status, outcome.actions[0].attempts) == ("failed", 0)
+    assert "1 snapshot would now expire too, by the age limit of their own branch" in str(outcome.actions[0].error)
+    assert there == {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
 
 
 def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +291,20 @@ def test_a_compaction_whose_commit_is_gone_before_it_is_seen_blocks_nothing(
     assert holding(lake, table.name, table.ledger()) == ()
     assert len(in_order(lake, table.name)) == 1
     assert len(table.rows()) == len(before) + 1
+
+
+def test_a_commit_that_is_seen_while_its_action_is_at_work_is_known_although_it_expires_before_the_end(
+    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(lake, scratch, "sick", tmp_path).create().fill()
+    monkeypatch.setattr(attempt, "_LOOK_SECONDS", 0)
+    around(monkeypatch, attempt, "execute", "after", lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"))
+
+    outcome = table.run(table.plan(), limits=Limits(retry=Retry(first_wait=0)))
+
+    is_fine(table, outcome)
+    assert outcome.actual.commits == 2
+    assert repr(outcome.proof).count("20 rows read back from the new files before the commit") == 2
 
 
 def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(lake: Lake, scratch: str, tmp_path: Path) -> None:

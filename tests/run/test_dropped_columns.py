@@ -14,7 +14,9 @@ from icekit.compact import Outcome, Plan, Policy, plan_table
 from icekit.compact.execute import RewriteResult
 from icekit.compact.model import Action, Prediction
 from icekit.diagnose import diagnose
-from icekit.run import attempt, convert_equality_deletes, run
+from icekit.run import Limits, attempt, convert_equality_deletes, run
+from icekit.run.attempt import Retry
+from tests.compact.test_execute import raised
 from tests.resolve.tables import Table
 from tests.versions import dangling_of_dropped_columns
 
@@ -136,9 +138,26 @@ def test_both_collectors_read_partitions_whose_every_column_was_dropped(table: T
     assert local.data.file_count == spark.data.file_count == 4
 
 
-@pytest.mark.parametrize("fails", [True, False], ids=["an error", "without an error"])
-def test_what_fails_while_nobody_else_writes_is_no_conflict(
-    table: Table, go: Callable[[Plan], Outcome], monkeypatch: pytest.MonkeyPatch, fails: bool
+ICEBERG = "org.apache.iceberg.exceptions."
+SPARK = ("org.apache.spark.SparkException", "Writing job aborted")
+
+
+@pytest.mark.parametrize(
+    ("fails", "attempts"),
+    [
+        ([SPARK, (f"{ICEBERG}ValidationException", "Cannot find source column")], 1),
+        (
+            [("java.lang.RuntimeException", "ValidationException"), ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database is locked")],
+            3,
+        ),
+        ([SPARK, (f"{ICEBERG}CommitStateUnknownException", "Service failed: 503")], 3),
+        ([SPARK, (f"{ICEBERG}CommitFailedException", "Timed out after 180000 ms waiting for lock on db.t")], 3),
+        ([], 3),
+    ],
+    ids=["refused for good", "another table's commit", "503", "lock", "without an error"],
+)
+def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refuses_it(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: list[tuple[str, str | None]], attempts: int
 ) -> None:
     table.create()
     for n in range(6):
@@ -146,13 +165,14 @@ def test_what_fails_while_nobody_else_writes_is_no_conflict(
 
     def execute(*_: Any, **__: Any) -> RewriteResult:
         if fails:
-            raise RuntimeError("org.apache.iceberg.exceptions.ValidationException: Cannot find source column")
+            raise raised("An error occurred while calling o99.execute", *fails)
         return RewriteResult()
 
     monkeypatch.setattr(attempt, "execute", execute)
-    outcome = go(planned(table))
+    limits = Limits(retry=Retry(attempts=3, first_wait=0))
+    outcome = run(table.lake, planned(table), execute=True, ledger=str(tmp_path / "l.db"), limits=limits, progress=lambda _: None)
 
     (action,) = outcome.actions
-    assert (action.status, action.attempts) == ("failed", 1)
+    assert (action.status, action.attempts) == ("failed", attempts)
     assert "fewer writers" not in str(action.error)
-    assert ("Cannot find source column" if fails else "no other writer was active") in str(action.error)
+    assert (fails[-1][1] or "" if fails else "6 of 6 planned data files not replaced") in str(action.error)

@@ -17,6 +17,7 @@ from icekit.api import Lake
 from icekit.compact import Outcome
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
+from icekit.prove.proof import CHECKED, SCANNED
 from icekit.resolve import dangling
 from icekit.run import Limits, resume
 from icekit.run.attempt import Retry
@@ -213,6 +214,8 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
 
     is_cured(sick, outcome, before)
     assert int(sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0]) == 0
+    # The commit that only drops deletes was proved after it.
+    assert (outcome.proof.mode, f"commits, {CHECKED}, {SCANNED}; " in repr(outcome.proof)) == (f"{CHECKED}, {SCANNED}", True)
     assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed > 0
     assert (outcome.actual.files_in, outcome.actual.bytes_in) == (plan.prediction.files_in, plan.prediction.bytes_in)
     by_action = {o.action.action_id: o.actual.commits for o in outcome.actions}
