@@ -633,6 +633,7 @@ def test_the_first_commit_after_an_upgrade_is_the_only_one(table: Table) -> None
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
     start = len(table.snapshots())
 
-    table.rewritten(**{"rewrite_all": "true", "partial-progress.enabled": "true"})
+    run(table, **{"partial-progress.enabled": "true"})
 
     assert len(table.snapshots()) == start + 1
+    assert table.ids() == [1, 1, 1, 2, 2, 2]
