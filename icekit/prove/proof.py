@@ -355,7 +355,9 @@ class Proof:
         said = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
             said = "SOMETHING WAS LOST"
-        how = ", ".join("compared in full" if mode == "full" else mode for mode in self.mode.split(", "))
+        modes = self.mode.split(", ")
+        # Where one commit is sampled, the figures say how much was compared.
+        how = ", ".join({"full": "compared in full"}.get(mode, mode) for mode in modes if mode != "full" or "sampled" not in modes)
         # What was checked before a commit is part of the time of its rewrite.
         time_taken = "" if self.mode == CHECKED else f" in {self.seconds:.1f} s"
         where = count(len(self.commits), "commit")
