@@ -84,7 +84,7 @@ def building(text: str) -> str:
 @contextlib.contextmanager
 def one_at_a_time(what: str) -> Iterator[None]:
     """Let one process after the other do something."""
-    LAB.mkdir(parents=True, exist_ok=True)
+    LAB.parent.mkdir(parents=True, exist_ok=True)
     with (LAB.parent / f"{what}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -97,7 +97,8 @@ def forget_another_lab() -> None:
         if note.exists() and note.read_text() == now:
             return
         shutil.rmtree(LAB, ignore_errors=True)
-        LAB.mkdir(parents=True)
+        # A process that does not wait here may have made the folder meanwhile.
+        LAB.mkdir(parents=True, exist_ok=True)
         note.write_text(now)
 
 
