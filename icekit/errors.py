@@ -95,6 +95,17 @@ class DeletesUnmatched(IcekitError):
     """Position deletes spell the paths of their data files otherwise than the table does, so a rewrite would lose them."""
 
 
+class TableContradicted(IcekitError):
+    """The manifests of a table contradict each other, so a rewrite would keep the fault, lose deletes or fail; nothing was run.
+
+    ``contradictions`` are of :class:`icekit.facts.integrity.Contradiction`.
+    """
+
+    def __init__(self, message: str, contradictions: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.contradictions = contradictions
+
+
 class RemovalRefused(IcekitError):
     """Files that must not be removed, because another table may need them."""
 

@@ -13,6 +13,7 @@ from icekit.diagnose.files import files_of_small_target, thin_partitions
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, split_at, under
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
+from icekit.facts.integrity import DeleteState
 from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost, split_bytes
 from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.facts.rollup import (
@@ -131,13 +132,13 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     ``sequence_number`` is that of the snapshot the rewrite starts from; rewritten files
     keep it (``use-starting-sequence-number``). Then deletes are dropped that apply to no live data
     file: equality deletes not above it, position deletes that name one file, others below it. A deletion
-    vector is dropped with its data file. In other partitions, deletes older than all data of their
-    partition are dropped.
+    vector is dropped with its data file. All dangling deletes of the table are dropped, too.
     """
     chosen = set(partitions)
     scoped = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
     vectors = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
     dropped = sum(n for partition, n in vectors.items() if partition in chosen)
+    dropped += sum(each.file_count for each in facts.unapplied_in(DeleteState.DANGLING))
     sequences = sequences_by_partition(facts)
     oldest = {
         partition: sequence_number
@@ -198,7 +199,10 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
     Only problems that ``findings`` name are looked for; a sorting or major rewrite takes
     every partition that has something to gain. Whether a group of files would be
     rewritten follows SizeBasedFileRewritePlanner. A table with :attr:`~icekit.facts.model.TableFacts.fragile_fields` has one candidate: all of it.
+    One with :attr:`~icekit.facts.model.TableFacts.contradictions` has none.
     """
+    if facts.contradictions:
+        return ()
     if facts.fragile_fields:
         return (_whole_table(facts),)
     wanted = findings.names
@@ -438,9 +442,11 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
 
     Coarser partitions save at most the files that are left in too small partitions after compaction, less those of the target size
     that would be enough. A target file size of one read split saves the files that the present target keeps apart. The same rewrite
-    combines files within partitions, so no byte counts twice.
+    combines files within partitions, so no byte counts twice. A table with contradictions saves nothing before these are fixed.
     """
     limits = thresholds or Thresholds()
+    if facts.contradictions:
+        findings = Findings()
     policy = Policy(min_files=limits.min_input_files, delete_ratio=limits.delete_ratio)
     chosen = candidates(facts, findings, policy, limits)
     cost = open_file_cost(facts)

@@ -11,12 +11,12 @@ from icekit.compact.candidates import Candidate, candidates, in_window
 from icekit.compact.model import DANGLING, REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
 from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, TableContradicted, nearest
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.model import TableFacts, fragile
 from icekit.facts.rollup import expected_files, sort_key
 from icekit.facts.where import askable, unfiltered_fields, where
-from icekit.units import count, percent, plain, size, span
+from icekit.units import count, percent, plain, raised, size, span
 
 # --- Group candidates into actions: the partitions, the filter and the options of one rewrite, fitted to the cluster, and why
 
@@ -254,8 +254,11 @@ def plan(
     engine; without it predictions are estimates from facts. ``bytes_per_second`` is the
     throughput of past runs, needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
-    that does not fit the table.
+    that does not fit the table, and :class:`~icekit.errors.TableContradicted` for a table with
+    :attr:`~icekit.facts.model.TableFacts.contradictions`.
     """
+    if facts.contradictions:
+        raise _contradicted(facts, findings)
     policy, limits, now = policy or Policy(), thresholds or Thresholds(), now or dt.datetime.now(dt.UTC)
     if facts.ref and not any(r.name == facts.ref and r.type == "branch" for r in facts.history.refs):
         raise ParameterError(f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; leave ref out.")
@@ -326,6 +329,17 @@ def plan(
         notes=tuple(notes),
         made_at_ms=int(now.timestamp() * 1000),
         waits=None if actions else _waits(found, chosen, skipped, held, small_target),
+    )
+
+
+def _contradicted(facts: TableFacts, findings: Findings) -> TableContradicted:
+    """The error for a table that must not be rewritten yet: what is wrong, and what to do."""
+    first = facts.contradictions[0]
+    remedy = " ".join(f"{finding.title}: {finding.evidence}. {finding.remedy}" for finding in findings if finding.name == first)
+    return TableContradicted(
+        f"The manifests of {facts.name} contradict each other ({', '.join(facts.contradictions)}), so nothing is rewritten. "
+        f"{raised(remedy)} icekit look {facts.name} has the statements.",
+        facts.contradictions,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from icekit.diagnose import deletes, files
+from icekit.diagnose import deletes, files, integrity
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
 
@@ -13,6 +13,10 @@ from icekit.facts.model import TableFacts
 SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
     check.__name__: check
     for check in (
+        integrity.duplicate_files,
+        integrity.misfiled_deletes,
+        integrity.unmatched_deletes,
+        integrity.manifest_bounds,
         files.small_files,
         files.oversized_files,
         files.target_too_small,

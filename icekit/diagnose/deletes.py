@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
 from icekit.engine.cluster import caches_deletes
+from icekit.facts.integrity import DeleteState
 from icekit.facts.metadata import MODES
 from icekit.facts.model import DELETE_KINDS, Kind, Partition
 from icekit.facts.rollup import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
@@ -109,7 +110,7 @@ def v2_position_deletes(context: Context) -> Finding | None:
     """Position delete files where format v3 would keep one deletion vector per data file."""
     facts = context.facts
     total = facts.total(Kind.POSITION_DELETES)
-    if facts.format_version != 2 or not total.file_count or _dangling(context, Kind.POSITION_DELETES)[0] == total.file_count:
+    if facts.format_version != 2 or not total.file_count:
         return None
     return context.finding(
         "v2_position_deletes",
@@ -150,32 +151,27 @@ def deletion_vectors(context: Context) -> Finding | None:
 
 
 def dangling_deletes(context: Context) -> Finding | None:
-    """Delete files older than all data they could apply to.
+    """Delete files that apply to no data file, see :class:`~icekit.facts.integrity.DeleteState`.
 
-    A position delete is older if its sequence number is below the lowest of its partition's data,
-    an equality delete also if it is equal (table spec, "Scan Planning"). The count is an
-    estimate, and compaction asks a scan: deletes of data files that no longer exist dangle too, and
-    some readers apply a delete of a single data file whatever partition it is filed under.
+    Compaction asks a scan which of them it drops: some readers apply a delete of a single data file whatever folder its path names.
     """
     facts = context.facts
-    found = {kind: _dangling(context, kind) for kind in (Kind.POSITION_DELETES, Kind.EQUALITY_DELETES)}
-    files = sum(n for n, _, _ in found.values())
-    if not files:
+    found = facts.unapplied_in(DeleteState.DANGLING)
+    if not found:
         return None
-    records = sum(n for _, n, _ in found.values())
-    partitions = list(dict.fromkeys(p for _, _, where in found.values() for p in where))
-    total = sum(facts.total(kind).file_count for kind in DELETE_KINDS)
+    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
+    total = sum(facts.total(kind).file_count for kind in DELETE_KINDS) + sum(each.file_count for each in facts.unapplied)
     return context.finding(
         "dangling_deletes",
         Severity.WARNING,
-        context.paths(partitions),
-        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) {'is' if files == 1 else 'are'} older than all data in their partitions",
+        context.paths(list(dict.fromkeys(each.partition for each in found))),
+        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) {'applies' if files == 1 else 'apply'} to no data file",
         threshold="one delete file that applies to no data",
         source="table spec, Scan Planning",
-        effect="Planning still matches these delete files to every data file, and routine maintenance does not remove them.",
+        effect="They delete no row. Planning still reads their entries and matches them to data files, and routine maintenance does not remove them.",
         remedy=f"Run icekit compact {facts.name}, which drops those of them that a scan gives to no data file, even if no data file needs a rewrite.",
         files_at_stake=files,
-        bytes_at_stake=sum(facts.total(kind).size_in_bytes for kind in found) * files // max(total, 1),
+        bytes_at_stake=sum(each.size_in_bytes for each in found),
     )
 
 
@@ -249,42 +245,6 @@ def _severity(context: Context, sick: list[DeleteRatio], records: _Count) -> Sev
     rows = context.facts.data.record_count
     deleted = sum(records(r) for r in sick)
     return Severity.CRITICAL if rows and deleted / rows >= context.thresholds.critical_delete_ratio else Severity.WARNING
-
-
-def _dangling(context: Context, kind: Kind) -> tuple[int, int, list[Partition]]:
-    """Number of files and records, and the partitions, of delete files that apply to no data."""
-    facts = context.facts
-    by_partition = sequences_by_partition(facts)
-    # If sequence numbers are counted in ranges, data may be as old as the start of its range.
-    before = facts.sequence_width - 1
-    lowest_anywhere = min((r.sequence_number - before for rows in by_partition.values() for r in rows if r.data_file_count), default=None)
-    files = records = 0
-    where = []
-    data_specs = {g.partition.spec_id for g in facts.of_kind(Kind.DATA)}
-    scoped = {g.partition for g in facts.groups if g.kind is Kind.DELETION_VECTORS or g.file_scoped_count}
-    for partition, rows in by_partition.items():
-        if kind is Kind.POSITION_DELETES and partition in scoped and data_specs - {partition.spec_id}:
-            # Their data files may be filed under another spec, and only a scan finds them there.
-            continue
-        is_global = kind is Kind.EQUALITY_DELETES and facts.spec(partition.spec_id).is_unpartitioned
-        lowest = lowest_anywhere if is_global else min((r.sequence_number - before for r in rows if r.data_file_count), default=None)
-        for row in rows:
-            if kind is Kind.EQUALITY_DELETES:
-                dead, n, m = (
-                    lowest is None or row.sequence_number <= lowest,
-                    row.equality_delete_file_count,
-                    row.equality_delete_record_count,
-                )
-            else:
-                dead, n, m = (
-                    lowest is None or row.sequence_number < lowest,
-                    row.position_delete_file_count,
-                    row.position_delete_record_count,
-                )
-            if dead and n:
-                files, records = files + n, records + m
-                where.append(partition)
-    return files, records, where
 
 
 # --- Findings about how the table is written

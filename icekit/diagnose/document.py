@@ -109,17 +109,19 @@ def load_facts(path: Path) -> TableFacts:
 def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     """Only the facts of the worst partitions, if there are more partitions than a document lists."""
     partitions = len(set(facts.partitions()))
-    if partitions <= MAX_PARTITIONS and len(facts.sequences) <= MAX_PARTITIONS * 10:
+    if partitions <= MAX_PARTITIONS and max(len(facts.sequences), len(facts.unapplied)) <= MAX_PARTITIONS * 10:
         return facts, {}
     kept = {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
     groups = tuple(g for g in facts.groups if g.partition in kept)
     sequences = tuple(s for s in facts.sequences if s.partition in kept)[: MAX_PARTITIONS * 10]
+    unapplied = facts.unapplied[: MAX_PARTITIONS * 10]
     left_out = {
         "partitions": partitions - len(kept),
         "groups": len(facts.groups) - len(groups),
         "sequences": len(facts.sequences) - len(sequences),
+        "unapplied": len(facts.unapplied) - len(unapplied),
     }
-    return replace(facts, groups=groups, sequences=sequences), left_out
+    return replace(facts, groups=groups, sequences=sequences, unapplied=unapplied), left_out
 
 
 # --- Compare two tables, or two snapshots of one table: figures, and the findings that are new or gone

@@ -17,11 +17,9 @@ from icekit.facts import local, metadata
 from icekit.facts.manifests import (
     Record,
     file_counts,
-    is_delete_manifest,
     live_count,
     manifest_facts,
     manifest_list,
-    may_have_live,
     sample_metrics,
 )
 from icekit.facts.metadata import Damaged, lineage
@@ -95,8 +93,7 @@ def observe(
             from icekit.facts import spark
 
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
-            with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
-            rollup, width = spark.roll_up(lake.spark, full, snapshot_id, by_id, cut, widths if with_deletes else None)
+            rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths)
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
@@ -130,6 +127,8 @@ def observe(
         history=metadata.history(meta, snapshot),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
+        unapplied=rollup.unapplied_deletes(),
+        integrity=rollup.integrity,
         storage=_storage(lake, name, meta, used, say) if storage else None,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,

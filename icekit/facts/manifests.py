@@ -6,14 +6,19 @@ Works on the bytes of the manifest list and of a few manifests, so both collecto
 from __future__ import annotations
 
 import io
+import math
 import struct
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
-from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSample, PartitionSpec, RangeOverlap, from_bytes
+from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
+from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSample, PartitionSpec, RangeOverlap, from_bytes, to_scalar
 
 # --- Read manifest lists and manifests, decoding only the fields that are asked for
 
@@ -243,3 +248,87 @@ def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     highs = sorted(high for _, high in ranges)
     hits = sum(bisect_right(lows, low) - bisect_left(highs, low) for low, _ in ranges)
     return hits / len(ranges) ** 2
+
+
+# --- Compare the partition summary of a manifest with its entries
+
+
+@dataclass(slots=True)
+class FieldRange:
+    """The values of one partition field in a manifest's entries, as values that compare; ``low`` and ``high`` are None without any."""
+
+    low: Any = None
+    high: Any = None
+    has_null: bool = False
+    has_nan: bool = False
+
+
+def field_ranges(result_types: Sequence[str], values: Iterable[Sequence[Any]]) -> list[FieldRange]:
+    """The range of each partition field over the distinct partitions of a manifest."""
+    found = [FieldRange() for _ in result_types]
+    for each in values:
+        for place, value in enumerate(each):
+            held = found[place]
+            if value is None:
+                held.has_null = True
+            elif isinstance(value, float) and math.isnan(value):
+                held.has_nan = True
+            else:
+                value = comparable(result_types[place], value)
+                held.low = value if held.low is None or value < held.low else held.low
+                held.high = value if held.high is None or value > held.high else held.high
+    return found
+
+
+def comparable(result_type: str, value: Any) -> Any:
+    """A partition value as :func:`icekit.facts.model.from_bytes` gives bounds."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    return Decimal(value) if result_type.startswith("decimal") and isinstance(value, str) else value
+
+
+def narrow_fields(manifest: Record, fields: Sequence[tuple[str, str]], ranges: Sequence[FieldRange]) -> Iterator[NarrowManifest]:
+    """The partition fields, given as (name, result type), whose summary does not cover the entries of a manifest.
+
+    A filter skips the manifest by its summary (ManifestEvaluator), which may be wider than the entries, and may be left out. UUIDs are
+    not compared: writers order them differently.
+    """
+    summaries = manifest.get("partitions") or []
+    for summary, (name, result_type), held in zip(summaries, fields, ranges, strict=False):
+        missing = None
+        if held.has_null and summary.get("contains_null") is False:
+            missing = "null"
+        elif held.has_nan and summary.get("contains_nan") is False:
+            missing = "NaN"
+        listed: tuple[Any, Any] = (None, None)
+        is_narrow = False
+        if held.low is not None and result_type != "uuid":
+            raw = summary.get("lower_bound"), summary.get("upper_bound")
+            try:
+                listed = tuple(None if bound is None else from_bytes(result_type, bound) for bound in raw)  # type: ignore[assignment]
+                is_narrow = None in listed or held.low < listed[0] or held.high > listed[1]
+            except (ValueError, TypeError, struct.error):
+                listed = (None, None)
+        if missing or is_narrow:
+            low, high = (to_scalar(bound) for bound in listed)
+            yield NarrowManifest(
+                manifest["manifest_path"],
+                manifest["partition_spec_id"],
+                is_delete_manifest(manifest),
+                name,
+                (low, high),
+                (to_scalar(held.low), to_scalar(held.high)),
+                missing,
+            )
+
+
+def of_manifests(manifests: Sequence[Record], narrow: Iterable[NarrowManifest]) -> Integrity:
+    """What a manifest list, and the ``narrow`` manifests of it, show."""
+    listed = Counter(manifest["manifest_path"] for manifest in manifests)
+    beside = Counter((manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests)
+    found = sorted((replace(m, is_alone=beside[m.spec_id, m.is_deletes] == 1) for m in set(narrow)), key=lambda m: (m.path, m.field))
+    return Integrity(
+        duplicate_manifests=tuple(sorted(path for path, entries in listed.items() if entries > 1)),
+        narrow_manifest_count=len({m.path for m in found}),
+        narrow_manifests=tuple(found[:EXAMPLES]),
+    )

@@ -20,6 +20,7 @@ from typing import Literal
 from urllib.parse import quote_plus
 
 from icekit.facts.files import DELETE_KINDS, Bucket, EqualityKey, FileGroup, Kind, Partition, Scalar, SequenceCounts, Totals
+from icekit.facts.integrity import Contradiction, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest, UnappliedDeletes
 from icekit.sql import identifier
 from icekit.units import about, count
 
@@ -29,13 +30,19 @@ __all__ = [
     "Column",
     "ColumnSample",
     "Commit",
+    "Contradiction",
+    "DeleteState",
     "DistributionMode",
+    "DuplicateFile",
     "EqualityKey",
     "FileGroup",
     "History",
+    "Integrity",
     "Kind",
     "ManifestFacts",
     "MetricsSample",
+    "MisplacedDelete",
+    "NarrowManifest",
     "Partition",
     "PartitionField",
     "PartitionSpec",
@@ -50,6 +57,7 @@ __all__ = [
     "StorageFacts",
     "TableFacts",
     "Totals",
+    "UnappliedDeletes",
 ]
 
 
@@ -456,7 +464,11 @@ UNPARTITIONED = "(unpartitioned)"
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Everything icekit knows about a table at one snapshot, without a row per file."""
+    """Everything icekit knows about a table at one snapshot, without a row per file.
+
+    ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so that ratios, savings and predictions count only
+    deletes that a scan may apply.
+    """
 
     catalog: str
     table: tuple[str, ...]
@@ -486,6 +498,8 @@ class TableFacts:
     metrics_sample: MetricsSample
     storage: StorageFacts | None = None
     equality_keys: tuple[EqualityKey, ...] = ()
+    unapplied: tuple[UnappliedDeletes, ...] = ()
+    integrity: Integrity = field(default_factory=Integrity)
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)
@@ -526,8 +540,23 @@ class TableFacts:
 
     @property
     def has_deletes(self) -> bool:
-        """Tell whether any delete file or deletion vector is live."""
-        return any(self.total(kind).file_count for kind in DELETE_KINDS)
+        """Tell whether any delete file or deletion vector is live, even if it applies to nothing."""
+        return bool(self.unapplied) or any(self.total(kind).file_count for kind in DELETE_KINDS)
+
+    def unapplied_in(self, state: DeleteState) -> tuple[UnappliedDeletes, ...]:
+        """The deletes that apply to nothing for one reason."""
+        return tuple(each for each in self.unapplied if each.state is state)
+
+    @property
+    def contradictions(self) -> tuple[Contradiction, ...]:
+        """What no rewrite of this snapshot's files may build on."""
+        found = self.integrity
+        there = (
+            (Contradiction.DUPLICATE_FILES, found.duplicate_data_file_count or found.duplicate_delete_file_count),
+            (Contradiction.MISFILED_DELETES, self.unapplied_in(DeleteState.MISFILED)),
+            (Contradiction.MANIFEST_BOUNDS, found.narrow_manifest_count),
+        )
+        return tuple(each for each, is_there in there if is_there)
 
     def setting(self, name: str) -> str | None:
         """The value in force of a table property (explicit or default)."""
@@ -580,6 +609,8 @@ class TableFacts:
         selects such a partition, and no position deletes can be written for it.
         """
         data, deletes = ({g.partition.spec_id for k in kinds for g in self.of_kind(k)} for kinds in ((Kind.DATA,), DELETE_KINDS))
+        # With nulls instead of their values, deletes that apply to nothing may apply to other files.
+        deletes |= {each.partition.spec_id for each in self.unapplied}
         are_global = any(self.spec(g.partition.spec_id).is_unpartitioned for g in self.of_kind(Kind.EQUALITY_DELETES))
         under = data if are_global else data & deletes
         return tuple(dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from icekit.errors import ParameterError, nearest
+from icekit.facts.integrity import DeleteState, Integrity, UnappliedDeletes
 from icekit.facts.manifests import FileCounts
 from icekit.facts.model import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts, TableFacts, Totals
 
@@ -131,12 +132,17 @@ def sort_key(partition: Partition) -> tuple[int, tuple[tuple[bool, str, float, s
 
 @dataclass(slots=True)
 class Rollup:
-    """Collects buckets and sequence counts; :meth:`groups` and :meth:`sequences` freeze them."""
+    """Collects buckets and sequence counts; :meth:`groups` and :meth:`sequences` freeze them.
+
+    Deletes that apply to nothing are only in ``unapplied``, as [files, bytes, records].
+    """
 
     buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(default_factory=lambda: defaultdict(list))
     file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
     by_sequence: dict[tuple[Partition, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * 8))
     by_key: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
+    unapplied: dict[tuple[Partition, Kind, DeleteState], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
+    integrity: Integrity = field(default_factory=Integrity)
 
     def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
         """Add the counts of one (partition, kind, bucket); call it once for each."""
@@ -153,9 +159,16 @@ class Rollup:
         return tuple(EqualityKey(ids, *counts) for ids, counts in sorted(self.by_key.items()))
 
     def file_counts(self) -> FileCounts:
-        """The live data files and delete files."""
+        """The live data files and delete files, each as often as it is listed."""
         data = sum(b.file_count for (_, kind), buckets in self.buckets.items() if kind is Kind.DATA for b in buckets)
-        return FileCounts(data, sum(b.file_count for buckets in self.buckets.values() for b in buckets) - data)
+        applied = sum(b.file_count for buckets in self.buckets.values() for b in buckets) - data
+        return FileCounts(data, applied + sum(files for files, _, _ in self.unapplied.values()))
+
+    def unapplied_deletes(self) -> tuple[UnappliedDeletes, ...]:
+        """Freeze the deletes that apply to nothing."""
+        kinds, states = list(Kind), list(DeleteState)
+        ordered = sorted(self.unapplied, key=lambda key: (sort_key(key[0]), kinds.index(key[1]), states.index(key[2])))
+        return tuple(UnappliedDeletes(*key, *self.unapplied[key]) for key in ordered)
 
     def groups(self) -> tuple[FileGroup, ...]:
         """Freeze the buckets, ordered by partition and kind."""

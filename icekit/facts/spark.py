@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -12,10 +14,20 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable
-from icekit.facts.local import PATH_FIELD_ID
-from icekit.facts.manifests import FileCounts
+from icekit.facts.integrity import EXAMPLES, MOST_PARTITIONS, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest
+from icekit.facts.local import PATH_FIELD_ID, file_name
+from icekit.facts.manifests import (
+    FieldRange,
+    FileCounts,
+    Record,
+    comparable,
+    is_delete_manifest,
+    may_have_live,
+    narrow_fields,
+    of_manifests,
+)
 from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, Scalar, to_scalar
-from icekit.facts.rollup import Cut, Rollup, add_sequence
+from icekit.facts.rollup import Cut, Rollup, add_sequence, sort_key
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 
@@ -24,85 +36,224 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _KINDS = tuple(Kind)
+# Why deletes apply to nothing, as numbers from 1; 0 is those that apply.
+_STATES = tuple(DeleteState)
 # The number of tasks after a shuffle: few, because each task costs some milliseconds, and one
 # task handles a million rows in half a second.
 _REDUCERS = 4
+# No data file has this sequence number.
+_NEVER = f"{2**63 - 1}L"
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """What is read: a snapshot of a table (named with its catalog), its manifests and its partition specs."""
+
+    spark: SparkSession
+    table: Identifier
+    snapshot_id: int
+    manifests: Sequence[Record]
+    specs: Mapping[int, PartitionSpec]
+    cut: Cut
+
+    @property
+    def names(self) -> list[tuple[int, str]]:
+        return unified(self.specs.values())
+
+    @property
+    def scope(self) -> list[str]:
+        """The columns that identify a partition."""
+        return _scope(self.names)
+
+    def files(self, name: str) -> DataFrame:
+        """One of the metadata tables."""
+        return metadata_table(self.spark, self.table, name, self.snapshot_id)
 
 
 def roll_up(
     spark: SparkSession,
     table: Identifier,
     snapshot_id: int,
+    manifests: Sequence[Record],
     specs: Mapping[int, PartitionSpec],
     cut: Cut,
-    width: Callable[[int], int] | None,
+    width: Callable[[int], int],
 ) -> tuple[Rollup, int]:
-    """Count every live file of a snapshot; ``table`` includes its catalog.
+    """Count every live file of a snapshot, which has these ``manifests``; ``table`` includes its catalog.
 
-    Without delete files (``width`` is None) this is one aggregation of ``data_files``, which reads no
-    statistics. With delete files it aggregates ``entries``, the only table with sequence numbers,
-    and caches it for both aggregations. The driver receives a row per partition, kind, size
-    bucket and, with deletes, sequence number.
+    Without delete files this reads ``data_files``, which reads no statistics. With delete files it reads ``entries``, the only table
+    with sequence numbers. The columns that count are cached while they are aggregated: by partition, by file and by manifest. The
+    driver receives a row per partition, kind, size bucket and, with deletes, sequence number, and a row per manifest. More is read only
+    to join delete files with the data files that they name, and to name what contradicts itself.
     """
+    snapshot = _Snapshot(spark, table, snapshot_id, manifests, specs, cut)
+    with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
+    rollup = Rollup()
     try:
-        if width is None:
-            return _plain(spark, table, snapshot_id, specs, cut), 1
-        return _with_deletes(spark, table, snapshot_id, specs, cut, width)
+        rows = (_with_deletes(snapshot) if with_deletes else _plain(snapshot)).persist()
+        try:
+            step = _count_deletes(snapshot, rows, rollup, width) if with_deletes else _count_data(snapshot, rows, rollup)
+            rollup.integrity = _integrity(snapshot, rows, rollup)
+        finally:
+            rows.unpersist()
     except Exception as error:
         raise explain(error, table) from error
+    return rollup, step
 
 
-def _plain(spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], cut: Cut) -> Rollup:
-    files = metadata_table(spark, table, "data_files", snapshot_id)
-    names = unified(specs.values())
-    rows = files.selectExpr(
+#: Columns of every row: a hash of the manifest's path, which Python computes too, and of the file. A Puffin file holds many deletion vectors.
+_MANIFEST = "crc32(input_file_name()) AS manifest"
+
+
+def _file(path: str, offset: str | None = None) -> str:
+    return f"xxhash64({path})" if offset is None else f"xxhash64({path}, {offset})"
+
+
+def _code(kind: Kind) -> int:
+    """A number for a kind: Spark groups by numbers several times faster than by strings."""
+    return _KINDS.index(kind)
+
+
+# Of an entry: its kind, and the hash of its file.
+_KIND = (
+    f"CASE WHEN {CONTENT} = 0 THEN {_code(Kind.DATA)} WHEN {CONTENT} = 2 THEN {_code(Kind.EQUALITY_DELETES)} "
+    f"WHEN upper(data_file.file_format) = 'PUFFIN' THEN {_code(Kind.DELETION_VECTORS)} ELSE {_code(Kind.POSITION_DELETES)} END"
+)
+_ENTRY = f"if({CONTENT} = 0, {_file('data_file.file_path')}, {_file('data_file.file_path', 'data_file.content_offset')})"
+
+
+def _plain(snapshot: _Snapshot) -> DataFrame:
+    files = snapshot.files("data_files")
+    return files.selectExpr(
         "spec_id",
-        *partition_columns(files, "partition", names),
-        f"{_bucket('file_size_in_bytes', cut.data)} AS bucket",
+        *partition_columns(files, "partition", snapshot.names),
+        f"{_bucket('file_size_in_bytes', snapshot.cut.data)} AS bucket",
         "file_size_in_bytes AS size",
         "record_count AS records",
+        f"{_file('file_path')} AS file",
+        _MANIFEST,
     )
-    keys = [*_scope(names), "bucket"]
-    rollup = Rollup()
-    _read_buckets(_aggregated(_brought_together(rows, keys), keys), specs, names, rollup)
-    return rollup
 
 
-def _with_deletes(
-    spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], cut: Cut, width: Callable[[int], int]
-) -> tuple[Rollup, int]:
-    entries = metadata_table(spark, table, "entries", snapshot_id).where("status < 2")
-    names = unified(specs.values())
-    kind = (
-        f"CASE WHEN {CONTENT} = 0 THEN {_code(Kind.DATA)} WHEN {CONTENT} = 2 THEN {_code(Kind.EQUALITY_DELETES)} "
-        f"WHEN upper(data_file.file_format) = 'PUFFIN' THEN {_code(Kind.DELETION_VECTORS)} ELSE {_code(Kind.POSITION_DELETES)} END"
-    )
-    rows = (
+def _count_data(snapshot: _Snapshot, rows: DataFrame, rollup: Rollup) -> int:
+    keys = [*snapshot.scope, "bucket"]
+    _read_buckets(_aggregated(_brought_together(rows, keys), keys), snapshot.specs, snapshot.names, rollup)
+    return 1
+
+
+def _with_deletes(snapshot: _Snapshot) -> DataFrame:
+    entries, cut = snapshot.files("entries").where("status < 2"), snapshot.cut
+    return (
         entries.selectExpr(
             "data_file.spec_id AS spec_id",
-            *partition_columns(entries, "data_file.partition", names),
-            f"{kind} AS kind",
+            *partition_columns(entries, "data_file.partition", snapshot.names),
+            f"{_KIND} AS kind",
             "data_file.file_size_in_bytes AS file_size",
             "data_file.content_size_in_bytes AS content_size",
             "data_file.record_count AS records",
             "sequence_number AS sequence",
+            f"{_ENTRY} AS file",
+            f"{_file(_last('data_file.file_path'))} AS name",
+            _MANIFEST,
         )
         .selectExpr("*", f"if(kind = {_code(Kind.DELETION_VECTORS)}, content_size, file_size) AS size")
         .selectExpr("*", f"if(kind = {_code(Kind.DATA)}, {_bucket('size', cut.data)}, {_bucket('size', cut.deletes)}) AS bucket")
+        .selectExpr("*", f"{_place(snapshot.scope)} AS place")
     )
-    scope = _scope(names)
+
+
+def _last(path: str) -> str:
+    return f"substring_index({path}, '/', -1)"
+
+
+def _place(scope: Sequence[str]) -> str:
+    """A hash of the partition; xxhash64 leaves nulls out, so that they have a hash of their own."""
+    return f"xxhash64({', '.join([*scope, *(f'{column} IS NULL' for column in scope)])})"
+
+
+def _count_deletes(snapshot: _Snapshot, rows: DataFrame, rollup: Rollup, width: Callable[[int], int]) -> int:
+    specs, names, scope = snapshot.specs, snapshot.names, snapshot.scope
+    named = _named_deletes(snapshot, rows)
+    settled = rows.selectExpr("*", "CAST(NULL AS INT) AS state")
+    if named is not None:
+        states = _grouped(named, ["file"], "min(state) AS state")
+        deletes = rows.where(f"kind <> {_code(Kind.DATA)}").join(states, "file", "left")
+        settled = settled.where(f"kind = {_code(Kind.DATA)}").unionByName(deletes)
     # Shuffled by partition alone, so that the aggregations below do not shuffle again.
-    fine = _aggregated(_brought_together(rows, scope), [*scope, "kind", "bucket", "sequence"]).persist()
-    rollup = Rollup()
+    keys = [*scope, "kind", "bucket", "sequence", "state"]
+    fine = _aggregated(_brought_together(settled, scope), keys).persist()
     try:
-        _read_buckets(_merged(fine, [*scope, "kind", "bucket"]), specs, names, rollup)
-        _read_file_scoped(spark, table, snapshot_id, specs, names, rollup)
-        _read_equality_keys(spark, table, snapshot_id, rollup)
+        judged = _judged(snapshot, fine)
+        applied = judged.where("state = 0")
+        _read_buckets(_merged(applied, [*scope, "kind", "bucket"]), specs, names, rollup)
+        _read_unapplied(judged, specs, names, rollup)
+        _read_equality_keys(snapshot, rollup)
         step = width(len({partition for partition, _ in rollup.buckets}))
-        _read_sequences(fine, specs, names, rollup, cut, step)
+        _read_sequences(applied, specs, names, rollup, snapshot.cut, step)
     finally:
         fine.unpersist()
-    return rollup, step
+    return step
+
+
+def _named_deletes(snapshot: _Snapshot, rows: DataFrame) -> DataFrame | None:
+    """The delete files that name a single data file, and whether they apply to it: as ``state``; None without any.
+
+    A delete applies to the live data file that has exactly the path it names, is not newer, and has its spec and partition
+    (DeleteFileIndex). Only this needs bounds of delete files, and a join by path.
+    """
+    scoped = _names(snapshot).selectExpr("file", f"{_file('named')} AS named", f"{_file(_last('named'))} AS named_name")
+    if scoped.isEmpty():
+        return None
+    deletes = rows.where(f"kind <> {_code(Kind.DATA)}").select("file", "place", "sequence").join(scoped, "file")
+    data = rows.where(f"kind = {_code(Kind.DATA)}")
+    oldest = "min_by(place, sequence) AS named_place", "min(sequence) AS named_sequence"
+    live = _grouped(data.selectExpr("file AS named", "place", "sequence"), ["named"], *oldest)
+    beside = _grouped(
+        data.selectExpr("place", "name AS named_name", "sequence"), ["place", "named_name"], "min(sequence) AS alike_sequence"
+    )
+    state = (
+        f"CASE WHEN named_sequence IS NULL THEN if(coalesce(alike_sequence, {_NEVER}) <= sequence, {_state(DeleteState.UNMATCHED)}, {_state(DeleteState.DANGLING)}) "
+        f"WHEN named_sequence > sequence THEN {_state(DeleteState.DANGLING)} WHEN named_place <> place THEN {_state(DeleteState.MISFILED)} ELSE 0 END AS state"
+    )
+    joined = deletes.repartition(_REDUCERS, "named").join(live, "named", "left")
+    return joined.repartition(_REDUCERS, "place", "named_name").join(beside, ["place", "named_name"], "left").selectExpr("*", state)
+
+
+def _names(snapshot: _Snapshot) -> DataFrame:
+    """The data file that each delete file names, if it is only one: directly, or by equal bounds (ContentFileUtil.referencedDataFile)."""
+    lower, upper = (f"{end}_bounds[{PATH_FIELD_ID}]" for end in ("lower", "upper"))
+    named = f"coalesce(referenced_data_file, if({lower} = {upper}, decode({lower}, 'utf-8'), NULL)) AS named"
+    files = snapshot.files("delete_files").where("content + 0 = 1")
+    return files.selectExpr(f"{_file('file_path', 'content_offset')} AS file", named).where("named IS NOT NULL").distinct()
+
+
+def _grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.repartition(_REDUCERS, *keys).groupBy(*keys).agg(*map(F.expr, sums))
+
+
+def _state(state: DeleteState) -> int:
+    return 1 + _STATES.index(state)
+
+
+def _judged(snapshot: _Snapshot, fine: DataFrame) -> DataFrame:
+    """The counts with a ``state`` for all deletes: those older than all data they could apply to are dangling (table spec, "Scan Planning")."""
+    data, equality = _code(Kind.DATA), _code(Kind.EQUALITY_DELETES)
+    everywhere = [str(spec.spec_id) for spec in snapshot.specs.values() if spec.is_unpartitioned]
+    lowest = f"coalesce(min(if(kind = {data}, sequence, NULL)) OVER (PARTITION BY {', '.join(snapshot.scope)}), {_NEVER})"
+    if everywhere:
+        (first,) = fine.where(f"kind = {data}").selectExpr(f"coalesce(min(sequence), {_NEVER})").collect()
+        lowest = f"if(kind = {equality} AND spec_id IN ({', '.join(everywhere)}), {first[0]}L, {lowest})"
+    is_older = f"kind <> {data} AND (sequence < lowest OR kind = {equality} AND sequence = lowest)"
+    return (
+        fine.selectExpr("*", f"{lowest} AS lowest")
+        .withColumnRenamed("state", "named_state")
+        .selectExpr(
+            "*", f"CASE WHEN named_state > 0 THEN named_state WHEN {is_older} THEN {_state(DeleteState.DANGLING)} ELSE 0 END AS state"
+        )
+        .selectExpr("*", f"if(kind = {_code(Kind.POSITION_DELETES)} AND named_state = 0, files, 0L) AS scoped")
+    )
 
 
 def check_listed(spark: SparkSession, table: Identifier, snapshot_id: int, expected: FileCounts | None, listed: FileCounts) -> None:
@@ -161,11 +312,6 @@ def _bucket(size: str, edges: Sequence[int]) -> str:
     return f"CASE {cases} ELSE {edges[-1]}L END"
 
 
-def _code(kind: Kind) -> int:
-    """A number for a kind: Spark groups by numbers several times faster than by strings."""
-    return _KINDS.index(kind)
-
-
 def _scope(names: Sequence[tuple[int, str]]) -> list[str]:
     """The columns that identify a partition."""
     return ["spec_id", *(f"p{i}" for i in range(len(names)))]
@@ -202,6 +348,7 @@ def _merged(fine: DataFrame, keys: Sequence[str]) -> DataFrame:
         F.sum("records").alias("records"),
         F.min("low").alias("low"),
         F.max("high").alias("high"),
+        F.sum("scoped").alias("scoped"),
     )
 
 
@@ -235,38 +382,28 @@ def scalar(value: object) -> Scalar:
 
 def _read_buckets(frame: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]], rollup: Rollup) -> None:
     table = arrow_of(frame)
-    kinds = table.column("kind").to_pylist() if "kind" in table.column_names else [_code(Kind.DATA)] * table.num_rows
+    has_deletes = "kind" in table.column_names
+    kinds = table.column("kind").to_pylist() if has_deletes else [_code(Kind.DATA)] * table.num_rows
+    scoped = table.column("scoped").to_pylist() if has_deletes else [0] * table.num_rows
     columns = [table.column(c).to_pylist() for c in ("bucket", "files", "bytes", "records", "low", "high")]
-    for partition, kind, *row in zip(Partitions(specs, names).read(table), kinds, *columns, strict=True):
+    for partition, kind, named, *row in zip(Partitions(specs, names).read(table), kinds, scoped, *columns, strict=True):
         rollup.add_bucket(partition, _KINDS[kind], Bucket(*row))
+        if named:
+            rollup.file_scoped[partition] += named
 
 
-def _read_file_scoped(
-    spark: SparkSession,
-    table: Identifier,
-    snapshot_id: int,
-    specs: Mapping[int, PartitionSpec],
-    names: Sequence[tuple[int, str]],
-    rollup: Rollup,
-) -> None:
-    """Count the position delete files that name one data file; only this needs their bounds."""
-    if not any(kind is Kind.POSITION_DELETES for _, kind in rollup.buckets):
+def _read_unapplied(judged: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]], rollup: Rollup) -> None:
+    counted = judged.where("state > 0").groupBy(*_scope(names), "kind", "state").sum("files", "bytes", "records")
+    table = arrow_of(counted)
+    columns = [table.column(c).to_pylist() for c in ("kind", "state", "sum(files)", "sum(bytes)", "sum(records)")]
+    for partition, kind, state, *row in zip(Partitions(specs, names).read(table), *columns, strict=True):
+        rollup.unapplied[partition, _KINDS[kind], _STATES[state - 1]] = row
+
+
+def _read_equality_keys(snapshot: _Snapshot, rollup: Rollup) -> None:
+    if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.buckets, *rollup.unapplied)):
         return
-    deletes = metadata_table(spark, table, "delete_files", snapshot_id)
-    scoped = deletes.where(
-        "content + 0 = 1 AND upper(file_format) <> 'PUFFIN' AND "
-        f"(referenced_data_file IS NOT NULL OR lower_bounds[{PATH_FIELD_ID}] = upper_bounds[{PATH_FIELD_ID}])"
-    ).selectExpr("spec_id", *partition_columns(deletes, "partition", names))
-    scope = _scope(names)
-    counted = arrow_of(_brought_together(scoped, scope).groupBy(*scope).count())
-    for partition, files in zip(Partitions(specs, names).read(counted), counted.column("count").to_pylist(), strict=True):
-        rollup.file_scoped[partition] += files
-
-
-def _read_equality_keys(spark: SparkSession, table: Identifier, snapshot_id: int, rollup: Rollup) -> None:
-    if not any(kind is Kind.EQUALITY_DELETES for _, kind in rollup.buckets):
-        return
-    deletes = metadata_table(spark, table, "delete_files", snapshot_id).where("content + 0 = 2").select("equality_ids", "record_count")
+    deletes = snapshot.files("delete_files").where("content + 0 = 2").select("equality_ids", "record_count")
     rows = deletes.selectExpr("array_sort(equality_ids) AS ids", "record_count AS records")
     for ids, files, records in (
         _brought_together(rows, ["ids"])
@@ -306,3 +443,119 @@ def _read_sequences(
     sums = [counted.column(c).to_pylist() for c in ("kind", "sequence", "sum(files)", "sum(records)", "sum(well_files)", "sum(well_bytes)")]
     for partition, kind, sequence, *counts in zip(Partitions(specs, names).read(counted), *sums, strict=True):
         add_sequence(rollup.by_sequence[partition, sequence], _KINDS[kind], *counts)
+
+
+# --- Find what contradicts itself, and name it
+
+
+def _integrity(snapshot: _Snapshot, rows: DataFrame, rollup: Rollup) -> Integrity:
+    found = of_manifests(snapshot.manifests, _narrow(snapshot, rows))
+    twice = rows.select("file").repartition(_REDUCERS, "file").groupBy("file").count().where("count > 1").select("file")
+    if not twice.isEmpty():
+        found = _duplicates(snapshot, twice, found)
+    if any(state is not DeleteState.DANGLING for _, _, state in rollup.unapplied):
+        found = replace(found, misplaced=tuple(_misplaced(snapshot, rows)))
+    return found
+
+
+def _narrow(snapshot: _Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
+    """The manifests whose summary does not cover their entries: one row per manifest and spec, with the range of each partition field.
+
+    A row's manifest is known by a 32-bit hash of the path that Spark reads; manifests with the same hash are not compared.
+    """
+    names = snapshot.names
+    partitioned = [m for m in snapshot.manifests if m.get("partitions") and not snapshot.specs[m["partition_spec_id"]].is_unpartitioned]
+    if not partitioned:
+        return
+    by_hash: dict[int, list[Record]] = {}
+    for manifest in {m["manifest_path"]: m for m in snapshot.manifests}.values():
+        by_hash.setdefault(zlib.crc32(manifest["manifest_path"].encode()), []).append(manifest)
+    types = dict(rows.dtypes)
+    sums = []
+    for i in range(len(names)):
+        is_nan = f"isnan(p{i})" if types[f"p{i}"] in {"float", "double"} else "false"
+        value = f"if({is_nan}, NULL, p{i})"
+        sums += [f"min({value}) AS low{i}", f"max({value}) AS high{i}", f"max(p{i} IS NULL) AS null{i}", f"max({is_nan}) AS nan{i}"]
+    table = arrow_of(_grouped(rows.select("manifest", *snapshot.scope), ["manifest", "spec_id"], *sums)).to_pylist()
+    place = {field_id: i for i, (field_id, _) in enumerate(names)}
+    for row in table:
+        same = by_hash.get(row["manifest"], [])
+        if len(same) != 1 or same[0]["partition_spec_id"] != row["spec_id"]:
+            continue
+        spec = snapshot.specs[row["spec_id"]]
+        ranges = []
+        for field in spec.fields:
+            i = place[field.field_id]
+            low, high = (comparable(field.result_type, row[f"{end}{i}"]) for end in ("low", "high"))
+            ranges.append(FieldRange(low, high, bool(row[f"null{i}"]), bool(row[f"nan{i}"])))
+        yield from narrow_fields(same[0], [(f.name, f.result_type) for f in spec.fields], ranges)
+
+
+def _duplicates(snapshot: _Snapshot, twice: DataFrame, found: Integrity) -> Integrity:
+    """The counts of files that are listed twice, and examples."""
+    listed = _entries(snapshot).join(twice, "file", "left_semi").persist()
+    try:
+        keys = ["kind", "path", "offset"]
+        files = _grouped(
+            listed, keys, "count(*) AS entries", "max(records) AS records", "sort_array(collect_set(snapshot_id)) AS snapshots"
+        ).where("entries > 1")
+        counted = (
+            files.selectExpr(f"kind = {_code(Kind.DATA)} AS is_data", "(entries - 1) * records AS again")
+            .groupBy("is_data")
+            .agg({"*": "count", "again": "sum"})
+        )
+        totals = {row["is_data"]: (row["count(1)"], row["sum(again)"]) for row in counted.collect()}
+        first = files.orderBy("path", "offset").limit(EXAMPLES).collect()
+        partitions = Partitions(snapshot.specs, snapshot.names).read(
+            arrow_of(listed.select(*snapshot.scope).distinct().limit(MOST_PARTITIONS + 1))
+        )
+    finally:
+        listed.unpersist()
+    return replace(
+        found,
+        duplicate_data_file_count=totals.get(True, (0, 0))[0],
+        duplicate_delete_file_count=totals.get(False, (0, 0))[0],
+        duplicate_record_count=totals.get(True, (0, 0))[1],
+        duplicate_partitions=tuple(sorted(partitions, key=sort_key)) if len(partitions) <= MOST_PARTITIONS else (),
+        duplicates=tuple(DuplicateFile(row["path"], _KINDS[row["kind"]], row["entries"], tuple(row["snapshots"])) for row in first),
+    )
+
+
+def _entries(snapshot: _Snapshot) -> DataFrame:
+    """The live entries with the path of the file, its partition, and the snapshot that added them."""
+    entries = snapshot.files("entries").where("status < 2")
+    return entries.selectExpr(
+        f"{_ENTRY} AS file",
+        f"{_KIND} AS kind",
+        "data_file.file_path AS path",
+        "data_file.content_offset AS offset",
+        "data_file.record_count AS records",
+        "data_file.spec_id AS spec_id",
+        *partition_columns(entries, "data_file.partition", snapshot.names),
+        "snapshot_id",
+    )
+
+
+def _misplaced(snapshot: _Snapshot, rows: DataFrame) -> Iterable[MisplacedDelete]:
+    """A few misfiled and unmatched deletes, each with the data file that it names, or the one in its place."""
+    from pyspark.sql import functions as F
+
+    named = _named_deletes(snapshot, rows)
+    if named is None:
+        return
+    wrong = named.where(f"state > {_state(DeleteState.DANGLING)}").select("file", "state").distinct()
+    found = _entries(snapshot).join(wrong, "file").join(_names(snapshot), "file").orderBy("path", "named").limit(EXAMPLES)
+    deletes = arrow_of(found.selectExpr("*", f"{_place(snapshot.scope)} AS place"))
+    paths = set(deletes.column("named").to_pylist())
+    files = _entries(snapshot).where(f"kind = {_code(Kind.DATA)}").selectExpr("*", f"{_place(snapshot.scope)} AS place")
+    is_beside = F.expr(_last("path")).isin(sorted(map(file_name, paths))) & F.col("place").isin(deletes.column("place").to_pylist())
+    data = arrow_of(files.where(F.col("path").isin(sorted(paths)) | is_beside))
+    known = Partitions(snapshot.specs, snapshot.names)
+    by_path = dict(zip(data.column("path").to_pylist(), known.read(data), strict=True))
+    columns = [deletes.column(c).to_pylist() for c in ("state", "path", "named", "snapshot_id")]
+    for partition, state, path, named_path, snapshot_id in zip(known.read(deletes), *columns, strict=True):
+        reason, data_path = _STATES[state - 1], named_path
+        if reason is DeleteState.UNMATCHED:
+            beside = (p for p, held in by_path.items() if held == partition and file_name(p) == file_name(named_path))
+            data_path = min(beside, default=named_path)
+        yield MisplacedDelete(reason, path, partition, named_path, data_path, by_path.get(data_path, partition), snapshot_id)

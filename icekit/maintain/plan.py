@@ -15,6 +15,7 @@ from icekit.engine.bridge import has_bridge
 from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, nearest
 from icekit.facts.head import head
+from icekit.facts.integrity import Contradiction
 from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
@@ -121,6 +122,13 @@ def plan_maintenance(
         )
     notes: list[str] = []
     actions: list[Action] = []
+    if facts.contradictions:
+        # An expiry could remove the snapshot to roll back to, and a rewrite of delete files drops those that are misfiled.
+        is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
+        procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
+        notes.append(
+            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow these findings before all maintenance."
+        )
     if "rewrite_position_delete_files" in procedures:
         actions += _deletes(facts, findings, predict, notes)
     if "rewrite_manifests" in procedures:

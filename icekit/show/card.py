@@ -249,6 +249,8 @@ def _deletes(facts: TableFacts) -> str:
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
     told = [count(total.file_count, noun) for kind, noun in kinds if (total := facts.total(kind)).file_count]
+    if unapplied := sum(each.file_count for each in facts.unapplied):
+        told.append(f"{count(unapplied, 'delete file')} that {'applies' if unapplied == 1 else 'apply'} to no data file")
     if not told:
         return "none"
     share = "no data to compare with" if ratio.by_records is None else f"{percent(ratio.by_records)} of the data records"

@@ -10,7 +10,7 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.diagnose.findings import Finding
 from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
 from icekit.facts.rollup import Applied, equality_deletes_applied
-from tests.factories import BY_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
+from tests.factories import BY_DAY, MIB, file_group, partition, sequence, table_facts
 
 
 def found(facts: TableFacts, name: str, **options: object) -> Finding | None:
@@ -155,27 +155,6 @@ def test_version_2_is_told_about_deletion_vectors_and_version_3_is_not() -> None
     assert found(position(1, format_version=3), "v2_position_deletes") is None
 
 
-def test_position_deletes_older_than_all_data_dangle() -> None:
-    finding = found(position(1, data_sequence=3, delete_sequence=2), "dangling_deletes")
-
-    assert finding is not None
-    assert "1 of 1 delete file (1 record) is older" in finding.evidence
-    assert found(position(1, data_sequence=2, delete_sequence=2), "dangling_deletes") is None
-    assert found(position(1, data_sequence=3, delete_sequence=2), "v2_position_deletes") is None
-
-
-def test_equality_deletes_dangle_already_at_the_sequence_number_of_the_oldest_data() -> None:
-    assert found(deleted(upserts(data={2: 100}, deletes={2: 10})), "dangling_deletes") is not None
-    assert found(deleted(upserts(data={1: 100}, deletes={2: 10})), "dangling_deletes") is None
-
-
-def test_global_equality_deletes_dangle_only_when_older_than_all_data_anywhere() -> None:
-    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={5: 100}, deletes={2: 10}, of=Partition(1, ()))]
-    facts = deleted(rows, specs=(BY_DAY, PartitionSpec(1, UNPARTITIONED.fields)), default_spec_id=0)
-
-    assert found(facts, "dangling_deletes") is None
-
-
 def test_deletion_vectors_over_a_twentieth_of_a_partition_are_named() -> None:
     def vectors(records: int) -> TableFacts:
         groups = (file_group(500 * MIB, records_per_file=100), file_group(60, kind=Kind.DELETION_VECTORS, records_per_file=records))
@@ -189,11 +168,9 @@ def test_deletion_vectors_over_a_twentieth_of_a_partition_are_named() -> None:
 def test_sequence_numbers_counted_in_ranges_never_make_live_deletes_dangle() -> None:
     """Data at 10,003 and deletes at 10,030 fall into one range of 50: they may apply."""
     rows = [sequence(10_050, data_file_count=1, data_record_count=100, equality_delete_file_count=1, equality_delete_record_count=10)]
-    facts = deleted(rows, sequence_width=50)
 
-    assert found(facts, "dangling_deletes") is None
-    assert found(facts, "equality_deletes") is not None
-    assert found(deleted(rows), "dangling_deletes") is not None
+    assert found(deleted(rows, sequence_width=50), "equality_deletes") is not None
+    assert found(deleted(rows), "equality_deletes") is None
 
 
 def test_a_spec_whose_fields_are_all_void_is_unpartitioned_and_its_deletes_are_global() -> None:
@@ -202,7 +179,6 @@ def test_a_spec_whose_fields_are_all_void_is_unpartitioned_and_its_deletes_are_g
     facts = deleted(rows, specs=(BY_DAY, void), default_spec_id=0)
 
     assert [a.partition for a in equality_deletes_applied(facts)] == [partition()]
-    assert found(facts, "dangling_deletes") is None
 
 
 def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:

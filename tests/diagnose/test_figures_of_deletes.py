@@ -6,10 +6,11 @@ import dataclasses
 
 import pytest
 
-from icekit import Severity, Thresholds
-from icekit.facts.model import Kind, Partition, PartitionSpec, TableFacts
+from icekit import Severity, Thresholds, diagnose
+from icekit.facts.model import DeleteState, Kind, Partition, TableFacts, UnappliedDeletes
+from icekit.facts.rollup import delete_ratio
 from tests.diagnose.told import named, told
-from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
+from tests.factories import FIRST_DAY, MIB, file_group, partition, sequence, table_facts
 
 CALL = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', {}, 'use-starting-sequence-number', 'false'))"
 DAY, NEXT = partition(), partition(FIRST_DAY + 1)
@@ -159,93 +160,37 @@ def test_vectors_are_told_with_the_rows_and_files_they_hide() -> None:
     )
 
 
-def dangling(*, scoped: bool = True) -> TableFacts:
-    """A position delete that is older than all data, and one that is not; three bytes together."""
-    groups = (
-        file_group(500 * MIB, records_per_file=100),
-        file_group(1, 2, kind=Kind.POSITION_DELETES, records_per_file=2, file_scoped_count=2 * int(scoped)),
-    )
-    rows = (
-        sequence(1, position_delete_file_count=1, position_delete_record_count=2),
-        sequence(3, data_file_count=1, data_record_count=100, position_delete_file_count=1, position_delete_record_count=2),
-    )
-    return table_facts(groups=groups, sequences=rows)
+def unapplied(state: DeleteState, of: Partition = DAY, files: int = 2, records: int = 100) -> UnappliedDeletes:
+    """Position deletes of so many records that apply to nothing."""
+    return UnappliedDeletes(of, Kind.POSITION_DELETES, state, files, files * MIB, records)
 
 
-def test_dangling_deletes_are_told_with_their_share_of_the_bytes() -> None:
-    found = told(dangling(), "dangling_deletes")
+def test_deletes_that_apply_to_nothing_are_dangling_and_count_for_nothing_else() -> None:
+    facts = table_facts(groups=(file_group(500 * MIB, records_per_file=100),), unapplied=(unapplied(DeleteState.DANGLING, NEXT),))
 
-    assert found == (
+    assert told(facts, "dangling_deletes") == (
         Severity.WARNING,
-        ("event_day=2026-01-01",),
-        "1 of 2 delete files (2 records) is older than all data in their partitions",
+        ("event_day=2026-01-02",),
+        "2 of 2 delete files (100 records) apply to no data file",
         (),
-        1,
-        1,
+        2,
+        2 * MIB,
     )
-    assert isinstance(found[5], int)
-    # One of the two still applies, and a newer version would hold it better.
-    assert named(dangling(), "v2_position_deletes") is not None
+    assert diagnose(facts).names == {"dangling_deletes"}
+    assert delete_ratio(facts).by_records == 0
+    assert facts.contradictions == ()
 
 
-def test_position_deletes_dangle_by_their_own_partition_even_where_it_is_the_whole_table() -> None:
-    rows = (
-        sequence(1, data_file_count=1, data_record_count=100),
-        sequence(5, GLOBAL, data_file_count=1, data_record_count=100),
-        sequence(2, GLOBAL, position_delete_file_count=1, position_delete_record_count=7),
-    )
+def test_beside_deletes_that_apply_the_others_are_dangling() -> None:
     groups = (
         file_group(500 * MIB, records_per_file=100),
-        file_group(500 * MIB, of=GLOBAL, records_per_file=100),
-        file_group(MIB, kind=Kind.POSITION_DELETES, of=GLOBAL, records_per_file=7),
+        file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=2, file_scoped_count=1),
     )
-    specs = (BY_DAY, PartitionSpec(1, UNPARTITIONED.fields))
-    facts = table_facts(groups=groups, sequences=rows, specs=specs, default_spec_id=0)
+    facts = table_facts(groups=groups, unapplied=(unapplied(DeleteState.DANGLING, files=1, records=1),))
 
-    assert told(facts, "dangling_deletes")[4] == 1
-    # A delete of one data file may be filed under another spec than the file; only a scan finds it there.
-    of_one_file = dataclasses.replace(groups[2], file_scoped_count=1)
-    assert named(dataclasses.replace(facts, groups=(*groups[:2], of_one_file)), "dangling_deletes") is None
-    # The same as equality deletes may apply to the older data of the day.
-    swapped = [dataclasses.replace(g, kind=Kind.EQUALITY_DELETES) if g.kind is Kind.POSITION_DELETES else g for g in groups]
-    by_key = (*rows[:2], sequence(2, GLOBAL, equality_delete_file_count=1, equality_delete_record_count=7))
-    assert named(dataclasses.replace(facts, groups=tuple(swapped), sequences=by_key), "dangling_deletes") is None
-
-
-def test_equality_deletes_of_a_partition_dangle_by_its_own_data() -> None:
-    rows = (
-        sequence(1, data_file_count=1, data_record_count=100),
-        sequence(5, NEXT, data_file_count=1, data_record_count=100),
-        sequence(2, NEXT, equality_delete_file_count=1, equality_delete_record_count=7),
-    )
-    groups = (
-        file_group(500 * MIB, records_per_file=100),
-        file_group(500 * MIB, of=NEXT, records_per_file=100),
-        file_group(MIB, kind=Kind.EQUALITY_DELETES, of=NEXT, records_per_file=7),
-    )
-
-    assert told(table_facts(groups=groups, sequences=rows), "dangling_deletes")[1] == ("event_day=2026-01-02",)
-
-
-def test_global_deletes_in_ranges_of_sequence_numbers_are_judged_by_where_a_range_begins() -> None:
-    rows = (
-        sequence(100, data_file_count=1, data_record_count=100),
-        sequence(60, GLOBAL, equality_delete_file_count=1, equality_delete_record_count=7),
-    )
-    groups = (
-        file_group(500 * MIB, records_per_file=100),
-        file_group(MIB, kind=Kind.EQUALITY_DELETES, of=GLOBAL, records_per_file=7),
-    )
-    specs = (BY_DAY, PartitionSpec(1, UNPARTITIONED.fields))
-
-    def of_width(width: int) -> TableFacts:
-        return table_facts(groups=groups, sequences=rows, sequence_width=width, specs=specs, default_spec_id=0)
-
-    # Data of 51 to 100 may be older than deletes of 11 to 60; data of 61 to 100 may not.
-    assert named(of_width(50), "dangling_deletes") is None
-    assert named(of_width(40), "dangling_deletes") is not None
-    assert named(of_width(41), "dangling_deletes") is not None
-    assert named(of_width(42), "dangling_deletes") is None
+    assert told(facts, "dangling_deletes")[2] == "1 of 2 delete files (1 record) applies to no data file"
+    assert named(facts, "v2_position_deletes") is not None
+    assert named(facts, "position_deletes") is None
 
 
 def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first() -> None:

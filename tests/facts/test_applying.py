@@ -1,0 +1,201 @@
+"""Which deletes apply to nothing, and what manifests contradict, without Spark: manifests of a test's own."""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import fastavro
+import pytest
+
+from icekit.facts import local
+from icekit.facts.files import Kind, Partition
+from icekit.facts.integrity import DeleteState
+from icekit.facts.manifests import FieldRange, narrow_fields
+from icekit.facts.model import PartitionField, PartitionSpec
+from icekit.facts.rollup import Cut, Rollup, edges
+from tests.factories import DELETE_TARGET, TARGET
+
+BY_DAY = PartitionSpec(0, (PartitionField(1000, "day", "identity", 1, "day", "int"),))
+GLOBAL = PartitionSpec(1, ())
+VOID = PartitionSpec(2, (PartitionField(1000, "day", "void", 1, "day", "int"),))
+SPECS = {spec.spec_id: spec for spec in (BY_DAY, GLOBAL, VOID)}
+CUT = Cut(edges(TARGET), edges(DELETE_TARGET), TARGET)
+
+_FILE = ("content", "int"), ("file_path", "string"), ("file_format", "string"), ("record_count", "long"), ("file_size_in_bytes", "long")
+_MAYBE = ("referenced_data_file", "string"), ("content_offset", "long"), ("content_size_in_bytes", "long")
+
+
+def _schema(spec: PartitionSpec) -> Any:
+    fields: list[Any] = [{"name": name, "type": kind} for name, kind in _FILE]
+    fields += [{"name": name, "type": ["null", kind], "default": None} for name, kind in _MAYBE]
+    values = [{"name": field.name, "type": ["null", "int"], "default": None} for field in spec.fields]
+    fields.append({"name": "partition", "type": {"type": "record", "name": "r102", "fields": values}})
+    entry = [
+        {"name": "status", "type": "int"},
+        {"name": "snapshot_id", "type": ["null", "long"], "default": None},
+        {"name": "sequence_number", "type": ["null", "long"], "default": None},
+        {"name": "data_file", "type": {"type": "record", "name": "r2", "fields": fields}},
+    ]
+    return fastavro.parse_schema({"type": "record", "name": "manifest_entry", "fields": entry})
+
+
+class Lists:
+    """Manifests of a snapshot; each has one or several files of one sequence number."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+        self.contents: dict[str, bytes] = {}
+
+    def add(self, sequence: int, *paths: str, day: int | None = 1, spec: PartitionSpec = BY_DAY, content: int = 0, **more: Any) -> Lists:
+        entries = [
+            {
+                "status": 1,
+                "data_file": {
+                    "content": content,
+                    "file_path": path,
+                    "file_format": "PARQUET",
+                    "record_count": 10,
+                    "file_size_in_bytes": 1000,
+                    "partition": {field.name: day for field in spec.fields},
+                    **more,
+                },
+            }
+            for path in paths
+        ]
+        raw, name = io.BytesIO(), f"m{len(self.records)}"
+        fastavro.writer(raw, _schema(spec), entries)
+        self.contents[name] = raw.getvalue()
+        self.records.append(
+            {
+                "manifest_path": name,
+                "partition_spec_id": spec.spec_id,
+                "content": int(content > 0),
+                "sequence_number": sequence,
+                "added_snapshot_id": 100 + sequence,
+                "added_files_count": len(paths),
+                "existing_files_count": 0,
+            }
+        )
+        return self
+
+    def deletes(self, sequence: int, of: str | None = None, *, content: int = 1, path: str = "d", **more: Any) -> Lists:
+        return self.add(sequence, path, content=content, referenced_data_file=of, **more)
+
+    def counted(self) -> Rollup:
+        rollup, _ = local.roll_up(self.records, SPECS, CUT, self.contents.__getitem__, lambda _: 1)
+        return rollup
+
+
+def states(lists: Lists) -> list[tuple[Kind, DeleteState, int]]:
+    return [(each.kind, each.state, each.file_count) for each in lists.counted().unapplied_deletes()]
+
+
+POSITION, EQUALITY = Kind.POSITION_DELETES, Kind.EQUALITY_DELETES
+DANGLING = [(POSITION, DeleteState.DANGLING, 1)]
+
+
+@pytest.mark.parametrize(("sequence", "expected"), [(2, DANGLING), (3, []), (4, [])])
+def test_position_deletes_dangle_if_all_data_of_their_partition_is_newer(sequence: int, expected: object) -> None:
+    assert states(Lists().add(3, "a").add(1, "b", day=2).deletes(sequence)) == expected
+
+
+@pytest.mark.parametrize(("sequence", "is_dangling"), [(2, True), (3, True), (4, False)])
+def test_equality_deletes_dangle_already_at_the_sequence_number_of_the_oldest_data(sequence: int, is_dangling: bool) -> None:
+    found = states(Lists().add(3, "a").add(1, "b", day=2).deletes(sequence, content=2))
+
+    assert found == ([(EQUALITY, DeleteState.DANGLING, 1)] if is_dangling else [])
+
+
+@pytest.mark.parametrize("spec", [GLOBAL, VOID])
+def test_equality_deletes_of_an_unpartitioned_spec_dangle_only_if_older_than_all_data(spec: PartitionSpec) -> None:
+    lists = Lists().add(3, "a", spec=spec, day=None).add(1, "b")
+
+    assert states(lists.deletes(2, content=2, spec=spec, day=None)) == []
+    # Position deletes apply to data of their own spec only.
+    assert states(lists.deletes(2, path="p", spec=spec, day=None)) == DANGLING
+    assert states(lists.deletes(1, content=2, path="e", spec=spec, day=None))[1:] == [(EQUALITY, DeleteState.DANGLING, 1)]
+
+
+@pytest.mark.parametrize(
+    ("named", "options", "expected"),
+    [
+        ("s3://b/x/a", {}, None),
+        ("s3://b/x/gone", {}, DeleteState.DANGLING),
+        ("s3://b/x/newer", {}, DeleteState.DANGLING),
+        ("s3://b/x/a", {"day": 2}, DeleteState.MISFILED),
+        ("s3://b/x/a", {"spec": GLOBAL, "day": None}, DeleteState.MISFILED),
+        ("s3a://b/x/a", {}, DeleteState.UNMATCHED),
+        ("s3a://b/x/a", {"day": 2}, DeleteState.DANGLING),
+        ("s3a://b/x/newer", {}, DeleteState.DANGLING),
+    ],
+)
+def test_a_delete_of_one_file_applies_by_path_partition_and_sequence_number(
+    named: str, options: dict[str, Any], expected: DeleteState | None
+) -> None:
+    rollup = Lists().add(1, "s3://b/x/a", "s3://b/x/b").add(5, "s3://b/x/newer").deletes(3, named, **options).counted()
+
+    assert [each.state for each in rollup.unapplied_deletes()] == ([expected] if expected else [])
+    assert rollup.file_counts() == (3, 1)
+    assert sum(rollup.file_scoped.values()) == (0 if expected else 1)
+    misplaced = [(each.state, each.named_path, each.data_path) for each in rollup.integrity.misplaced]
+    assert misplaced == ([(expected, named, "s3://b/x/a")] if expected not in (None, DeleteState.DANGLING) else [])
+
+
+def test_files_that_are_listed_twice_are_named_with_the_snapshots_that_added_them() -> None:
+    found = Lists().add(1, "c", "a", "b").add(2, "b", "a").deletes(3).deletes(4).counted().integrity
+
+    assert [(each.path, each.entry_count, each.snapshot_ids) for each in found.duplicates] == [
+        ("a", 2, (101, 102)),
+        ("b", 2, (101, 102)),
+        ("d", 2, (103, 104)),
+    ]
+    assert (found.duplicate_data_file_count, found.duplicate_delete_file_count, found.duplicate_record_count) == (2, 1, 20)
+    assert found.duplicate_partitions == (Partition(0, (1,)),)
+
+
+def test_a_file_that_is_listed_in_two_partitions_is_listed_twice() -> None:
+    assert Lists().add(1, "a").add(2, "a", day=2).counted().integrity.duplicate_data_file_count == 1
+
+
+def test_vectors_of_one_puffin_file_are_not_one_file() -> None:
+    lists = Lists().add(1, "a", "b")
+    for offset, path in enumerate("ab"):
+        lists.deletes(2, path, file_format="PUFFIN", content_offset=offset, content_size_in_bytes=5, path="v.puffin")
+
+    assert lists.counted().integrity.duplicates == ()
+
+
+def test_a_manifest_that_is_listed_twice_is_named() -> None:
+    lists = Lists().add(1, "a").add(2, "b")
+    lists.records.append(lists.records[0])
+    found = lists.counted().integrity
+
+    assert (found.duplicate_manifests, found.duplicate_data_file_count) == (("m0",), 1)
+
+
+def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any]:
+    bounds = {name: None if value is None else struct.pack("<i", value) for name, value in (("lower_bound", low), ("upper_bound", high))}
+    return {"manifest_path": "m", "partition_spec_id": 0, "partitions": [{"contains_null": True, "contains_nan": True, **bounds, **more}]}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "held", "expected"),
+    [
+        (_summary(1, 9), FieldRange(1, 9), []),
+        (_summary(1, 9), FieldRange(2, 3), []),
+        (_summary(2, 9), FieldRange(1, 9), [None]),
+        (_summary(1, 8), FieldRange(1, 9), [None]),
+        # A filter takes a summary without bounds for one of nulls alone.
+        (_summary(None, None), FieldRange(1, 1), [None]),
+        (_summary(None, None), FieldRange(has_null=True), []),
+        (_summary(1, 9, contains_null=False), FieldRange(1, 9, has_null=True), ["null"]),
+        (_summary(1, 9, contains_nan=False), FieldRange(1, 9, has_nan=True), ["NaN"]),
+        (_summary(1, 9, contains_nan=None), FieldRange(1, 9, has_nan=True), []),
+        ({"manifest_path": "m", "partition_spec_id": 0, "partitions": None}, FieldRange(1, 9, has_null=True), []),
+    ],
+)
+def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(manifest: Any, held: FieldRange, expected: Sequence[str | None]) -> None:
+    assert [each.missing for each in narrow_fields(manifest, [("day", "int")], [held])] == expected

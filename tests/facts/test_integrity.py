@@ -1,0 +1,321 @@
+"""What contradicts itself in a table's manifests is found by both collectors, and cured by the statements of its finding."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import fastavro
+import pytest
+
+from icekit import diagnose
+from icekit.api import Lake
+from icekit.compact import Policy, plan_table
+from icekit.diagnose.findings import Finding
+from icekit.engine.bridge import elements
+from icekit.errors import TableContradicted
+from icekit.facts import TableFacts
+from icekit.facts.collect import load_metadata
+from icekit.facts.integrity import Contradiction, DeleteState
+from icekit.facts.model import Kind
+from icekit.maintain import plan_maintenance_table
+from tests.facts.both import observed_both_ways
+from tests.positions import data_file, delete_by, vector_of
+from tests.resolve.tables import Table
+
+pytestmark = pytest.mark.spark
+NOW = Policy(leave_alone_minutes=0)
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
+    made = Table(lake, scratch, f"i{crc32(request.node.name.encode())}")
+    yield made
+    made.sql("DROP TABLE IF EXISTS {t}")
+
+
+def facts_of(table: Table) -> TableFacts:
+    return observed_both_ways(table.lake, ".".join(table.name))
+
+
+def now(table: Table) -> TableFacts:
+    """The facts after a change, without Spark."""
+    return table.lake.observe(table.name, collector="local")
+
+
+def finding(facts: TableFacts, name: str) -> Finding:
+    (found,) = (f for f in diagnose(facts) if f.name == name)
+    return found
+
+
+def cured(table: Table, facts: TableFacts) -> None:
+    """Run the statements of the first finding, and see that nothing is left of it."""
+    first = diagnose(facts)[0]
+    for statement in first.sql:
+        table.spark.sql(statement).collect()
+    table.files.refresh()
+    after = now(table)
+    assert after.contradictions == ()
+    assert first.name not in diagnose(after).names
+
+
+def refused(table: Table, facts: TableFacts, contradiction: Contradiction) -> None:
+    """Nothing is planned on the table, and nothing changed."""
+    findings, before = diagnose(facts), table.snapshots()
+    assert findings[0].name == contradiction
+    with pytest.raises(TableContradicted) as error:
+        plan_table(table.lake, facts, findings, NOW)
+    assert error.value.contradictions == (contradiction,)
+    actions = plan_maintenance_table(table.lake, facts, findings).actions
+    assert {action.procedure for action in actions} <= {"rewrite_manifests"}
+    assert table.snapshots() == before
+
+
+def relist(table: Table, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
+    """Write the manifest list of the current snapshot again, with other records."""
+    metadata = load_metadata(table.lake.tables.source(table.name))
+    (snapshot,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
+    path = Path(str(snapshot["manifest-list"]).removeprefix("file:"))
+    reader = fastavro.reader(io.BytesIO(path.read_bytes()))
+    schema, records = reader.writer_schema, list(reader)
+    kept = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    with path.open("wb") as out:
+        fastavro.writer(out, schema, change(records), metadata=kept)  # type: ignore[arg-type]
+    table.files.refresh()
+
+
+def append_again(table: Table) -> str:
+    """Append the first data file once more; returns its path."""
+    loaded: Any = table.files.table()
+    file = min((task.file() for task in elements(loaded.newScan().planFiles())), key=lambda f: str(f.location()))
+    loaded.newFastAppend().appendFile(file).commit()
+    table.files.refresh()
+    return str(file.location())
+
+
+# --- Files that are listed twice
+
+
+@pytest.mark.parametrize("by", ["", "p", "bucket(2, id)"], ids=["unpartitioned", "identity", "bucket"])
+def test_a_data_file_that_is_listed_twice_is_named_refused_and_written_once(table: Table, by: str) -> None:
+    table.create("id bigint, p int", by)
+    for n in range(2):
+        table.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id + {n * 10}, {n} FROM range(10)")
+    before = table.rows()
+    path = append_again(table)
+    snapshots = table.snapshots()
+    table.sql("DELETE FROM {t} WHERE id IN (3, 13)")
+    facts = facts_of(table)
+
+    (named,) = facts.integrity.duplicates
+    assert (named.path, named.kind, named.entry_count, len(named.snapshot_ids)) == (path, Kind.DATA, 2, 2)
+    assert set(named.snapshot_ids) < set(snapshots)
+    assert facts.integrity.duplicate_data_file_count == 1
+    assert sum(table.rows().values()) > sum(before.values())
+    refused(table, facts, Contradiction.DUPLICATE_FILES)
+    cured(table, facts)
+    assert table.rows() == Counter({row: 1 for row in before if row[0] not in {3, 13}})
+
+
+def test_a_manifest_that_is_listed_twice_is_named_and_cured(table: Table) -> None:
+    table.create("id bigint").insert("range(10)").insert("range(10, 20)")
+    before = table.rows()
+    relist(table, lambda records: [*records, records[0]])
+    facts = facts_of(table)
+
+    assert len(facts.integrity.duplicate_manifests) == 1
+    assert (facts.integrity.duplicate_data_file_count, facts.integrity.duplicate_record_count) == (1, 10)
+    refused(table, facts, Contradiction.DUPLICATE_FILES)
+    cured(table, facts)
+    assert table.rows() == before
+
+
+def test_a_delete_file_that_is_listed_twice_is_named_and_cured(table: Table) -> None:
+    table.create("id bigint").insert("range(10)").sql("DELETE FROM {t} WHERE id = 3")
+    loaded: Any = table.files.table()
+    (task,) = elements(loaded.newScan().planFiles())
+    loaded.newRowDelta().addDeletes(task.deletes()[0]).commit()
+    table.files.refresh()
+    facts = facts_of(table)
+    found = facts.integrity
+
+    assert (found.duplicate_data_file_count, found.duplicate_delete_file_count, found.duplicate_record_count) == (0, 1, 0)
+    refused(table, facts, Contradiction.DUPLICATE_FILES)
+    cured(table, facts)
+    assert table.rows() == Counter({(n,): 1 for n in range(10) if n != 3})
+
+
+# --- Deletes that do not apply
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_delete_of_a_file_of_another_spec_is_misfiled_and_a_roll_back_cures_it(table: Table, version: int) -> None:
+    table.create("id bigint, p int", "p", version)
+    for n in range(2):
+        table.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id + {n * 4}, 1 FROM range(4)")
+    path, before, start = data_file(table), table.rows(), table.snapshots()[-1]
+    table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
+    part = {"p": 1, "id_bucket_2": 0}
+    if version == 2:
+        delete_by(table, [(path, 1)], has_bounds=True, part=part)
+    else:
+        vector_of(table, "id % 4 = 1", path, part)
+    facts = facts_of(table)
+
+    (unapplied,) = facts.unapplied
+    (example,) = facts.integrity.misplaced
+    assert (unapplied.state, unapplied.file_count, unapplied.record_count) == (DeleteState.MISFILED, 1, 1)
+    assert (example.partition.spec_id, example.data_partition.spec_id, example.data_path) == (1, 0, path)
+    assert example.snapshot_id == table.snapshots()[-1]
+    assert {"misfiled_deletes"} <= diagnose(facts).names
+    assert not {"dangling_deletes", "position_deletes", "deletion_vectors", "v2_position_deletes"} & diagnose(facts).names
+    refused(table, facts, Contradiction.MISFILED_DELETES)
+    table.lake.spark.sql(f"CALL lake.system.rollback_to_snapshot('{'.'.join(table.name)}', {start})")
+    table.files.refresh()
+    assert table.rows() == before
+    assert now(table).contradictions == ()
+
+
+def test_deletes_of_files_that_a_stock_rewrite_replaced_are_dangling(table: Table) -> None:
+    table.create("id bigint", write_delete_granularity="file")
+    for n in range(2):
+        table.insert(f"range({n * 10}, {n * 10 + 10})")
+    table.sql("DELETE FROM {t} WHERE id IN (3, 4, 5)")
+    before = table.rows()
+    assert "position_deletes" in diagnose(now(table)).names
+    table.sql(f"CALL lake.system.rewrite_data_files(table => '{'.'.join(table.name)}', options => map('rewrite-all', 'true'))")
+    table.files.refresh()
+    facts = facts_of(table)
+
+    (unapplied,) = facts.unapplied
+    assert (unapplied.state, unapplied.file_count, unapplied.record_count) == (DeleteState.DANGLING, 1, 3)
+    assert diagnose(facts).names == {"dangling_deletes"}
+    (action,) = plan_table(table.lake, facts, policy=NOW).actions
+    assert (action.only_drops, action.prediction.delete_files_removed) == (True, 1)
+    assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
+    table.files.refresh()
+    assert now(table).has_deletes is False
+    assert table.rows() == before
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_file_that_only_has_dangling_deletes_is_told_by_them(table: Table, version: int) -> None:
+    """They have more records than the table has rows."""
+    table.create("id bigint", version=version).insert("range(10)")
+    for _ in range(3):
+        delete_by(table, [("/gone.parquet", n) for n in range(5)], of="/gone.parquet") if version == 2 else vector_of(
+            table, "id = 1", f"/gone{_}.parquet"
+        )
+    facts = facts_of(table)
+
+    assert [f.name for f in diagnose(facts)] == ["dangling_deletes"]
+    assert sum(each.file_count for each in facts.unapplied) == 3
+
+
+def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_again(table: Table) -> None:
+    table.create("id bigint", write_delete_mode="copy-on-write").insert("range(10)")
+    path = data_file(table)
+    other = "hdfs://old:8020" + path.removeprefix("file:")
+    delete_by(table, [(other, n) for n in range(5)], of=other)
+    facts = facts_of(table)
+
+    (example,) = facts.integrity.misplaced
+    assert (example.state, example.named_path, example.data_path) == (DeleteState.UNMATCHED, other, path)
+    assert [f.name for f in diagnose(facts)] == ["unmatched_deletes"]
+    assert plan_table(table.lake, facts, policy=NOW).actions == ()
+    table.sql("DELETE FROM {t} WHERE id < 5")
+    facts = now(table)
+    assert [f.name for f in diagnose(facts)] == ["dangling_deletes"]
+    assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
+    table.files.refresh()
+    assert now(table).has_deletes is False
+    assert table.ids() == [5, 6, 7, 8, 9]
+
+
+# --- Partition summaries that do not cover the entries
+
+
+def _narrower(of_deletes: bool) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    def change(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        first = next(record for record in records if (record["content"] == 1) is of_deletes)
+        first["partitions"][0] |= {"lower_bound": bytes.fromhex("bcd1"), "upper_bound": bytes.fromhex("bcd1")}
+        return records
+
+    return change
+
+
+@pytest.mark.parametrize(("files", "of_deletes"), [(1, False), (3, False), (1, True)], ids=["alone", "of several", "of deletes"])
+def test_a_summary_that_is_narrower_than_its_entries_is_named_and_cured(table: Table, files: int, of_deletes: bool) -> None:
+    table.create("id bigint, data binary", "data")
+    for n in range(files):
+        table.insert(f"(SELECT id + {n * 10}, X'e3bcd1' FROM range(4))")
+    if of_deletes:
+        table.sql("DELETE FROM {t} WHERE id = 1")
+    before, filtered = table.rows(), "WHERE data = X'e3bcd1'"
+    relist(table, _narrower(of_deletes))
+    facts = facts_of(table)
+
+    (narrow,) = facts.integrity.narrow_manifests
+    assert (narrow.field, narrow.listed, narrow.held, narrow.missing) == ("data", ("bcd1", "bcd1"), ("e3bcd1", "e3bcd1"), None)
+    assert (narrow.is_deletes, narrow.is_alone) == (of_deletes, files == 1)
+    assert table.rows() == before != table.rows(filtered)
+    refused(table, facts, Contradiction.MANIFEST_BOUNDS)
+    cured(table, facts)
+    assert table.rows() == table.rows(filtered) == before
+
+
+def test_every_type_of_a_partition_is_compared_and_nulls_and_nans_are(table: Table) -> None:
+    table.create("i int, f double, s string, dec decimal(9, 2), day date, ts timestamp, flag boolean", "i, f, s, dec, days(ts), day, flag")
+    table.sql(
+        "INSERT INTO {t} VALUES (1, 1.5, 'ä', 1.25, DATE '1969-12-31', TIMESTAMP '1969-12-31 23:00:00', true), "
+        "(2, double('NaN'), 'a', -1.25, DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00', false), (null, null, null, null, null, null, null)"
+    )
+    assert facts_of(table).integrity.narrow_manifest_count == 0
+
+    def deny(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        records[0]["partitions"][0]["contains_null"] = False
+        records[0]["partitions"][1]["contains_nan"] = False
+        records[0]["partitions"][3]["upper_bound"] = (124).to_bytes(2, "big")
+        return records
+
+    relist(table, deny)
+    found = {each.field: each for each in facts_of(table).integrity.narrow_manifests}
+
+    assert {name: each.missing for name, each in found.items()} == {"i": "null", "f": "NaN", "dec": None}
+    assert found["dec"].listed == ("-1.25", "1.24")
+
+
+def test_iceberg_1_11_applies_misfiled_deletes_and_its_rewrite_cures_the_table(table: Table) -> None:
+    """The statement of the finding, run by a session of its own."""
+    table.create("id bigint, p int", "p").sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 1 FROM range(4)")
+    path = data_file(table)
+    table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
+    delete_by(table, [(path, 1)], has_bounds=True, part={"p": 1, "id_bucket_2": 0})
+    statements = finding(now(table), "misfiled_deletes").sql
+    script = f"import icekit\nspark = icekit.connect().spark\nfor statement in {statements!r}:\n    spark.sql(statement).collect()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "ICEKIT_ICEBERG": "1.11.0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    table.files.refresh()
+    facts = now(table)
+    assert table.ids() == [0, 2, 3]
+    assert [f.name for f in diagnose(facts)] == ["dangling_deletes"]
+    assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
+    table.files.refresh()
+    assert now(table).has_deletes is False
+    assert table.ids() == [0, 2, 3]
