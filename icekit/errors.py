@@ -101,6 +101,8 @@ class TableContradicted(IcekitError):
     ``contradictions`` are of :class:`icekit.facts.integrity.Contradiction`.
     """
 
+    exit_status = EXIT_UNHEALTHY
+
     def __init__(self, message: str, contradictions: tuple[str, ...]) -> None:
         super().__init__(message)
         self.contradictions = contradictions

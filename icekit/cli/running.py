@@ -74,7 +74,7 @@ than three days are never removed.
 # Closes the help of each of these commands.
 _EXIT_STATUS = """
 Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
-could not be proved, or icekit refused to remove orphan files; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+could not be proved, or icekit refused to rewrite the table or to remove orphan files; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
 """
 
 
