@@ -72,11 +72,21 @@ _CAPACITY = re.compile(
 
 def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
     """The error for a missing table, with near names."""
+    if table in known:
+        return without_metadata(table)
     name = display_name(table)
     near = nearest(name, [display_name(k) for k in known])
     if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
         near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
     return TableNotFound(f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}")
+
+
+def without_metadata(table: Identifier) -> TableNotFound:
+    """The error for a table that the catalog lists and has no metadata file for."""
+    return TableNotFound(
+        f"The catalog lists {display_name(table)}, but gives no metadata file for it. Drop the entry and register the table again "
+        "(register_table); some catalogs also answer like this to a user who may not read the table."
+    )
 
 
 def view_given(table: Identifier) -> NotATable:
