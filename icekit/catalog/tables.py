@@ -99,7 +99,7 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         return within(60, read)
     except FileNotFoundError:
         raise MetadataUnreadable(
-            f"{location} is missing, and the table cannot be read without it. Restore the file, or point the catalog at an older metadata file."
+            f"{location} is missing. Restore the file, or go back to a snapshot or a metadata file that does not need it."
         ) from None
     except PermissionError:
         raise PermissionDenied(f"Reading {location} is not permitted. Ask for read access to the table's location.") from None

@@ -15,6 +15,7 @@ from icekit import sql
 from icekit.answer import html
 from icekit.errors import ParameterError, nearest, require_number
 from icekit.facts.files import Partition
+from icekit.facts.metadata import renewal
 from icekit.facts.model import SnapshotStatistics
 from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
@@ -256,7 +257,7 @@ class Plan:
         """The statements that compute :attr:`lost_statistics` for the current snapshot; none for a branch, whose new snapshot has no id yet."""
         if self.ref is not None:
             return ()
-        return tuple(_renewal(self.catalog, self.table, lost) for lost in self.lost_statistics)
+        return tuple(renewal(self.catalog, self.table, lost) for lost in self.lost_statistics)
 
     @property
     def name(self) -> str:
@@ -305,11 +306,6 @@ class Plan:
 
 # Procedures that remove snapshots or files, and commit no snapshot.
 _WITHOUT_SNAPSHOT = frozenset({"expire_snapshots", "remove_orphan_files"})
-
-
-def _renewal(catalog: str, table: Sequence[str], lost: SnapshotStatistics) -> str:
-    columns: Mapping[str, sql.Argument] = {"columns": lost.columns} if lost.columns else {}
-    return sql.call(catalog, f"compute_{lost.kind}_stats", table=sql.display_name(table), **columns)
 
 
 def statistics_note(plan: Plan) -> str | None:

@@ -23,9 +23,10 @@ from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
+from icekit.engine.errors import engine_errors, explain
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import RehearsalFailed
+from icekit.errors import IcekitError, MetadataUnreadable, RehearsalFailed
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since, written_since
 from icekit.facts.metadata import statistics_of
@@ -266,6 +267,11 @@ def plan_table(
     outcomes from the ledger; starts Spark, and runs nothing. Raises the errors of
     :mod:`icekit.errors`.
     """
+    if facts.missing is not None and facts.missing.fails_scans:
+        raise MetadataUnreadable(
+            f"Files of {facts.name} are missing from storage, for example {facts.missing.examples[0].path}, so it is not compacted. "
+            "Restore them, or follow the finding missing_files (icekit look --storage)."
+        )
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
     at = head(lake, facts.table, facts.ref)
@@ -391,11 +397,16 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
         if stop is not None:
             raise
         raise KeyboardInterrupt from None
+    except engine_errors() as error:
+        if isinstance(explained := explain(error, action.sql_name), IcekitError):
+            raise explained from None
+        raise
     seconds = time.monotonic() - started
     came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned.files_in and not came.any):
         raise RehearsalFailed(
-            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed. Nothing was run on the table itself. "
+            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed"
+            f"{f' ({answer.reason})' if answer.reason else ''}. Nothing was run on the table itself. "
             "Run without a trial, which splits the action and names the failing part, or make it smaller with max_action_bytes."
         )
     return PlanTrial(planned, came, seconds, is_whole)

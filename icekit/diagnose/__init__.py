@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from icekit.diagnose import deletes, files
+from icekit.diagnose import deletes, files, unreadable
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
 
@@ -13,6 +13,8 @@ from icekit.facts.model import TableFacts
 SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
     check.__name__: check
     for check in (
+        unreadable.missing_files,
+        unreadable.unreadable_metadata,
         files.small_files,
         files.oversized_files,
         files.target_too_small,
@@ -33,6 +35,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         files.overlapping_manifests,
         files.snapshots_piling_up,
         files.metadata_files_piling_up,
+        files.stale_statistics,
         deletes.distribution_mode,
         files.metrics_missing,
         files.columns_past_metrics_limit,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, split_at, under
-from icekit.facts.metadata import TARGET, open_file_cost, split_bytes
+from icekit.facts.metadata import TARGET, open_file_cost, renewal, split_bytes
 from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, TableFacts
 from icekit.facts.rollup import expected_files, expected_manifests, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
@@ -453,6 +453,34 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
         remedy="Let commits delete the metadata files that they drop. Files dropped earlier need remove_orphan_files.",
         sql=(context.alter({"write.metadata.delete-after-commit.enabled": "true"}), context.list_orphans()),
         files_at_stake=facts.history.metadata_log_count,
+    )
+
+
+def stale_statistics(context: Context) -> Finding | None:
+    """Table or partition statistics of a snapshot from before many rows changed."""
+    facts, limits = context.facts, context.thresholds
+    stale = [
+        age
+        for age in facts.statistics
+        if age.commit_count and age.record_count is not None and age.changed_count > limits.stale_statistics * age.record_count
+    ]
+    if not stale:
+        return None
+    told = (
+        f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, {count(age.commit_count, 'commit')} ago: it had "
+        f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or deleted since"
+        for age in stale
+    )
+    return context.finding(
+        "stale_statistics",
+        Severity.INFO,
+        [str(age.snapshot_id) for age in stale],
+        evidence="; ".join(told),
+        threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} of those at the time",
+        source=CHOICE,
+        effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct values in these statistics, and choose badly if they no longer hold.",
+        remedy="Compute the statistics again, best after each large load. If nothing renews them, let Spark ignore them: spark.sql.iceberg.report-column-stats=false.",
+        sql=tuple(renewal(facts.catalog, facts.table, age.statistics) for age in stale),
     )
 
 

@@ -56,6 +56,8 @@ _NOT_ICEBERG = re.compile(
 
 # From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
 _MISFILED = re.compile(r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):", re.S)
+# Iceberg's own check, or the lack of one when the next manifest list is written.
+_UNCOUNTED = re.compile(r"No file counts in manifest|data file counts are missing|AppendWriteException: java\.lang\.NullPointerException")
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found")
 # Matched against the class names and messages of the whole chain of causes. A commit whose
 # outcome is not known is a conflict too: what it did is read from the table before it is retried.
@@ -171,6 +173,8 @@ def reason(error: BaseException) -> str:
         line = text or type(error).__name__
     else:
         line = f"{type(error).__name__}: {text}"
+    if _UNCOUNTED.search("\n".join([*causes, line])):
+        return "the snapshot's manifest list does not give the numbers of files of a manifest, and Iceberg needs them (finding unreadable_metadata)"
     return line.split("\n", 1)[0].strip()[:300].rstrip(".;")
 
 

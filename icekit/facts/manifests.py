@@ -110,14 +110,14 @@ def live_count(manifest: Record) -> int:
     )
 
 
-def _is_counted(manifest: Record) -> bool:
+def is_counted(manifest: Record) -> bool:
     """Tell whether a manifest list counts the entries: format v1 may leave that out."""
     return manifest.get("added_files_count", manifest.get("added_data_files_count")) is not None
 
 
 def may_have_live(manifest: Record) -> bool:
     """Tell whether a manifest is worth reading."""
-    return not _is_counted(manifest) or live_count(manifest) > 0
+    return not is_counted(manifest) or live_count(manifest) > 0
 
 
 class FileCounts(NamedTuple):
@@ -132,7 +132,7 @@ def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None =
 
     Format version 1 may leave out the former, and a writer the latter: None if both are missing.
     """
-    if all(_is_counted(manifest) for manifest in manifests):
+    if all(is_counted(manifest) for manifest in manifests):
         deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
         return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
     if summary and "total-data-files" in summary:

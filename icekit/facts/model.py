@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import StrEnum
 from functools import cached_property
 from typing import Literal
 from urllib.parse import quote_plus
@@ -35,7 +36,11 @@ __all__ = [
     "History",
     "Kind",
     "ManifestFacts",
+    "MetadataFlaw",
     "MetricsSample",
+    "MissingCount",
+    "MissingFile",
+    "MissingFiles",
     "Partition",
     "PartitionField",
     "PartitionSpec",
@@ -324,6 +329,20 @@ class SnapshotStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class StatisticsAge:
+    """How far statistics are behind the observed snapshot: in commits, and in records that these added and deleted (compactions do not count).
+
+    ``record_count`` are the table's records, before deletes, at the snapshot of the statistics; None if its writer did not count them.
+    """
+
+    statistics: SnapshotStatistics
+    snapshot_id: int
+    commit_count: int
+    changed_count: int
+    record_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class StorageFacts:
     """Files under the table's location that no snapshot references.
 
@@ -349,6 +368,94 @@ class StorageFacts:
         """The number and size of the orphan files, as the start of a sentence: ``15 files, 167 KiB,``."""
         held = "" if self.orphan_bytes is None else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
         return f"{count(self.orphan_count, 'file')}{held}"
+
+
+class Flaw(StrEnum):
+    """What Iceberg's Java refuses in metadata, not always but where it needs it."""
+
+    #: Manifests in the manifest list of the snapshot without their numbers of files.
+    UNCOUNTED_MANIFESTS = "uncounted manifests"
+    #: The schema of the observed snapshot, or of others, is not in the metadata.
+    SCHEMA_GONE = "schema gone"
+    OLD_SCHEMA_GONE = "schema of another snapshot gone"
+    #: An order that is no longer the default sorts by a column that was dropped.
+    ORDER_BY_DROPPED = "order by a dropped column"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFlaw:
+    """A flaw, how many there are, and the ids (or paths, of manifests) of a few."""
+
+    flaw: Flaw
+    count: int
+    examples: tuple[str, ...]
+
+
+class Role(StrEnum):
+    """What a file is to its table, most important first."""
+
+    DATA = "data file"
+    DELETES = "delete file"
+    VECTOR = "deletion vector"
+    MANIFEST = "manifest"
+    MANIFEST_LIST = "manifest list"
+    STATISTICS = "statistics file"
+
+
+#: Without such a file, scans of the snapshot fail.
+_NEEDED_BY_SCANS = (Role.DATA, Role.DELETES, Role.VECTOR, Role.MANIFEST)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFile:
+    """A referenced file that is gone (``actual_bytes`` is None) or has another size than ``size_in_bytes``, which its entry says.
+
+    ``snapshot_id`` is the snapshot that added it; for a manifest list and statistics, the one that they belong to.
+    """
+
+    role: Role
+    path: str
+    partition: Partition | None
+    record_count: int
+    snapshot_id: int | None
+    size_in_bytes: int | None
+    actual_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MissingCount:
+    """How many files of one role are gone or have another size, and the records of both."""
+
+    role: Role
+    gone_count: int
+    resized_count: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFiles:
+    """The referenced files that are gone from storage or have another size than their entries say; empty if all are there.
+
+    Checked are the data files, delete files and manifests of the observed snapshot, the manifest lists of all snapshots, and the newest
+    statistics files. ``examples`` are a few, most important first. ``partitions`` counts the data files by partition, most first, of at most a
+    thousand partitions. ``before_id`` is the newest snapshot of the lineage from before the first of them was added.
+    ``unchecked`` says why nothing is known; None if the files were checked.
+    """
+
+    counts: tuple[MissingCount, ...] = ()
+    examples: tuple[MissingFile, ...] = ()
+    partitions: tuple[tuple[Partition, int], ...] = ()
+    before_id: int | None = None
+    unchecked: str | None = None
+
+    def count(self, role: Role) -> MissingCount:
+        """The count of one role."""
+        return next((each for each in self.counts if each.role is role), MissingCount(role, 0, 0, 0))
+
+    @property
+    def fails_scans(self) -> bool:
+        """Tell whether a scan of the observed snapshot fails."""
+        return any(each.role in _NEEDED_BY_SCANS for each in self.counts)
 
 
 # --- Read and write single values as the Iceberg spec does
@@ -456,7 +563,10 @@ UNPARTITIONED = "(unpartitioned)"
 
 @dataclass(frozen=True)
 class TableFacts:
-    """Everything icekit knows about a table at one snapshot, without a row per file."""
+    """Everything icekit knows about a table at one snapshot, without a row per file.
+
+    ``storage`` and ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not, although they were asked for.
+    """
 
     catalog: str
     table: tuple[str, ...]
@@ -485,6 +595,10 @@ class TableFacts:
     history: History
     metrics_sample: MetricsSample
     storage: StorageFacts | None = None
+    missing: MissingFiles | None = None
+    statistics: tuple[StatisticsAge, ...] = ()
+    flaws: tuple[MetadataFlaw, ...] = ()
+    unlisted: str | None = None
     equality_keys: tuple[EqualityKey, ...] = ()
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)

@@ -321,6 +321,9 @@ def _lost(found: Expiry) -> str:
 def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool) -> list[Action]:
     """Remove listed files if a new listing agrees; only if requested by name, and no other table shares the location."""
     storage = facts.storage
+    if facts.unlisted is not None:
+        notes.append(f"Orphan files were not looked for: {facts.unlisted}.")
+        return []
     if storage is None:
         if is_named and (facts.setting("gc.enabled") or "true").lower() != "false":
             notes.append("remove_orphan_files needs a listing of the table's location. Observe the table with storage=True.")
