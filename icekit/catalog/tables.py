@@ -76,7 +76,7 @@ def read_local(location: str) -> bytes:
 
 
 def _content(path: str) -> bytes:
-    """The bytes of a regular file; a pipe or a device could be read for ever."""
+    """The bytes of a regular file; reading a pipe or a device may never end."""
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise MetadataUnreadable(
             f"{path} is a folder, a pipe or a device, not a file. Point the catalog at a metadata file (register_table)."

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from icekit import sql
 from icekit.diagnose.findings import Context, Finding, Severity
-from icekit.facts.model import Flaw, Kind, MetadataFlaw, MissingCount, MissingFiles, Partition, Role, TableFacts
+from icekit.facts.model import Flaw, Kind, MetadataFlaw, MissingCount, MissingFiles, Partition, PartitionSpec, Role, TableFacts
 from icekit.facts.where import MOST_PARTITIONS, askable, where
 from icekit.units import count
+
+_WITHOUT_FUNCTIONS = ("identity", "year", "month", "day", "hour", "void")
 
 
 def missing_files(context: Context) -> Finding | None:
@@ -62,8 +64,13 @@ def _example(facts: TableFacts, missing: MissingFiles) -> str:
 def _lost_partitions(facts: TableFacts, missing: MissingFiles) -> list[Partition]:
     """The partitions of which every data file is gone, that a filter can name; none if there are more than one filter names."""
     files = {group.partition: group.file_count for group in facts.of_kind(Kind.DATA)}
-    lost = [p for p, gone in missing.partitions if files.get(p) == gone and askable(facts.spec(p.spec_id), p)]
+    lost = [p for p, gone in missing.partitions if files.get(p) == gone and _is_deletable(facts.spec(p.spec_id), p)]
     return lost if len(lost) <= MOST_PARTITIONS else []
+
+
+def _is_deletable(spec: PartitionSpec, partition: Partition) -> bool:
+    """Tell whether Iceberg can match a filter for a partition with its files without reading them: not one with a function, as for buckets."""
+    return askable(spec, partition) and all(field.transform in _WITHOUT_FUNCTIONS for field in spec.fields)
 
 
 def _effects(missing: MissingFiles) -> Iterator[str]:

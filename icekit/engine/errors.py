@@ -43,7 +43,7 @@ _FORBIDDEN = re.compile(
 )
 _CORRUPT = re.compile(
     r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException"
-    r"|JsonParseException|JsonEOFException|JsonMappingException|Cannot read unsupported version|Cannot parse (?:missing|metadata|[\w-]+ from non-)"
+    r"|JsonParseException|JsonEOFException|JsonMappingException|Cannot read unsupported version|Cannot parse (?:missing|metadata|[\w-]+ from non-)|(?:must exist|is required) in format v\d"
 )
 _UNREACHABLE = re.compile(
     r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException"

@@ -26,7 +26,8 @@ from icekit.facts.manifests import (
     sample_metrics,
 )
 from icekit.facts.metadata import Damaged, lineage
-from icekit.facts.model import Flaw, ManifestFacts, MetadataFlaw, MetricsSample, MissingFiles, PartitionSpec, Role, StorageFacts, TableFacts
+from icekit.facts.missing import Searched, missing_files
+from icekit.facts.model import Flaw, ManifestFacts, MetadataFlaw, MetricsSample, MissingFiles, Role, StorageFacts, TableFacts
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
 from icekit.sql import Identifier
 
@@ -103,7 +104,8 @@ def observe(
             with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
             rollup, width = spark.roll_up(lake.spark, full, snapshot_id, by_id, cut, widths if with_deletes else None)
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
-    listed, missing, unlisted = _storage(lake, name, source, meta, snapshot, manifests, specs, used, say) if storage else (None, None, None)
+    searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
+    listed, missing, unlisted = _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
     return TableFacts(
@@ -242,29 +244,21 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
 
 
 def _storage(
-    lake: Lake,
-    name: Identifier,
-    source: TableSource,
-    meta: metadata.Json,
-    snapshot: metadata.Json | None,
-    manifests: Sequence[Record],
-    specs: Sequence[PartitionSpec],
-    used: Collector,
-    say: Callable[[str], None] | None,
+    lake: Lake, name: Identifier, source: TableSource, searched: Searched, used: Collector, say: Callable[[str], None] | None
 ) -> tuple[StorageFacts | None, MissingFiles | None, str | None]:
     """The orphan files, the missing files, and why orphan files were not listed."""
-    from icekit.facts.missing import Snapshot, missing_files
     from icekit.facts.orphans import REMEMBERED_SECONDS, TableQuery, list_orphans, orphans_before, orphans_on_disk, sharing
+
+    meta = searched.metadata
 
     def latest() -> tuple[TableSource, metadata.Json]:
         now = lake.tables.source(name)
         return now, load_metadata(now)
 
     missing = None
-    if snapshot is not None:
-        searched = Snapshot(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
+    if searched.snapshot is not None:
         missing = missing_files(lake, name, source, searched, with_spark=used == "spark")
-        if missing.counts and snapshot["snapshot-id"] not in metadata.snapshots_by_id(latest()[1]):
+        if missing.counts and searched.snapshot_id not in metadata.snapshots_by_id(latest()[1]):
             missing = MissingFiles(unchecked="the snapshot expired while its files were looked up")
     # The procedure rejects a table whose files others may share: nobody can say which files are orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":

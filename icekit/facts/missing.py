@@ -52,13 +52,18 @@ class _Reference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class Searched:
     """What is looked up: a table's metadata, its observed snapshot, and the manifests of that snapshot."""
 
     metadata: Json
-    snapshot: Json
+    snapshot: Json | None
     manifests: Sequence[Record]
     specs: Mapping[int, PartitionSpec]
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The id of the observed snapshot; None for a table without one."""
+        return None if self.snapshot is None else int(self.snapshot["snapshot-id"])
 
     def of_metadata(self) -> Iterator[_Reference]:
         """Manifests, manifest lists and statistics files: all that metadata names without a manifest being read."""
@@ -96,7 +101,7 @@ class Snapshot:
         return line[after] if after < len(line) else None
 
 
-def missing_files(lake: Lake, table: Identifier, source: TableSource, searched: Snapshot, *, with_spark: bool) -> MissingFiles:
+def missing_files(lake: Lake, table: Identifier, source: TableSource, searched: Searched, *, with_spark: bool) -> MissingFiles:
     """Look up every referenced file: on a disk of this machine, or by the table's own FileIO in Spark's tasks.
 
     Says in ``unchecked`` why it could not; raises :class:`~icekit.errors.MetadataUnreadable` for a manifest that cannot be read.
@@ -149,11 +154,13 @@ def _order(file: MissingFile) -> tuple[int, str, int]:
     return _ROLES.index(file.role), file.path, file.record_count
 
 
-def _on_disk(source: TableSource, searched: Snapshot) -> MissingFiles | None:
+def _on_disk(source: TableSource, searched: Searched) -> MissingFiles | None:
     """What is missing on a disk of this machine; None if a file is elsewhere, or cannot be looked up."""
     tally = _Tally()
     # A path without a scheme may be another machine's: what was read to get here must be on this disk.
-    if not all(Path(normal(path).path).is_file() for path in (source.metadata_location, str(searched.snapshot.get("manifest-list")))):
+    if not all(
+        Path(normal(path).path).is_file() for path in (source.metadata_location, str((searched.snapshot or {}).get("manifest-list")))
+    ):
         return None
     for references in (searched.of_metadata(), searched.files(source)):
         for reference in references:
@@ -180,10 +187,10 @@ def _on_disk(source: TableSource, searched: Snapshot) -> MissingFiles | None:
 _ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
 
 
-def _in_spark(spark: SparkSession, table: Identifier, searched: Snapshot, files: int) -> MissingFiles:
+def _in_spark(spark: SparkSession, table: Identifier, searched: Searched, files: int) -> MissingFiles:
     names = unified(searched.specs.values())
     scope = ["spec_id", *(f"p{place}" for place in range(len(names)))]
-    listed = metadata_table(spark, table, "entries", searched.snapshot["snapshot-id"]).where("status < 2")
+    listed = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
     of_files = listed.selectExpr(
         "data_file.file_path AS path",
         "data_file.file_size_in_bytes AS size",
@@ -214,7 +221,7 @@ def _frame(spark: SparkSession, references: Iterable[_Reference]) -> DataFrame:
     return frame_of(spark, pa.table({name: pa.array(values, types.get(name, pa.int64())) for name, values in columns}))
 
 
-def _summarized(missing: DataFrame, scope: Sequence[str], partitions: Partitions, searched: Snapshot) -> MissingFiles:
+def _summarized(missing: DataFrame, scope: Sequence[str], partitions: Partitions, searched: Searched) -> MissingFiles:
     from pyspark.sql import functions as F
 
     counted = missing.groupBy("role").agg(

@@ -59,7 +59,8 @@ def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_remove
 
 
 def test_the_rows_of_a_partition_that_is_lost_are_deleted_without_a_file_being_read(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    table = Table(lake, scratch, "lost_partition", tmp_path).create().fill(2)
+    table = Table(lake, scratch, "lost_partition", tmp_path).create("id bigint, part int, at timestamp", "part, days(at)")
+    table.fill(2, select="id, cast(id % 2 AS int) AS part, timestamp_seconds(id % 4 * 86400) AS at")
     table.sql("DELETE FROM {t} WHERE id = 2")
     for row in table.sql("SELECT file_path FROM {t}.files WHERE partition.part = 1"):
         on_disk(row[0]).unlink()

@@ -14,7 +14,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.api import Lake
-from icekit.facts import TableFacts, missing
+from icekit.facts import TableFacts, collect, missing
 from icekit.facts.collect import load_metadata
 from icekit.facts.model import MissingCount, MissingFiles, Partition, Role
 from tests.compact.tables import MERGE_ON_READ, Table
@@ -108,7 +108,7 @@ def test_a_snapshot_that_expired_meanwhile_is_no_loss(table: PyTable, monkeypatc
         table.maintenance.expire_snapshots().by_id(newest.snapshot_id).commit()
         return found
 
-    monkeypatch.setattr(missing, "missing_files", expiring)
+    monkeypatch.setattr(collect, "missing_files", expiring)
 
     assert observe().missing == MissingFiles(unchecked="the snapshot expired while its files were looked up")
 
