@@ -62,7 +62,9 @@ def _example(facts: TableFacts, missing: MissingFiles) -> str:
 
 
 def _lost_partitions(facts: TableFacts, missing: MissingFiles) -> list[Partition]:
-    """The partitions of which every data file is gone, that a filter can name; none if there are more than one filter names."""
+    """The partitions of which every data file is gone, if a filter can name them and selects no other file of the current snapshot."""
+    if facts.ref is not None or len({group.partition.spec_id for group in facts.of_kind(Kind.DATA)}) != 1:
+        return []  # files of another spec may have such rows too
     files = {group.partition: group.file_count for group in facts.of_kind(Kind.DATA)}
     lost = [p for p, gone in missing.partitions if files.get(p) == gone and _is_deletable(facts.spec(p.spec_id), p)]
     return lost if len(lost) <= MOST_PARTITIONS else []
@@ -87,7 +89,7 @@ def _remedies(facts: TableFacts, missing: MissingFiles, *, has_statement: bool) 
     if missing.fails_scans:
         if has_statement:
             yield "If they are lost for good, the DELETE removes the partitions whose data files are all gone from the metadata; it reads no file."
-        if missing.before_id is not None:
+        if missing.before_id is not None and facts.ref is None:
             call = sql.call(facts.catalog, "rollback_to_snapshot", table=facts.name, snapshot_id=missing.before_id)
             yield f"{call} goes back to the newest snapshot from before the files were added, and gives up every commit since."
         yield "The entry of a single data file can be removed in Java or Scala: table.newDelete().deleteFile(path).commit()."
@@ -117,7 +119,7 @@ def unreadable_metadata(context: Context) -> Finding | None:
     told = [_TOLD[each.flaw] for each in facts.flaws]
     flaws = {each.flaw for each in facts.flaws}
     statements = []
-    if Flaw.UNCOUNTED_MANIFESTS in flaws:
+    if Flaw.UNCOUNTED_MANIFESTS in flaws and facts.ref is None:
         statements.append(sql.rewrite_data_files(facts.catalog, table=facts.name, options={"rewrite-all": "true"}))
     elif Flaw.SCHEMA_GONE in flaws and facts.ref is None and facts.manifests.data_count > 1:
         statements.append(context.call("rewrite_manifests"))

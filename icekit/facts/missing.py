@@ -84,9 +84,10 @@ class Searched:
             for entry in entries(source.read(location), location, _FILE_FIELDS, ("status", "snapshot_id")):
                 file, added_by = entry["data_file"], entry.get("snapshot_id")
                 yield _Reference(
-                    _role(file),
+                    role := _role(file),
                     file["file_path"],
-                    file["file_size_in_bytes"],
+                    # A vector is read by its place in the file, whatever the size of the file.
+                    None if role is Role.VECTOR else file["file_size_in_bytes"],
                     # An entry without a snapshot inherits that of its manifest.
                     manifest.get("added_snapshot_id") if added_by is None else added_by,
                     file["record_count"],
@@ -144,7 +145,7 @@ class _Tally:
         row[2] += records
         file = MissingFile(role, path, partition, records, snapshot_id, size, actual)
         self.examples = heapq.nsmallest(_EXAMPLES, (*self.examples, file), key=_order)
-        if role is Role.DATA and partition is not None:
+        if role is Role.DATA and partition is not None and actual is None:
             self.partitions[partition] += 1
         if role not in (Role.MANIFEST_LIST, Role.STATISTICS):
             self.added_by.add(snapshot_id)
@@ -193,7 +194,7 @@ def _in_spark(spark: SparkSession, table: Identifier, searched: Searched, files:
     listed = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
     of_files = listed.selectExpr(
         "data_file.file_path AS path",
-        "data_file.file_size_in_bytes AS size",
+        "if(upper(data_file.file_format) = 'PUFFIN', NULL, data_file.file_size_in_bytes) AS size",
         f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN upper(data_file.file_format) = 'PUFFIN' "
         f"THEN {_ROLES.index(Role.VECTOR)} ELSE {_ROLES.index(Role.DELETES)} END AS role",
         "data_file.record_count AS records",
@@ -231,7 +232,7 @@ def _summarized(missing: DataFrame, scope: Sequence[str], partitions: Partitions
     if not counts:
         return MissingFiles()
     added_by = [row[0] for row in missing.where(_ADDED).select("snapshot_id").distinct().limit(_MOST_PARTITIONS).collect()]
-    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)}").groupBy(*scope).count()
+    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0").groupBy(*scope).count()
     fullest = arrow_of(of_data.orderBy(F.desc("count")).limit(_MOST_PARTITIONS))
     found = zip(partitions.read(fullest), fullest.column("count").to_pylist(), strict=True)
     return MissingFiles(

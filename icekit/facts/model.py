@@ -437,7 +437,7 @@ class MissingFiles:
     """The referenced files that are gone from storage or have another size than their entries say; empty if all are there.
 
     Checked are the data files, delete files and manifests of the observed snapshot, the manifest lists of all snapshots, and the newest
-    statistics files. ``examples`` are a few, most important first. ``partitions`` counts the data files by partition, most first, of at most a
+    statistics files. ``examples`` are a few, most important first. ``partitions`` counts the data files that are gone by partition, most first, of at most a
     thousand partitions. ``before_id`` is the newest snapshot of the lineage from before the first of them was added.
     ``unchecked`` says why nothing is known; None if the files were checked.
     """

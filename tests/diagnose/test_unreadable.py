@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from icekit import Severity, diagnose
-from icekit.facts.model import Flaw, MetadataFlaw, MissingCount, MissingFile, MissingFiles, Role, TableFacts
+from icekit.facts.model import Flaw, MetadataFlaw, MissingCount, MissingFile, MissingFiles, Partition, Role, TableFacts
 from icekit.show.card import card, card_html, lines
 from tests.diagnose.told import named, told
-from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
+from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts
 
 PATH = "s3://bucket/events/data/00000.parquet"
 
@@ -70,6 +70,18 @@ def test_only_partitions_that_lost_every_data_file_are_deleted() -> None:
     assert "2026-01-01" in statement
     assert "2026-01-03" not in statement
     assert "it reads no file" in finding.remedy
+
+
+def test_partitions_are_not_deleted_where_files_of_another_spec_may_have_their_rows() -> None:
+    missing = replace(lost(gone=2), partitions=((partition(FIRST_DAY), 2),))
+    groups = [file_group(MIB, MIB), file_group(MIB, of=Partition(1, ()))]
+    several = table_facts(groups=groups, specs=(BY_DAY, replace(UNPARTITIONED, spec_id=1)), missing=missing)
+
+    for facts in (several, facts_of(missing, ref="branch")):
+        finding = named(facts, "missing_files")
+        assert finding is not None
+        assert finding.sql == ()
+    assert told(facts_of(missing), "missing_files")[3]
 
 
 def test_a_rollback_is_offered_only_to_a_snapshot_from_before_the_loss() -> None:

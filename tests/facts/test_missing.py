@@ -66,7 +66,7 @@ def test_a_file_that_is_gone_and_one_of_another_size_are_told_with_their_snapsho
     assert found.counts == (MissingCount(Role.DATA, gone_count=1, resized_count=1, record_count=7),)
     assert {(f.record_count, f.snapshot_id, f.actual_bytes) for f in found.examples} == {(3, snapshots[1], None), (4, snapshots[2], 10)}
     assert {f.size_in_bytes for f in found.examples if f.record_count == 4} == {size}
-    assert found.partitions == ((Partition(0, ()), 2),)
+    assert found.partitions == ((Partition(0, ()), 1),)
     assert found.before_id == snapshots[0]
 
 
@@ -151,7 +151,7 @@ def test_spark_counts_what_is_missing_as_the_disk_does(
     assert [count.role for count in found.counts] == [Role.DATA, deletes, Role.MANIFEST_LIST, Role.STATISTICS]
     assert (found.count(Role.DATA).gone_count, found.count(Role.DATA).resized_count) == (3, 1)
     assert found.count(deletes).record_count == 2
-    assert [count for _, count in found.partitions] == [3, 1]
+    assert [count for _, count in found.partitions] == [3]
     assert facts.unlisted is not None
 
     # Too many to look up.
