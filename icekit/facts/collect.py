@@ -409,8 +409,9 @@ def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -
     if not specs:
         if version > 1:
             raise Damaged("partition-specs is empty or missing, so it is not known how the files are partitioned")
-        _check_spec_fields(metadata.get("partition-spec") or [], "partition-spec")
-        _check_sources(metadata.get("partition-spec") or [], "partition-spec", columns)
+        fields = _present(metadata, "partition-spec")
+        _check_spec_fields(fields, "partition-spec")
+        _check_sources(fields, "partition-spec", columns)
         return
     for place, spec in enumerate(specs):
         _check_spec_fields(spec.get("fields"), f"partition-specs[{place}].fields")

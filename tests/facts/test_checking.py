@@ -303,26 +303,20 @@ STATISTICS: Json = {
     "partition-statistics": [{"snapshot-id": 2, "statistics-path": "/t/metadata/p.parquet", "file-size-in-bytes": 10}],
 }
 #: Tables that have everything which a required field may be missing from.
+#: What each format version has of its own.
+_OF_VERSION: dict[int, Json] = {
+    1: {
+        "schema": table()["schemas"][0],
+        "partition-spec": table()["partition-specs"][0]["fields"],
+        "snapshots": [{key: value for key, value in each.items() if key != "sequence-number"} for each in (snapshot(1), snapshot(2, 1))],
+    },
+    2: {},
+    3: {"next-row-id": 10, "snapshots": [snapshot(1), snapshot(2, 1, **{"first-row-id": 0, "added-rows": 10})]},
+}
+_ORDERED: Json = {"sort-orders": [order_by(1)], "default-sort-order-id": 1, "snapshot-log": LOG}
 COMPLETE: dict[str, Json] = {
     "version 1 of its first writers": V1,
-    **{
-        f"version {version}": table(
-            **{
-                **STATISTICS,
-                "format-version": version,
-                "sort-orders": [order_by(1)],
-                "default-sort-order-id": 1,
-                "snapshot-log": LOG,
-                **({"schema": table()["schemas"][0], "partition-spec": table()["partition-specs"][0]["fields"]} if version == 1 else {}),
-                **(
-                    {"next-row-id": 10, "snapshots": [snapshot(1), snapshot(2, 1, **{"first-row-id": 0, "added-rows": 10})]}
-                    if version == 3
-                    else {}
-                ),
-            }
-        )
-        for version in (1, 2, 3)
-    },
+    **{f"version {number}": table(**{**STATISTICS, **_ORDERED, **own, "format-version": number}) for number, own in _OF_VERSION.items()},
 }
 # What the parser takes, and icekit cannot do without.
 STRICTER = {
@@ -417,7 +411,7 @@ def test_what_iceberg_refuses_is_refused_and_nothing_else(lake: Lake, name: str)
         f"{what}: Iceberg {'reads' if theirs else 'refuses'} it"
         for what, document in [("complete", COMPLETE[name]), *spoiled(COMPLETE[name])]
         if (theirs := is_read(parser.fromJson, json.dumps(document), *engine_errors())) != is_read(check, document, Damaged)
-        and not (theirs and what.partition(" ")[2] in STRICTER)
+        and not (theirs and what.endswith(tuple(STRICTER)))
     ]
 
     assert not differ

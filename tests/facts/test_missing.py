@@ -15,14 +15,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icekit
 from icekit.api import Lake
 from icekit.facts import TableFacts, collect, missing
-from icekit.facts.collect import load_metadata
+from icekit.facts.collect import Collector, load_metadata
 from icekit.facts.model import MissingCount, MissingFiles, Partition, Role
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import on_disk
-from tests.facts.both import observed_both_ways
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as PyTable
+
+COLLECTORS: tuple[Collector, ...] = ("spark", "local")
 
 
 @pytest.fixture
@@ -131,8 +132,14 @@ def test_spark_counts_what_is_missing_as_the_disk_does(
     table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
     table.sql(f"CALL {lake.name}.system.compute_table_stats('{scratch}.missing{version}')")
     table.fill(1, 8, start=100)
-    assert observed_both_ways(lake, f"{scratch}.missing{version}", storage=True).missing == MissingFiles()
 
+    def observed() -> TableFacts:
+        by_spark, without_jvm = (lake.observe(table.name, collector=each, storage=True) for each in COLLECTORS)
+        assert by_spark.missing == without_jvm.missing
+        assert by_spark.unlisted == without_jvm.unlisted
+        return by_spark
+
+    assert observed().missing == MissingFiles()
     metadata = load_metadata(lake.tables.source(table.name))
     files = table.sql("SELECT file_path, content, partition.part FROM {t}.files ORDER BY 1")
     for row in files:
@@ -143,7 +150,7 @@ def test_spark_counts_what_is_missing_as_the_disk_does(
     on_disk(metadata["statistics"][0]["statistics-path"]).unlink()
     first = metadata["snapshots"][0]
     on_disk(first["manifest-list"]).unlink()
-    facts = observed_both_ways(lake, f"{scratch}.missing{version}", storage=True)
+    facts = observed()
 
     found = facts.missing
     assert found is not None
