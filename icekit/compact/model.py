@@ -42,7 +42,7 @@ class Prediction:
 
     ``source`` is ``planner`` if the engine's own planner predicted it, ``facts`` if it was
     computed from the rollup (no JVM bridge), ``metadata`` if the metadata alone decides.
-    ``seconds`` is None before any past run gives a throughput; ``shuffle_bytes`` is 0 for a
+    ``seconds`` is None without past runs of about this size; ``shuffle_bytes`` is 0 for a
     rewrite that does not sort. ``file_opens_saved`` counts opens that a full scan no longer needs: data files
     that are removed, and delete files that are no longer opened for each data file.
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
@@ -85,7 +85,7 @@ class Prediction:
 
     @property
     def about(self) -> str:
-        """``; about 3 minutes``, to end a sentence; empty before any past run gives a throughput."""
+        """``; about 3 minutes``, to end a sentence; empty if no past run says."""
         return "" if self.seconds is None else f"; about {span(max(self.seconds, 1.0) * 1000)}"
 
     def __add__(self, other: Prediction) -> Prediction:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from icekit.compact.candidates import Candidate, candidates, in_window
 from icekit.compact.model import DANGLING, REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
+from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, nearest
@@ -244,15 +245,15 @@ def plan(
     cluster: Cluster | None = None,
     recent: Iterable[Partition] = (),
     predict: Predict | None = None,
-    bytes_per_second: float | None = None,
+    speed: Speed | None = None,
     now: dt.datetime | None = None,
 ) -> Plan:
     """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
     ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a commit is likely to conflict
     with their rewrite (:func:`conflict_chance`). ``predict`` asks the
-    engine; without it predictions are estimates from facts. ``bytes_per_second`` is the
-    throughput of past runs, needed for a budget in minutes. A table where nothing is worth doing
+    engine; without it predictions are estimates from facts. ``speed`` is that of past runs,
+    needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
     that does not fit the table.
     """
@@ -261,8 +262,8 @@ def plan(
         raise ParameterError(f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; leave ref out.")
     order = sort_by(facts, policy)
     found = candidates(facts, findings, policy, limits)
-    budget_bytes = _budget_bytes(policy, bytes_per_second) if found else policy.budget_bytes
-    held = _held(facts, found, policy, frozenset(recent), bytes_per_second)
+    budget_bytes = _budget_bytes(policy, speed, found) if found else policy.budget_bytes
+    held = _held(facts, found, policy, frozenset(recent), speed)
     chosen, left = _choose(facts, found, policy, held, budget_bytes, now)
     batches = _batches(chosen, policy)
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
@@ -382,7 +383,7 @@ def _changing_share(facts: TableFacts) -> float:
 
 
 def _held(
-    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition], bytes_per_second: float | None
+    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition], speed: Speed | None
 ) -> dict[Partition, str]:
     """The recently written partitions to leave alone, each with the reason: all that the policy names, or those with a likely conflict."""
     said = f"written within the last {plain(policy.recent_minutes, 6)} minutes"
@@ -390,7 +391,8 @@ def _held(
         return dict.fromkeys(recent, said)
     # A group may be hit from the start of its action to the commit.
     together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
-    if conflict_chance(facts, max(_LEAST_SECONDS, together / (bytes_per_second or _ASSUMED_RATE))) < LIKELY_CONFLICT:
+    seconds = speed.seconds(together) if speed else None
+    if conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE if seconds is None else seconds)) < LIKELY_CONFLICT:
         return {}
     wanted = {p for c in found for p in c.partitions}
     return dict.fromkeys(recent & wanted, f"{said}, and a commit is likely to conflict with the rewrite")
@@ -470,15 +472,16 @@ def _choose(
     return chosen, [_left(reason, partitions, facts) for reason, partitions in refused.items()]
 
 
-def _budget_bytes(policy: Policy, bytes_per_second: float | None) -> int | None:
+def _budget_bytes(policy: Policy, speed: Speed | None, found: Sequence[Candidate]) -> int | None:
     """What the plan may read: its budget in bytes or in time, whichever is smaller."""
     if policy.budget_minutes is None:
         return policy.budget_bytes
-    if bytes_per_second is None:
+    if speed is None or speed.most_bytes < min(candidate.bytes_in for candidate in found):
+        runs = "the ledger has none" if speed is None else "those in the ledger are far smaller than this table's rewrites"
         raise ParameterError(
-            "A budget in minutes needs the throughput of a past run, and the ledger has none. For the first run give the budget in bytes (budget: 200 GB)."
+            f"A budget in minutes needs the speed of past runs, and {runs}. For the first run give the budget in bytes (budget: 200 GB)."
         )
-    by_time = int(policy.budget_minutes * 60 * bytes_per_second)
+    by_time = speed.bytes_within(policy.budget_minutes * 60)
     return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,10 @@ from icekit.compact.candidates import dropped_by
 from icekit.compact.claims import ActionRecord, Ledger
 from icekit.compact.execute import ask_planner, execute, narrowed
 from icekit.compact.ledger import opened
-from icekit.compact.model import DANGLING, EQUALITY_DELETE, Action, Plan, Policy, Prediction
+from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.compact.plan import has_global_deletes, plan
+from icekit.compact.speed import Speed, speed_of
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge
@@ -112,27 +113,17 @@ def calibration(outcomes: Iterable[ActionRecord]) -> Calibration:
     return Calibration(tuple(_accuracy(quantity, [row for row in rows if row.quantity == quantity]) for quantity in QUANTITIES), rows)
 
 
-def throughput(outcomes: Iterable[ActionRecord]) -> float | None:
-    """Bytes read per second: the median over finished past actions; None if there are none.
+def past_speed(of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in") -> Speed | None:
+    """The speed of past rewrites, or of conversions (``bytes_read``): of the table's own, or of all if its own are too much alike in size."""
+    own = speed_of(_measured(of_table, figure))
+    return own if own and not own.least_bytes else speed_of(_measured(of_all, figure))
 
-    The median, because one action that waited for a full cluster says nothing about the next.
-    """
-    rates = []
+
+def _measured(outcomes: Iterable[ActionRecord], figure: str) -> Iterator[tuple[float | None, float | None]]:
+    """The bytes that each finished action read, and its seconds."""
     for outcome in outcomes:
-        read, seconds = _number(outcome.actual, "bytes_in"), _number(outcome.actual, "seconds")
-        if outcome.is_outcome and read and seconds and read > 0 and seconds > 0:
-            rates.append(read / seconds)
-    return statistics.median(rates) if rates else None
-
-
-def conversion_rate(outcomes: Iterable[ActionRecord]) -> float | None:
-    """Bytes of data and delete files per second of past conversions: the median; None if there are none."""
-    rates = []
-    for outcome in outcomes:
-        read, seconds = _number(outcome.predicted, "bytes_in"), _number(outcome.actual, "seconds")
-        if outcome.is_outcome and (outcome.predicted or {}).get("unit") == EQUALITY_DELETE and read and seconds:
-            rates.append(read / seconds)
-    return statistics.median(rates) if rates else None
+        if outcome.is_outcome:
+            yield _number(outcome.actual, figure), _number(outcome.actual, "seconds")
 
 
 def _pair(outcome: ActionRecord, quantity: str) -> Pair | None:
@@ -192,13 +183,12 @@ def predict(
     *,
     sequence_number: int,
     bytes_ratio: float = 1.0,
-    bytes_per_second: float | None = None,
+    speed: Speed | None = None,
 ) -> Action:
     """The action with the engine's prediction instead of the estimate that it was selected by.
 
     ``bytes_ratio`` is bytes written per live byte read, from a trial or past runs.
-    ``bytes_per_second`` is the throughput of past runs. Without a bridge the estimate stays,
-    and its ``source`` says so.
+    Without a bridge the estimate stays, and its ``source`` says so.
     """
     estimate = action.prediction
     if action.only_drops and spark is not None:
@@ -232,7 +222,7 @@ def predict(
         prediction=replace(
             estimate,
             shuffle_bytes=estimate.bytes_in if action.order.is_sorting else 0,
-            seconds=estimate.bytes_in / bytes_per_second if bytes_per_second else None,
+            seconds=speed.seconds(estimate.bytes_in) if speed else None,
         ),
     )
 
@@ -271,9 +261,9 @@ def plan_table(
     at = head(lake, facts.table, facts.ref)
     since_ms = int((now - dt.timedelta(minutes=policy.recent_minutes)).timestamp() * 1000)
     recent = written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
-    own, every = _outcomes(ledger, lake, facts)
-    rate = throughput(own) or throughput(every)
-    predicted = partial(predict, facts=facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), bytes_per_second=rate)
+    own, every = outcomes_of(ledger, lake, display_name(lake.sql_name(facts.table)))
+    speed = past_speed(own, every)
+    predicted = partial(predict, facts=facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), speed=speed)
     asked: set[str] = set()
     asks = max(1, PLANNED_FILES // max(1, facts.data.file_count))
 
@@ -291,17 +281,17 @@ def plan_table(
         cluster=cluster_of(lake.spark),
         recent=recent,
         predict=ask,
-        bytes_per_second=rate,
+        speed=speed,
         now=now,
     )
     made = replace(made, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id))
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
-def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
-    """Past outcomes of this table, and of all tables of the catalog."""
+def outcomes_of(ledger: Ledger | str | None, lake: Lake, table: str) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
+    """Past outcomes of a table, and of all tables of the catalog."""
     with opened(ledger, lake) as book:
-        return book.outcomes(display_name(lake.sql_name(facts.table))), book.outcomes()
+        return book.outcomes(table), book.outcomes()
 
 
 def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
@@ -442,11 +432,12 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
     if not done.any or not planned.bytes_in or not planned.files_out:
         return p
     files = round(p.files_out * done.files_out / planned.files_out)
+    speed = speed_of([(planned.bytes_in, trial.seconds)])
     return replace(
         p,
         files_out=files,
         bytes_out=round(p.bytes_in * done.bytes_out / planned.bytes_in),
-        seconds=trial.seconds * p.bytes_in / planned.bytes_in,
+        seconds=(speed.seconds(p.bytes_in) if speed else None) or p.seconds,
         file_opens_saved=max(p.file_opens_saved + p.files_out - files, 0),
         source="trial of a sample",
         is_maximum=False,

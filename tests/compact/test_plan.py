@@ -14,6 +14,7 @@ import pytest
 from icekit.compact import Action, Plan, Policy, plan
 from icekit.compact.model import RewriteOrder
 from icekit.compact.plan import conflict_chance, sort_by
+from icekit.compact.speed import Speed
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
@@ -211,7 +212,7 @@ def test_special_actions_stay_on_the_branch_too() -> None:
 )
 def test_a_budget_covers_what_saves_most_per_byte(budget: dict[str, Any], covered: list[int]) -> None:
     facts = of(small(1, 5, 10 * MIB), small(2, 20, MIB), small(3, 5, 200 * MIB))
-    planned = made(facts, bytes_per_second=2 * MIB / 2, **budget)
+    planned = made(facts, speed=Speed(0, 2 * MIB / 2), **budget)
 
     assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in covered)
     assert [left.reason for left in planned.left_alone] == ["the budget goes to partitions that save more file opens per byte"]
@@ -222,6 +223,8 @@ def test_a_budget_in_minutes_needs_a_throughput_where_there_is_something_to_do()
     with pytest.raises(ParameterError, match=r"give the budget in bytes \(budget: 200 GB\)"):
         made(of(small()), budget_minutes=5)
     assert made(table_facts(), budget_minutes=5).actions == ()
+    with pytest.raises(ParameterError, match="far smaller than this table's rewrites"):
+        made(of(small()), budget_minutes=5, speed=Speed(2.0, 1.0, most_bytes=MIB))
 
 
 def test_a_budget_is_spent_to_its_last_byte_minute_and_file() -> None:
@@ -229,9 +232,9 @@ def test_a_budget_is_spent_to_its_last_byte_minute_and_file() -> None:
 
     assert len(made(facts, budget_bytes=60 * MIB).actions) == 1
     assert made(facts, budget_bytes=60 * MIB - 1).actions == ()
-    assert len(made(facts, budget_minutes=1, bytes_per_second=MIB).actions) == 1
-    assert made(facts, budget_minutes=1, bytes_per_second=MIB - 1).actions == ()
-    assert made(of(small(1, 5, 61 * MIB // 5)), budget_minutes=1, bytes_per_second=MIB).actions == ()
+    assert len(made(facts, budget_minutes=1, speed=Speed(0, MIB)).actions) == 1
+    assert made(facts, budget_minutes=1, speed=Speed(0, MIB - 1)).actions == ()
+    assert made(of(small(1, 5, 61 * MIB // 5)), budget_minutes=1, speed=Speed(0, MIB)).actions == ()
     assert len(made(facts, budget_files=5).actions) == 1
     assert made(facts, budget_files=4).actions == ()
 
@@ -239,9 +242,9 @@ def test_a_budget_is_spent_to_its_last_byte_minute_and_file() -> None:
 def test_of_a_budget_in_bytes_and_one_in_minutes_the_smaller_holds() -> None:
     facts = of(small(1, 5, 12 * MIB))
 
-    assert made(facts, budget_minutes=1, bytes_per_second=MIB, budget_bytes=59 * MIB).actions == ()
-    assert made(facts, budget_minutes=0.9, bytes_per_second=MIB, budget_bytes=GIB).actions == ()
-    assert len(made(facts, budget_minutes=1, bytes_per_second=MIB, budget_bytes=GIB).actions) == 1
+    assert made(facts, budget_minutes=1, speed=Speed(0, MIB), budget_bytes=59 * MIB).actions == ()
+    assert made(facts, budget_minutes=0.9, speed=Speed(0, MIB), budget_bytes=GIB).actions == ()
+    assert len(made(facts, budget_minutes=1, speed=Speed(0, MIB), budget_bytes=GIB).actions) == 1
 
 
 def test_a_window_is_not_asked_of_a_table_with_nothing_to_do() -> None:
@@ -545,7 +548,7 @@ def test_the_engines_planner_has_the_last_word() -> None:
 @pytest.mark.parametrize("budget", [{"budget_bytes": 200 * MIB}, {"budget_minutes": 1.0}])
 def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: dict[str, Any]) -> None:
     facts = of(*(small(d) for d in range(1, 5)))
-    planned = made(facts, predict=planner(80 * MIB), bytes_per_second=200 * MIB / 60, **budget)
+    planned = made(facts, predict=planner(80 * MIB), speed=Speed(0, 200 * MIB / 60), **budget)
 
     assert [len(a.partitions) for a in planned.actions] == [2]
     assert planned.prediction.bytes_in == 160 * MIB
