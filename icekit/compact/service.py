@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from icekit.catalog import Lake
 from icekit.compact.candidates import dropped_by
 from icekit.compact.claims import ActionRecord, Ledger
-from icekit.compact.execute import ask_planner, execute, narrowed
+from icekit.compact.execute import ask_planner, execute, narrowed, require_api
 from icekit.compact.ledger import opened
 from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
@@ -22,7 +22,7 @@ from icekit.compact.plan import has_global_deletes, plan
 from icekit.compact.speed import Speed, speed_of
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
-from icekit.engine.bridge import has_bridge
+from icekit.engine.bridge import has_bridge, missing_api
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
@@ -264,12 +264,13 @@ def plan_table(
     own, every = outcomes_of(ledger, lake, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
     predicted = partial(predict, facts=facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), speed=speed)
+    missing = missing_api(lake.spark)
     asked: set[str] = set()
     asks = max(1, PLANNED_FILES // max(1, facts.data.file_count))
 
     def ask(action: Action) -> Action:
         # Also once more, if it is cut down to a budget.
-        if len(asked) < asks:
+        if len(asked) < asks and not missing:
             asked.add(action.action_id)
         return predicted(lake.spark if action.action_id in asked else None, action=action)
 
@@ -284,7 +285,8 @@ def plan_table(
         speed=speed,
         now=now,
     )
-    made = replace(made, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id))
+    notes = (*made.notes, *([missing] if missing and made.actions else ()))
+    made = replace(made, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id), notes=notes)
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
@@ -345,6 +347,7 @@ def try_plan(
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
     if not todo:
         return plan
+    require_api(lake.spark, todo)
     tried: dict[str, Action] = {}
     with clone(lake, plan.table) as copy:
         first = head(lake, copy.table, plan.ref).snapshot_id
