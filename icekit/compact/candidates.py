@@ -10,10 +10,10 @@ from typing import Literal
 
 from icekit.compact.model import Policy
 from icekit.diagnose.files import files_of_small_target, thin_partitions
-from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, split_at, under
+from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, oversized, under
 from icekit.errors import ParameterError
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
-from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost, split_bytes
+from icekit.facts.metadata import OPEN_FILE_COST, ROW_GROUP, open_file_cost, split_bytes
 from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.facts.rollup import (
     equality_deletes_applied,
@@ -262,7 +262,7 @@ def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[
 def _by_size(facts: TableFacts, groups: Sequence[FileGroup], policy: Policy, low: int, high: int) -> Candidate | None:
     """Files of the wrong size in one rewrite group, if the procedure would take it."""
     small = Totals.of(under(group, low) for group in groups)
-    large = Totals.of(split_at(group, high + 1)[1] for group in groups)
+    large = Totals.of(oversized(group, high, facts.int_setting(ROW_GROUP)) for group in groups)
     files, total = small.file_count + large.file_count, small.size_in_bytes + large.size_in_bytes
     if not files or not _is_rewritten(files, total, facts.target_bytes, high, policy.min_files):
         return None
@@ -330,7 +330,7 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad
     left = round(group.size_in_bytes * (1 - share))
     out = expected_files(left, facts.target_bytes) if left else 0
     saved = max(group.file_count - out, 0) + (over.opens if over else 0)
-    wrong = under(group, low).file_count + split_at(group, high + 1)[1].file_count
+    wrong = under(group, low).file_count + oversized(group, high, facts.int_setting(ROW_GROUP)).file_count
     reasons = [name for name, n in (("files of the wrong size", wrong), ("deletes", over is not None)) if n]
     if policy.strategy != "binpack":
         reasons.append("row order")

@@ -311,6 +311,8 @@ def plan(
     small_target = next((f for f in findings if f.name == "target_too_small"), None)
     if small_target is not None and actions:
         notes.append(f"Change the target file size before this plan runs, or its files stay small: {small_target.evidence}.")
+    if actions and facts.other_optimizer:
+        notes.append(facts.other_optimizer.note)
     if facts.fragile_fields:
         notes.append(fragile(facts.fragile_fields))
     elif not policy.old_specs and "old_partition_spec" in findings.names:
@@ -560,7 +562,7 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
             "for each; the others are estimated from facts."
         )
     elif "facts" in sources:
-        notes.append("Predictions are estimated from facts: the engine's planner needs the JVM bridge, which Spark Connect does not have.")
+        notes.append("Predictions are estimated from facts: the engine's planner cannot be asked in this session.")
     return notes
 
 

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, split_at, under
-from icekit.facts.metadata import TARGET, open_file_cost, split_bytes
-from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, TableFacts
+from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, oversized, under
+from icekit.facts.metadata import ROW_GROUP, TARGET, open_file_cost, split_bytes
+from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, PartitionSpec, TableFacts
 from icekit.facts.rollup import expected_files, expected_manifests, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, elapsed, percent, size, span
@@ -63,7 +63,7 @@ def oversized_files(context: Context) -> Finding | None:
     over: dict[Partition, tuple[int, int]] = {}
     largest = 0
     for group in facts.of_kind(Kind.DATA):
-        _, large = split_at(group, context.max_file_size + 1)
+        large = oversized(group, context.max_file_size, facts.int_setting(ROW_GROUP))
         if large.buckets:
             over[group.partition] = large.file_count, large.size_in_bytes
             largest = max(largest, large.max_bytes)
@@ -87,14 +87,31 @@ def oversized_files(context: Context) -> Finding | None:
     )
 
 
+# What a Parquet file takes besides its rows, in bytes: for itself with Iceberg's schema, and for each column. Measured: 0.7 KiB with two columns.
+_BARE_FILE, _BARE_COLUMN = 512, 128
+# A choice: a target is below what a file can be if less than nine tenths of it are left for rows.
+_BARE_SHARE = 0.1
+
+
 def files_of_small_target(facts: TableFacts, limits: Thresholds) -> dict[Partition, tuple[int, int]]:
-    """The partitions in which a target far below a read split makes files that hold a split or more together: their number and bytes."""
+    """The partitions in which a target far below a read split makes too many files: their number and bytes.
+
+    Too many are files that hold a split or more together, :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target
+    of a split asks for, and, below what a file of these columns can be, ``min_input_files``.
+    """
     split = split_bytes(facts)
     if facts.target_bytes >= limits.small_target_share * split:
         return {}
+    bare = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
+    fewest = limits.min_input_files if facts.target_bytes * _BARE_SHARE <= bare else limits.critical_files
     largest = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
-    kept = {group.partition: split_at(group, largest + 1)[0] for group in facts.of_kind(Kind.DATA)}
-    return {p: (g.file_count, g.size_in_bytes) for p, g in kept.items() if g.buckets and g.size_in_bytes >= split}
+    found = {}
+    for group in facts.of_kind(Kind.DATA):
+        splittable = oversized(group, largest, facts.int_setting(ROW_GROUP))
+        files, total = group.file_count - splittable.file_count, group.size_in_bytes - splittable.size_in_bytes
+        if files and (total >= split or files - expected_files(total, split) >= fewest):
+            found[group.partition] = files, total
+    return found
 
 
 def target_too_small(context: Context) -> Finding | None:
@@ -115,8 +132,9 @@ def target_too_small(context: Context) -> Finding | None:
         context.paths(worst),
         evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read split ({size(split)}). For {size(sum(n for _, n in files.values()))} "
         f"in {count(len(files), 'partition')} it asks for {count(asked, 'file')} (there are {sum(n for n, _ in files.values()):,}); a target of {size(split)} would ask for {enough:,}",
-        threshold=f"a target below {percent(context.thresholds.small_target_share)} of read.split.target-size, and one partition with a split of such files; "
-        "critical below read.split.open-file-cost",
+        threshold=f"a target below {percent(context.thresholds.small_target_share)} of read.split.target-size, and one partition with a split of such files, with "
+        f"{context.thresholds.critical_files} of them too many, or with {context.thresholds.min_input_files} if the target is below what a file of these "
+        "columns can be; critical below read.split.open-file-cost",
         source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
         effect="The files have the size that the table asks for, so compaction leaves them alone: each costs a request, a footer and a manifest entry, and a read task opens many of them.",
         remedy="Set a target of at least one read split before any rewrite, then rewrite the partitions that are no longer written to. "
@@ -467,6 +485,10 @@ def metrics_missing(context: Context) -> Finding | None:
     facts = context.facts
     sample = facts.metrics_sample
     roles: dict[str, str] = {}
+    # The partition's value answers a filter on the column of an identity field, in files of every spec that has it.
+    known = set.intersection(
+        *(_identities(facts.spec(i)) for i in {g.partition.spec_id for g in facts.of_kind(Kind.DATA)} or {facts.default_spec_id})
+    )
     for field in facts.default_spec.fields:
         if field.source and field.transform != "void":
             roles[field.source] = "partition source"
@@ -476,7 +498,7 @@ def metrics_missing(context: Context) -> Finding | None:
     sick = {}
     for name, role in roles.items():
         column = columns.get(name)
-        if column is None or column.type.startswith(_NEVER_BOUNDED):
+        if column is None or column.type.startswith(_NEVER_BOUNDED) or name in known:
             continue
         seen = sample.column(name)
         if column.metrics_mode in {"none", "counts"} or (sample.file_count and seen and not seen.counts_file_count):
@@ -486,7 +508,9 @@ def metrics_missing(context: Context) -> Finding | None:
     without = {name: sample.file_count - (seen.bounds_file_count if (seen := sample.column(name)) else 0) for name in sick}
     if not any(without.values()):
         return None
-    properties = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in sick}
+    properties = {
+        f"write.metadata.metrics.column.{name}": "truncate(16)" for name in sick if columns[name].metrics_mode in {"none", "counts"}
+    }
     return context.finding(
         "metrics_missing",
         Severity.WARNING,
@@ -497,26 +521,35 @@ def metrics_missing(context: Context) -> Finding | None:
         threshold="a partition-source, sort or declared filter column without bounds",
         source="write.metadata.metrics.*: scan planning skips files only by bounds",
         effect="A filter on such a column skips no file: a query opens every file that partition filters leave.",
-        remedy="Keep bounds for these columns. New files get bounds at once, existing files when they are rewritten.",
-        sql=(context.alter(properties), context.rewrite()),
+        remedy="Keep bounds for these columns. New files get bounds at once, existing files when they are rewritten."
+        if properties
+        else "The table asks for these bounds already: the files are older than that, or their writer keeps none. "
+        f"icekit compact {facts.name} --scope major --budget '100 GB' rewrites them in portions.",
+        sql=(context.alter(properties), context.rewrite()) if properties else (),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
     )
+
+
+def _identities(spec: PartitionSpec) -> set[str]:
+    return {field.source for field in spec.fields if field.source and field.transform == "identity"}
 
 
 def columns_past_metrics_limit(context: Context) -> Finding | None:
     """More columns than Iceberg collects metrics for: the rest silently have none."""
     facts = context.facts
     limit = facts.int_setting("write.metadata.metrics.max-inferred-column-defaults")
-    if facts.top_level_column_count <= limit or "write.metadata.metrics.default" in facts.properties:
+    if len(facts.columns) <= limit or "write.metadata.metrics.default" in facts.properties:
         return None
     bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
+    nested = facts.top_level_column_count < len(facts.columns)
     return context.finding(
         "columns_past_metrics_limit",
         Severity.INFO,
         tuple(bare),
-        evidence=f"{facts.top_level_column_count:,} columns; {count(len(bare), 'column')} beyond the first {limit} get no metrics",
-        threshold=f"{limit} columns",
+        evidence=f"{len(facts.columns):,} columns{f' in {facts.top_level_column_count:,} top-level ones' if nested else ''}; "
+        f"{count(len(bare), 'column')} beyond the first {limit} get no metrics",
+        threshold=f"{limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
         effect="The order of the columns decides which filters can skip files; a column added later never has bounds.",
         remedy="Choose explicitly: no metrics by default, and bounds for the columns that queries filter by. Declare those columns (icekit.filter-columns) to get the statement.",

@@ -70,7 +70,7 @@ def observe(
     started = time.monotonic()
     name = lake.identifier(table) if isinstance(table, str) else table
     source = lake.tables.source(name)
-    meta = load_metadata(source)
+    meta, metadata_bytes = sized_metadata(source)
     snapshot, chosen_ref = metadata.choose_snapshot(meta, ref)
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
@@ -130,6 +130,7 @@ def observe(
         history=metadata.history(meta, snapshot),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
+        metadata_bytes=metadata_bytes,
         storage=_storage(lake, name, meta, used, say) if storage else None,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
@@ -139,12 +140,18 @@ def observe(
 
 
 def load_metadata(source: TableSource) -> dict[str, Any]:
-    """The table's metadata JSON, compressed or not.
+    """The table's metadata JSON, as from :func:`sized_metadata`."""
+    return sized_metadata(source)[0]
+
+
+def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
+    """The table's metadata JSON, compressed or not, and the size of its file.
 
     Raises :class:`~icekit.errors.MetadataUnreadable` for a file that is not metadata or is damaged; the message says where.
     """
     location = source.metadata_location
     raw = source.read(location)
+    file_bytes = len(raw)
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
@@ -153,7 +160,7 @@ def load_metadata(source: TableSource) -> dict[str, Any]:
         why = "it is empty" if not raw else first_line(error)
         raise MetadataUnreadable(f"{location} is not table metadata ({why}); {_OLDER}.") from None
     check_metadata(loaded, location)
-    return loaded
+    return loaded, file_bytes
 
 
 def check_metadata(loaded: Any, location: str) -> None:

@@ -129,6 +129,8 @@ def plan_maintenance(
         actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
     is_named = "remove_orphan_files" in procedures
     removal = _orphans(facts, findings, now, notes, is_named=is_named)
+    if facts.other_optimizer and (actions or removal):
+        notes.append(facts.other_optimizer.note)
     actions += removal
     is_refused = is_named and not removal and _may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):

@@ -605,7 +605,7 @@ def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
 
     assert any("20 % of the table" in n for n in notes)
     assert any("50 % of the last 20 delete, overwrite or replace files" in n for n in notes)
-    assert "estimated from facts: the engine's planner needs the JVM bridge" in " ".join(made(of(small())).notes)
+    assert "estimated from facts: the engine's planner cannot be asked in this session" in " ".join(made(of(small())).notes)
 
 
 def test_a_note_says_how_many_actions_the_planner_predicts() -> None:
@@ -653,3 +653,12 @@ def test_the_plan_is_of_the_snapshot_that_was_looked_at() -> None:
         None,
     )
     assert planned.made_at_ms == int(NOW.timestamp() * 1000)
+
+
+def test_an_optimizer_that_manages_the_table_is_named_before_anything_runs() -> None:
+    managed = of(small(), properties={"self-optimizing.enabled": "true"})
+
+    assert "Another optimizer may manage this table: the table property self-optimizing.enabled is of Apache Amoro" in " ".join(
+        made(managed).notes
+    )
+    assert "optimizer" not in " ".join(made(table_facts(properties=managed.properties)).notes)

@@ -221,7 +221,7 @@ def test_the_worst_severity_of_findings_is_none_without_any() -> None:
         ({"delete_ratio": -1}, "0 or more"),
         ({"delete_ratio": True}, "must be a number"),
         ({"delete_ratio": float("inf")}, "must be a number"),
-        ({"qqqq": 1}, r"no threshold 'qqqq'; known thresholds: min_file_size_ratio, max_file_size_ratio, .*, stab_share\.$"),
+        ({"qqqq": 1}, r"no threshold 'qqqq'; known thresholds: min_file_size_ratio, max_file_size_ratio, .*, vectors_rewritten\.$"),
         ({"max_file_size_ratio": 1}, "^min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1"),
         ({"min_file_size_ratio": 1.01}, "^min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1"),
     ],

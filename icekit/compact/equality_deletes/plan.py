@@ -21,7 +21,7 @@ from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ConversionRefused, ParameterError
 from icekit.facts.metadata import statistics_of
-from icekit.facts.model import PartitionSpec, partition_path
+from icekit.facts.model import PartitionSpec, other_optimizer, partition_path
 from icekit.parsing import size_in_bytes
 from icekit.resolve.find import partitions_where, remaining
 from icekit.resolve.listing import Scope
@@ -110,6 +110,8 @@ def plan_conversion(
     actions = [_action(model, batch, at.specs, speed, place=place, up_to=up_to) for place, batch in enumerate(batches(chosen, budget))]
     if actions:
         notes += _told(at.metadata)
+        if manager := other_optimizer(at.metadata.get("properties") or {}, str(at.metadata["location"])):
+            notes.append(manager.note)
     return Plan(
         lake.name,
         name,
