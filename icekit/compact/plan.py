@@ -151,6 +151,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
             groups=len(batch),
             shuffle_bytes=bytes_in if order.is_sorting else 0,
             file_opens_saved=sum(c.file_opens_saved for c in batch),
+            rows_in=round(bytes_in * _rows_per_byte(facts)),
         ),
         partitions=partitions,
         partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[:_NAMES],
@@ -186,7 +187,16 @@ def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
         catalog=facts.catalog,
         table=facts.table,
         why=f"{count(files, 'file')} of older partition specs move into the current one, so that its filters prune them; they share groups, and so are shuffled",
-        prediction=Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
+        prediction=Prediction(
+            files,
+            total,
+            out,
+            total,
+            groups=1,
+            shuffle_bytes=total,
+            file_opens_saved=max(files - out, 0),
+            rows_in=sum(g.record_count for g in old),
+        ),
         partitions=partitions,
         partition_names=tuple(facts.partition_name(p) for p in partitions[:_NAMES]),
         where=f"NOT ({held})" if current else None,
@@ -282,8 +292,9 @@ def plan(
         # A run finds the commits of an action by this name, so no two actions have the same.
         action = rewrite_action(shared, f"a{len(actions) + 1}", batch)
         files_left = None if policy.budget_files is None else policy.budget_files - sum(a.prediction.files_in for a in actions)
+        rows_left = None if policy.budget_rows is None else policy.budget_rows - sum(a.prediction.rows_in for a in actions)
         rest = None if budget_bytes is None else budget_bytes - spent
-        fitted = _fitted(shared, action, batch, predict, rest, files_left)
+        fitted = _fitted(shared, action, batch, predict, (rest, files_left, rows_left))
         if fitted is None:
             left.append(
                 _left("the engine's planner takes more than the rest of the budget", [p for c in batch for p in c.partitions], facts)
@@ -355,6 +366,14 @@ def _waits(
     if small is not None and not found:
         return f"No rewrite helps before the target file size changes: {small.evidence}. The statement is in the finding target_too_small."
     return None
+
+
+#: A choice: rows that one task should not have to write into one file.
+MANY_ROWS = 100_000_000
+
+
+def _rows_per_byte(facts: TableFacts) -> float:
+    return facts.data.record_count / max(1, facts.data.size_in_bytes)
 
 
 #: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite with this chance or more.
@@ -462,8 +481,10 @@ def _choose(
             reason = "its value is NaN, for which Iceberg has no filter"
         elif candidate.mode != "table" and not _is_bounded(facts, parts):
             reason = "no filter selects only this partition: its partition columns were dropped, or the table was not partitioned then"
-        elif (budget_bytes is not None and total + candidate.bytes_in > budget_bytes) or (
-            policy.budget_files is not None and files + candidate.files_in > policy.budget_files
+        elif (
+            (budget_bytes is not None and total + candidate.bytes_in > budget_bytes)
+            or (policy.budget_files is not None and files + candidate.files_in > policy.budget_files)
+            or (policy.budget_rows is not None and (total + candidate.bytes_in) * _rows_per_byte(facts) > policy.budget_rows)
         ):
             reason = "the budget goes to partitions that save more file opens per byte"
         if reason:
@@ -518,16 +539,14 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
 
 
 def _fitted(
-    shared: Rewriting, action: Action, batch: Sequence[Candidate], predict: Predict | None, rest: int | None, files_left: int | None
+    shared: Rewriting, action: Action, batch: Sequence[Candidate], predict: Predict | None, rest: tuple[int | None, ...]
 ) -> Action | None:
-    """The action with its prediction, cut down until the engine's own figure fits the rest of the budget."""
+    """The action with its prediction, cut down until the engine's own figures fit the rest of the budget: of bytes, files and rows."""
     kept = list(batch)
     for _ in range(_TRIMS):
         fitted = predict(action) if predict else action
-        over = max(
-            fitted.prediction.bytes_in / max(rest, 1) if rest is not None else 0.0,
-            fitted.prediction.files_in / max(files_left, 1) if files_left is not None else 0.0,
-        )
+        needed = fitted.prediction.bytes_in, fitted.prediction.files_in, fitted.prediction.rows_in
+        over = max(amount / max(left, 1) if left is not None else 0.0 for amount, left in zip(needed, rest, strict=True))
         if over <= 1:
             return fitted
         kept = kept[: math.floor(len(kept) / over)]
@@ -552,9 +571,17 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
         notes.append(said + ".")
     total = sum(a.prediction.bytes_in for a in actions)
     if facts.data.size_in_bytes:
+        rows = sum(a.prediction.rows_in for a in actions)
         notes.append(
-            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table)."
+            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table), "
+            f"about {count(rows, 'row')}."
         )
+        per_file = round(facts.target_bytes * _rows_per_byte(facts))
+        if per_file > MANY_ROWS:
+            notes.append(
+                f"A file of the target size ({size(facts.target_bytes)}) would hold about {count(per_file, 'row')}, because a row takes "
+                f"{1 / _rows_per_byte(facts):.2g} bytes; one task writes a file, whatever its bytes. icekit tune file-sizes {facts.name} tries smaller targets."
+            )
     sources = [a.prediction.source for a in actions]
     if "facts" in sources and "planner" in sources:
         notes.append(

@@ -114,7 +114,7 @@ def calibration(outcomes: Iterable[ActionRecord]) -> Calibration:
 
 
 def past_speed(of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in") -> Speed | None:
-    """The speed of past rewrites, or of conversions (``bytes_read``): of the table's own, or of all if its own are too much alike in size."""
+    """The speed of past rewrites (in rows per second for ``rows_in``), or of conversions (``bytes_read``): of the table's own, or of all if its own are too much alike in size."""
     own = speed_of(_measured(of_table, figure))
     return own if own and not own.least_bytes else speed_of(_measured(of_all, figure))
 
@@ -184,11 +184,12 @@ def predict(
     sequence_number: int,
     bytes_ratio: float = 1.0,
     speed: Speed | None = None,
+    row_speed: Speed | None = None,
 ) -> Action:
     """The action with the engine's prediction instead of the estimate that it was selected by.
 
     ``bytes_ratio`` is bytes written per live byte read, from a trial or past runs.
-    Without a bridge the estimate stays, and its ``source`` says so.
+    The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them), whichever take longer. Without a bridge the estimate stays, and its ``source`` says so.
     """
     estimate = action.prediction
     if action.only_drops and spark is not None:
@@ -205,6 +206,7 @@ def predict(
             estimate,
             files_in=planned.files_in,
             bytes_in=planned.bytes_in,
+            rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
             files_out=planned.files_out,
             bytes_out=round(planned.bytes_in * live * bytes_ratio),
             bytes_untaught=round(planned.bytes_in * live),
@@ -222,9 +224,17 @@ def predict(
         prediction=replace(
             estimate,
             shuffle_bytes=estimate.bytes_in if action.order.is_sorting else 0,
-            seconds=speed.seconds(estimate.bytes_in) if speed else None,
+            seconds=_longer(speed.seconds(estimate.bytes_in) if speed else None, row_speed, estimate.rows_in),
         ),
     )
+
+
+def _longer(seconds: float | None, row_speed: Speed | None, rows: int) -> float | None:
+    """The seconds of an action by its bytes, or by its rows if these take longer; None if past runs say nothing about as many of either."""
+    if seconds is None or row_speed is None:
+        return seconds
+    of_rows = row_speed.seconds(rows)
+    return None if of_rows is None else max(seconds, of_rows)
 
 
 #: A choice: the most data files that the planner goes through for one plan. It may go through all of the table for each action, and plans
@@ -263,7 +273,14 @@ def plan_table(
     recent = written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
     own, every = outcomes_of(ledger, lake, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
-    predicted = partial(predict, facts=facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), speed=speed)
+    predicted = partial(
+        predict,
+        facts=facts,
+        sequence_number=at.sequence_number,
+        bytes_ratio=_bytes_ratio(own),
+        speed=speed,
+        row_speed=past_speed(own, every, "rows_in"),
+    )
     missing = missing_api(lake.spark)
     asked: set[str] = set()
     asks = max(1, PLANNED_FILES // max(1, facts.data.file_count))

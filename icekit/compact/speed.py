@@ -21,7 +21,7 @@ _LONG_SECONDS = 60.0
 class Speed:
     """What earlier actions took: each ``fixed_seconds``, and the rest at ``bytes_per_second`` (of bytes read).
 
-    They say something about actions of ``least_bytes`` to ``most_bytes``.
+    They say something about actions of ``least_bytes`` to ``most_bytes``. The same holds for rows in place of bytes.
     """
 
     fixed_seconds: float

@@ -23,11 +23,11 @@ from icekit.compact.execute import (
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import FailureKind, explain, java_classes, kind_of, reason
+from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError, SnapshotNotFound
+from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import Json, snapshots_by_id, specs
@@ -268,6 +268,8 @@ class Runner:
                 raise Conflict(reason(failure))
             if action.procedure == "expire_snapshots" and self._unexpired(action) != left:
                 raise Conflict(reason(failure))  # another job's expiry came first
+            if _is_gone(before, now) and is_of_engine(failure) and kind_of(failure) == "other":
+                raise Conflict(reason(failure))  # whatever Iceberg says of that
             raise _as_kind(failure, progress, is_alone=is_alone, has_committed=after.any)
         progress.result = answer if progress.result.manifest_lists is not None else replace(answer, manifest_lists=None)
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
@@ -348,12 +350,14 @@ class Runner:
         return tick
 
 
+def _is_gone(before: Head, now: Head) -> bool:
+    """Whether the snapshot that an attempt began from is no longer in the history: the branch was rolled back, or the snapshot expired."""
+    return before.snapshot_id is not None and all(commit["snapshot-id"] != before.snapshot_id for commit in now.lineage())
+
+
 def _moved(before: Head, now: Head, own: Collection[int]) -> bool:
-    """Whether another writer has committed to the branch since ``before``, or it was rolled back; ``own`` are the ids of our commits."""
-    try:
-        return any(int(commit["snapshot-id"]) not in own for commit in since(now, before.snapshot_id))
-    except SnapshotNotFound:
-        return True
+    """Whether another writer has moved the head of the branch since ``before``; ``own`` are the ids of our commits."""
+    return _is_gone(before, now) or any(int(commit["snapshot-id"]) not in own for commit in since(now, before.snapshot_id))
 
 
 def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *, is_alone: bool) -> None:

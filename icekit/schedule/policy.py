@@ -156,6 +156,8 @@ class PassBudget:
         found: dict[str, Any] = {}
         for text in texts(value):
             read = CompactPolicy.of({"budget": text})
+            if read.budget_rows is not None:
+                raise ParameterError("The budget of a pass is in bytes, files or time, not in rows.")
             for name, given in (
                 ("bytes", read.budget_bytes),
                 ("files", read.budget_files),

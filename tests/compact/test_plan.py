@@ -25,6 +25,7 @@ from tests.factories import (
     COLUMNS,
     FIRST_DAY,
     GIB,
+    KIB,
     MIB,
     UNPARTITIONED,
     commit,
@@ -207,6 +208,7 @@ def test_special_actions_stay_on_the_branch_too() -> None:
         ({"budget_bytes": 60 * MIB}, [2]),
         ({"budget_bytes": 130 * MIB}, [2, 1]),
         ({"budget_files": 21}, [2]),
+        ({"budget_rows": 1_500_000}, [2]),
         ({"budget_minutes": 1.0}, [2]),
     ],
 )
@@ -633,7 +635,7 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
     assert notes == (
         "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files; only such commits can conflict with a rewrite"
         "; the longest action takes about 2 hours, with a 78 % chance of such a commit in that time (if the commit touches the same files, icekit retries the action).",
-        "The plan reads 50 MiB of 50 MiB (100 % of the table).",
+        "The plan reads 50 MiB of 50 MiB (100 % of the table), about 5,000,000 rows.",
     )
 
 
@@ -662,3 +664,22 @@ def test_an_optimizer_that_manages_the_table_is_named_before_anything_runs() -> 
         made(managed).notes
     )
     assert "optimizer" not in " ".join(made(table_facts(properties=managed.properties)).notes)
+
+
+def test_rows_stand_next_to_bytes_and_the_planners_bytes_scale_them() -> None:
+    facts = of(small())
+    planned = made(facts, predict=planner(10 * MIB))
+
+    assert made(facts).prediction.rows_in == 5_000_000
+    assert "about 5,000,000 rows" in " ".join(made(facts).notes)
+    assert planned.actions[0].prediction.rows_in == 5_000_000, "this planner says nothing about rows"
+
+
+def test_many_rows_in_few_bytes_are_noted() -> None:
+    def notes(records_per_file: int) -> str:
+        group = file_group(*[33 * KIB] * 10, records_per_file=records_per_file)
+        return " ".join(made(table_facts(groups=(group,))).notes)
+
+    assert "A file of the target size (512 MiB) would hold about 2,224,252,121 rows, because a row takes 0.24 bytes" in notes(140_000)
+    assert "one task writes a file" in notes(6_295)
+    assert "one task writes a file" not in notes(6_294)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from icekit.compact.model import Action, Prediction
+from icekit.compact.service import predict
 from icekit.compact.speed import Speed, speed_of
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -66,6 +70,20 @@ def test_small_actions_that_took_as_long_as_large_ones_give_no_rate() -> None:
 @pytest.mark.parametrize(("seconds", "size"), [(1, 0), (2, 0), (3, 100)])
 def test_time_is_left_for_bytes_only_after_the_fixed_part(seconds: float, size: int) -> None:
     assert Speed(2, 100).bytes_within(seconds) == size
+
+
+def test_the_time_of_an_action_is_that_of_its_rows_if_these_take_longer() -> None:
+    of_bytes, of_rows = Speed(1, 100), Speed(1, 10, most_bytes=1000)
+
+    def seconds(bytes_in: int, rows: int, row_speed: Speed | None = of_rows) -> float | None:
+        facts: Any = None
+        action = Action("a1", "rewrite_data_files", "lake", ("t",), "", Prediction(bytes_in=bytes_in, rows_in=rows))
+        return predict(None, facts, action, sequence_number=1, speed=of_bytes, row_speed=row_speed).prediction.seconds
+
+    assert seconds(500, 20) == 6
+    assert seconds(500, 200) == 21
+    assert seconds(500, 200, None) == 6
+    assert seconds(500, 1001) is None
 
 
 def test_time_never_shrinks_with_size() -> None:
