@@ -683,3 +683,33 @@ def test_many_rows_in_few_bytes_are_noted() -> None:
     assert "A file of the target size (512 MiB) would hold about 2,224,252,121 rows, because a row takes 0.24 bytes" in notes(140_000)
     assert "one task writes a file" in notes(6_295)
     assert "one task writes a file" not in notes(6_294)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "columns", "why"),
+    [
+        ("zorder", Column(9, "icezvalue", "int", False, 4, "full"), ("amount",), "the table has a column named ICEZVALUE"),
+        ("hilbert", Column(9, "ICEHVALUE", "int", False, 4, "full"), ("amount",), "the table has a column named ICEHVALUE"),
+        (
+            "zorder",
+            Column(9, "price", "decimal(9, 2)", False, 4, "full"),
+            ("amount", "price"),
+            r"no bytes for the type of price \(decimal\(9, 2\)\)",
+        ),
+    ],
+)
+def test_what_icebergs_action_refuses_of_a_curve_the_plan_refuses(strategy: str, more: Column, columns: tuple[str, ...], why: str) -> None:
+    facts = of(small(), columns=(*COLUMNS, more))
+
+    with pytest.raises(ParameterError, match=rf"{why}.* Use the strategy sort\."):
+        made(facts, strategy=strategy, columns=columns)
+    assert made(facts, strategy="sort", columns=columns).actions
+
+
+def test_a_curve_through_identity_partition_columns_alone_is_refused() -> None:
+    by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
+    facts = of(file_group(*[MIB] * 9, of=partition("UA")), specs=(by_carrier,))
+
+    with pytest.raises(ParameterError, match="all columns are identity partition columns"):
+        made(facts, strategy="zorder", columns=("carrier",))
+    assert made(facts, strategy="zorder", columns=("carrier", "amount")).actions
