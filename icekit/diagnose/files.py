@@ -96,8 +96,9 @@ _BARE_SHARE = 0.1
 def files_of_small_target(facts: TableFacts, limits: Thresholds) -> dict[Partition, tuple[int, int]]:
     """The partitions in which a target far below a read split makes too many files: their number and bytes.
 
-    Too many are files that hold a split or more together, :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target
-    of a split asks for, and, below what a file of these columns can be, ``min_input_files``.
+    Too many are files that hold a split or more together, and those of which compaction leaves
+    :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target of a split asks for (``min_input_files`` where the target is
+    below what a file of these columns can be).
     """
     split = split_bytes(facts)
     if facts.target_bytes >= limits.small_target_share * split:
@@ -109,7 +110,9 @@ def files_of_small_target(facts: TableFacts, limits: Thresholds) -> dict[Partiti
     for group in facts.of_kind(Kind.DATA):
         splittable = oversized(group, largest, facts.int_setting(ROW_GROUP))
         files, total = group.file_count - splittable.file_count, group.size_in_bytes - splittable.size_in_bytes
-        if files and (total >= split or files - expected_files(total, split) >= fewest):
+        # Compaction combines what is smaller than the target.
+        left = min(files, expected_files(total, facts.target_bytes))
+        if files and (total >= split or left - expected_files(total, split) >= fewest):
             found[group.partition] = files, total
     return found
 

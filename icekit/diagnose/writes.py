@@ -14,12 +14,12 @@ _FILES, _COMMITS, _STREAM_SECONDS, _REWRITES = 3, 100, 300, 5
 
 
 def one_writing_task(context: Context) -> Finding | None:
-    """Commits of several full files that a single task wrote, one after the other.
+    """Commits of several full files into one partition, which a single task wrote, one after the other.
 
-    The first part of a Spark or Flink file's name is the task that wrote it.
+    The first part of a Spark or Flink file's name is the task that wrote it. Small commits into several partitions need no more than one.
     """
     facts = context.facts
-    writes = [write for write in facts.metrics_sample.writes if write.file_count >= _FILES]
+    writes = [write for write in facts.metrics_sample.writes if write.file_count >= _FILES and write.partition_count == 1]
     alone = [write for write in writes if write.task_count == 1 and write.size_in_bytes >= write.file_count * context.min_file_size * 2 / 3]
     if len(alone) < 2 or 2 * len(alone) < len(writes):
         return None
@@ -40,7 +40,7 @@ def one_writing_task(context: Context) -> Finding | None:
         Severity.WARNING,
         (),
         evidence=f"{len(alone):,} of {count(len(writes), 'sampled write')} had one task for {files / len(alone):,.1f} files of {size(total / files)} on average; {cause}",
-        threshold=f"half of the sampled writes of {_FILES} files or more, and two of them",
+        threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and two of them",
         source=f"{CHOICE}; the task is in the name of each file",
         effect="One task writes what many could write at once: the commit takes as many times longer.",
         remedy=remedy,

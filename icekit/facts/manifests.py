@@ -25,7 +25,7 @@ SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts", "column_sizes"})
-_SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | {"file_path", "file_size_in_bytes"}
+_SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | {"file_path", "file_size_in_bytes", "partition"}
 # The fields of a file that every manifest has, from any writer.
 _OF_FILE = frozenset({"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"})
 # The fields of a manifest that every manifest list has, from any writer.
@@ -244,7 +244,10 @@ _TASK = re.compile(r"(?:^|/)(\d{5,}-\d+-.+)-\d{5}\.\w+$")
 def _write(files: Sequence[Record]) -> SampledWrite | None:
     """What one commit added, with its tasks; None if a name does not say which task wrote the file."""
     tasks = {task[1] if (task := _TASK.search(file["file_path"])) else None for file in files}
-    return None if None in tasks else SampledWrite(len(files), len(tasks), sum(file["file_size_in_bytes"] for file in files))
+    partitions = {repr(file["partition"]) for file in files}
+    return (
+        None if None in tasks else SampledWrite(len(files), len(tasks), sum(file["file_size_in_bytes"] for file in files), len(partitions))
+    )
 
 
 def _as_map(pairs: Iterable[Record] | None) -> dict[int, bytes]:

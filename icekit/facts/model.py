@@ -255,11 +255,12 @@ class ColumnSample:
 
 @dataclass(frozen=True, slots=True)
 class SampledWrite:
-    """What one commit added, as far as the sample has it: data files and their bytes, and the tasks that wrote them, by the files' names."""
+    """What one commit added, as far as the sample has it: data files, their bytes and partitions, and the tasks that wrote them, by the files' names."""
 
     file_count: int
     task_count: int
     size_in_bytes: int
+    partition_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)

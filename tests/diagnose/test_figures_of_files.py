@@ -137,6 +137,10 @@ def test_a_small_target_is_no_problem_where_no_partition_has_a_split_of_such_fil
     assert named(tiny_target([8 * MIB] * 16, target=8 * MIB), "target_too_small") is not None
 
 
+def test_small_files_that_compaction_combines_are_not_too_many_for_the_target() -> None:
+    assert named(tiny_target([10 * KIB] * 200), "target_too_small") is None
+
+
 def test_five_files_are_too_many_for_a_target_below_what_a_file_of_these_columns_can_be() -> None:
     # Four columns: 1 KiB without any row.
     assert named(tiny_target([10 * KIB] * 6, target=10 * KIB), "target_too_small") is not None

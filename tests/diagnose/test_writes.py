@@ -28,6 +28,12 @@ def test_commits_of_several_full_files_by_one_task_are_told_with_what_each_remed
     assert (found.files_at_stake, found.bytes_at_stake) == (16, 16 * 500 * MIB)
 
 
+def test_one_task_is_enough_for_commits_into_several_partitions() -> None:
+    made = tuple(SampledWrite(20, 1, 20 * 500 * MIB, partition_count=5) for _ in range(4))
+
+    assert named(table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made)), "one_writing_task") is None
+
+
 def test_a_writer_of_one_task_is_told_where_nothing_distributes_its_rows() -> None:
     found = named(sampled(*[(4, 1, 500 * MIB)] * 4, properties={"write.distribution-mode": "none"}), "one_writing_task")
 
