@@ -41,7 +41,7 @@ class DeleteLoad:
 
     ``files`` are data files with at least one delete, ``opens`` the pairs of a data file and
     a delete file that a full scan opens (an upper bound: the column bounds of delete files are ignored),
-    ``deleted_share`` the delete records per data record, at most 1. ``only_file_scoped``
+    ``deleted_share`` the position delete records per data record, at most 1: nobody knows how many rows equality deletes delete (``is_least``). ``only_file_scoped``
     means that each delete names a single data file; ``delete-ratio-threshold`` counts only such
     deletes.
     """
@@ -51,6 +51,7 @@ class DeleteLoad:
     deleted_share: float
     only_file_scoped: bool
     kinds: tuple[str, ...]
+    is_least: bool = False
 
 
 def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition, DeleteLoad]:
@@ -81,7 +82,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         applied = equality.get(partition)
         if applied:
             heavy.append("equality deletes")
-            share, files, scoped = applied.max_deletes_per_file / data.record_count, applied.data_file_count, False
+            files, scoped = applied.data_file_count, False
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS):
             group = kinds.get(kind)
             if group is None or group.record_count / data.record_count < min_ratio:
@@ -95,7 +96,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             rows = sequences.get(partition, [])
             is_global = facts.spec(partition.spec_id).is_unpartitioned
             opens = _opens(rows, [] if is_global else everywhere, kinds, exact)
-            found[partition] = DeleteLoad(files, opens, min(share, 1.0), scoped, tuple(heavy))
+            found[partition] = DeleteLoad(files, opens, min(share, 1.0), scoped, tuple(heavy), bool(applied))
     return found
 
 
@@ -273,7 +274,7 @@ def _move(facts: TableFacts, several: Sequence[RewriteGroup], over: Mapping[Part
         files_out=out,
         bytes_out=left,
         file_opens_saved=files - out + sum(load.opens for load in loads),
-        is_maximum=not all(together.is_certain for together in several),
+        is_maximum=not all(together.is_certain for together in several) or any(load.is_least for load in loads),
     )
 
 
@@ -348,7 +349,7 @@ def _for_deletes(facts: TableFacts, together: RewriteGroup, over: Mapping[Partit
         files_out=out,
         bytes_out=left,
         file_opens_saved=(max(files - out, 0) if together.is_certain else files - out) + sum(load.opens for load in loads),
-        is_maximum=not together.is_certain,
+        is_maximum=not together.is_certain or any(load.is_least for load in loads),
     )
 
 
@@ -377,6 +378,7 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad
         files_out=out,
         bytes_out=left,
         file_opens_saved=saved,
+        is_maximum=over is not None and over.is_least,
     )
 
 
@@ -395,6 +397,7 @@ def _whole_table(facts: TableFacts) -> Candidate:
         files_out=out,
         bytes_out=left,
         file_opens_saved=max(data.file_count - out, 0) + sum(load.opens for load in over.values()),
+        is_maximum=any(load.is_least for load in over.values()),
     )
 
 

@@ -26,6 +26,7 @@ from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import RehearsalFailed
+from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since, written_since
 from icekit.facts.metadata import statistics_of
@@ -214,7 +215,7 @@ def predict(
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
         files_out, is_maximum = planned.files_out, _has_equality_deletes(facts, action.partitions)
         if any(p.spec_id != facts.default_spec_id for p in action.partitions):
-            counted = partitions_after(spark, facts, action) if estimate.is_maximum and planned.files_in else None
+            counted = partitions_after(spark, facts, action) if planned.files_in and _is_distributed(facts, action) else None
             most = counted or math.ceil(estimate.files_out * planned.files_in / max(estimate.files_in, 1))
             files_out, is_maximum = max(files_out, most), is_maximum or (estimate.is_maximum and counted is None)
         estimate = replace(
@@ -242,6 +243,13 @@ def predict(
     )
 
 
+def _is_distributed(facts: TableFacts, action: Action) -> bool:
+    """Whether only the rows of some older partition tell into how many of the current spec they go."""
+    return any(
+        most_partitions(facts.spec(p.spec_id), facts.default_spec) != 1 for p in action.partitions if p.spec_id != facts.default_spec_id
+    )
+
+
 #: A choice: the most rows of which the columns of the new partition fields are read to count the partitions that they go to.
 COUNTED_ROWS = 200_000_000
 
@@ -249,7 +257,7 @@ COUNTED_ROWS = 200_000_000
 def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> int | None:
     """The partitions of the current spec that the action's rows of older specs go to, which are its files at least; None if there are too many rows to look.
 
-    Reads the columns of the current partition fields in the action's partitions, before deletes of a stock read are applied by anybody else.
+    Reads the columns of the current partition fields in the action's partitions.
     """
     taken = set(action.partitions)
     rows = sum(g.record_count for g in facts.of_kind(Kind.DATA) if g.partition in taken)
