@@ -113,7 +113,12 @@ def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
     policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
     policy.add_argument("--delete-ratio", help="share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)")
     policy.add_argument("--min-win", help="least number of file opens that rewriting a partition must save (default: 1)")
-    policy.add_argument("--old-specs", action="store_const", const="true", help="move files of older partition specs into the current one")
+    policy.add_argument(
+        "--old-specs",
+        action="store_const",
+        const="true",
+        help="move files of older partition specs into the current one, partition by partition, even if more files come out",
+    )
     policy.add_argument("--max-action-bytes", metavar="SIZE", help='most that one action may read (default: "50 GB")')
     policy.add_argument("--max-action-partitions", metavar="N", help="most partitions in one action (default: 100)")
     parser.set_defaults(verb=compact)

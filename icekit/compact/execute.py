@@ -82,6 +82,8 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
     asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
     if asked is None and action.where is not None:
         raise ParameterError(f"No filter selects only {count(len(partitions), 'partition')} of {action.title} any more. Plan again.")
+    if asked is not None and action.unless is not None:
+        asked = f"({asked}) AND NOT ({action.unless})"
     return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
 
 

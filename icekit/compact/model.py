@@ -49,8 +49,8 @@ class Prediction:
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
     ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody
-    knows before a rewrite how many rows they delete; or because position deletes may be of data files that are gone. ``rows_in`` are the rows
-    of ``files_in`` before deletes, as many per byte as the table has on average.
+    knows before a rewrite how many rows they delete; because position deletes may be of data files that are gone; or because rows go into an unknown
+    number of partitions. ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table has on average.
     """
 
     files_in: int = 0
@@ -141,7 +141,8 @@ class Action:
     """One call of a procedure, the unit of retry, record and proof.
 
     ``partitions`` are those that the action takes (empty: the complete table, or not by partition), ``why``
-    gives the reason. ``order`` and ``where`` are for rewrites of data files; ``older_than`` is for
+    gives the reason. ``order``, ``where``, ``unless`` (a filter for rows whose files ``where`` leaves out) and ``must_save`` (without a saved
+    file open it is not worth running) are for rewrites of data files; ``older_than`` is for
     removals by age, fixed at planning so that a resumed run removes nothing more.
     """
 
@@ -154,6 +155,8 @@ class Action:
     partitions: tuple[Partition, ...] = ()
     partition_names: tuple[str, ...] = ()
     where: str | None = None
+    unless: str | None = None
+    must_save: bool = False
     order: RewriteOrder = RewriteOrder()
     options: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str | int | bool | tuple[str | int, ...]] = field(default_factory=dict)
@@ -216,11 +219,12 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Partitions that the plan skips although a finding asks for them, and why."""
+    """Partitions that the plan skips although a finding asks for them, and why; ``is_recent``: they were written a short time ago."""
 
     reason: str
     partition_count: int
     examples: tuple[str, ...] = ()
+    is_recent: bool = False
 
 
 @dataclass(frozen=True)
@@ -412,7 +416,7 @@ def predicted(p: Prediction) -> str:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
-    said += f"; a full scan opens {count(p.file_opens_saved, 'file')} fewer"
+    said += f"; a full scan opens {count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
     return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 

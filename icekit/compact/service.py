@@ -12,13 +12,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.compact.candidates import dropped_by
+from icekit.compact.candidates import dropped_by, is_bounded
 from icekit.compact.claims import ActionRecord, Ledger
 from icekit.compact.execute import ask_planner, execute, narrowed, require_api
 from icekit.compact.ledger import opened
-from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction
+from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction, Skipped
 from icekit.compact.outcome import RUN_TAG, Actual, actual
-from icekit.compact.plan import has_global_deletes, plan
+from icekit.compact.plan import has_global_deletes, plan, saves_nothing
 from icekit.compact.speed import Speed, speed_of
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
@@ -27,14 +27,16 @@ from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import RehearsalFailed
+from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since, written_since
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.facts.where import transformed, where
 from icekit.prove import prove_commits
 from icekit.resolve.dangling import count_dangling
 from icekit.sandbox import Clone, clone
-from icekit.sql import display_name
+from icekit.sql import display_name, identifier
 from icekit.units import count, size
 
 if TYPE_CHECKING:
@@ -202,19 +204,23 @@ def predict(
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+        files_out, is_maximum = planned.files_out, _has_equality_deletes(facts, action.partitions)
+        if any(p.spec_id != facts.default_spec_id for p in action.partitions):
+            counted = partitions_after(spark, facts, action) if planned.files_in and _is_distributed(facts, action) else None
+            most = counted or math.ceil(estimate.files_out * planned.files_in / max(estimate.files_in, 1))
+            files_out, is_maximum = max(files_out, most), is_maximum or (estimate.is_maximum and counted is None)
         estimate = replace(
             estimate,
             files_in=planned.files_in,
             bytes_in=planned.bytes_in,
             rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
-            files_out=planned.files_out,
+            files_out=files_out,
             bytes_out=round(planned.bytes_in * live * bytes_ratio),
             bytes_untaught=round(planned.bytes_in * live),
             delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
             groups=planned.groups,
-            is_maximum=_has_equality_deletes(facts, action.partitions),
-            file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)
-            + max(planned.files_in - planned.files_out, 0),
+            is_maximum=is_maximum,
+            file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0) + planned.files_in - files_out,
             source="planner",
         )
     else:
@@ -223,7 +229,7 @@ def predict(
         action,
         prediction=replace(
             estimate,
-            shuffle_bytes=estimate.bytes_in if action.order.is_sorting else 0,
+            shuffle_bytes=estimate.bytes_in if estimate.shuffle_bytes else 0,
             seconds=_longer(speed.seconds(estimate.bytes_in) if speed else None, row_speed, estimate.rows_in),
         ),
     )
@@ -235,6 +241,39 @@ def _longer(seconds: float | None, row_speed: Speed | None, rows: int) -> float 
         return seconds
     of_rows = row_speed.seconds(rows)
     return None if of_rows is None else max(seconds, of_rows)
+
+
+def _is_distributed(facts: TableFacts, action: Action) -> bool:
+    """Whether only the rows of some older partition tell into how many of the current spec they go."""
+    return any(
+        most_partitions(facts.spec(p.spec_id), facts.default_spec) != 1 for p in action.partitions if p.spec_id != facts.default_spec_id
+    )
+
+
+#: A choice: the most rows of which the columns of the new partition fields are read to count the partitions that they go to.
+COUNTED_ROWS = 200_000_000
+
+
+def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> int | None:
+    """The partitions of the current spec that the action's rows of older specs go to, which are its files at least; None if there are too many rows to look.
+
+    Reads the columns of the current partition fields in the action's partitions.
+    """
+    taken = set(action.partitions)
+    rows = sum(g.record_count for g in facts.of_kind(Kind.DATA) if g.partition in taken)
+    values = [transformed(facts.catalog, field, facts.columns) for field in facts.default_spec.fields if field.transform != "void"]
+    if rows > COUNTED_ROWS or not values or None in values:
+        return None
+    named = [p for p in action.partitions if p.spec_id != facts.default_spec_id]
+    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, named, of_rows=True) if is_bounded(facts, named) else None
+    version = f"VERSION AS OF {facts.snapshot_id}"
+    table = spark.sql(f"SELECT * FROM {identifier(*facts.sql_name)} {version}").where(f"_spec_id <> {facts.default_spec_id}")
+    return (
+        (table.where(predicate) if predicate else table)
+        .selectExpr(*(f"{v} AS `icekit value {i}`" for i, v in enumerate(values) if v))
+        .distinct()
+        .count()
+    )
 
 
 #: A choice: the most data files that the planner goes through for one plan. It may go through all of the table for each action, and plans
@@ -380,7 +419,17 @@ def try_plan(
             f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table itself. Keep the proof below and report it.\n{proof!r}"
         )
     said = repr(proof).split("\n", 1)[0].partition(": ")[2] if proof is not None else None
-    return replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said)
+    return without_gain(replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said))
+
+
+def without_gain(plan: Plan) -> Plan:
+    """The plan without the actions for which a trial has found that they save nothing; a note says which."""
+    idle = [a for a in plan.actions if saves_nothing(a)]
+    left = tuple(
+        Skipped(f"a trial on a clone showed that {a.action_id} saves no file open", len(a.partitions), a.partition_names[:3]) for a in idle
+    )
+    kept = tuple(a for a in plan.actions if a not in idle)
+    return replace(plan, actions=kept, left_alone=plan.left_alone + left)
 
 
 def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> PlanTrial:
@@ -445,7 +494,7 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
             bytes_out=done.bytes_out,
             delete_files_removed=done.delete_files_removed,
             seconds=trial.seconds,
-            file_opens_saved=max(opens, 0),
+            file_opens_saved=opens,
             source="trial",
             is_maximum=False,
         )
@@ -458,7 +507,7 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
         files_out=files,
         bytes_out=round(p.bytes_in * done.bytes_out / planned.bytes_in),
         seconds=(speed.seconds(p.bytes_in) if speed else None) or p.seconds,
-        file_opens_saved=max(p.file_opens_saved + p.files_out - files, 0),
+        file_opens_saved=p.file_opens_saved + p.files_out - files,
         source="trial of a sample",
         is_maximum=False,
     )

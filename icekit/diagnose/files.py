@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 
 from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, oversized, under
+from icekit.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.facts.metadata import ROW_GROUP, TARGET, open_file_cost, split_bytes
-from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, PartitionSpec, TableFacts
+from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, PartitionSpec, TableFacts, Totals
 from icekit.facts.rollup import expected_files, expected_manifests, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, elapsed, percent, size, span
@@ -20,38 +20,38 @@ def small_files(context: Context) -> Finding | None:
     """Partitions where a default rewrite has files to combine.
 
     A few small files are not a problem: a rewrite would leave them alone, or remove only one
-    or two. Files of older specs share one group, as in the procedure. Source:
+    or two. Files of older specs count where a rewrite puts them into fewer files of the current one (:mod:`icekit.facts.fan_out`). Source:
     SizeBasedFileRewritePlanner.
     """
     facts, limits = context.facts, context.thresholds
-    groups: dict[Partition | None, list[int]] = defaultdict(lambda: [0, 0])
-    for group in facts.of_kind(Kind.DATA):
-        small = under(group, context.min_file_size)
-        key = group.partition if group.partition.spec_id == facts.default_spec_id else None
-        groups[key][0] += small.file_count
-        groups[key][1] += small.size_in_bytes
-    removed: dict[Partition | None, int] = {}
-    for key, (files, total) in groups.items():
-        gone = files - expected_files(total, facts.target_bytes)
-        if gone > 0 and files >= limits.min_input_files:
-            removed[key] = gone
+    removed: list[tuple[int, RewriteGroup, Totals]] = []
+    spared = False
+    for together in rewrite_groups(facts):
+        small = Totals.of(under(group, context.min_file_size) for group in together.groups)
+        gone = small.file_count - together.files_out(small.size_in_bytes, small.record_count, facts.target_bytes)
+        if gone > 0 and small.file_count >= limits.min_input_files:
+            removed.append((gone, together, small))
+        elif small.file_count and together.partitions[0].spec_id != facts.default_spec_id:
+            spared = True
     if not removed:
         return None
-    worst = sorted(removed, key=lambda key: -removed[key])
-    gone = sum(removed.values())
-    files_in, bytes_in = (sum(groups[key][i] for key in removed) for i in (0, 1))
+    removed.sort(key=lambda one: -one[0])
+    gone = sum(n for n, _, _ in removed)
+    partitions = [p for _, together, _ in removed for p in together.partitions]
+    files_in, bytes_in = sum(small.file_count for _, _, small in removed), sum(small.size_in_bytes for _, _, small in removed)
     grave = gone >= limits.critical_files and gone > limits.critical_share * facts.data.file_count
     return context.finding(
         "small_files",
         Severity.CRITICAL if grave else Severity.WARNING,
-        context.paths([key for key in worst if key is not None]) + (["(older specs)"] if None in removed else []),
+        context.paths(partitions),
         evidence=f"compaction would remove {gone:,} of {count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of {size(bytes_in / files_in)} on average "
-        f"in {count(len(removed), 'partition')}; the target is {size(facts.target_bytes)}",
+        f"in {count(len(partitions), 'partition')}; the target is {size(facts.target_bytes)}",
         threshold=f"{limits.min_input_files} files smaller than {percent(limits.min_file_size_ratio)} of the target in one partition",
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
         effect="Every file costs a request, a footer and a manifest entry: scans open far more files than the data needs, and planning takes longer with each file.",
         remedy="Combine the small files, then change how they are written, or new ones will follow.",
-        sql=(context.rewrite(),),
+        # Without a filter it would also distribute files of older specs over more files of the current one.
+        sql=_rewrite_of(context, partitions[:MOST_PARTITIONS] if spared else None, facts.target_bytes),
         files_at_stake=files_in,
         bytes_at_stake=bytes_in,
     )
@@ -304,7 +304,8 @@ def old_partition_spec(context: Context) -> Finding | None:
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",
         effect="Filters on the new partition fields skip none of these files, and storage-partitioned joins cannot use the new spec.",
-        remedy="Rewrite these files in portions, with a where filter that keeps each run small; a default rewrite takes only files of the wrong size.",
+        remedy=f"If filters on the new fields matter, run icekit compact {facts.name} --old-specs, which moves these files partition by partition "
+        "and says how many files they become; other compactions leave them where they are, unless that saves file opens.",
         sql=(
             f"SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM {listing} "
             f"WHERE content = 0 AND spec_id <> {facts.default_spec_id} GROUP BY partition ORDER BY bytes DESC",
@@ -439,18 +440,25 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     if history.newest_snapshot_ms - history.oldest_snapshot_ms < max_age:
         remedy += " No snapshot has reached that age: lower history.expire.max-snapshot-age-ms if a shorter history is enough."
     collected = (facts.setting("gc.enabled") or "true").lower() == "true"
+    gone = history.expirable_count
+    if collected and gone == 0:
+        remedy += (
+            " None would expire now: each is younger, among the last of a branch (every branch keeps its own), or the head of a branch or tag. "
+            f"Drop branches and tags that nobody needs, or state a shorter retention: icekit maintain {facts.name} --keep TIME --keep-last N."
+        )
+    would = f"; {gone:,} would expire now" if collected and gone is not None else ""
     return context.finding(
         "snapshots_piling_up",
         Severity.WARNING,
         (),
-        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected",
+        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected{would}",
         threshold=f"{limits.snapshots} snapshots",
         source=CHOICE,
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no file that a snapshot references can be deleted.",
         remedy=remedy
         if collected
         else "The table has gc.enabled=false, so snapshots must not be expired: another table may share its files.",
-        sql=(context.call("expire_snapshots", retain_last=retained),) if collected else (),
+        sql=(context.call("expire_snapshots", retain_last=retained),) if collected and gone != 0 else (),
         files_at_stake=history.snapshot_count,
     )
 

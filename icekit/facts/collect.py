@@ -26,6 +26,7 @@ from icekit.facts.manifests import (
 )
 from icekit.facts.metadata import Damaged, lineage
 from icekit.facts.model import ManifestFacts, MetricsSample, StorageFacts, TableFacts
+from icekit.facts.retention import expirable
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
 from icekit.sql import Identifier
 
@@ -127,7 +128,7 @@ def observe(
         sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
         sequence_width=width,
         manifests=counts,
-        history=metadata.history(meta, snapshot),
+        history=replace(metadata.history(meta, snapshot), expirable_count=_expirable(meta, int(time.time() * 1000))),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
         metadata_bytes=metadata_bytes,
@@ -137,6 +138,14 @@ def observe(
         collected_at_ms=int(time.time() * 1000),
         seconds=time.monotonic() - started,
     )
+
+
+def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
+    """The snapshots that would expire now; None where the properties allow no expiry, or the snapshots of a branch are damaged."""
+    try:
+        return expirable(meta, now_ms)
+    except (ParameterError, Damaged):
+        return None
 
 
 def load_metadata(source: TableSource) -> dict[str, Any]:

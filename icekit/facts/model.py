@@ -224,7 +224,8 @@ class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
     ``commits`` holds at most :data:`icekit.facts.metadata.MAX_COMMITS`; ``operations``
-    counts the whole lineage. ``schema_count`` is the number of schemas that the metadata keeps.
+    counts the whole lineage. ``expirable_count`` are the snapshots that ``icekit maintain`` would expire now without a stated
+    retention; None if that is not known. ``schema_count`` is the number of schemas that the metadata keeps.
     """
 
     snapshot_count: int = 0
@@ -236,6 +237,7 @@ class History:
     commits: tuple[Commit, ...] = ()
     refs: tuple[Ref, ...] = ()
     metadata_log_count: int = 0
+    expirable_count: int | None = field(default=None, compare=False)
     schema_count: int = 1
 
 

@@ -19,8 +19,8 @@ from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
 from icekit.facts.orphans import ORPHAN_AGE
+from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files, expected_manifests
-from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, size, span
 

@@ -19,8 +19,8 @@ from icekit.compact.model import Policy as CompactPolicy
 from icekit.diagnose.findings import Thresholds
 from icekit.engine.predicate import check_text
 from icekit.errors import LONGEST_WAIT, IcekitError, ParameterError, nearest, require_seconds
+from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
-from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate
 from icekit.parsing import seconds, size_in_bytes
 from icekit.run import sampled

@@ -266,22 +266,36 @@ def test_the_last_hours_are_counted_back_from_now() -> None:
 def test_files_from_before_a_table_was_partitioned_are_left_alone() -> None:
     newer = dataclasses.replace(BY_DAY, spec_id=1)
     old = file_group(*[MIB] * 5, of=Partition(0, ()))
-    planned = made(of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, newer), default_spec_id=1))
+    named = Findings((*SMALL, finding("old_partition_spec")))
+    facts = of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, newer), default_spec_id=1)
+
+    # Nobody knows how many days their rows are of.
+    assert made(facts, named).actions == ()
+    assert made(facts, named).notes[-1].startswith("Files of older partition specs stay where they are; --old-specs moves")
+    (action,) = made(facts, named, old_specs=True).actions
+    assert (action.where or "").startswith("NOT (`event_time` >= ")
+    assert action.prediction.is_maximum
+
+
+def test_files_that_no_filter_tells_from_the_current_spec_s_are_left_alone() -> None:
+    newer = PartitionSpec(1, (PartitionField(1001, "carrier", "identity", 9, None, "string"),))
+    facts = of(file_group(of=Partition(0, ())), file_group(of=Partition(1, ("UA",))), specs=(UNPARTITIONED, newer), default_spec_id=1)
+    planned = made(facts, Findings((finding("old_partition_spec"),)), old_specs=True)
 
     assert planned.actions == ()
-    assert "or the table was not partitioned then" in planned.left_alone[0].reason
-    assert planned.left_alone[0].examples == ("(unpartitioned)",)
+    assert planned.left_alone[0].reason == "no filter that is short selects only the files of older specs"
 
 
 def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
     newer = dataclasses.replace(BY_DAY, spec_id=1)
     now = file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + 8, spec_id=1))
-    planned = made(of(small(1, 3), small(2, 3), now, specs=(BY_DAY, newer), default_spec_id=1))
+    planned = made(of(small(1), small(2), now, specs=(BY_DAY, newer), default_spec_id=1), Findings((*SMALL, finding("old_partition_spec"))))
 
-    assert [a.partitions for a in planned.actions] == [
+    assert [a.partitions for a in sorted(planned.actions, key=lambda a: -len(a.partitions))] == [
         (partition(), partition(FIRST_DAY + 1)),
         (partition(FIRST_DAY + 8, spec_id=1),),
     ]
+    assert planned.notes[-1].startswith("Files of older partition specs in 2 partitions move into the current one")
 
 
 def test_three_partitions_that_are_left_alone_are_named_and_all_counted() -> None:
@@ -445,14 +459,13 @@ def test_files_of_older_specs_move_only_where_that_is_asked() -> None:
     asked = made(evolved(), named, old_specs=True)
     (action,) = asked.actions
 
-    assert (
-        action.where
-        == "NOT (`event_time` >= TIMESTAMP '2026-01-02 00:00:00+00:00' AND `event_time` < TIMESTAMP '2026-01-03 00:00:00+00:00')"
-    )
+    first, second, third = (f"TIMESTAMP '2026-01-0{day} 00:00:00+00:00'" for day in (1, 2, 3))
+    assert action.unless == f"`event_time` >= {second} AND `event_time` < {third}"
+    assert action.where == f"(`event_time` >= {first} AND `event_time` < {second}) AND NOT ({action.unless})"
     assert action.options["rewrite-all"] == "true"
     assert made(evolved(), named).actions == ()
     assert made(evolved(), named).notes == (
-        "Files of older partition specs stay where they are; set old_specs to move them into the current one.",
+        "Files of older partition specs stay where they are; --old-specs moves them into the current one.",
     )
     assert made(evolved(), Findings(), old_specs=True).actions == ()
 
@@ -461,7 +474,9 @@ def test_a_budget_holds_for_older_specs_too() -> None:
     planned = made(evolved(), Findings((finding("old_partition_spec"),)), old_specs=True, budget_bytes=GIB // 2)
 
     assert planned.actions == ()
-    assert planned.left_alone[0].reason == "the rest of the budget is too small"
+    assert (
+        planned.left_alone[0].reason == "the budget of 512 MiB is less than the 1 GiB of the only partition, which is rewritten as a whole"
+    )
     assert (planned.left_alone[0].partition_count, planned.left_alone[0].examples) == (1, ("event_day=2026-01-01",))
 
 

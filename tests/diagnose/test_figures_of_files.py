@@ -49,15 +49,15 @@ def test_sizes_that_reach_a_limit_within_their_bucket_are_refused_rather_than_gu
 
 def test_what_disappears_is_what_the_target_does_not_need() -> None:
     whole = named(facts_of([128 * MIB] * 8), "small_files")
-    old = table_facts(groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, NEWER), default_spec_id=1)
+    old = table_facts(groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=1)
     together = named(old, "small_files")
     two = Thresholds().with_changes(min_input_files=2)
 
     assert whole is not None
     assert whole.evidence.startswith("compaction would remove 6 of 8 data files")
-    # 1800 MiB of older specs share one group, and take four files.
+    # 1800 MiB of six days go into the one partition there is now, and take four files.
     assert together is not None
-    assert together.evidence.startswith("compaction would remove 2 of 6 data files: 6 files of 300 MiB on average in 1 partition;")
+    assert together.evidence.startswith("compaction would remove 2 of 6 data files: 6 files of 300 MiB on average in 6 partitions;")
     assert named(facts_of([380 * MIB] * 2), "small_files", thresholds=two) is None
 
 
