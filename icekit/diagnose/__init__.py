@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from icekit.diagnose import deletes, files, unreadable
+from icekit.diagnose import content, deletes, files, unreadable, writes
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
 
@@ -36,6 +36,13 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         files.snapshots_piling_up,
         files.metadata_files_piling_up,
         files.stale_statistics,
+        content.bytes_outside_columns,
+        content.thin_column_chunks,
+        content.heavy_metadata,
+        writes.one_writing_task,
+        writes.frequent_commits,
+        writes.vectors_rewritten,
+        writes.managed_elsewhere,
         deletes.distribution_mode,
         files.metrics_missing,
         files.columns_past_metrics_limit,

@@ -28,6 +28,7 @@ from icekit.facts.manifests import (
 from icekit.facts.metadata import Damaged, lineage
 from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import Flaw, ManifestFacts, MetadataFlaw, MetricsSample, MissingFiles, Role, StorageFacts, TableFacts
+from icekit.facts.retention import expirable
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
 from icekit.sql import Identifier
 
@@ -73,7 +74,7 @@ def observe(
     started = time.monotonic()
     name = lake.identifier(table) if isinstance(table, str) else table
     source = lake.tables.source(name)
-    meta = load_metadata(source)
+    meta, metadata_bytes = sized_metadata(source)
     snapshot, chosen_ref = metadata.choose_snapshot(meta, ref)
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
@@ -135,9 +136,10 @@ def observe(
         sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
         sequence_width=width,
         manifests=counts,
-        history=metadata.history(meta, snapshot),
+        history=replace(metadata.history(meta, snapshot), expirable_count=_expirable(meta, int(time.time() * 1000))),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
+        metadata_bytes=metadata_bytes,
         storage=listed,
         missing=missing,
         flaws=flaws,
@@ -150,13 +152,27 @@ def observe(
     )
 
 
+def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
+    """The snapshots that would expire now; None where the properties allow no expiry, or the snapshots of a branch are damaged."""
+    try:
+        return expirable(meta, now_ms)
+    except (ParameterError, Damaged):
+        return None
+
+
 def load_metadata(source: TableSource) -> dict[str, Any]:
-    """The table's metadata JSON, compressed or not.
+    """The table's metadata JSON, as from :func:`sized_metadata`."""
+    return sized_metadata(source)[0]
+
+
+def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
+    """The table's metadata JSON, compressed or not, and the size of its file.
 
     Raises :class:`~icekit.errors.MetadataUnreadable` for a file that is not metadata or is damaged; the message says where.
     """
     location = source.metadata_location
     raw = source.read(location)
+    file_bytes = len(raw)
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
@@ -165,7 +181,7 @@ def load_metadata(source: TableSource) -> dict[str, Any]:
         why = "it is empty" if not raw else first_line(error)
         raise MetadataUnreadable(f"{location} is not table metadata ({why}); {_OLDER}.") from None
     check_metadata(loaded, location)
-    return loaded
+    return loaded, file_bytes
 
 
 def check_metadata(loaded: Any, location: str) -> None:

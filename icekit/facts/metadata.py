@@ -422,6 +422,7 @@ def history(metadata: Json, snapshot: Json | None) -> History:
         commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
         refs=tuple(Ref(name, ref["type"], ref["snapshot-id"]) for name, ref in sorted((metadata.get("refs") or {}).items())),
         metadata_log_count=len(metadata.get("metadata-log") or ()),
+        schema_count=len(metadata.get("schemas") or ()) or 1,
     )
 
 

@@ -46,6 +46,7 @@ __all__ = [
     "PartitionSpec",
     "RangeOverlap",
     "Ref",
+    "SampledWrite",
     "Scalar",
     "SequenceCounts",
     "Setting",
@@ -228,7 +229,8 @@ class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
     ``commits`` holds at most :data:`icekit.facts.metadata.MAX_COMMITS`; ``operations``
-    counts the whole lineage.
+    counts the whole lineage. ``expirable_count`` are the snapshots that ``icekit maintain`` would expire now without a stated
+    retention; None if that is not known. ``schema_count`` is the number of schemas that the metadata keeps.
     """
 
     snapshot_count: int = 0
@@ -240,6 +242,8 @@ class History:
     commits: tuple[Commit, ...] = ()
     refs: tuple[Ref, ...] = ()
     metadata_log_count: int = 0
+    expirable_count: int | None = field(default=None, compare=False)
+    schema_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,16 +261,69 @@ class ColumnSample:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledWrite:
+    """What one commit added, as far as the sample has it: data files, their bytes and partitions, and the tasks that wrote them, by the files' names."""
+
+    file_count: int
+    task_count: int
+    size_in_bytes: int
+    partition_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsSample:
-    """The actual statistics of a few data files in a few manifests."""
+    """The actual statistics of a few data files in a few manifests.
+
+    ``column_bytes`` and ``file_bytes`` are sums over the ``sized_files`` whose entries have the sizes of their columns; for Parquet those of
+    column chunks, without bloom filters, indexes and footers. ``writes`` are commits that a sampled manifest has in full, oldest first.
+    """
 
     file_count: int = 0
     manifest_count: int = 0
     columns: tuple[ColumnSample, ...] = ()
+    sized_files: int = 0
+    file_bytes: int = 0
+    column_bytes: int = 0
+    writes: tuple[SampledWrite, ...] = ()
 
     def column(self, name: str) -> ColumnSample | None:
         """The sample of one column, None if it is unknown."""
         return next((c for c in self.columns if c.column == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOptimizer:
+    """A service that compacts and expires tables by itself, and the property or the location that shows it."""
+
+    name: str
+    evidence: str
+
+    @property
+    def note(self) -> str:
+        """What to know before a plan of icekit runs."""
+        return (
+            f"Another optimizer may manage this table: {self.evidence}. Turn its maintenance off for this table, or leave the work to it, before "
+            "this plan runs: each makes the other's commits fail."
+        )
+
+
+# Properties that only one service sets, by their beginnings, and the buckets of S3 Tables.
+_MANAGED = (("self-optimizing.", "Apache Amoro"), ("delta.", "Databricks"), ("databricks.", "Databricks"), ("snowflake.", "Snowflake"))
+_S3_TABLES = re.compile(r"^s3[an]?://[^/]*--table-s3(?:/|$)")
+
+
+def other_optimizer(properties: Mapping[str, str], location: str) -> OtherOptimizer | None:
+    """The service that maintains a table of these properties at this location by itself; None if nothing shows one."""
+    if _S3_TABLES.match(location):
+        return OtherOptimizer(
+            "Amazon S3 Tables", f"the table is in a table bucket of Amazon S3 Tables ({location}), which compacts and expires it"
+        )
+    if properties.get("self-optimizing.enabled", "").lower() == "false":
+        return None
+    for beginning, name in _MANAGED:
+        if keys := sorted(key for key in properties if key.startswith(beginning)):
+            return OtherOptimizer(name, f"the table property {keys[0]} is of {name}, which may compact and expire the table")
+    return None
 
 
 #: The number of tables that a sentence names; it counts the others.
@@ -566,6 +623,7 @@ class TableFacts:
     """Everything icekit knows about a table at one snapshot, without a row per file.
 
     ``storage`` and ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not, although they were asked for.
+    ``metadata_bytes`` is the size of the table's metadata file.
     """
 
     catalog: str
@@ -600,6 +658,7 @@ class TableFacts:
     flaws: tuple[MetadataFlaw, ...] = ()
     unlisted: str | None = None
     equality_keys: tuple[EqualityKey, ...] = ()
+    metadata_bytes: int | None = None
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)
@@ -685,6 +744,11 @@ class TableFacts:
     def default_spec(self) -> PartitionSpec:
         """The spec that new files are written with."""
         return self.spec(self.default_spec_id)
+
+    @property
+    def other_optimizer(self) -> OtherOptimizer | None:
+        """The service that maintains the table by itself, as its properties and its location show; None if nothing shows one."""
+        return other_optimizer(self.properties, self.location)
 
     @property
     def fragile_fields(self) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
 from icekit.facts.orphans import ORPHAN_AGE
+from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files, expected_manifests
-from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, size, span
 
@@ -129,6 +129,8 @@ def plan_maintenance(
         actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
     is_named = "remove_orphan_files" in procedures
     removal = _orphans(facts, findings, now, notes, is_named=is_named)
+    if facts.other_optimizer and (actions or removal):
+        notes.append(facts.other_optimizer.note)
     actions += removal
     is_refused = is_named and not removal and _may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):
