@@ -97,8 +97,7 @@ def forget_another_lab() -> None:
         if note.exists() and note.read_text() == now:
             return
         shutil.rmtree(LAB, ignore_errors=True)
-        # A process that does not wait here may have made the folder meanwhile.
-        LAB.mkdir(parents=True, exist_ok=True)
+        LAB.mkdir(parents=True)
         note.write_text(now)
 
 

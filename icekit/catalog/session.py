@@ -109,7 +109,12 @@ def spark_conf(name: str, properties: Mapping[str, str]) -> SparkCatalogConf:
     for key, value in properties.items():
         if key in {"type", "uri"} or key in _PYTHON_ONLY:
             continue
-        translated = _translate(key, value)
+        try:
+            translated = _translate(key, value)
+        except (ValueError, OverflowError):
+            raise ProfileError(
+                f"Profile {name!r} sets {key} to {value!r}, but it must be a number of seconds, such as 10. Correct it."
+            ) from None
         if translated is None:
             refused.append(key)
         else:

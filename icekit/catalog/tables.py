@@ -12,16 +12,17 @@ import contextlib
 import importlib
 import re
 import sqlite3
+import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
-from icekit.engine.errors import explain, not_found, view_given
+from icekit.engine.errors import explain, not_found, view_given, without_metadata
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied, TableNotFound, first_line, trace
 from icekit.secrets import is_secret, remember
@@ -71,7 +72,25 @@ def read_local(location: str) -> bytes:
         # As both engines do: nothing is decoded, and # and ? are letters like others.
         path = location.removeprefix("file:")
         path = "/" + path[2:].partition("/")[2] if path.startswith("//") else path
-    return reading(location, lambda: Path(path).read_bytes())
+    return reading(location, lambda: _content(path))
+
+
+def _content(path: str) -> bytes:
+    """The bytes of a regular file; reading a pipe or a device may never end."""
+    if not stat.S_ISREG(Path(path).stat().st_mode):
+        raise MetadataUnreadable(
+            f"{path} is a folder, a pipe or a device, not a file. Point the catalog at a metadata file (register_table)."
+        )
+    return Path(path).read_bytes()
+
+
+def _check_names(catalog: str, names: Iterable[Sequence[object]]) -> None:
+    """Raise :class:`~icekit.errors.CatalogUnreachable` for a table whose name is no text: a database of a SQL catalog may hold anything."""
+    for name in names:
+        if not all(isinstance(part, str) for part in name):
+            raise CatalogUnreachable(
+                f"The {catalog} lists a table whose name is not text: {name!r}. Correct or delete its row in iceberg_tables."
+            )
 
 
 def reading(location: str, read: Callable[[], bytes]) -> bytes:
@@ -80,7 +99,7 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         return within(60, read)
     except FileNotFoundError:
         raise MetadataUnreadable(
-            f"{location} is missing, and the table cannot be read without it. Restore the file, or point the catalog at an older metadata file."
+            f"{location} is missing. Restore the file, or go back to a snapshot or a metadata file that does not need it."
         ) from None
     except PermissionError:
         raise PermissionDenied(f"Reading {location} is not permitted. Ask for read access to the table's location.") from None
@@ -136,14 +155,14 @@ class EmbeddedTables:
     def __str__(self) -> str:
         return f"embedded lake at {self.path}"
 
-    def _query(self, sql: str, *arguments: str) -> list[tuple[str, ...]]:
+    def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
         database = self.path / "catalog.db"
         if not database.exists():
             raise TableNotFound(
                 f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build a lake with `icekit lab`, or set ICEKIT_LAKE."
             )
 
-        def rows(mode: str) -> list[tuple[str, ...]]:
+        def rows(mode: str) -> list[tuple[Any, ...]]:
             with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=DEADLINE_SECONDS)) as connection:
                 return connection.execute(sql, arguments).fetchall()
 
@@ -165,6 +184,7 @@ class EmbeddedTables:
     def names(self) -> list[Identifier]:
         """Every table of the embedded lake."""
         rows = self._query("SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'")
+        _check_names(str(self), rows)
         return sorted((*namespace.split("."), table) for namespace, table in rows)
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
@@ -180,9 +200,12 @@ class EmbeddedTables:
         )
         if not rows:
             raise not_found(table, self.names())
-        if rows[0][1] != "TABLE":
+        location, kind = rows[0]
+        if kind != "TABLE":
             raise view_given(table)
-        return TableSource(rows[0][0], read_local)
+        if not isinstance(location, str) or not location:
+            raise without_metadata(table)
+        return TableSource(location, read_local)
 
     def close(self) -> None:
         """Nothing is kept open."""
@@ -369,12 +392,16 @@ class ProfileTables:
         # Hive and Glue connect at the first question: a dead one is told within the deadline.
         if not self._ask(catalog.list_namespaces):
             self._refuse_another_name()
-        return sorted(set(self._ask(walk, LISTING_SECONDS)))
+        names = set(self._ask(walk, LISTING_SECONDS))
+        _check_names(str(self), names)
+        return sorted(names)
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, asked of that alone."""
         try:
-            return sorted(tuple(table) for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS))
+            names = [tuple(table) for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)]
+            _check_names(str(self), names)
+            return sorted(names)
         except Exception as error:
             if not _is_missing(error):
                 raise

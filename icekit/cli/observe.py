@@ -41,6 +41,7 @@ def add_parsers(
         "look", parents=[common, observing, judging], help="a health card of one table in the terminal; starts no JVM for small tables"
     )
     look.add_argument("table", help="such as db.events")
+    _add_storage(look)
     look.add_argument("--json", action="store_true", help="print facts and findings as JSON, as in reports")
     look.set_defaults(verb=look_at)
     plan = commands.add_parser(
@@ -79,11 +80,7 @@ def add_parsers(
         default="never",
         help="exit with 1 if a table has a finding of this severity or worse: warning or critical (default: never)",
     )
-    report.add_argument(
-        "--storage",
-        action="store_true",
-        help="also look for orphan files: lists the table's location (with Spark, unless the table is small and on a local disk)",
-    )
+    _add_storage(report)
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
     add_monitoring(report)
     report.add_argument(
@@ -103,6 +100,14 @@ def add_parsers(
     report.set_defaults(verb=write_report)
 
 
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--storage",
+        action="store_true",
+        help="also look for missing files and orphan files: looks up every file that the table references, and lists the table's location (with Spark, unless the table is small and on a local disk)",
+    )
+
+
 def look_at(arguments: argparse.Namespace) -> int:
     """Print the health card of a table; returns the exit status."""
     from icekit.api import connect
@@ -111,7 +116,9 @@ def look_at(arguments: argparse.Namespace) -> int:
     limits = limits_of(arguments)
     lake = connect(arguments.catalog or None)
     try:
-        facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
+        facts, findings = diagnosed(
+            lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector, storage=arguments.storage
+        )
         if arguments.json:
             from icekit.diagnose.document import document
             from icekit.saving import as_json

@@ -29,7 +29,7 @@ The policy decides which files to rewrite. Every default is safe on a live table
            where another commit is likely to conflict with the rewrite.
   when     A partition is worth a rewrite if it has --min-files undersized files, or --delete-ratio
            position deletes or deletion vectors per row; equality deletes are always worth one.
-  budget   --budget "200 GB", "500 files" or "30 minutes": how much the whole plan may read.
+  budget   --budget "200 GB", "500 million rows", "500 files" or "30 minutes": how much the whole plan may read.
            The plan takes partitions in order of file opens saved per byte rewritten.
 
 icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
@@ -101,7 +101,7 @@ def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
     policy.add_argument("--scope", help="minor or major (default: minor)")
     policy.add_argument("--strategy", help="binpack, sort, zorder or hilbert (default: binpack)")
     policy.add_argument("--columns", help="columns to order rows by, separated by commas")
-    policy.add_argument("--budget", help='how much the plan may read: "200 GB", "500 files", "30 minutes"')
+    policy.add_argument("--budget", help='how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"')
     policy.add_argument("--since", help="only partitions from this date or time on (UTC)")
     policy.add_argument("--until", help="only partitions that end by this date or time (UTC)")
     policy.add_argument("--skip-last", metavar="TIME", help='skip partitions whose time is in the last: "6 hours"')
@@ -113,7 +113,12 @@ def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
     policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
     policy.add_argument("--delete-ratio", help="share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)")
     policy.add_argument("--min-win", help="least number of file opens that rewriting a partition must save (default: 1)")
-    policy.add_argument("--old-specs", action="store_const", const="true", help="move files of older partition specs into the current one")
+    policy.add_argument(
+        "--old-specs",
+        action="store_const",
+        const="true",
+        help="move files of older partition specs into the current one, partition by partition, even if more files come out",
+    )
     policy.add_argument("--max-action-bytes", metavar="SIZE", help='most that one action may read (default: "50 GB")')
     policy.add_argument("--max-action-partitions", metavar="N", help="most partitions in one action (default: 100)")
     parser.set_defaults(verb=compact)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
 from icekit.compact.model import Policy
 from icekit.diagnose.files import files_of_small_target, thin_partitions
-from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, split_at, under
+from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by, oversized, under
 from icekit.errors import ParameterError
+from icekit.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts, Totals
 from icekit.facts.integrity import DeleteState
-from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost, split_bytes
+from icekit.facts.metadata import OPEN_FILE_COST, ROW_GROUP, open_file_cost, split_bytes
 from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.facts.retention import DEFAULT_LAST
 from icekit.facts.rollup import (
     equality_deletes_applied,
     expected_files,
@@ -25,7 +27,7 @@ from icekit.facts.rollup import (
     sequences_by_partition,
     sort_key,
 )
-from icekit.facts.where import partition_span
+from icekit.facts.where import askable, partition_span, unfiltered_fields
 from icekit.units import count, percent, size
 
 __all__ = ["OPEN_FILE_COST", "Savings", "expirable_bytes", "total", "wins"]
@@ -40,7 +42,7 @@ class DeleteLoad:
 
     ``files`` are data files with at least one delete, ``opens`` the pairs of a data file and
     a delete file that a full scan opens (an upper bound: the column bounds of delete files are ignored),
-    ``deleted_share`` the delete records per data record, at most 1. ``only_file_scoped``
+    ``deleted_share`` the position delete records per data record, at most 1: nobody knows how many rows equality deletes delete (``is_least``). ``only_file_scoped``
     means that each delete names a single data file; ``delete-ratio-threshold`` counts only such
     deletes.
     """
@@ -50,6 +52,7 @@ class DeleteLoad:
     deleted_share: float
     only_file_scoped: bool
     kinds: tuple[str, ...]
+    is_least: bool = False
 
 
 def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition, DeleteLoad]:
@@ -80,7 +83,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         applied = equality.get(partition)
         if applied:
             heavy.append("equality deletes")
-            share, files, scoped = applied.max_deletes_per_file / data.record_count, applied.data_file_count, False
+            files, scoped = applied.data_file_count, False
         for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS):
             group = kinds.get(kind)
             if group is None or group.record_count / data.record_count < min_ratio:
@@ -94,7 +97,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             rows = sequences.get(partition, [])
             is_global = facts.spec(partition.spec_id).is_unpartitioned
             opens = _opens(rows, [] if is_global else everywhere, kinds, exact)
-            found[partition] = DeleteLoad(files, opens, min(share, 1.0), scoped, tuple(heavy))
+            found[partition] = DeleteLoad(files, opens, min(share, 1.0), scoped, tuple(heavy), bool(applied))
     return found
 
 
@@ -163,19 +166,19 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
 
 #: ``size``: files of the wrong size. ``deletes``: also files with deletes that the default
 #: ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
-#: ``table``: every file of the table, in one commit.
-Mode = Literal["size", "deletes", "vectors", "all", "table"]
+#: ``spec``: every file of older specs, into the current one. ``table``: every file of the table, in one commit.
+Mode = Literal["size", "deletes", "vectors", "all", "spec", "table"]
 
 _DELETE_FINDINGS = frozenset({"equality_deletes", "position_deletes", "deletion_vectors", "deletes_default_rewrite_ignores"})
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One partition (or the partitions of older specs, which share groups) and what rewriting it would save.
+    """One partition (or those of older specs whose rows go into the same partitions) and what rewriting it would save.
 
     ``file_opens_saved`` counts opens that a full scan no longer needs: data files that are removed, and each
     delete file that is no longer opened together with a data file. Splitting an oversized
-    file counts as one open saved, although it makes more files: the benefit is skipped bytes.
+    file counts as one open saved, although it makes more files: the benefit is skipped bytes. ``is_maximum``: fewer files may come out.
     """
 
     partitions: tuple[Partition, ...]
@@ -186,11 +189,17 @@ class Candidate:
     files_out: int
     bytes_out: int
     file_opens_saved: int
+    is_maximum: bool = False
 
     @property
     def win_per_byte(self) -> float:
         """File opens saved per byte rewritten."""
         return self.file_opens_saved / max(self.bytes_in, 1)
+
+    @property
+    def must_save(self) -> bool:
+        """Whether only saved file opens make it worthwhile: the benefit of an order or of another spec is skipped bytes."""
+        return self.mode != "spec" and "row order" not in self.reasons
 
 
 def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds: Thresholds) -> tuple[Candidate, ...]:
@@ -198,8 +207,10 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
 
     Only problems that ``findings`` name are looked for; a sorting or major rewrite takes
     every partition that has something to gain. Whether a group of files would be
-    rewritten follows SizeBasedFileRewritePlanner. A table with :attr:`~icekit.facts.model.TableFacts.fragile_fields` has one candidate: all of it.
-    One with :attr:`~icekit.facts.model.TableFacts.contradictions` has none.
+    rewritten follows SizeBasedFileRewritePlanner. A rewrite puts files of older specs into the current one, so they are taken only if
+    that saves file opens however their rows are distributed, or if the policy asks for it. A table with
+    :attr:`~icekit.facts.model.TableFacts.fragile_fields` has one candidate: all of it. One with
+    :attr:`~icekit.facts.model.TableFacts.contradictions` has none.
     """
     if facts.contradictions:
         return ()
@@ -209,35 +220,66 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
     low = min_file_size(facts.target_bytes, thresholds.min_file_size_ratio)
     high = max_file_size(facts.target_bytes, thresholds.max_file_size_ratio)
     over = deletes_over(facts, policy.delete_ratio) if _DELETE_FINDINGS & wanted else {}
-    older: list[FileGroup] = []
-    found: list[Candidate] = []
+    moves = policy.old_specs and "old_partition_spec" in wanted
+    older: list[RewriteGroup] = []
+    found: list[Candidate | None] = []
     by_size = {"small_files", "oversized_files"} & wanted
-    for group in facts.of_kind(Kind.DATA):
-        if group.partition.spec_id != facts.default_spec_id:
-            older.append(group)
+    for together in rewrite_groups(facts):
+        is_older = together.partitions[0].spec_id != facts.default_spec_id
+        under_deletes = [g for g in together.groups if g.partition in over]
+        if is_older and moves:
+            older.append(together)
+        elif is_older and policy.scope == "major":
             continue
-        heavy = over.get(group.partition)
-        candidate: Candidate | None = None
-        if policy.scope == "major":
-            candidate = _whole(facts, group, policy, heavy, low, high)
-        elif heavy is not None:
-            candidate = _for_deletes(facts, group, heavy, low)
-        elif by_size:
-            candidate = _by_size(facts, (group,), policy, low, high)
-        if candidate is not None:
-            found.append(candidate)
-    if older and policy.scope == "minor":
-        # The procedure packs the leftovers of all older specs together.
-        under_deletes = [group for group in older if group.partition in over]
-        if under_deletes:
-            found.append(_older_for_deletes(facts, under_deletes, over, low))
-        rest = tuple(group for group in older if group.partition not in over)
-        together = _by_size(facts, rest, policy, low, high) if rest and by_size else None
-        if together is not None:
-            found.append(together)
-    # The benefit of a sort is skipped bytes, not fewer files.
-    worth = [c for c in found if c.file_opens_saved >= policy.min_win or "row order" in c.reasons]
+        elif policy.scope == "major":
+            found.append(_whole(facts, together.groups[0], policy, over.get(together.partitions[0]), low, high))
+        else:
+            if under_deletes:
+                found.append(_for_deletes(facts, replace(together, groups=tuple(under_deletes)), over, low))
+            rest = [g for g in together.groups if g.partition not in over]
+            if rest and by_size:
+                found.append(_by_size(facts, replace(together, groups=tuple(rest)), policy, low, high))
+    found += _moves(facts, older, over)
+    worth = [c for c in found if c is not None and (c.file_opens_saved >= policy.min_win or not c.must_save)]
     return tuple(sorted(worth, key=lambda c: (-c.win_per_byte, -c.file_opens_saved, sort_key(c.partitions[0]))))
+
+
+def is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
+    """Whether a filter selects only these partitions; a table that was never partitioned needs none."""
+    spec_ids = {p.spec_id for p in partitions}
+    if len(facts.specs) > 1 and any(facts.spec(i).is_unpartitioned for i in spec_ids):
+        return False
+    return all(facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns) for i in spec_ids)
+
+
+def _moves(facts: TableFacts, older: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]) -> list[Candidate]:
+    """Every file of older specs, partition by partition; all together where no filter selects one of the partitions."""
+    partitions = [p for together in older for p in together.partitions]
+    if is_bounded(facts, partitions) and all(askable(facts.spec(p.spec_id), p) for p in partitions):
+        return [_move(facts, [replace(together, groups=(group,))], over) for together in older for group in together.groups]
+    return [_move(facts, older, over)]
+
+
+def _move(facts: TableFacts, several: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]) -> Candidate:
+    groups = [group for together in several for group in together.groups]
+    loads = [over[g.partition] for g in groups if g.partition in over]
+    files, size, left = sum(g.file_count for g in groups), sum(g.size_in_bytes for g in groups), 0
+    out = 0
+    for together in several:
+        stays = sum(_bytes_left(g, over.get(g.partition)) for g in together.groups)
+        left += stays
+        out += together.files_out(stays, sum(g.record_count for g in together.groups), facts.target_bytes)
+    return Candidate(
+        partitions=tuple(g.partition for g in groups),
+        mode="spec",
+        reasons=("an older partition spec",),
+        files_in=files,
+        bytes_in=size,
+        files_out=out,
+        bytes_out=left,
+        file_opens_saved=files - out + sum(load.opens for load in loads),
+        is_maximum=not all(together.is_certain for together in several) or any(load.is_least for load in loads),
+    )
 
 
 def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[Partition] | None:
@@ -263,21 +305,21 @@ def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[
     )
 
 
-def _by_size(facts: TableFacts, groups: Sequence[FileGroup], policy: Policy, low: int, high: int) -> Candidate | None:
+def _by_size(facts: TableFacts, together: RewriteGroup, policy: Policy, low: int, high: int) -> Candidate | None:
     """Files of the wrong size in one rewrite group, if the procedure would take it."""
-    small = Totals.of(under(group, low) for group in groups)
-    large = Totals.of(split_at(group, high + 1)[1] for group in groups)
+    small = Totals.of(under(group, low) for group in together.groups)
+    large = Totals.of(oversized(group, high, facts.int_setting(ROW_GROUP)) for group in together.groups)
     files, total = small.file_count + large.file_count, small.size_in_bytes + large.size_in_bytes
     if not files or not _is_rewritten(files, total, facts.target_bytes, high, policy.min_files):
         return None
-    out = expected_files(total, facts.target_bytes)
-    small_out = expected_files(small.size_in_bytes, facts.target_bytes) if small.file_count else 0
-    saved = max(small.file_count - small_out, 0) + large.file_count
+    out = together.files_out(total, small.record_count + large.record_count, facts.target_bytes)
+    small_out = together.files_out(small.size_in_bytes, small.record_count, facts.target_bytes)
+    saved = max(small.file_count - small_out, 0) + large.file_count if together.is_certain else files - out
     reasons = tuple(name for name, n in (("small files", small.file_count - small_out), ("oversized files", large.file_count)) if n > 0)
     if not reasons:
         return None
     return Candidate(
-        partitions=tuple(g.partition for g in groups),
+        partitions=together.partitions,
         mode="size",
         reasons=reasons,
         files_in=files,
@@ -285,56 +327,47 @@ def _by_size(facts: TableFacts, groups: Sequence[FileGroup], policy: Policy, low
         files_out=out,
         bytes_out=total,
         file_opens_saved=saved,
+        is_maximum=not together.is_certain,
     )
 
 
-def _for_deletes(facts: TableFacts, group: FileGroup, over: DeleteLoad, low: int) -> Candidate:
-    """Data files with deletes, and the undersized files in the same partition."""
-    files = max(over.files, under(group, low).file_count)
-    # The facts do not say which files have deletes, so their bytes are estimated from the mean.
-    total = round(group.mean_bytes * files)
-    left = round(total * (1 - over.deleted_share))
-    out = expected_files(left, facts.target_bytes) if left else 0
-    mode: Mode = "vectors" if over.only_file_scoped else "deletes"
+def _for_deletes(facts: TableFacts, together: RewriteGroup, over: Mapping[Partition, DeleteLoad], low: int) -> Candidate:
+    """Data files with deletes, and the undersized files in the same partitions."""
+    files = total = left = rows = 0
+    for group in together.groups:
+        load = over[group.partition]
+        taken = max(load.files, under(group, low).file_count)
+        # The facts do not say which files have deletes, so their bytes are estimated from the mean.
+        size = round(group.mean_bytes * taken)
+        files, total, left = files + taken, total + size, left + round(size * (1 - load.deleted_share))
+        rows += group.record_count
+    out = together.files_out(left, rows, facts.target_bytes)
+    loads = [over[p] for p in together.partitions]
+    mode: Mode = "vectors" if all(load.only_file_scoped for load in loads) else "deletes"
     return Candidate(
-        partitions=(group.partition,),
+        partitions=together.partitions,
         mode=mode,
-        reasons=over.kinds,
+        reasons=tuple(dict.fromkeys(kind for load in loads for kind in load.kinds)),
         files_in=files,
         bytes_in=total,
         files_out=out,
         bytes_out=left,
-        file_opens_saved=max(files - out, 0) + over.opens,
+        file_opens_saved=(max(files - out, 0) if together.is_certain else files - out) + sum(load.opens for load in loads),
+        is_maximum=not together.is_certain or any(load.is_least for load in loads),
     )
 
 
-def _older_for_deletes(facts: TableFacts, groups: Sequence[FileGroup], over: Mapping[Partition, DeleteLoad], low: int) -> Candidate:
-    """The partitions of older specs that have deletes, which share rewrite groups."""
-    each = [_for_deletes(facts, group, over[group.partition], low) for group in groups]
-    files, total, left = (sum(n) for n in zip(*((c.files_in, c.bytes_in, c.bytes_out) for c in each), strict=True))
-    out = expected_files(left, facts.target_bytes) if left else 0
-    mode: Mode = "vectors" if all(c.mode == "vectors" for c in each) else "deletes"
-    reasons = tuple(dict.fromkeys(reason for c in each for reason in c.reasons))
-    opens = sum(over[group.partition].opens for group in groups)
-    return Candidate(
-        partitions=tuple(g.partition for g in groups),
-        mode=mode,
-        reasons=reasons,
-        files_in=files,
-        bytes_in=total,
-        files_out=out,
-        bytes_out=left,
-        file_opens_saved=max(files - out, 0) + opens,
-    )
+def _bytes_left(group: FileGroup, over: DeleteLoad | None) -> int:
+    """The bytes of a partition's live rows."""
+    return round(group.size_in_bytes * (1 - (over.deleted_share if over else 0.0)))
 
 
 def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad | None, low: int, high: int) -> Candidate | None:
     """Every file of a partition. A binpack that changes nothing is no candidate; a sort always is."""
-    share = over.deleted_share if over else 0.0
-    left = round(group.size_in_bytes * (1 - share))
+    left = _bytes_left(group, over)
     out = expected_files(left, facts.target_bytes) if left else 0
     saved = max(group.file_count - out, 0) + (over.opens if over else 0)
-    wrong = under(group, low).file_count + split_at(group, high + 1)[1].file_count
+    wrong = under(group, low).file_count + oversized(group, high, facts.int_setting(ROW_GROUP)).file_count
     reasons = [name for name, n in (("files of the wrong size", wrong), ("deletes", over is not None)) if n]
     if policy.strategy != "binpack":
         reasons.append("row order")
@@ -349,6 +382,7 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad
         files_out=out,
         bytes_out=left,
         file_opens_saved=saved,
+        is_maximum=over is not None and over.is_least,
     )
 
 
@@ -356,7 +390,7 @@ def _whole_table(facts: TableFacts) -> Candidate:
     """All data files: some of them cannot be rewritten without changing which deletes apply to the others."""
     over, data = deletes_over(facts), facts.data
     groups = facts.of_kind(Kind.DATA)
-    left = sum(round(g.size_in_bytes * (1 - (over[g.partition].deleted_share if g.partition in over else 0))) for g in groups)
+    left = sum(_bytes_left(g, over.get(g.partition)) for g in groups)
     out = expected_files(left, facts.target_bytes) if left else 0
     return Candidate(
         partitions=tuple(g.partition for g in groups),
@@ -367,6 +401,7 @@ def _whole_table(facts: TableFacts) -> Candidate:
         files_out=out,
         bytes_out=left,
         file_opens_saved=max(data.file_count - out, 0) + sum(load.opens for load in over.values()),
+        is_maximum=any(load.is_least for load in over.values()),
     )
 
 
@@ -586,7 +621,7 @@ def total(each: Iterable[Savings]) -> Savings:
 def expirable_bytes(facts: TableFacts) -> int | None:
     """Bytes of data and delete files that expiry with the table's own properties frees, at least.
 
-    Computed from ``history.expire.max-snapshot-age-ms`` and ``history.expire.min-snapshots-to-keep``: files
+    Computed from ``history.expire.max-snapshot-age-ms`` and ``history.expire.min-snapshots-to-keep`` (at least 10, as ``icekit maintain`` does): files
     removed by commits up to the oldest snapshot that stays are in no snapshot after the expiry.
     Summed from snapshot summaries (``removed-files-size``), so manifests are not counted, nor
     files added and removed between two snapshots that stay. None where nothing may be expired
@@ -605,9 +640,14 @@ def expirable_bytes(facts: TableFacts) -> int | None:
     if history.snapshot_count > len(lineage) or any(ref.snapshot_id not in known for ref in history.refs):
         return None
     before = facts.collected_at_ms - facts.int_setting("history.expire.max-snapshot-age-ms")
-    keep = max(1, facts.int_setting("history.expire.min-snapshots-to-keep"))
-    held = {ref.snapshot_id for ref in history.refs}
-    stays = [c.committed_at_ms >= before or place >= len(lineage) - keep or c.snapshot_id in held for place, c in enumerate(lineage)]
+    keep = max(DEFAULT_LAST, facts.int_setting("history.expire.min-snapshots-to-keep"))
+    stays = [c.committed_at_ms >= before or place >= len(lineage) - keep for place, c in enumerate(lineage)]
+    places = {c.snapshot_id: place for place, c in enumerate(lineage)}
+    for ref in history.refs:
+        # A branch keeps its own last snapshots.
+        last = places[ref.snapshot_id]
+        first = last if ref.type == "tag" else max(last - keep + 1, 0)
+        stays[first : last + 1] = [True] * (last + 1 - first)
     oldest = stays.index(True)
     # Files that the first commit of the history removed were in snapshots that are already gone.
     removing = [c for c in lineage[1 : oldest + 1] if c.operation != "append"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.position_deletes import check_paths
 from icekit.compact.rewrite import CheckedRewrite, NotHere, ordered
-from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, pinned
+from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, missing_api, pinned
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import PlannedRewrite, filter_expression, partitions_with_files_up_to, plan_rewrite, rolled_up
-from icekit.errors import ParameterError, SparkUnavailable
+from icekit.errors import EngineFailed, ParameterError, SparkUnavailable
 from icekit.facts.files import Partition
 from icekit.facts.head import head
 from icekit.facts.metadata import columns, schema_of, specs
@@ -82,6 +82,8 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
     asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
     if asked is None and action.where is not None:
         raise ParameterError(f"No filter selects only {count(len(partitions), 'partition')} of {action.title} any more. Plan again.")
+    if asked is not None and action.unless is not None:
+        asked = f"({asked}) AND NOT ({action.unless})"
     return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
 
 
@@ -197,6 +199,16 @@ def _number(action: Action, argument: str, default: int) -> int:
 
 
 # --- Run an action's procedure, tagged and stoppable
+
+
+# The procedures that Iceberg's own action may run alone with any version.
+_OF_ANY_VERSION = frozenset({"rewrite_manifests", "expire_snapshots", "remove_orphan_files"})
+
+
+def require_api(spark: SparkSession, actions: Iterable[Action]) -> None:
+    """Raise :class:`~icekit.errors.EngineFailed`, before anything is written, if the session's Iceberg is too old for one of the actions."""
+    if any(action.procedure not in _OF_ANY_VERSION for action in actions) and (missing := missing_api(spark)):
+        raise EngineFailed(missing)
 
 
 _LAST_WAIT_SECONDS = 20.0

@@ -15,6 +15,7 @@ from icekit import sql
 from icekit.answer import html
 from icekit.errors import ParameterError, nearest, require_number
 from icekit.facts.files import Partition
+from icekit.facts.metadata import renewal
 from icekit.facts.model import SnapshotStatistics
 from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
@@ -42,14 +43,15 @@ class Prediction:
 
     ``source`` is ``planner`` if the engine's own planner predicted it, ``facts`` if it was
     computed from the rollup (no JVM bridge), ``metadata`` if the metadata alone decides.
-    ``seconds`` is None before any past run gives a throughput; ``shuffle_bytes`` is 0 for a
+    ``seconds`` is None without past runs of about this size; ``shuffle_bytes`` is 0 for a
     rewrite that does not sort. ``file_opens_saved`` counts opens that a full scan no longer needs: data files
     that are removed, and delete files that are no longer opened for each data file.
     ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
     ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody
-    knows before a rewrite how many rows they delete; or because position deletes may be of data files that are gone.
+    knows before a rewrite how many rows they delete; because position deletes may be of data files that are gone; or because rows go into an unknown
+    number of partitions. ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table has on average.
     """
 
     files_in: int = 0
@@ -65,6 +67,7 @@ class Prediction:
     bytes_untaught: int = 0
     unit: str = "file"
     is_maximum: bool = False
+    rows_in: int = 0
 
     @property
     def files_read(self) -> int:
@@ -85,7 +88,7 @@ class Prediction:
 
     @property
     def about(self) -> str:
-        """``; about 3 minutes``, to end a sentence; empty before any past run gives a throughput."""
+        """``; about 3 minutes``, to end a sentence; empty if no past run says."""
         return "" if self.seconds is None else f"; about {span(max(self.seconds, 1.0) * 1000)}"
 
     def __add__(self, other: Prediction) -> Prediction:
@@ -104,6 +107,7 @@ class Prediction:
             bytes_untaught=self.bytes_untaught + other.bytes_untaught,
             unit=self.unit,
             is_maximum=self.is_maximum or other.is_maximum,
+            rows_in=self.rows_in + other.rows_in,
         )
 
 
@@ -138,7 +142,8 @@ class Action:
     """One call of a procedure, the unit of retry, record and proof.
 
     ``partitions`` are those that the action takes (empty: the complete table, or not by partition), ``why``
-    gives the reason. ``order`` and ``where`` are for rewrites of data files; ``older_than`` is for
+    gives the reason. ``order``, ``where``, ``unless`` (a filter for rows whose files ``where`` leaves out) and ``must_save`` (without a saved
+    file open it is not worth running) are for rewrites of data files; ``older_than`` is for
     removals by age, fixed at planning so that a resumed run removes nothing more.
     """
 
@@ -151,6 +156,8 @@ class Action:
     partitions: tuple[Partition, ...] = ()
     partition_names: tuple[str, ...] = ()
     where: str | None = None
+    unless: str | None = None
+    must_save: bool = False
     order: RewriteOrder = RewriteOrder()
     options: Mapping[str, str] = field(default_factory=dict)
     arguments: Mapping[str, str | int | bool | tuple[str | int, ...]] = field(default_factory=dict)
@@ -213,11 +220,12 @@ class Explained:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Partitions that the plan skips although a finding asks for them, and why."""
+    """Partitions that the plan skips although a finding asks for them, and why; ``is_recent``: they were written a short time ago."""
 
     reason: str
     partition_count: int
     examples: tuple[str, ...] = ()
+    is_recent: bool = False
 
 
 @dataclass(frozen=True)
@@ -256,7 +264,7 @@ class Plan:
         """The statements that compute :attr:`lost_statistics` for the current snapshot; none for a branch, whose new snapshot has no id yet."""
         if self.ref is not None:
             return ()
-        return tuple(_renewal(self.catalog, self.table, lost) for lost in self.lost_statistics)
+        return tuple(renewal(self.catalog, self.table, lost) for lost in self.lost_statistics)
 
     @property
     def name(self) -> str:
@@ -305,11 +313,6 @@ class Plan:
 
 # Procedures that remove snapshots or files, and commit no snapshot.
 _WITHOUT_SNAPSHOT = frozenset({"expire_snapshots", "remove_orphan_files"})
-
-
-def _renewal(catalog: str, table: Sequence[str], lost: SnapshotStatistics) -> str:
-    columns: Mapping[str, sql.Argument] = {"columns": lost.columns} if lost.columns else {}
-    return sql.call(catalog, f"compute_{lost.kind}_stats", table=sql.display_name(table), **columns)
 
 
 def statistics_note(plan: Plan) -> str | None:
@@ -409,8 +412,8 @@ def predicted(p: Prediction) -> str:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
-    said += f"; a full scan opens {count(p.file_opens_saved, 'file')} fewer"
-    return said + (p.about or "; time unknown before the first run") + _SOURCES.get(p.source, "")
+    said += f"; a full scan opens {count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
+    return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 
 def _in_all(plan: Plan, mark: str) -> str:
@@ -463,7 +466,7 @@ class Policy:
     partition worth a rewrite. ``delete_ratio``: position deletes or deletion
     vectors per data record from which a partition is worth a rewrite; equality deletes
     always make it worth one. ``old_specs``: also move files of older partition specs into the current
-    one. ``budget_bytes``, ``budget_files`` and
+    one. ``budget_bytes``, ``budget_files``, ``budget_rows`` and
     ``budget_minutes`` limit what the complete plan reads, according to its prediction. ``max_action_bytes``
     and ``max_action_partitions`` limit one action, and so what one failed attempt costs.
     ``min_win`` is the least number of file opens that a partition must save a full scan (a sort needs none).
@@ -481,6 +484,7 @@ class Policy:
     old_specs: bool = False
     budget_bytes: int | None = None
     budget_files: int | None = None
+    budget_rows: int | None = None
     budget_minutes: float | None = None
     max_action_bytes: int = 50 * 10**9
     max_action_partitions: int = 100
@@ -529,7 +533,15 @@ class Policy:
         for name in ("skip_last_hours", "delete_ratio", "min_win"):
             require_number(name, getattr(self, name))
         require_number("leave_alone_minutes", self.recent_minutes)
-        for name in ("min_files", "max_action_bytes", "max_action_partitions", "budget_bytes", "budget_files", "budget_minutes"):
+        for name in (
+            "min_files",
+            "max_action_bytes",
+            "max_action_partitions",
+            "budget_bytes",
+            "budget_files",
+            "budget_rows",
+            "budget_minutes",
+        ):
             require_number(name, getattr(self, name), above=True)
 
 
@@ -555,7 +567,7 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
         if str(value).lower() not in {"true", "false"}:
             raise ParameterError(f"old_specs must be true or false, not {value!r}.")
         return {name: str(value).lower() == "true"}
-    whole = name in {"min_files", "budget_files", "max_action_partitions", "min_win"}
+    whole = name in {"min_files", "budget_files", "budget_rows", "max_action_partitions", "min_win"}
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -568,6 +580,8 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
 def _budget(text: str) -> dict[str, Any]:
     if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
         return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
+    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*rows?\s*", text):
+        return {"budget_rows": int(found[1].replace(",", "").replace("_", "")) * {"million": 10**6, "billion": 10**9}.get(found[2], 1)}
     for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
         if text.rstrip().endswith("M"):
             break  # it may mean mebibytes or minutes
@@ -575,4 +589,4 @@ def _budget(text: str) -> dict[str, Any]:
             return {name: cast("Any", parse)(text)}
         except ParameterError:
             continue
-    raise ParameterError(f"The budget {text!r} is not bytes (200 GB), files (500 files) or time (30 minutes).")
+    raise ParameterError(f"The budget {text!r} is not bytes (200 GB), rows (500 million rows), files (500 files) or time (30 minutes).")

@@ -34,7 +34,7 @@ class Actual:
     """What commits changed, according to their own summaries, never according to a procedure's output.
 
     ``files_in`` and ``bytes_in`` are the data files removed; for a conversion the data and delete
-    files read, and ``files_out`` and ``bytes_out`` the delete files written.
+    files read, and ``files_out`` and ``bytes_out`` the delete files written. ``rows_in`` are the rows of the data files removed, before deletes.
     ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
     or orphans, as the action's prediction counts them.
     """
@@ -47,6 +47,7 @@ class Actual:
     commits: int = 0
     items_before: int = 0
     items_after: int = 0
+    rows_in: int = 0
 
     def __add__(self, other: Actual) -> Actual:
         """The sum of what two actions changed."""
@@ -103,7 +104,7 @@ def _changed(summary: Mapping[str, Any]) -> Actual:
     # Sizes count data and delete files together; a commit that only drops deletes reads no data.
     bytes_in = number("removed-files-size") if files_in else 0
     bytes_out = number("added-files-size") if files_out else 0
-    return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1)
+    return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1, rows_in=number("deleted-records"))
 
 
 # --- Hold the outcome of an action and of a plan
@@ -207,7 +208,7 @@ class Outcome:
 # --- Write an action's figures for the ledger and the JSON, and read them back
 
 
-_REWRITTEN = ("files_in", "bytes_in", "files_out", "bytes_out", "delete_files_removed")
+_REWRITTEN = ("files_in", "bytes_in", "rows_in", "files_out", "bytes_out", "delete_files_removed")
 _COUNTED = ("items_before", "items_after")
 # Separate names, because the speed of rewriting manifests or converting deletes says nothing about rewrites of data files.
 _CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written": "files_out", "bytes_written": "bytes_out"}

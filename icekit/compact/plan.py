@@ -7,15 +7,16 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from icekit.compact.candidates import Candidate, candidates, in_window
+from icekit.compact.candidates import Candidate, candidates, in_window, is_bounded
 from icekit.compact.model import DANGLING, REWRITE_NOTHING, Action, Explained, Plan, Policy, Prediction, RewriteOrder, Skipped
+from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, TableContradicted, nearest
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.model import TableFacts, fragile
-from icekit.facts.rollup import expected_files, sort_key
-from icekit.facts.where import askable, unfiltered_fields, where
+from icekit.facts.rollup import sort_key
+from icekit.facts.where import askable, where
 from icekit.units import count, percent, plain, raised, size, span
 
 # --- Group candidates into actions: the partitions, the filter and the options of one rewrite, fitted to the cluster, and why
@@ -35,6 +36,7 @@ _WHY = {
     "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
     "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it counts only deletes that name a single data file",
     "all": "rewrites every file of these partitions",
+    "spec": "moves every file of these partitions into the current spec, so that its filters prune them; the rows are shuffled",
     "table": "rewrites every file of the table in one commit, because after a commit of some of them the deletes may no longer apply to the others",
 }
 
@@ -108,8 +110,11 @@ class Rewriting:
     parallel: Mapping[str, str]
 
 
-def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]) -> Action:
-    """One rewrite of the partitions of similar candidates; its prediction is their sum, until the engine predicts it."""
+def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate], taken: Sequence[Action] = ()) -> Action:
+    """One rewrite of the partitions of similar candidates; its prediction is their sum, until the engine predicts it.
+
+    ``taken`` are earlier actions, whose files one that moves files of older specs leaves out.
+    """
     facts, order = shared.facts, shared.order
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
@@ -117,7 +122,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     options = {"partial-progress.enabled": "true", **shared.parallel, **limits}
     if mode == "table":
         options = {key: value for key, value in options.items() if not key.startswith("partial-progress")}
-    if mode in {"all", "table"}:
+    if mode in {"all", "spec", "table"}:
         options["rewrite-all"] = "true"
     elif mode == "deletes":
         options["delete-file-threshold"] = "1"
@@ -131,10 +136,12 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
     files_in, bytes_in = sum(c.files_in for c in batch), sum(c.bytes_in for c in batch)
     why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
-    if mode in {"all", "table"} and order.is_sorting:
+    if mode in {"all", "spec", "table"} and order.is_sorting:
         why += f", rows ordered by {order.sql or 'the sort order of the table'}"
-    if mode != "table" and any(p.spec_id != facts.default_spec_id for p in partitions):
-        why += "; files of older specs share groups, and files of the current spec that hold matching rows are rewritten with them"
+    if mode not in {"spec", "table"} and any(p.spec_id != facts.default_spec_id for p in partitions):
+        why += "; files of older specs go into the current one, and its files that hold matching rows are rewritten with them"
+    asked = None if mode == "table" or not is_bounded(facts, partitions) else where(facts.catalog, specs, facts.columns, partitions)
+    unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
     worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
     return Action(
         action_id=action_id,
@@ -148,51 +155,35 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
             sum(c.files_out for c in batch),
             sum(c.bytes_out for c in batch),
             groups=len(batch),
-            shuffle_bytes=bytes_in if order.is_sorting else 0,
+            shuffle_bytes=bytes_in if order.is_sorting or mode == "spec" else 0,
             file_opens_saved=sum(c.file_opens_saved for c in batch),
+            rows_in=round(bytes_in * _rows_per_byte(facts)),
+            is_maximum=any(c.is_maximum for c in batch),
         ),
         partitions=partitions,
         partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[:_NAMES],
-        where=None if mode == "table" else where(facts.catalog, specs, facts.columns, partitions),
+        where=asked if unless is None else f"NOT ({unless})" if asked is None else f"({asked}) AND NOT ({unless})",
+        unless=unless,
+        must_save=all(c.must_save for c in batch),
         order=order,
         options=options,
         branch=facts.ref,
     )
 
 
-def move_old_specs(shared: Rewriting, findings: Findings) -> Action | None:
-    """Move files of older specs into the current one.
+def _kept_out(shared: Rewriting, partitions: Sequence[Partition], taken: Sequence[Action]) -> str | None:
+    """A filter for rows of the current spec's partitions, and of those of other specs that earlier actions move; None if there is none that is short.
 
-    No filter can select the files of one spec. But a filter for everything that is *not* in the partitions of the
-    current spec skips files of the current spec, and takes files of older specs unless all
-    their rows belong to those partitions.
+    No filter selects the files of one spec. But a filter for what is *not* in these partitions skips their files,
+    and takes files of older specs unless all their rows belong to them.
     """
     facts = shared.facts
-    old = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id]
-    if not shared.policy.old_specs or not old or facts.fragile_fields or "old_partition_spec" not in findings.names:
-        return None
     current = [g.partition for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
-    specs = {spec.spec_id: spec for spec in facts.specs}
-    held = where(facts.catalog, specs, facts.columns, current) if current else "false"
-    if held is None or len(held) > _LONGEST_FILTER:
-        return None
-    files, total = sum(g.file_count for g in old), sum(g.size_in_bytes for g in old)
-    out = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in old)
-    partitions = tuple(sorted((g.partition for g in old), key=sort_key))
-    return Action(
-        action_id="",
-        procedure="rewrite_data_files",
-        catalog=facts.catalog,
-        table=facts.table,
-        why=f"{count(files, 'file')} of older partition specs move into the current one, so that its filters prune them; they share groups, and so are shuffled",
-        prediction=Prediction(files, total, out, total, groups=1, shuffle_bytes=total, file_opens_saved=max(files - out, 0)),
-        partitions=partitions,
-        partition_names=tuple(facts.partition_name(p) for p in partitions[:_NAMES]),
-        where=f"NOT ({held})" if current else None,
-        order=shared.order,
-        options={"partial-progress.enabled": "true", **shared.parallel, "rewrite-all": "true"},
-        branch=facts.ref,
-    )
+    own = {p.spec_id for p in partitions}
+    moved = [p for action in taken for p in action.partitions if p.spec_id not in own]
+    named = [p for p in dict.fromkeys((*current, *moved)) if askable(facts.spec(p.spec_id), p)]
+    held = where(facts.catalog, facts.specs_by_id, facts.columns, named) if named else None
+    return held if held is not None and len(held) <= _LONGEST_FILTER else None
 
 
 def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
@@ -244,15 +235,15 @@ def plan(
     cluster: Cluster | None = None,
     recent: Iterable[Partition] = (),
     predict: Predict | None = None,
-    bytes_per_second: float | None = None,
+    speed: Speed | None = None,
     now: dt.datetime | None = None,
 ) -> Plan:
     """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
     ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a commit is likely to conflict
     with their rewrite (:func:`conflict_chance`). ``predict`` asks the
-    engine; without it predictions are estimates from facts. ``bytes_per_second`` is the
-    throughput of past runs, needed for a budget in minutes. A table where nothing is worth doing
+    engine; without it predictions are estimates from facts. ``speed`` is that of past runs,
+    needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
     that does not fit the table, and :class:`~icekit.errors.TableContradicted` for a table with
     :attr:`~icekit.facts.model.TableFacts.contradictions`.
@@ -264,8 +255,8 @@ def plan(
         raise ParameterError(f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; leave ref out.")
     order = sort_by(facts, policy)
     found = candidates(facts, findings, policy, limits)
-    budget_bytes = _budget_bytes(policy, bytes_per_second) if found else policy.budget_bytes
-    held = _held(facts, found, policy, frozenset(recent), bytes_per_second)
+    budget_bytes = _budget_bytes(policy, speed, found) if found else policy.budget_bytes
+    held = _held(facts, found, policy, frozenset(recent), speed)
     chosen, left = _choose(facts, found, policy, held, budget_bytes, now)
     batches = _batches(chosen, policy)
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
@@ -282,41 +273,44 @@ def plan(
     spent = 0
     for batch in batches:
         # A run finds the commits of an action by this name, so no two actions have the same.
-        action = rewrite_action(shared, f"a{len(actions) + 1}", batch)
+        action = rewrite_action(shared, f"a{len(actions) + 1}", batch, actions)
+        if batch[0].mode == "spec" and action.where is None and any(p.spec_id == facts.default_spec_id for p in facts.partitions()):
+            left.append(_left("no filter that is short selects only the files of older specs", action.partitions, facts))
+            continue
         files_left = None if policy.budget_files is None else policy.budget_files - sum(a.prediction.files_in for a in actions)
+        rows_left = None if policy.budget_rows is None else policy.budget_rows - sum(a.prediction.rows_in for a in actions)
         rest = None if budget_bytes is None else budget_bytes - spent
-        fitted = _fitted(shared, action, batch, predict, rest, files_left)
+        fitted = _fitted(shared, action, batch, actions, predict, (rest, files_left, rows_left))
         if fitted is None:
             left.append(
                 _left("the engine's planner takes more than the rest of the budget", [p for c in batch for p in c.partitions], facts)
             )
         elif predict and not fitted.prediction.groups:
             left.append(_left("the engine's planner finds nothing to rewrite", [p for c in batch for p in c.partitions], facts))
+        elif saves_nothing(fitted):
+            left.append(_left("a rewrite would save no file open", [p for c in batch for p in c.partitions], facts))
         else:
             spent += fitted.prediction.bytes_in
             actions.append(fitted)
             cut = sorted(set(action.partitions).difference(fitted.partitions), key=sort_key)
             if cut:
                 left.append(_left("the engine's planner takes more than the rest of the budget", cut, facts))
-    for special in (move_old_specs(shared, findings), drop_dangling(facts, findings, actions)):
-        if special is None:
-            continue
-        numbered = replace(special, action_id=f"a{len(actions) + 1}")
+    if (dropping := drop_dangling(facts, findings, actions)) is not None:
+        numbered = replace(dropping, action_id=f"a{len(actions) + 1}")
         ready = predict(numbered) if predict else numbered
-        if budget_bytes is not None and spent + ready.prediction.bytes_in > budget_bytes:
-            left.append(Skipped("the rest of the budget is too small", len(ready.partitions), ready.partition_names[:3]))
-        elif ready.prediction.groups or ready.prediction.delete_files_removed:
-            spent += ready.prediction.bytes_in
+        if ready.prediction.delete_files_removed:
             actions.append(ready)
     if actions:
-        notes += _notes(facts, actions)
+        notes += _notes(facts, actions, policy)
     small_target = next((f for f in findings if f.name == "target_too_small"), None)
     if small_target is not None and actions:
         notes.append(f"Change the target file size before this plan runs, or its files stay small: {small_target.evidence}.")
+    if actions and facts.other_optimizer:
+        notes.append(facts.other_optimizer.note)
     if facts.fragile_fields:
         notes.append(fragile(facts.fragile_fields))
     elif not policy.old_specs and "old_partition_spec" in findings.names:
-        notes.append("Files of older partition specs stay where they are; set old_specs to move them into the current one.")
+        notes.append(_of_older_specs(facts, actions))
     return Plan(
         facts.catalog,
         facts.table,
@@ -343,6 +337,22 @@ def _contradicted(facts: TableFacts, findings: Findings) -> TableContradicted:
     )
 
 
+def saves_nothing(action: Action) -> bool:
+    """Whether a rewrite that is only worth it for saved file opens saves none, according to its prediction."""
+    return action.must_save and action.prediction.file_opens_saved <= 0
+
+
+def _of_older_specs(facts: TableFacts, actions: Sequence[Action]) -> str:
+    """What becomes of the files of older specs, as a sentence."""
+    taken = {p for action in actions for p in action.partitions if p.spec_id != facts.default_spec_id}
+    if not taken:
+        return "Files of older partition specs stay where they are; --old-specs moves them into the current one."
+    return (
+        f"Files of older partition specs in {count(len(taken), 'partition')} move into the current one, because that saves file opens; "
+        "the others stay where they are, unless --old-specs moves them."
+    )
+
+
 def _waits(
     found: Sequence[Candidate],
     chosen: Sequence[Candidate],
@@ -366,6 +376,14 @@ def _waits(
     if small is not None and not found:
         return f"No rewrite helps before the target file size changes: {small.evidence}. The statement is in the finding target_too_small."
     return None
+
+
+#: A choice: rows that one task should not have to write into one file.
+MANY_ROWS = 100_000_000
+
+
+def _rows_per_byte(facts: TableFacts) -> float:
+    return facts.data.record_count / max(1, facts.data.size_in_bytes)
 
 
 #: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite with this chance or more.
@@ -396,7 +414,7 @@ def _changing_share(facts: TableFacts) -> float:
 
 
 def _held(
-    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition], bytes_per_second: float | None
+    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition], speed: Speed | None
 ) -> dict[Partition, str]:
     """The recently written partitions to leave alone, each with the reason: all that the policy names, or those with a likely conflict."""
     said = f"written within the last {plain(policy.recent_minutes, 6)} minutes"
@@ -404,7 +422,8 @@ def _held(
         return dict.fromkeys(recent, said)
     # A group may be hit from the start of its action to the commit.
     together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
-    if conflict_chance(facts, max(_LEAST_SECONDS, together / (bytes_per_second or _ASSUMED_RATE))) < LIKELY_CONFLICT:
+    seconds = speed.seconds(together) if speed else None
+    if conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE if seconds is None else seconds)) < LIKELY_CONFLICT:
         return {}
     wanted = {p for c in found for p in c.partitions}
     return dict.fromkeys(recent & wanted, f"{said}, and a commit is likely to conflict with the rewrite")
@@ -439,8 +458,29 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
             raise ParameterError(
                 f"Spark cannot {policy.strategy} by {name!r}: a curve cannot use a column inside a struct, or with a dot or a backtick in its name. Use the strategy sort."
             )
+    if policy.strategy != "sort" and (refused := _refused_by_curve(facts, policy.strategy, wanted)):
+        raise ParameterError(f"Iceberg cannot {policy.strategy} {facts.name}: {refused}. Use the strategy sort.")
     direction = "ASC NULLS FIRST" if policy.strategy == "sort" else ""
     return RewriteOrder(policy.strategy, tuple((known[name].names, direction) for name in wanted))
+
+
+# The column that a curve's action adds while it sorts (Z_COLUMN and H_COLUMN of Iceberg's SparkZOrderFileRewriteRunner and SparkHilbertFileRewriteRunner).
+_CURVE_COLUMNS = {"zorder": "ICEZVALUE", "hilbert": "ICEHVALUE"}
+# Types that SparkZOrderUDF has no bytes for.
+_NOT_ZORDERED = ("decimal", "time(", "variant", "geometry", "geography", "unknown")
+
+
+def _refused_by_curve(facts: TableFacts, strategy: str, columns: Sequence[str]) -> str | None:
+    """Why Iceberg's own action would refuse a curve through these columns, after the run has begun; None if it would not."""
+    reserved = _CURVE_COLUMNS[strategy]
+    if any(column.names[0].upper() == reserved for column in facts.columns):
+        return f"the table has a column named {reserved}, which the action needs for its own values"
+    constant = {field.source for field in facts.default_spec.fields if field.transform == "identity"}
+    if constant.issuperset(columns):
+        return "all columns are identity partition columns, which have one value in each partition"
+    types = {name: facts.by_name[name].type for name in columns}
+    unusable = [f"{name} ({kind})" for name, kind in types.items() if kind == "time" or kind.startswith(_NOT_ZORDERED)]
+    return f"it has no bytes for the type of {', '.join(unusable)}" if strategy == "zorder" and unusable else None
 
 
 def _some(names: Iterable[str]) -> str:
@@ -468,44 +508,52 @@ def _choose(
             reason = "outside the time window"
         elif any(p in held for p in parts):
             reason = next(held[p] for p in parts if p in held)
-        elif candidate.mode != "table" and not all(askable(facts.spec(p.spec_id), p) for p in parts):
+        elif candidate.mode not in {"spec", "table"} and not all(askable(facts.spec(p.spec_id), p) for p in parts):
             reason = "its value is NaN, for which Iceberg has no filter"
-        elif candidate.mode != "table" and not _is_bounded(facts, parts):
+        elif candidate.mode not in {"spec", "table"} and not is_bounded(facts, parts):
             reason = "no filter selects only this partition: its partition columns were dropped, or the table was not partitioned then"
-        elif (budget_bytes is not None and total + candidate.bytes_in > budget_bytes) or (
-            policy.budget_files is not None and files + candidate.files_in > policy.budget_files
+        elif (
+            (budget_bytes is not None and total + candidate.bytes_in > budget_bytes)
+            or (policy.budget_files is not None and files + candidate.files_in > policy.budget_files)
+            or (policy.budget_rows is not None and (total + candidate.bytes_in) * _rows_per_byte(facts) > policy.budget_rows)
         ):
-            reason = "the budget goes to partitions that save more file opens per byte"
+            reason = _over_budget(found, policy, budget_bytes)
         if reason:
             refused.setdefault(reason, []).extend(parts)
         else:
             chosen.append(candidate)
             files, total = files + candidate.files_in, total + candidate.bytes_in
-    return chosen, [_left(reason, partitions, facts) for reason, partitions in refused.items()]
+    recent = set(held.values())
+    return chosen, [_left(reason, partitions, facts, is_recent=reason in recent) for reason, partitions in refused.items()]
 
 
-def _budget_bytes(policy: Policy, bytes_per_second: float | None) -> int | None:
+def _over_budget(found: Sequence[Candidate], policy: Policy, budget_bytes: int | None) -> str:
+    """Why the budget does not cover a candidate: others save more, or it covers none of them."""
+    files, total = min(c.files_in for c in found), min(c.bytes_in for c in found)
+    for budget, least, told in (
+        (policy.budget_files, files, f"{policy.budget_files} files is less than the {files:,}"),
+        (budget_bytes, total, f"{size(budget_bytes or 0)} is less than the {size(total)}"),
+    ):
+        if budget is not None and least > budget:
+            return f"the budget of {told} of {'the only' if len(found) == 1 else 'the smallest'} partition, which is rewritten as a whole"
+    return "the budget goes to partitions that save more file opens per byte"
+
+
+def _budget_bytes(policy: Policy, speed: Speed | None, found: Sequence[Candidate]) -> int | None:
     """What the plan may read: its budget in bytes or in time, whichever is smaller."""
     if policy.budget_minutes is None:
         return policy.budget_bytes
-    if bytes_per_second is None:
+    if speed is None or speed.most_bytes < min(candidate.bytes_in for candidate in found):
+        runs = "the ledger has none" if speed is None else "those in the ledger are far smaller than this table's rewrites"
         raise ParameterError(
-            "A budget in minutes needs the throughput of a past run, and the ledger has none. For the first run give the budget in bytes (budget: 200 GB)."
+            f"A budget in minutes needs the speed of past runs, and {runs}. For the first run give the budget in bytes (budget: 200 GB)."
         )
-    by_time = int(policy.budget_minutes * 60 * bytes_per_second)
+    by_time = speed.bytes_within(policy.budget_minutes * 60)
     return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
 
 
-def _is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
-    """Whether a filter selects only these partitions; a table that was never partitioned needs none."""
-    spec_ids = {p.spec_id for p in partitions}
-    if len(facts.specs) > 1 and any(facts.spec(i).is_unpartitioned for i in spec_ids):
-        return False
-    return all(facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns) for i in spec_ids)
-
-
-def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts) -> Skipped:
-    return Skipped(reason, len(partitions), tuple(facts.partition_name(p) for p in partitions[:3]))
+def _left(reason: str, partitions: Sequence[Partition], facts: TableFacts, *, is_recent: bool = False) -> Skipped:
+    return Skipped(reason, len(partitions), tuple(facts.partition_name(p) for p in partitions[:3]), is_recent)
 
 
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
@@ -527,26 +575,29 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
 
 
 def _fitted(
-    shared: Rewriting, action: Action, batch: Sequence[Candidate], predict: Predict | None, rest: int | None, files_left: int | None
+    shared: Rewriting,
+    action: Action,
+    batch: Sequence[Candidate],
+    taken: Sequence[Action],
+    predict: Predict | None,
+    rest: tuple[int | None, ...],
 ) -> Action | None:
-    """The action with its prediction, cut down until the engine's own figure fits the rest of the budget."""
+    """The action with its prediction, cut down until the engine's own figures fit the rest of the budget: of bytes, files and rows."""
     kept = list(batch)
     for _ in range(_TRIMS):
         fitted = predict(action) if predict else action
-        over = max(
-            fitted.prediction.bytes_in / max(rest, 1) if rest is not None else 0.0,
-            fitted.prediction.files_in / max(files_left, 1) if files_left is not None else 0.0,
-        )
+        needed = fitted.prediction.bytes_in, fitted.prediction.files_in, fitted.prediction.rows_in
+        over = max(amount / max(left, 1) if left is not None else 0.0 for amount, left in zip(needed, rest, strict=True))
         if over <= 1:
             return fitted
         kept = kept[: math.floor(len(kept) / over)]
         if not kept:
             return None
-        action = rewrite_action(shared, action.action_id, kept)
+        action = rewrite_action(shared, action.action_id, kept, taken)
     return None
 
 
-def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
+def _notes(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> list[str]:
     notes = []
     gap = facts.history.median_seconds_between_commits
     recent = facts.history.commits[-100:]
@@ -560,10 +611,24 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
             said += f"; the longest action takes about {span(seconds * 1000)}, with a {percent(chance)} chance of such a commit in that time (if the commit touches the same files, icekit retries the action)"
         notes.append(said + ".")
     total = sum(a.prediction.bytes_in for a in actions)
-    if facts.data.size_in_bytes:
+    if large := [a for a in actions if a.prediction.bytes_in > policy.max_action_bytes]:
+        most = size(max(a.prediction.bytes_in for a in large))
         notes.append(
-            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table)."
+            f"{count(len(large), 'action')} {'takes' if len(large) == 1 else 'take'} up to {most}, more than the limit of {size(policy.max_action_bytes)}: "
+            "no action is smaller than one partition."
         )
+    if facts.data.size_in_bytes:
+        rows = sum(a.prediction.rows_in for a in actions)
+        notes.append(
+            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table), "
+            f"about {count(rows, 'row')}."
+        )
+        per_file = round(facts.target_bytes * _rows_per_byte(facts))
+        if per_file > MANY_ROWS:
+            notes.append(
+                f"A file of the target size ({size(facts.target_bytes)}) would hold about {count(per_file, 'row')}, because a row takes "
+                f"{1 / _rows_per_byte(facts):.2g} bytes; one task writes a file, whatever its bytes. icekit tune file-sizes {facts.name} tries smaller targets."
+            )
     sources = [a.prediction.source for a in actions]
     if "facts" in sources and "planner" in sources:
         notes.append(
@@ -571,7 +636,7 @@ def _notes(facts: TableFacts, actions: Sequence[Action]) -> list[str]:
             "for each; the others are estimated from facts."
         )
     elif "facts" in sources:
-        notes.append("Predictions are estimated from facts: the engine's planner needs the JVM bridge, which Spark Connect does not have.")
+        notes.append("Predictions are estimated from facts: the engine's planner cannot be asked in this session.")
     return notes
 
 

@@ -249,7 +249,7 @@ class CheckedRewrite:
                 except CancelledError:
                     continue
                 except Exception as error:
-                    always = isinstance(error, _ALWAYS_RAISED) or kind_of(error) == "conflict"
+                    always = isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {"conflict", "refused"}
                     (raised if always else failed).append(error)
                     if not is_partial or self.stop.is_set:
                         pool.shutdown(wait=False, cancel_futures=True)

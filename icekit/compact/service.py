@@ -6,34 +6,38 @@ import datetime as dt
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
-from icekit.compact.candidates import dropped_by
+from icekit.compact.candidates import dropped_by, is_bounded
 from icekit.compact.claims import ActionRecord, Ledger
-from icekit.compact.execute import ask_planner, execute, narrowed
+from icekit.compact.execute import ask_planner, execute, narrowed, require_api
 from icekit.compact.ledger import opened
-from icekit.compact.model import DANGLING, EQUALITY_DELETE, Action, Plan, Policy, Prediction
+from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction, Skipped
 from icekit.compact.outcome import RUN_TAG, Actual, actual
-from icekit.compact.plan import has_global_deletes, plan
+from icekit.compact.plan import has_global_deletes, plan, saves_nothing
+from icekit.compact.speed import Speed, speed_of
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
-from icekit.engine.bridge import has_bridge
+from icekit.engine.bridge import has_bridge, missing_api
 from icekit.engine.cluster import cluster_of
+from icekit.engine.errors import engine_errors, explain
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import RehearsalFailed
+from icekit.errors import IcekitError, MetadataUnreadable, RehearsalFailed
+from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since, written_since
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.facts.where import transformed, where
 from icekit.prove import prove_commits
 from icekit.resolve.dangling import count_dangling
 from icekit.sandbox import Clone, clone
-from icekit.sql import display_name
+from icekit.sql import display_name, identifier
 from icekit.units import count, size
 
 if TYPE_CHECKING:
@@ -112,27 +116,17 @@ def calibration(outcomes: Iterable[ActionRecord]) -> Calibration:
     return Calibration(tuple(_accuracy(quantity, [row for row in rows if row.quantity == quantity]) for quantity in QUANTITIES), rows)
 
 
-def throughput(outcomes: Iterable[ActionRecord]) -> float | None:
-    """Bytes read per second: the median over finished past actions; None if there are none.
+def past_speed(of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in") -> Speed | None:
+    """The speed of past rewrites (in rows per second for ``rows_in``), or of conversions (``bytes_read``): of the table's own, or of all if its own are too much alike in size."""
+    own = speed_of(_measured(of_table, figure))
+    return own if own and not own.least_bytes else speed_of(_measured(of_all, figure))
 
-    The median, because one action that waited for a full cluster says nothing about the next.
-    """
-    rates = []
+
+def _measured(outcomes: Iterable[ActionRecord], figure: str) -> Iterator[tuple[float | None, float | None]]:
+    """The bytes that each finished action read, and its seconds."""
     for outcome in outcomes:
-        read, seconds = _number(outcome.actual, "bytes_in"), _number(outcome.actual, "seconds")
-        if outcome.is_outcome and read and seconds and read > 0 and seconds > 0:
-            rates.append(read / seconds)
-    return statistics.median(rates) if rates else None
-
-
-def conversion_rate(outcomes: Iterable[ActionRecord]) -> float | None:
-    """Bytes of data and delete files per second of past conversions: the median; None if there are none."""
-    rates = []
-    for outcome in outcomes:
-        read, seconds = _number(outcome.predicted, "bytes_in"), _number(outcome.actual, "seconds")
-        if outcome.is_outcome and (outcome.predicted or {}).get("unit") == EQUALITY_DELETE and read and seconds:
-            rates.append(read / seconds)
-    return statistics.median(rates) if rates else None
+        if outcome.is_outcome:
+            yield _number(outcome.actual, figure), _number(outcome.actual, "seconds")
 
 
 def _pair(outcome: ActionRecord, quantity: str) -> Pair | None:
@@ -192,13 +186,13 @@ def predict(
     *,
     sequence_number: int,
     bytes_ratio: float = 1.0,
-    bytes_per_second: float | None = None,
+    speed: Speed | None = None,
+    row_speed: Speed | None = None,
 ) -> Action:
     """The action with the engine's prediction instead of the estimate that it was selected by.
 
     ``bytes_ratio`` is bytes written per live byte read, from a trial or past runs.
-    ``bytes_per_second`` is the throughput of past runs. Without a bridge the estimate stays,
-    and its ``source`` says so.
+    The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them), whichever take longer. Without a bridge the estimate stays, and its ``source`` says so.
     """
     estimate = action.prediction
     if action.only_drops and spark is not None:
@@ -211,18 +205,23 @@ def predict(
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+        files_out, is_maximum = planned.files_out, _has_equality_deletes(facts, action.partitions)
+        if any(p.spec_id != facts.default_spec_id for p in action.partitions):
+            counted = partitions_after(spark, facts, action) if planned.files_in and _is_distributed(facts, action) else None
+            most = counted or math.ceil(estimate.files_out * planned.files_in / max(estimate.files_in, 1))
+            files_out, is_maximum = max(files_out, most), is_maximum or (estimate.is_maximum and counted is None)
         estimate = replace(
             estimate,
             files_in=planned.files_in,
             bytes_in=planned.bytes_in,
-            files_out=planned.files_out,
+            rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
+            files_out=files_out,
             bytes_out=round(planned.bytes_in * live * bytes_ratio),
             bytes_untaught=round(planned.bytes_in * live),
             delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
             groups=planned.groups,
-            is_maximum=_has_equality_deletes(facts, action.partitions),
-            file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0)
-            + max(planned.files_in - planned.files_out, 0),
+            is_maximum=is_maximum,
+            file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0) + planned.files_in - files_out,
             source="planner",
         )
     else:
@@ -231,9 +230,50 @@ def predict(
         action,
         prediction=replace(
             estimate,
-            shuffle_bytes=estimate.bytes_in if action.order.is_sorting else 0,
-            seconds=estimate.bytes_in / bytes_per_second if bytes_per_second else None,
+            shuffle_bytes=estimate.bytes_in if estimate.shuffle_bytes else 0,
+            seconds=_longer(speed.seconds(estimate.bytes_in) if speed else None, row_speed, estimate.rows_in),
         ),
+    )
+
+
+def _longer(seconds: float | None, row_speed: Speed | None, rows: int) -> float | None:
+    """The seconds of an action by its bytes, or by its rows if these take longer; None if past runs say nothing about as many of either."""
+    if seconds is None or row_speed is None:
+        return seconds
+    of_rows = row_speed.seconds(rows)
+    return None if of_rows is None else max(seconds, of_rows)
+
+
+def _is_distributed(facts: TableFacts, action: Action) -> bool:
+    """Whether only the rows of some older partition tell into how many of the current spec they go."""
+    return any(
+        most_partitions(facts.spec(p.spec_id), facts.default_spec) != 1 for p in action.partitions if p.spec_id != facts.default_spec_id
+    )
+
+
+#: A choice: the most rows of which the columns of the new partition fields are read to count the partitions that they go to.
+COUNTED_ROWS = 200_000_000
+
+
+def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> int | None:
+    """The partitions of the current spec that the action's rows of older specs go to, which are its files at least; None if there are too many rows to look.
+
+    Reads the columns of the current partition fields in the action's partitions.
+    """
+    taken = set(action.partitions)
+    rows = sum(g.record_count for g in facts.of_kind(Kind.DATA) if g.partition in taken)
+    values = [transformed(facts.catalog, field, facts.columns) for field in facts.default_spec.fields if field.transform != "void"]
+    if rows > COUNTED_ROWS or not values or None in values:
+        return None
+    named = [p for p in action.partitions if p.spec_id != facts.default_spec_id]
+    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, named, of_rows=True) if is_bounded(facts, named) else None
+    version = f"VERSION AS OF {facts.snapshot_id}"
+    table = spark.sql(f"SELECT * FROM {identifier(*facts.sql_name)} {version}").where(f"_spec_id <> {facts.default_spec_id}")
+    return (
+        (table.where(predicate) if predicate else table)
+        .selectExpr(*(f"{v} AS `icekit value {i}`" for i, v in enumerate(values) if v))
+        .distinct()
+        .count()
     )
 
 
@@ -266,20 +306,33 @@ def plan_table(
     outcomes from the ledger; starts Spark, and runs nothing. Raises the errors of
     :mod:`icekit.errors`.
     """
+    if facts.missing is not None and facts.missing.fails_scans:
+        raise MetadataUnreadable(
+            f"Files of {facts.name} are missing from storage, for example {facts.missing.examples[0].path}, so it is not compacted. "
+            "Restore them, or follow the finding missing_files (icekit look --storage)."
+        )
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
     at = head(lake, facts.table, facts.ref)
     since_ms = int((now - dt.timedelta(minutes=policy.recent_minutes)).timestamp() * 1000)
     recent = written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
-    own, every = _outcomes(ledger, lake, facts)
-    rate = throughput(own) or throughput(every)
-    predicted = partial(predict, facts=facts, sequence_number=at.sequence_number, bytes_ratio=_bytes_ratio(own), bytes_per_second=rate)
+    own, every = outcomes_of(ledger, lake, display_name(lake.sql_name(facts.table)))
+    speed = past_speed(own, every)
+    predicted = partial(
+        predict,
+        facts=facts,
+        sequence_number=at.sequence_number,
+        bytes_ratio=_bytes_ratio(own),
+        speed=speed,
+        row_speed=past_speed(own, every, "rows_in"),
+    )
+    missing = missing_api(lake.spark)
     asked: set[str] = set()
     asks = max(1, PLANNED_FILES // max(1, facts.data.file_count))
 
     def ask(action: Action) -> Action:
         # Also once more, if it is cut down to a budget.
-        if len(asked) < asks:
+        if len(asked) < asks and not missing:
             asked.add(action.action_id)
         return predicted(lake.spark if action.action_id in asked else None, action=action)
 
@@ -291,17 +344,18 @@ def plan_table(
         cluster=cluster_of(lake.spark),
         recent=recent,
         predict=ask,
-        bytes_per_second=rate,
+        speed=speed,
         now=now,
     )
-    made = replace(made, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id))
+    notes = (*made.notes, *([missing] if missing and made.actions else ()))
+    made = replace(made, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id), notes=notes)
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
-def _outcomes(ledger: Ledger | str | None, lake: Lake, facts: TableFacts) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
-    """Past outcomes of this table, and of all tables of the catalog."""
+def outcomes_of(ledger: Ledger | str | None, lake: Lake, table: str) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
+    """Past outcomes of a table, and of all tables of the catalog."""
     with opened(ledger, lake) as book:
-        return book.outcomes(display_name(lake.sql_name(facts.table))), book.outcomes()
+        return book.outcomes(table), book.outcomes()
 
 
 def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
@@ -355,6 +409,7 @@ def try_plan(
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
     if not todo:
         return plan
+    require_api(lake.spark, todo)
     tried: dict[str, Action] = {}
     with clone(lake, plan.table) as copy:
         first = head(lake, copy.table, plan.ref).snapshot_id
@@ -370,7 +425,17 @@ def try_plan(
             f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table itself. Keep the proof below and report it.\n{proof!r}"
         )
     said = repr(proof).split("\n", 1)[0].partition(": ")[2] if proof is not None else None
-    return replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said)
+    return without_gain(replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said))
+
+
+def without_gain(plan: Plan) -> Plan:
+    """The plan without the actions for which a trial has found that they save nothing; a note says which."""
+    idle = [a for a in plan.actions if saves_nothing(a)]
+    left = tuple(
+        Skipped(f"a trial on a clone showed that {a.action_id} saves no file open", len(a.partitions), a.partition_names[:3]) for a in idle
+    )
+    kept = tuple(a for a in plan.actions if a not in idle)
+    return replace(plan, actions=kept, left_alone=plan.left_alone + left)
 
 
 def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> PlanTrial:
@@ -391,11 +456,16 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
         if stop is not None:
             raise
         raise KeyboardInterrupt from None
+    except engine_errors() as error:
+        if isinstance(explained := explain(error, action.sql_name), IcekitError):
+            raise explained from None
+        raise
     seconds = time.monotonic() - started
     came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned.files_in and not came.any):
         raise RehearsalFailed(
-            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed. Nothing was run on the table itself. "
+            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed"
+            f"{f' ({answer.reason})' if answer.reason else ''}. Nothing was run on the table itself. "
             "Run without a trial, which splits the action and names the failing part, or make it smaller with max_action_bytes."
         )
     return PlanTrial(planned, came, seconds, is_whole)
@@ -435,19 +505,20 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
             bytes_out=done.bytes_out,
             delete_files_removed=done.delete_files_removed,
             seconds=trial.seconds,
-            file_opens_saved=max(opens, 0),
+            file_opens_saved=opens,
             source="trial",
             is_maximum=False,
         )
     if not done.any or not planned.bytes_in or not planned.files_out:
         return p
     files = round(p.files_out * done.files_out / planned.files_out)
+    speed = speed_of([(planned.bytes_in, trial.seconds)])
     return replace(
         p,
         files_out=files,
         bytes_out=round(p.bytes_in * done.bytes_out / planned.bytes_in),
-        seconds=trial.seconds * p.bytes_in / planned.bytes_in,
-        file_opens_saved=max(p.file_opens_saved + p.files_out - files, 0),
+        seconds=(speed.seconds(p.bytes_in) if speed else None) or p.seconds,
+        file_opens_saved=p.file_opens_saved + p.files_out - files,
         source="trial of a sample",
         is_maximum=False,
     )

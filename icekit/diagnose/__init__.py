@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from icekit.diagnose import deletes, files, integrity
+from icekit.diagnose import content, deletes, files, integrity, unreadable, writes
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
 
@@ -13,6 +13,8 @@ from icekit.facts.model import TableFacts
 SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
     check.__name__: check
     for check in (
+        unreadable.missing_files,
+        unreadable.unreadable_metadata,
         integrity.duplicate_files,
         integrity.misfiled_deletes,
         integrity.unmatched_deletes,
@@ -37,6 +39,14 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         files.overlapping_manifests,
         files.snapshots_piling_up,
         files.metadata_files_piling_up,
+        files.stale_statistics,
+        content.bytes_outside_columns,
+        content.thin_column_chunks,
+        content.heavy_metadata,
+        writes.one_writing_task,
+        writes.frequent_commits,
+        writes.vectors_rewritten,
+        writes.managed_elsewhere,
         deletes.distribution_mode,
         files.metrics_missing,
         files.columns_past_metrics_limit,

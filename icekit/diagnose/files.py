@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
 
 from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, split_at, under
-from icekit.facts.metadata import TARGET, open_file_cost, split_bytes
-from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, TableFacts
+from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, oversized, under
+from icekit.facts.fan_out import RewriteGroup, rewrite_groups
+from icekit.facts.metadata import ROW_GROUP, TARGET, open_file_cost, renewal, split_bytes
+from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, PartitionSpec, TableFacts, Totals
 from icekit.facts.rollup import expected_files, expected_manifests, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, elapsed, percent, size, span
@@ -20,38 +20,38 @@ def small_files(context: Context) -> Finding | None:
     """Partitions where a default rewrite has files to combine.
 
     A few small files are not a problem: a rewrite would leave them alone, or remove only one
-    or two. Files of older specs share one group, as in the procedure. Source:
+    or two. Files of older specs count where a rewrite puts them into fewer files of the current one (:mod:`icekit.facts.fan_out`). Source:
     SizeBasedFileRewritePlanner.
     """
     facts, limits = context.facts, context.thresholds
-    groups: dict[Partition | None, list[int]] = defaultdict(lambda: [0, 0])
-    for group in facts.of_kind(Kind.DATA):
-        small = under(group, context.min_file_size)
-        key = group.partition if group.partition.spec_id == facts.default_spec_id else None
-        groups[key][0] += small.file_count
-        groups[key][1] += small.size_in_bytes
-    removed: dict[Partition | None, int] = {}
-    for key, (files, total) in groups.items():
-        gone = files - expected_files(total, facts.target_bytes)
-        if gone > 0 and files >= limits.min_input_files:
-            removed[key] = gone
+    removed: list[tuple[int, RewriteGroup, Totals]] = []
+    spared = False
+    for together in rewrite_groups(facts):
+        small = Totals.of(under(group, context.min_file_size) for group in together.groups)
+        gone = small.file_count - together.files_out(small.size_in_bytes, small.record_count, facts.target_bytes)
+        if gone > 0 and small.file_count >= limits.min_input_files:
+            removed.append((gone, together, small))
+        elif small.file_count and together.partitions[0].spec_id != facts.default_spec_id:
+            spared = True
     if not removed:
         return None
-    worst = sorted(removed, key=lambda key: -removed[key])
-    gone = sum(removed.values())
-    files_in, bytes_in = (sum(groups[key][i] for key in removed) for i in (0, 1))
+    removed.sort(key=lambda one: -one[0])
+    gone = sum(n for n, _, _ in removed)
+    partitions = [p for _, together, _ in removed for p in together.partitions]
+    files_in, bytes_in = sum(small.file_count for _, _, small in removed), sum(small.size_in_bytes for _, _, small in removed)
     grave = gone >= limits.critical_files and gone > limits.critical_share * facts.data.file_count
     return context.finding(
         "small_files",
         Severity.CRITICAL if grave else Severity.WARNING,
-        context.paths([key for key in worst if key is not None]) + (["(older specs)"] if None in removed else []),
+        context.paths(partitions),
         evidence=f"compaction would remove {gone:,} of {count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of {size(bytes_in / files_in)} on average "
-        f"in {count(len(removed), 'partition')}; the target is {size(facts.target_bytes)}",
+        f"in {count(len(partitions), 'partition')}; the target is {size(facts.target_bytes)}",
         threshold=f"{limits.min_input_files} files smaller than {percent(limits.min_file_size_ratio)} of the target in one partition",
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
         effect="Every file costs a request, a footer and a manifest entry: scans open far more files than the data needs, and planning takes longer with each file.",
         remedy="Combine the small files, then change how they are written, or new ones will follow.",
-        sql=(context.rewrite(),),
+        # Without a filter it would also distribute files of older specs over more files of the current one.
+        sql=_rewrite_of(context, partitions[:MOST_PARTITIONS] if spared else None, facts.target_bytes),
         files_at_stake=files_in,
         bytes_at_stake=bytes_in,
     )
@@ -63,7 +63,7 @@ def oversized_files(context: Context) -> Finding | None:
     over: dict[Partition, tuple[int, int]] = {}
     largest = 0
     for group in facts.of_kind(Kind.DATA):
-        _, large = split_at(group, context.max_file_size + 1)
+        large = oversized(group, context.max_file_size, facts.int_setting(ROW_GROUP))
         if large.buckets:
             over[group.partition] = large.file_count, large.size_in_bytes
             largest = max(largest, large.max_bytes)
@@ -87,14 +87,34 @@ def oversized_files(context: Context) -> Finding | None:
     )
 
 
+# What a Parquet file takes besides its rows, in bytes: for itself with Iceberg's schema, and for each column. Measured: 0.7 KiB with two columns.
+_BARE_FILE, _BARE_COLUMN = 512, 128
+# A choice: a target is below what a file can be if less than nine tenths of it are left for rows.
+_BARE_SHARE = 0.1
+
+
 def files_of_small_target(facts: TableFacts, limits: Thresholds) -> dict[Partition, tuple[int, int]]:
-    """The partitions in which a target far below a read split makes files that hold a split or more together: their number and bytes."""
+    """The partitions in which a target far below a read split makes too many files: their number and bytes.
+
+    Too many are files that hold a split or more together, and those of which compaction leaves
+    :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target of a split asks for (``min_input_files`` where the target is
+    below what a file of these columns can be).
+    """
     split = split_bytes(facts)
     if facts.target_bytes >= limits.small_target_share * split:
         return {}
+    bare = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
+    fewest = limits.min_input_files if facts.target_bytes * _BARE_SHARE <= bare else limits.critical_files
     largest = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
-    kept = {group.partition: split_at(group, largest + 1)[0] for group in facts.of_kind(Kind.DATA)}
-    return {p: (g.file_count, g.size_in_bytes) for p, g in kept.items() if g.buckets and g.size_in_bytes >= split}
+    found = {}
+    for group in facts.of_kind(Kind.DATA):
+        splittable = oversized(group, largest, facts.int_setting(ROW_GROUP))
+        files, total = group.file_count - splittable.file_count, group.size_in_bytes - splittable.size_in_bytes
+        # Compaction combines what is smaller than the target.
+        left = min(files, expected_files(total, facts.target_bytes))
+        if files and (total >= split or left - expected_files(total, split) >= fewest):
+            found[group.partition] = files, total
+    return found
 
 
 def target_too_small(context: Context) -> Finding | None:
@@ -115,8 +135,9 @@ def target_too_small(context: Context) -> Finding | None:
         context.paths(worst),
         evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read split ({size(split)}). For {size(sum(n for _, n in files.values()))} "
         f"in {count(len(files), 'partition')} it asks for {count(asked, 'file')} (there are {sum(n for n, _ in files.values()):,}); a target of {size(split)} would ask for {enough:,}",
-        threshold=f"a target below {percent(context.thresholds.small_target_share)} of read.split.target-size, and one partition with a split of such files; "
-        "critical below read.split.open-file-cost",
+        threshold=f"a target below {percent(context.thresholds.small_target_share)} of read.split.target-size, and one partition with a split of such files, with "
+        f"{context.thresholds.critical_files} of them too many, or with {context.thresholds.min_input_files} if the target is below what a file of these "
+        "columns can be; critical below read.split.open-file-cost",
         source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
         effect="The files have the size that the table asks for, so compaction leaves them alone: each costs a request, a footer and a manifest entry, and a read task opens many of them.",
         remedy="Set a target of at least one read split before any rewrite, then rewrite the partitions that are no longer written to. "
@@ -283,7 +304,8 @@ def old_partition_spec(context: Context) -> Finding | None:
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",
         effect="Filters on the new partition fields skip none of these files, and storage-partitioned joins cannot use the new spec.",
-        remedy="Rewrite these files in portions, with a where filter that keeps each run small; a default rewrite takes only files of the wrong size.",
+        remedy=f"If filters on the new fields matter, run icekit compact {facts.name} --old-specs, which moves these files partition by partition "
+        "and says how many files they become; other compactions leave them where they are, unless that saves file opens.",
         sql=(
             f"SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM {listing} "
             f"WHERE content = 0 AND spec_id <> {facts.default_spec_id} GROUP BY partition ORDER BY bytes DESC",
@@ -418,18 +440,25 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     if history.newest_snapshot_ms - history.oldest_snapshot_ms < max_age:
         remedy += " No snapshot has reached that age: lower history.expire.max-snapshot-age-ms if a shorter history is enough."
     collected = (facts.setting("gc.enabled") or "true").lower() == "true"
+    gone = history.expirable_count
+    if collected and gone == 0:
+        remedy += (
+            " None would expire now: each is younger, among the last of a branch (every branch keeps its own), or the head of a branch or tag. "
+            f"Drop branches and tags that nobody needs, or state a shorter retention: icekit maintain {facts.name} --keep TIME --keep-last N."
+        )
+    would = f"; {gone:,} would expire now" if collected and gone is not None else ""
     return context.finding(
         "snapshots_piling_up",
         Severity.WARNING,
         (),
-        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected",
+        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected{would}",
         threshold=f"{limits.snapshots} snapshots",
         source=CHOICE,
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no file that a snapshot references can be deleted.",
         remedy=remedy
         if collected
         else "The table has gc.enabled=false, so snapshots must not be expired: another table may share its files.",
-        sql=(context.call("expire_snapshots", retain_last=retained),) if collected else (),
+        sql=(context.call("expire_snapshots", retain_last=retained),) if collected and gone != 0 else (),
         files_at_stake=history.snapshot_count,
     )
 
@@ -456,6 +485,34 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
     )
 
 
+def stale_statistics(context: Context) -> Finding | None:
+    """Table or partition statistics of a snapshot from before many rows changed."""
+    facts, limits = context.facts, context.thresholds
+    stale = [
+        age
+        for age in facts.statistics
+        if age.commit_count and age.record_count is not None and age.changed_count > limits.stale_statistics * age.record_count
+    ]
+    if not stale:
+        return None
+    told = (
+        f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, {count(age.commit_count, 'commit')} ago: it had "
+        f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or deleted since"
+        for age in stale
+    )
+    return context.finding(
+        "stale_statistics",
+        Severity.INFO,
+        [str(age.snapshot_id) for age in stale],
+        evidence="; ".join(told),
+        threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} of those at the time",
+        source=CHOICE,
+        effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct values in these statistics, and choose badly if they no longer hold.",
+        remedy="Compute the statistics again, best after each large load. If nothing renews them, let Spark ignore them: spark.sql.iceberg.report-column-stats=false.",
+        sql=tuple(renewal(facts.catalog, facts.table, age.statistics) for age in stale),
+    )
+
+
 # --- Findings about column statistics: missing where filters need them, kept where nothing uses them
 
 
@@ -467,6 +524,10 @@ def metrics_missing(context: Context) -> Finding | None:
     facts = context.facts
     sample = facts.metrics_sample
     roles: dict[str, str] = {}
+    # The partition's value answers a filter on the column of an identity field, in files of every spec that has it.
+    known = set.intersection(
+        *(_identities(facts.spec(i)) for i in {g.partition.spec_id for g in facts.of_kind(Kind.DATA)} or {facts.default_spec_id})
+    )
     for field in facts.default_spec.fields:
         if field.source and field.transform != "void":
             roles[field.source] = "partition source"
@@ -476,7 +537,7 @@ def metrics_missing(context: Context) -> Finding | None:
     sick = {}
     for name, role in roles.items():
         column = columns.get(name)
-        if column is None or column.type.startswith(_NEVER_BOUNDED):
+        if column is None or column.type.startswith(_NEVER_BOUNDED) or name in known:
             continue
         seen = sample.column(name)
         if column.metrics_mode in {"none", "counts"} or (sample.file_count and seen and not seen.counts_file_count):
@@ -486,7 +547,9 @@ def metrics_missing(context: Context) -> Finding | None:
     without = {name: sample.file_count - (seen.bounds_file_count if (seen := sample.column(name)) else 0) for name in sick}
     if not any(without.values()):
         return None
-    properties = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in sick}
+    properties = {
+        f"write.metadata.metrics.column.{name}": "truncate(16)" for name in sick if columns[name].metrics_mode in {"none", "counts"}
+    }
     return context.finding(
         "metrics_missing",
         Severity.WARNING,
@@ -497,26 +560,35 @@ def metrics_missing(context: Context) -> Finding | None:
         threshold="a partition-source, sort or declared filter column without bounds",
         source="write.metadata.metrics.*: scan planning skips files only by bounds",
         effect="A filter on such a column skips no file: a query opens every file that partition filters leave.",
-        remedy="Keep bounds for these columns. New files get bounds at once, existing files when they are rewritten.",
-        sql=(context.alter(properties), context.rewrite()),
+        remedy="Keep bounds for these columns. New files get bounds at once, existing files when they are rewritten."
+        if properties
+        else "The table asks for these bounds already: the files are older than that, or their writer keeps none. "
+        f"icekit compact {facts.name} --scope major --budget '100 GB' rewrites them in portions.",
+        sql=(context.alter(properties), context.rewrite()) if properties else (),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
     )
+
+
+def _identities(spec: PartitionSpec) -> set[str]:
+    return {field.source for field in spec.fields if field.source and field.transform == "identity"}
 
 
 def columns_past_metrics_limit(context: Context) -> Finding | None:
     """More columns than Iceberg collects metrics for: the rest silently have none."""
     facts = context.facts
     limit = facts.int_setting("write.metadata.metrics.max-inferred-column-defaults")
-    if facts.top_level_column_count <= limit or "write.metadata.metrics.default" in facts.properties:
+    if len(facts.columns) <= limit or "write.metadata.metrics.default" in facts.properties:
         return None
     bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
+    nested = facts.top_level_column_count < len(facts.columns)
     return context.finding(
         "columns_past_metrics_limit",
         Severity.INFO,
         tuple(bare),
-        evidence=f"{facts.top_level_column_count:,} columns; {count(len(bare), 'column')} beyond the first {limit} get no metrics",
-        threshold=f"{limit} columns",
+        evidence=f"{len(facts.columns):,} columns{f' in {facts.top_level_column_count:,} top-level ones' if nested else ''}; "
+        f"{count(len(bare), 'column')} beyond the first {limit} get no metrics",
+        threshold=f"{limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
         effect="The order of the columns decides which filters can skip files; a column added later never has bounds.",
         remedy="Choose explicitly: no metrics by default, and bounds for the columns that queries filter by. Declare those columns (icekit.filter-columns) to get the statement.",

@@ -101,6 +101,8 @@ class Thresholds:
     snapshots: int = 100
     #: The default of write.metadata.previous-versions-max: a full log drops its oldest entries.
     metadata_log: int = 100
+    #: A choice: records added and deleted since statistics were computed, as a share of the records at that time.
+    stale_statistics: float = 0.2
     #: A choice: files per changed partition and commit, beyond what any distribution explains.
     files_per_partition_per_commit: float = 2.0
     #: A choice: recent commits that show how writers work now.
@@ -111,6 +113,18 @@ class Thresholds:
     min_sampled_files: int = 10
     #: A choice: share of sampled files that a point lookup must read.
     stab_share: float = 0.5
+    #: A choice: share of the bytes of sampled data files that are no columns.
+    bytes_outside_columns: float = 0.5
+    #: A choice: leaf columns from which on the size of a column in a row group matters.
+    wide_columns: int = 100
+    #: A choice: bytes of manifests as a share of the bytes of data.
+    manifest_share: float = 0.1
+    #: A choice: bytes of the metadata file.
+    metadata_bytes: int = 8 * 2**20
+    #: A choice: seconds between the commits of a stream.
+    commit_seconds: int = 60
+    #: A choice: share of a commit's deletion vectors that replace earlier ones.
+    vectors_rewritten: float = 0.5
 
     @property
     def size_ratios(self) -> tuple[float, float]:
@@ -359,6 +373,19 @@ def split_at(group: FileGroup, limit_bytes: int) -> tuple[FileGroup, FileGroup]:
     below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
     rest = tuple(b for b in group.buckets if b.max_bytes >= limit_bytes)
     return FileGroup(group.partition, group.kind, below), FileGroup(group.partition, group.kind, rest)
+
+
+#: A writer looks at the size of its file after each thousand rows (BaseRollingFileWriter.ROWS_DIVISOR).
+ROWS_PER_LOOK = 1000
+
+
+def oversized(group: FileGroup, limit_bytes: int, row_group_bytes: int) -> FileGroup:
+    """The files of a group that are larger than a limit, and that a rewrite can split: with more rows than a writer puts into any file, or row groups."""
+    large = split_at(group, limit_bytes + 1)[1]
+    can_split = (
+        b for b in large.buckets if b.record_count > ROWS_PER_LOOK * b.file_count or b.size_in_bytes > row_group_bytes * b.file_count
+    )
+    return FileGroup(group.partition, group.kind, tuple(can_split))
 
 
 def under(group: FileGroup, limit_bytes: int) -> FileGroup:

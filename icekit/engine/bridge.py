@@ -42,6 +42,40 @@ def iceberg_version(spark: SparkSession, catalog: str) -> str:
     return str(row[0]) if row is not None else "of an unknown version"
 
 
+# The classes of Iceberg's Java API that a rewrite needs, each with the number of parameters that one of its constructors must have (None: any).
+# All are there from 1.11 on. Before, a rewrite could not say to which branch it commits, and a snapshot alone reads no manifest of a dropped column.
+_NEEDED_API = {"org.apache.iceberg.actions.RewriteDataFilesCommitManager": 5, "org.apache.iceberg.SnapshotChanges": None}
+
+
+def missing_api(spark: SparkSession) -> str | None:
+    """The sentence for a session whose Iceberg lacks what a rewrite, a conversion and their proofs need; None if nothing is missing.
+
+    Asked once in each JVM; a session of Spark Connect runs Iceberg's own procedures, and needs nothing.
+    """
+    if not has_bridge(spark):
+        return None
+    jvm: Any = spark._jvm
+    asked = vars(jvm._gateway_client).setdefault("icekit_missing_api", {})
+    if "" not in asked:
+        asked[""] = [name.rpartition(".")[2] for name, parameters in _NEEDED_API.items() if not _has_api(spark, name, parameters)]
+    if not asked[""]:
+        return None
+    return (
+        f"icekit rewrites data and delete files with Iceberg 1.11 or newer; this session has {iceberg_version(spark, '')}, whose Java API "
+        f"lacks {' and '.join(asked[''])}. Nothing was written. Give the session a newer iceberg-spark-runtime; look, plan and report work with this one."
+    )
+
+
+def _has_api(spark: SparkSession, name: str, parameters: int | None) -> bool:
+    jvm: Any = spark._jvm
+    loader = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).getClass().getClassLoader()
+    try:
+        constructors = loader.loadClass(name).getConstructors()
+    except Exception:
+        return False  # ClassNotFoundException
+    return parameters is None or any(int(each.getParameterCount()) == parameters for each in elements(constructors))
+
+
 def encryption_of(table: Any) -> str:
     """The class that encrypts a table's files (an object of Iceberg's API); empty if they are not encrypted."""
     name = str(table.encryption().getClass().getSimpleName())

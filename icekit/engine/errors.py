@@ -30,9 +30,10 @@ from icekit.errors import (
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
-#: ``conflict``: another commit was in the way, and a fresh plan may succeed. ``capacity``: the work
-#: was too large for the cluster, and smaller parts may succeed. ``other``: trying again does not help.
-FailureKind = Literal["conflict", "capacity", "other"]
+#: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed. ``refused``: Iceberg refused to commit, which a
+#: fresh plan helps only if another commit was in the way. ``capacity``: the work was too large for the cluster, and smaller parts may succeed.
+#: ``other``: trying again does not help.
+FailureKind = Literal["conflict", "refused", "capacity", "other"]
 
 # The meaning of Iceberg's and Spark's exceptions; matched against class names, and
 # against messages only if the class is not enough.
@@ -43,7 +44,7 @@ _FORBIDDEN = re.compile(
 )
 _CORRUPT = re.compile(
     r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException"
-    r"|JsonParseException|JsonEOFException|JsonMappingException|Cannot read unsupported version|Cannot parse (?:missing|metadata|[\w-]+ from non-)"
+    r"|JsonParseException|JsonEOFException|JsonMappingException|Cannot read unsupported version|Cannot parse (?:missing|metadata|[\w-]+ from non-)|(?:must exist|is required) in format v\d"
 )
 _UNREACHABLE = re.compile(
     r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException"
@@ -56,13 +57,16 @@ _NOT_ICEBERG = re.compile(
 
 # From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
 _MISFILED = re.compile(r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):", re.S)
+# Iceberg's own check, or the lack of one when the next manifest list is written.
+_UNCOUNTED = re.compile(r"No file counts in manifest|data file counts are missing|AppendWriteException: java\.lang\.NullPointerException")
 _NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found")
-# Matched against the class names and messages of the whole chain of causes. A commit whose
-# outcome is not known is a conflict too: what it did is read from the table before it is retried.
-_CONFLICT = re.compile(
-    r"CommitFailedException|CommitStateUnknownException|iceberg\.exceptions\.ValidationException|"
-    r"rewrite commits failed|SQLITE_BUSY|CommitConflict|Cannot commit|Snapshot \d+ is not an ancestor of"
-)
+# Java's classes, anywhere in the chain of causes. A commit whose outcome is not known is a conflict too: what it did is read from the table
+# before it is retried. SQLite has one class for all its errors, and the code of each stands in the message.
+_ICEBERG = "org.apache.iceberg.exceptions."
+_CONFLICTS = frozenset({f"{_ICEBERG}CommitFailedException", f"{_ICEBERG}CommitStateUnknownException"})
+_REFUSED = f"{_ICEBERG}ValidationException"
+_BUSY = re.compile(r"^org\.sqlite\.SQLiteException: \[SQLITE_(?:BUSY|LOCKED)", re.M)
+# Spark has no class for most of these, so they are matched against the whole chain, with messages.
 _CAPACITY = re.compile(
     r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor heartbeat timed out|"
     r"Container killed|exceeding memory limits|FetchFailedException|No space left on device|MemoryLimitExceeded|"
@@ -70,13 +74,27 @@ _CAPACITY = re.compile(
 )
 
 
+class CommitConflict(Exception):
+    """Another commit has invalidated the basis of work that is about to be committed; it is tried again from the current table."""
+
+
 def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
     """The error for a missing table, with near names."""
+    if table in known:
+        return without_metadata(table)
     name = display_name(table)
     near = nearest(name, [display_name(k) for k in known])
     if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
         near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
     return TableNotFound(f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}")
+
+
+def without_metadata(table: Identifier) -> TableNotFound:
+    """The error for a table that the catalog lists and has no metadata file for."""
+    return TableNotFound(
+        f"The catalog lists {display_name(table)}, but gives no metadata file for it. Drop the entry and register the table again "
+        "(register_table); some catalogs also answer like this to a user who may not read the table."
+    )
 
 
 def view_given(table: Identifier) -> NotATable:
@@ -161,6 +179,8 @@ def reason(error: BaseException) -> str:
         line = text or type(error).__name__
     else:
         line = f"{type(error).__name__}: {text}"
+    if _UNCOUNTED.search("\n".join([*causes, line])):
+        return "the snapshot's manifest list does not give the numbers of files of a manifest, and Iceberg needs them (finding unreadable_metadata)"
     return line.split("\n", 1)[0].strip()[:300].rstrip(".;")
 
 
@@ -213,17 +233,22 @@ def _plain(name: str) -> str:
 
 def kind_of(error: BaseException) -> FailureKind:
     """What kind of failure an engine's exception is, by its whole chain of causes."""
-    text = described(error)
+    text, classes = described(error), set(java_classes(error))
     if _MISFILED.search(text):
         return "other"
     if _CAPACITY.search(text):
         return "capacity"
-    return "conflict" if _CONFLICT.search(text) else "other"
+    if isinstance(error, CommitConflict) or classes & _CONFLICTS or _BUSY.search(text):
+        return "conflict"
+    return "refused" if _REFUSED in classes else "other"
 
 
 def java_classes(error: BaseException) -> tuple[str, ...]:
-    """The class names of each of Java's exceptions, outermost first."""
-    return tuple(cause.split(":", 1)[0] for cause in _causes(error))
+    """The class names of each of Java's exceptions, outermost first; of Spark Connect, which sends only a text, those that it names."""
+    causes = _causes(error)
+    if not causes and is_of_engine(error):
+        return tuple(re.findall(r"\b(?:[a-z]\w*\.){2,}[A-Z]\w*(?:Exception|Error)\b", str(error)))
+    return tuple(cause.split(":", 1)[0] for cause in causes)
 
 
 def described(error: BaseException) -> str:

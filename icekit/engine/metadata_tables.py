@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from icekit.engine.bridge import compiled, has_bridge, load_table
+from icekit.engine.compat import classic
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -105,3 +106,55 @@ def _has_file_system(spark: SparkSession, folder: str) -> bool:
     except Exception:
         return False
     return True
+
+
+# Catalyst's own expressions call the table's FileIO in Spark's tasks: no class of icekit is on the executors. The result counts as not
+# deterministic, so that the optimizer neither repeats it nor moves it into a filter.
+_LENGTHS_NAME = "icekit.Lengths"
+_LENGTHS_SOURCE = """
+package icekit;
+
+import org.apache.iceberg.*;
+import org.apache.iceberg.io.*;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.types.*;
+import scala.collection.immutable.*;
+
+public class Lengths {
+  private static final List NONE = Nil$.MODULE$;
+  private final FileIO io;
+
+  public Lengths(Table table) { this.io = ((Table) SerializableTable.copyOf(table)).io(); }
+
+  /** The plan's columns, of which the first is a path, and "length": the bytes of that file, -1 if it does not exist. */
+  public LogicalPlan of(LogicalPlan plan) {
+    List columns = NONE;
+    for (int i = plan.output().length() - 1; i >= 0; i--) columns = columns.$colon$colon(plan.output().apply(i));
+    Expression text = call((Expression) columns.head(), "toString", new ObjectType(String.class), NONE, true);
+    Expression io = new Literal(this.io, new ObjectType(FileIO.class));
+    Expression file = call(io, "newInputFile", new ObjectType(InputFile.class), NONE.$colon$colon(text), true);
+    Expression length = call(file, "getLength", DataTypes.LongType, NONE, false);
+    Expression found = new If(call(file, "exists", DataTypes.BooleanType, NONE, true), length, Literal.create(new Long(-1L), DataTypes.LongType));
+    Expression named = new Alias(found, "length", NamedExpression$.MODULE$.newExprId(), NONE, scala.Option.empty(), NONE);
+    return new Project(((List) NONE.$colon$colon(named)).$colon$colon$colon(columns), plan);
+  }
+
+  private static Expression call(Expression target, String name, DataType type, List arguments, boolean isDeterministic) {
+    return new Invoke(target, name, type, arguments, NONE, true, true, isDeterministic);
+  }
+}
+"""
+
+
+def with_lengths(spark: SparkSession, table: Identifier, files: DataFrame) -> DataFrame:
+    """The frame with ``length``: the bytes of the file whose path is in its first column, from the table's own FileIO; -1 if it does not exist.
+
+    Spark's tasks ask the storage, one or two requests for each file; a request that fails ends them. Needs the bridge.
+    """
+    from pyspark.sql import DataFrame
+
+    loaded = load_table(spark, table)
+    plan = compiled(spark._jvm, loaded, _LENGTHS_NAME, _LENGTHS_SOURCE, loaded).of(files._jdf.queryExecution().analyzed())
+    return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, plan), spark)

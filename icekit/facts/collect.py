@@ -17,13 +17,16 @@ from icekit.facts import local, metadata
 from icekit.facts.manifests import (
     Record,
     file_counts,
+    is_counted,
     live_count,
     manifest_facts,
     manifest_list,
     sample_metrics,
 )
 from icekit.facts.metadata import Damaged, lineage
-from icekit.facts.model import ManifestFacts, MetricsSample, StorageFacts, TableFacts
+from icekit.facts.missing import Searched, missing_files
+from icekit.facts.model import Flaw, ManifestFacts, MetadataFlaw, MetricsSample, MissingFiles, Role, StorageFacts, TableFacts
+from icekit.facts.retention import expirable
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
 from icekit.sql import Identifier
 
@@ -38,6 +41,7 @@ LOCAL_FILES = 200_000
 # Using Spark is worth it from here if it already runs.
 LOCAL_FILES_BESIDE_SPARK = 20_000
 FILTER_COLUMNS_PROPERTY = "icekit.filter-columns"
+_EXAMPLES = 5
 _OLDER = "restore it, or point the catalog at the metadata file before it (register_table)"
 
 
@@ -68,7 +72,7 @@ def observe(
     started = time.monotonic()
     name = lake.identifier(table) if isinstance(table, str) else table
     source = lake.tables.source(name)
-    meta = load_metadata(source)
+    meta, metadata_bytes = sized_metadata(source)
     snapshot, chosen_ref = metadata.choose_snapshot(meta, ref)
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
@@ -83,6 +87,9 @@ def observe(
     rollup, width = Rollup(), 1
     counted = file_counts(manifests, (snapshot or {}).get("summary"))
     used = choose(lake, collector, sum(map(live_count, manifests)) if counted is None else sum(counted))
+    flaws = _flaws(meta, snapshot, manifests)
+    if any(each.flaw is Flaw.UNCOUNTED_MANIFESTS for each in flaws):
+        used = "local"  # Iceberg's metadata tables fail
     if snapshot is not None:
         counts = manifest_facts(manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes"))
         sample = sample_metrics(manifests, columns, source.read)
@@ -95,6 +102,8 @@ def observe(
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
             rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths)
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+    searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
+    listed, missing, unlisted = _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
     return TableFacts(
@@ -124,12 +133,17 @@ def observe(
         sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
         sequence_width=width,
         manifests=counts,
-        history=metadata.history(meta, snapshot),
+        history=replace(metadata.history(meta, snapshot), expirable_count=_expirable(meta, int(time.time() * 1000))),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
         unapplied=rollup.unapplied_deletes(),
         integrity=rollup.integrity,
-        storage=_storage(lake, name, meta, used, say) if storage else None,
+        metadata_bytes=metadata_bytes,
+        storage=listed,
+        missing=missing,
+        flaws=flaws,
+        statistics=metadata.statistics_ages(meta, snapshot),
+        unlisted=unlisted,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=int(time.time() * 1000),
@@ -137,13 +151,27 @@ def observe(
     )
 
 
+def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
+    """The snapshots that would expire now; None where the properties allow no expiry, or the snapshots of a branch are damaged."""
+    try:
+        return expirable(meta, now_ms)
+    except (ParameterError, Damaged):
+        return None
+
+
 def load_metadata(source: TableSource) -> dict[str, Any]:
-    """The table's metadata JSON, compressed or not.
+    """The table's metadata JSON, as from :func:`sized_metadata`."""
+    return sized_metadata(source)[0]
+
+
+def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
+    """The table's metadata JSON, compressed or not, and the size of its file.
 
     Raises :class:`~icekit.errors.MetadataUnreadable` for a file that is not metadata or is damaged; the message says where.
     """
     location = source.metadata_location
     raw = source.read(location)
+    file_bytes = len(raw)
     try:
         if raw[:2] == b"\x1f\x8b":
             raw = gzip.decompress(raw)
@@ -152,7 +180,7 @@ def load_metadata(source: TableSource) -> dict[str, Any]:
         why = "it is empty" if not raw else first_line(error)
         raise MetadataUnreadable(f"{location} is not table metadata ({why}); {_OLDER}.") from None
     check_metadata(loaded, location)
-    return loaded
+    return loaded, file_bytes
 
 
 def check_metadata(loaded: Any, location: str) -> None:
@@ -192,6 +220,26 @@ def _manifests(snapshot: metadata.Json | None, source: TableSource, spec_ids: Co
     return found
 
 
+def _flaws(meta: metadata.Json, snapshot: metadata.Json | None, manifests: Sequence[Record]) -> tuple[MetadataFlaw, ...]:
+    """What of the metadata is readable here, and refused by Iceberg where it needs it."""
+    schemas = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
+    without = [s["snapshot-id"] for s in meta.get("snapshots") or () if schemas and s.get("schema-id") not in {None, *schemas}]
+    observed = None if snapshot is None else snapshot["snapshot-id"]
+    columns, default = _field_ids(metadata.schema_of(meta)), meta.get("default-sort-order-id", 0)
+    orders = [
+        order["order-id"]
+        for order in meta.get("sort-orders") or ()
+        if order["order-id"] != default and any(f["transform"] != "void" and f["source-id"] not in columns for f in order["fields"])
+    ]
+    found = {
+        Flaw.UNCOUNTED_MANIFESTS: [manifest["manifest_path"] for manifest in manifests if not is_counted(manifest)],
+        Flaw.SCHEMA_GONE: [each for each in without if each == observed],
+        Flaw.OLD_SCHEMA_GONE: [each for each in without if each != observed],
+        Flaw.ORDER_BY_DROPPED: orders,
+    }
+    return tuple(MetadataFlaw(flaw, len(ids), tuple(map(str, ids[:_EXAMPLES]))) for flaw, ids in found.items() if ids)
+
+
 def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], int]:
     """The width of sequence numbers for a number of partitions."""
     file_count = sum(map(live_count, manifests))
@@ -210,30 +258,45 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
     return tuple(stated)
 
 
-def _storage(lake: Lake, name: Identifier, meta: metadata.Json, used: Collector, say: Callable[[str], None] | None) -> StorageFacts | None:
-    # The procedure rejects a table whose files others may share: nobody can say which files are orphans.
-    if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
-        return None
+def _storage(
+    lake: Lake, name: Identifier, source: TableSource, searched: Searched, used: Collector, say: Callable[[str], None] | None
+) -> tuple[StorageFacts | None, MissingFiles | None, str | None]:
+    """The orphan files, the missing files, and why orphan files were not listed."""
     from icekit.facts.orphans import REMEMBERED_SECONDS, TableQuery, list_orphans, orphans_before, orphans_on_disk, sharing
 
-    found = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
-    if found.shared:
-        return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found)
+    meta = searched.metadata
 
     def latest() -> tuple[TableSource, metadata.Json]:
         now = lake.tables.source(name)
         return now, load_metadata(now)
 
+    missing = None
+    if searched.snapshot is not None:
+        missing = missing_files(lake, name, source, searched, with_spark=used == "spark")
+        if missing.counts and searched.snapshot_id not in metadata.snapshots_by_id(latest()[1]):
+            missing = MissingFiles(unchecked="the snapshot expired while its files were looked up")
+    # The procedure rejects a table whose files others may share: nobody can say which files are orphans.
+    if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
+        return None, missing, "gc.enabled is false, so another table may use the files"
+    if missing is not None and missing.count(Role.MANIFEST_LIST).gone_count:
+        return None, missing, "the manifest list of a snapshot is gone, so it is not known which files that snapshot references"
+    found = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
+    if found.shared:
+        return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found), missing, None
     on_disk = orphans_on_disk(meta, latest) if used == "local" else None
-    return replace(on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"]), sharing=found)
+    try:
+        listed = on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+    except MetadataUnreadable as error:
+        return None, missing, first_line(error).rstrip(".")
+    return replace(listed, sharing=found), missing, None
 
 
 # --- Reject table metadata that is damaged or contradicts itself, with the field and its value; pure
 #
-# Rejects what Iceberg's own parser rejects (TableMetadataParser, TableMetadata), in the parts that icekit reads, except
-# unknown type names, because a newer Iceberg may have more. Also rejects errors that the parser ignores:
+# Rejects what Iceberg's own parser rejects (TableMetadataParser, TableMetadata): a required field that is missing or null, and a value
+# of another kind. Except unknown type names, because a newer Iceberg may have more. Also rejects errors that the parser ignores:
 # a lineage with a circle, duplicate ids, a current snapshot that is lost although the snapshot log has it,
-# and a format version newer than the rules here. A missing value may also be null.
+# and a format version newer than the rules here.
 
 
 #: The format versions with rules here (table spec).
@@ -268,14 +331,23 @@ def check(metadata: Any) -> None:
             f"{' are known here: a newer icekit may support it' if newer else ''}"
         )
     _kind(_present(metadata, "location"), str, "location", "a string")
+    for key in ("last-updated-ms", "last-column-id", *(("next-row-id",) if version > 2 else ())):
+        _whole(_present(metadata, key), key)
+    if version > 1:
+        for key in ("table-uuid", "last-partition-id", "sort-orders"):
+            _present(metadata, key)
     _kind(metadata.get("table-uuid") or "", str, "table-uuid", "a string")
+    if metadata.get("last-partition-id") is not None:
+        _whole(metadata["last-partition-id"], "last-partition-id")
     for key, value in _map(metadata, "properties").items():
         _kind(value, str, f"properties.{key}", "a string")
     columns = _field_ids(_check_schemas(metadata, version))
     _check_specs(metadata, version, columns)
     _check_orders(metadata, columns)
     _check_snapshots(metadata, version)
+    _check_statistics(metadata)
     for place, entry in enumerate(_objects(metadata, "metadata-log")):
+        _whole(entry.get("timestamp-ms"), f"metadata-log[{place}].timestamp-ms")
         _kind(entry.get("metadata-file"), str, f"metadata-log[{place}].metadata-file", "a string")
 
 
@@ -290,10 +362,8 @@ def _check_schemas(metadata: Mapping[str, Any], version: int) -> Mapping[str, An
     for place, schema in enumerate(schemas):
         _check_schema(schema, f"schemas[{place}]")
     ids = _unique((schema.get("schema-id", 0) for schema in schemas), "schemas", "schema-id")
-    if version > 1:
-        _present(metadata, "current-schema-id")
-    if (current := metadata.get("current-schema-id")) is not None:
-        _named(current, ids, "current-schema-id", "schemas")
+    current = _present(metadata, "current-schema-id")
+    _named(current, ids, "current-schema-id", "schemas")
     return next((schema for schema in schemas if schema.get("schema-id", 0) == current), schemas[-1])
 
 
@@ -308,6 +378,8 @@ def _field_ids(kind: Any) -> set[int]:
 
 def _check_schema(schema: Any, where: str) -> None:
     _kind(schema, dict, where, "an object")
+    if schema.get("type") != "struct":
+        raise Damaged(f"{where}.type is {_shown(schema.get('type'))}, but must be struct")
     if schema.get("schema-id") is not None:
         _whole(schema["schema-id"], f"{where}.schema-id")
     _check_fields(schema.get("fields"), f"{where}.fields")
@@ -319,6 +391,8 @@ def _check_fields(fields: Any, where: str) -> None:
         _kind(field, dict, at, "an object")
         _whole(field.get("id"), f"{at}.id")
         _kind(field.get("name"), str, f"{at}.name", "a string")
+        _kind(field.get("required"), bool, f"{at}.required", "true or false")
+        _kind(field.get("doc", ""), str, f"{at}.doc", "a string")
         _check_type(field.get("type"), f"{at}.type")
 
 
@@ -350,18 +424,17 @@ def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -
     if not specs:
         if version > 1:
             raise Damaged("partition-specs is empty or missing, so it is not known how the files are partitioned")
-        _check_spec_fields(metadata.get("partition-spec") or [], "partition-spec")
-        _check_sources(metadata.get("partition-spec") or [], "partition-spec", columns)
+        fields = _present(metadata, "partition-spec")
+        _check_spec_fields(fields, "partition-spec")
+        _check_sources(fields, "partition-spec", columns)
         return
     for place, spec in enumerate(specs):
         _check_spec_fields(spec.get("fields"), f"partition-specs[{place}].fields")
     ids = _unique((spec.get("spec-id") for spec in specs), "partition-specs", "spec-id")
-    if version > 1:
-        _present(metadata, "default-spec-id")
-    if (default := metadata.get("default-spec-id")) is not None:
-        _named(default, ids, "default-spec-id", "partition-specs")
-        place = next(place for place, spec in enumerate(specs) if spec["spec-id"] == default)
-        _check_sources(specs[place]["fields"], f"partition-specs[{place}].fields", columns)
+    default = _present(metadata, "default-spec-id")
+    _named(default, ids, "default-spec-id", "partition-specs")
+    place = next(place for place, spec in enumerate(specs) if spec["spec-id"] == default)
+    _check_sources(specs[place]["fields"], f"partition-specs[{place}].fields", columns)
 
 
 def _check_sources(fields: Sequence[Mapping[str, Any]], where: str, columns: set[int]) -> None:
@@ -383,8 +456,7 @@ def _check_spec_fields(fields: Any, where: str) -> None:
         )
         for source in sources:
             _whole(source, f"{at}.source-id")
-        if field.get("field-id") is not None:
-            _whole(field["field-id"], f"{at}.field-id")
+        _optional(field, "field-id", at)
 
 
 def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
@@ -395,10 +467,10 @@ def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
             _kind(field, dict, at, "an object")
             for key in ("transform", "direction", "null-order"):
                 _kind(field.get(key), str, f"{at}.{key}", "a string")
-            if field.get("source-id") is not None:
-                _whole(field["source-id"], f"{at}.source-id")
+            _whole(field.get("source-id"), f"{at}.source-id")
     ids = _unique((order.get("order-id") for order in orders), "sort-orders", "order-id")
-    if default := metadata.get("default-sort-order-id"):
+    # Version 1 may have none at all.
+    if default := _present(metadata, "default-sort-order-id") if "sort-orders" in metadata else 0:
         _named(default, ids, "default-sort-order-id", "sort-orders")
         place = next(place for place, order in enumerate(orders) if order["order-id"] == default)
         _check_sources(orders[place]["fields"], f"sort-orders[{place}].fields", columns)
@@ -453,9 +525,13 @@ def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -
     _whole(snapshot.get("snapshot-id"), f"{where}.snapshot-id")
     if not 0 <= _whole(snapshot.get("timestamp-ms"), f"{where}.timestamp-ms") <= _LAST_MS:
         raise Damaged(f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, but must be milliseconds since 1970, before the year 10000")
-    for key in ("parent-snapshot-id", "schema-id", "sequence-number"):
+    for key in ("parent-snapshot-id", "sequence-number"):
+        _optional(snapshot, key, where)
+    for key in ("schema-id", "first-row-id"):
         if snapshot.get(key) is not None:
             _whole(snapshot[key], f"{where}.{key}")
+    if snapshot.get("first-row-id") is not None:
+        _whole(snapshot.get("added-rows"), f"{where}.added-rows")
     number = snapshot.get("sequence-number") or 0
     if last is not None and number > last:
         raise Damaged(f"{where}.sequence-number is {number}, but last-sequence-number is {last}: no commit can be newer than the last one")
@@ -470,6 +546,28 @@ def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -
     for key in _FIGURES:
         if key in summary and not _FIGURE.fullmatch(summary[key]):
             raise Damaged(f"{where}.summary.{key} is {_shown(summary[key])}, but must be a whole number")
+
+
+def _check_statistics(metadata: Mapping[str, Any]) -> None:
+    for key in ("statistics", "partition-statistics"):
+        for place, file in enumerate(_objects(metadata, key)):
+            at = f"{key}[{place}]"
+            _kind(file.get("statistics-path"), str, f"{at}.statistics-path", "a string")
+            of_table = ("file-footer-size-in-bytes",) if key == "statistics" else ()
+            for number in ("snapshot-id", "file-size-in-bytes", *of_table):
+                _whole(file.get(number), f"{at}.{number}")
+            for number, blob in enumerate(_kind(file.get("blob-metadata"), list, f"{at}.blob-metadata", "a list") if of_table else ()):
+                _check_blob(_kind(blob, dict, f"{at}.blob-metadata[{number}]", "an object"), f"{at}.blob-metadata[{number}]")
+
+
+def _check_blob(blob: Mapping[str, Any], where: str) -> None:
+    _kind(blob.get("type"), str, f"{where}.type", "a string")
+    for key in ("snapshot-id", "sequence-number"):
+        _whole(blob.get(key), f"{where}.{key}")
+    for field in _kind(blob.get("fields"), list, f"{where}.fields", "a list"):
+        _whole(field, f"{where}.fields")
+    for key, value in _map(blob, "properties", f"{where}.properties").items():
+        _kind(value, str, f"{where}.properties.{key}", "a string")
 
 
 def _check_lineage(snapshots: Sequence[Mapping[str, Any]]) -> None:
@@ -503,13 +601,24 @@ def _whole(value: Any, where: str) -> int:
     return value
 
 
+def _optional(of: Mapping[str, Any], key: str, where: str) -> None:
+    """Check a whole number that may be missing, but not null."""
+    if key in of:
+        _whole(of[key], f"{where}.{key}")
+
+
 def _map(of: Mapping[str, Any], key: str, where: str = "") -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _kind({} if of.get(key) is None else of[key], dict, where or key, "an object")
+    found: Mapping[str, Any] = _kind(of.get(key, {}), dict, where or key, "an object")
     return found
 
 
+#: Lists for which the parser takes null too.
+_MAY_BE_NULL = ("metadata-log", "snapshot-log")
+
+
 def _objects(metadata: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = _kind([] if metadata.get(key) is None else metadata[key], list, key, "a list")
+    is_empty = key not in metadata or (metadata[key] is None and key in _MAY_BE_NULL)
+    found: Sequence[Mapping[str, Any]] = _kind([] if is_empty else metadata[key], list, key, "a list")
     for place, one in enumerate(found):
         _kind(one, dict, f"{key}[{place}]", "an object")
     return found

@@ -7,18 +7,30 @@ from __future__ import annotations
 
 import io
 import math
+import re
 import struct
 from bisect import bisect_left, bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from itertools import islice
 from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
-from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSample, PartitionSpec, RangeOverlap, from_bytes, to_scalar
+from icekit.facts.model import (
+    Column,
+    ColumnSample,
+    ManifestFacts,
+    MetricsSample,
+    PartitionSpec,
+    RangeOverlap,
+    SampledWrite,
+    from_bytes,
+    to_scalar,
+)
 
 # --- Read manifest lists and manifests, decoding only the fields that are asked for
 
@@ -26,7 +38,8 @@ from icekit.facts.model import Column, ColumnSample, ManifestFacts, MetricsSampl
 SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
-COUNT_FIELDS = frozenset({"value_counts"})
+COUNT_FIELDS = frozenset({"value_counts", "column_sizes"})
+_SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | {"file_path", "file_size_in_bytes", "partition"}
 # The fields of a file that every manifest has, from any writer.
 _OF_FILE = frozenset({"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"})
 # The fields of a manifest that every manifest list has, from any writer.
@@ -115,14 +128,14 @@ def live_count(manifest: Record) -> int:
     )
 
 
-def _is_counted(manifest: Record) -> bool:
+def is_counted(manifest: Record) -> bool:
     """Tell whether a manifest list counts the entries: format v1 may leave that out."""
     return manifest.get("added_files_count", manifest.get("added_data_files_count")) is not None
 
 
 def may_have_live(manifest: Record) -> bool:
     """Tell whether a manifest is worth reading."""
-    return not _is_counted(manifest) or live_count(manifest) > 0
+    return not is_counted(manifest) or live_count(manifest) > 0
 
 
 class FileCounts(NamedTuple):
@@ -137,7 +150,7 @@ def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None =
 
     Format version 1 may leave out the former, and a writer the latter: None if both are missing.
     """
-    if all(_is_counted(manifest) for manifest in manifests):
+    if all(is_counted(manifest) for manifest in manifests):
         deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
         return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
     if summary and "total-data-files" in summary:
@@ -213,18 +226,42 @@ def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read:
         return MetricsSample()
     places = sorted({0, len(data) // 2, len(data) - 1}) if len(data) > SAMPLED_MANIFESTS else range(len(data))
     files: list[Record] = []
+    writes: dict[int, list[Record]] = defaultdict(list)
     for place in places:
         location = data[place]["manifest_path"]
         room = SAMPLED_FILES // len(places)
-        for entry in entries(read(location), location, BOUND_FIELDS | COUNT_FIELDS):
-            files.append(entry["data_file"])
-            room -= 1
-            if not room:
-                break
+        some = list(islice(entries(read(location), location, _SAMPLED_FIELDS, ("status", "snapshot_id")), room + 1))
+        files += [entry["data_file"] for entry in some[:room]]
+        if len(some) <= room:
+            # The whole manifest. A writer leaves out the snapshot that it commits.
+            for entry in some:
+                writes[entry.get("snapshot_id") or data[place].get("added_snapshot_id") or 0].append(entry["data_file"])
     decoded = [
         ({p["key"] for p in f.get("value_counts") or ()}, _as_map(f.get("lower_bounds")), _as_map(f.get("upper_bounds"))) for f in files
     ]
-    return MetricsSample(len(files), len(places), tuple(_column_sample(c, decoded) for c in columns))
+    sized = [f for f in files if f.get("column_sizes")]
+    return MetricsSample(
+        len(files),
+        len(places),
+        tuple(_column_sample(c, decoded) for c in columns),
+        sized_files=len(sized),
+        file_bytes=sum(f["file_size_in_bytes"] for f in sized),
+        column_bytes=sum(pair["value"] for f in sized for pair in f["column_sizes"]),
+        writes=tuple(write for _, files_of in sorted(writes.items()) if (write := _write(files_of))),
+    )
+
+
+# The name of a file as Spark and Flink write it (OutputFileFactory): the task, its attempt, the operation, the number of the file.
+_TASK = re.compile(r"(?:^|/)(\d{5,}-\d+-.+)-\d{5}\.\w+$")
+
+
+def _write(files: Sequence[Record]) -> SampledWrite | None:
+    """What one commit added, with its tasks; None if a name does not say which task wrote the file."""
+    tasks = {task[1] if (task := _TASK.search(file["file_path"])) else None for file in files}
+    partitions = {repr(file["partition"]) for file in files}
+    return (
+        None if None in tasks else SampledWrite(len(files), len(tasks), sum(file["file_size_in_bytes"] for file in files), len(partitions))
+    )
 
 
 def _as_map(pairs: Iterable[Record] | None) -> dict[int, bytes]:

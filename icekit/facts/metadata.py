@@ -21,10 +21,11 @@ from icekit.facts.model import (
     Setting,
     SnapshotStatistics,
     SortField,
+    StatisticsAge,
     TableFacts,
     result_type,
 )
-from icekit.sql import Identifier, identifier, set_properties, transform_of, unset_properties
+from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
 
 Json = Mapping[str, Any]
 
@@ -291,6 +292,10 @@ def _limited(fields: Sequence[Json], limit: int) -> set[int]:
     return found
 
 
+#: The figures of a summary that count the rows that a commit changed (SnapshotSummary).
+_CHANGED_RECORDS = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+
+
 def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     """A metadata file and the files that it names directly: other metadata files, manifest lists and statistics."""
     found = [metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
@@ -314,6 +319,28 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
         by_default = {field["name"] for field in fields if isinstance(field["type"], str)}
         found.append(SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns)))
     return (*found, *([SnapshotStatistics("partition")] if partition else ()))
+
+
+def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
+    """The statement that computes such statistics for the current snapshot."""
+    columns = {"columns": statistics.columns} if statistics.columns else {}
+    return call(catalog, f"compute_{statistics.kind}_stats", table=display_name(table), **columns)
+
+
+def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAge, ...]:
+    """How far the newest statistics of each kind are behind a snapshot; without those whose snapshot is not in its lineage."""
+    found: dict[str, StatisticsAge] = {}
+    changed = 0
+    computed_for = {file["snapshot-id"] for key in ("statistics", "partition-statistics") for file in metadata.get(key) or ()}
+    for commits, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot) if computed_for else ()):
+        snapshot_id, summary = ancestor["snapshot-id"], ancestor.get("summary") or {}
+        for computed in statistics_of(metadata, snapshot_id) if snapshot_id in computed_for else ():
+            records = summary.get("total-records")
+            age = StatisticsAge(computed, snapshot_id, commits, changed, None if records is None else int(records))
+            found.setdefault(computed.kind, age)
+        if summary.get("operation") != "replace":
+            changed += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
+    return tuple(found.values())
 
 
 # --- Read the snapshots of table metadata JSON: the chosen snapshot, its lineage, and the history
@@ -395,6 +422,7 @@ def history(metadata: Json, snapshot: Json | None) -> History:
         commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
         refs=tuple(Ref(name, ref["type"], ref["snapshot-id"]) for name, ref in sorted((metadata.get("refs") or {}).items())),
         metadata_log_count=len(metadata.get("metadata-log") or ()),
+        schema_count=len(metadata.get("schemas") or ()) or 1,
     )
 
 

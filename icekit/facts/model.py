@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from enum import StrEnum
 from functools import cached_property
 from typing import Literal
 from urllib.parse import quote_plus
@@ -40,14 +41,19 @@ __all__ = [
     "Integrity",
     "Kind",
     "ManifestFacts",
+    "MetadataFlaw",
     "MetricsSample",
     "MisplacedDelete",
+    "MissingCount",
+    "MissingFile",
+    "MissingFiles",
     "NarrowManifest",
     "Partition",
     "PartitionField",
     "PartitionSpec",
     "RangeOverlap",
     "Ref",
+    "SampledWrite",
     "Scalar",
     "SequenceCounts",
     "Setting",
@@ -231,7 +237,8 @@ class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
     ``commits`` holds at most :data:`icekit.facts.metadata.MAX_COMMITS`; ``operations``
-    counts the whole lineage.
+    counts the whole lineage. ``expirable_count`` are the snapshots that ``icekit maintain`` would expire now without a stated
+    retention; None if that is not known. ``schema_count`` is the number of schemas that the metadata keeps.
     """
 
     snapshot_count: int = 0
@@ -243,6 +250,8 @@ class History:
     commits: tuple[Commit, ...] = ()
     refs: tuple[Ref, ...] = ()
     metadata_log_count: int = 0
+    expirable_count: int | None = field(default=None, compare=False)
+    schema_count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,16 +269,69 @@ class ColumnSample:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledWrite:
+    """What one commit added, as far as the sample has it: data files, their bytes and partitions, and the tasks that wrote them, by the files' names."""
+
+    file_count: int
+    task_count: int
+    size_in_bytes: int
+    partition_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsSample:
-    """The actual statistics of a few data files in a few manifests."""
+    """The actual statistics of a few data files in a few manifests.
+
+    ``column_bytes`` and ``file_bytes`` are sums over the ``sized_files`` whose entries have the sizes of their columns; for Parquet those of
+    column chunks, without bloom filters, indexes and footers. ``writes`` are commits that a sampled manifest has in full, oldest first.
+    """
 
     file_count: int = 0
     manifest_count: int = 0
     columns: tuple[ColumnSample, ...] = ()
+    sized_files: int = 0
+    file_bytes: int = 0
+    column_bytes: int = 0
+    writes: tuple[SampledWrite, ...] = ()
 
     def column(self, name: str) -> ColumnSample | None:
         """The sample of one column, None if it is unknown."""
         return next((c for c in self.columns if c.column == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOptimizer:
+    """A service that compacts and expires tables by itself, and the property or the location that shows it."""
+
+    name: str
+    evidence: str
+
+    @property
+    def note(self) -> str:
+        """What to know before a plan of icekit runs."""
+        return (
+            f"Another optimizer may manage this table: {self.evidence}. Turn its maintenance off for this table, or leave the work to it, before "
+            "this plan runs: each makes the other's commits fail."
+        )
+
+
+# Properties that only one service sets, by their beginnings, and the buckets of S3 Tables.
+_MANAGED = (("self-optimizing.", "Apache Amoro"), ("delta.", "Databricks"), ("databricks.", "Databricks"), ("snowflake.", "Snowflake"))
+_S3_TABLES = re.compile(r"^s3[an]?://[^/]*--table-s3(?:/|$)")
+
+
+def other_optimizer(properties: Mapping[str, str], location: str) -> OtherOptimizer | None:
+    """The service that maintains a table of these properties at this location by itself; None if nothing shows one."""
+    if _S3_TABLES.match(location):
+        return OtherOptimizer(
+            "Amazon S3 Tables", f"the table is in a table bucket of Amazon S3 Tables ({location}), which compacts and expires it"
+        )
+    if properties.get("self-optimizing.enabled", "").lower() == "false":
+        return None
+    for beginning, name in _MANAGED:
+        if keys := sorted(key for key in properties if key.startswith(beginning)):
+            return OtherOptimizer(name, f"the table property {keys[0]} is of {name}, which may compact and expire the table")
+    return None
 
 
 #: The number of tables that a sentence names; it counts the others.
@@ -332,6 +394,20 @@ class SnapshotStatistics:
 
 
 @dataclass(frozen=True, slots=True)
+class StatisticsAge:
+    """How far statistics are behind the observed snapshot: in commits, and in records that these added and deleted (compactions do not count).
+
+    ``record_count`` are the table's records, before deletes, at the snapshot of the statistics; None if its writer did not count them.
+    """
+
+    statistics: SnapshotStatistics
+    snapshot_id: int
+    commit_count: int
+    changed_count: int
+    record_count: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class StorageFacts:
     """Files under the table's location that no snapshot references.
 
@@ -357,6 +433,94 @@ class StorageFacts:
         """The number and size of the orphan files, as the start of a sentence: ``15 files, 167 KiB,``."""
         held = "" if self.orphan_bytes is None else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
         return f"{count(self.orphan_count, 'file')}{held}"
+
+
+class Flaw(StrEnum):
+    """What Iceberg's Java refuses in metadata, not always but where it needs it."""
+
+    #: Manifests in the manifest list of the snapshot without their numbers of files.
+    UNCOUNTED_MANIFESTS = "uncounted manifests"
+    #: The schema of the observed snapshot, or of others, is not in the metadata.
+    SCHEMA_GONE = "schema gone"
+    OLD_SCHEMA_GONE = "schema of another snapshot gone"
+    #: An order that is no longer the default sorts by a column that was dropped.
+    ORDER_BY_DROPPED = "order by a dropped column"
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataFlaw:
+    """A flaw, how many there are, and the ids (or paths, of manifests) of a few."""
+
+    flaw: Flaw
+    count: int
+    examples: tuple[str, ...]
+
+
+class Role(StrEnum):
+    """What a file is to its table, most important first."""
+
+    DATA = "data file"
+    DELETES = "delete file"
+    VECTOR = "deletion vector"
+    MANIFEST = "manifest"
+    MANIFEST_LIST = "manifest list"
+    STATISTICS = "statistics file"
+
+
+#: Without such a file, scans of the snapshot fail.
+_NEEDED_BY_SCANS = (Role.DATA, Role.DELETES, Role.VECTOR, Role.MANIFEST)
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFile:
+    """A referenced file that is gone (``actual_bytes`` is None) or has another size than ``size_in_bytes``, which its entry says.
+
+    ``snapshot_id`` is the snapshot that added it; for a manifest list and statistics, the one that they belong to.
+    """
+
+    role: Role
+    path: str
+    partition: Partition | None
+    record_count: int
+    snapshot_id: int | None
+    size_in_bytes: int | None
+    actual_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MissingCount:
+    """How many files of one role are gone or have another size, and the records of both."""
+
+    role: Role
+    gone_count: int
+    resized_count: int
+    record_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFiles:
+    """The referenced files that are gone from storage or have another size than their entries say; empty if all are there.
+
+    Checked are the data files, delete files and manifests of the observed snapshot, the manifest lists of all snapshots, and the newest
+    statistics files. ``examples`` are a few, most important first. ``partitions`` counts the data files that are gone by partition, most first, of at most a
+    thousand partitions. ``before_id`` is the newest snapshot of the lineage from before the first of them was added.
+    ``unchecked`` says why nothing is known; None if the files were checked.
+    """
+
+    counts: tuple[MissingCount, ...] = ()
+    examples: tuple[MissingFile, ...] = ()
+    partitions: tuple[tuple[Partition, int], ...] = ()
+    before_id: int | None = None
+    unchecked: str | None = None
+
+    def count(self, role: Role) -> MissingCount:
+        """The count of one role."""
+        return next((each for each in self.counts if each.role is role), MissingCount(role, 0, 0, 0))
+
+    @property
+    def fails_scans(self) -> bool:
+        """Tell whether a scan of the observed snapshot fails."""
+        return any(each.role in _NEEDED_BY_SCANS for each in self.counts)
 
 
 # --- Read and write single values as the Iceberg spec does
@@ -467,7 +631,8 @@ class TableFacts:
     """Everything icekit knows about a table at one snapshot, without a row per file.
 
     ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so that ratios, savings and predictions count only
-    deletes that a scan may apply.
+    deletes that a scan may apply. ``storage`` and ``missing`` are None unless storage was searched; ``unlisted`` says why orphan
+    files were not, although they were asked for. ``metadata_bytes`` is the size of the table's metadata file.
     """
 
     catalog: str
@@ -497,9 +662,14 @@ class TableFacts:
     history: History
     metrics_sample: MetricsSample
     storage: StorageFacts | None = None
+    missing: MissingFiles | None = None
+    statistics: tuple[StatisticsAge, ...] = ()
+    flaws: tuple[MetadataFlaw, ...] = ()
+    unlisted: str | None = None
     equality_keys: tuple[EqualityKey, ...] = ()
     unapplied: tuple[UnappliedDeletes, ...] = ()
     integrity: Integrity = field(default_factory=Integrity)
+    metadata_bytes: int | None = None
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)
@@ -600,6 +770,11 @@ class TableFacts:
     def default_spec(self) -> PartitionSpec:
         """The spec that new files are written with."""
         return self.spec(self.default_spec_id)
+
+    @property
+    def other_optimizer(self) -> OtherOptimizer | None:
+        """The service that maintains the table by itself, as its properties and its location show; None if nothing shows one."""
+        return other_optimizer(self.properties, self.location)
 
     @property
     def fragile_fields(self) -> tuple[str, ...]:

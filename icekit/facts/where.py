@@ -93,7 +93,7 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
     try:
         for field, value in zip(spec.fields, partition.values, strict=True):
             if isinstance(value, int) and field.transform in {"year", "month", "day", "hour"}:
-                _start(field.transform, value + 1)
+                start_of(field.transform, value + 1)
             elif field.transform == "identity":  # no other transform keeps a time as it is
                 literal_of(field.result_type, value)
     except (OverflowError, ValueError):
@@ -182,12 +182,12 @@ def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> l
     several = len(runs) > 1
     found = []
     for first, last in runs:
-        part = f"{source} >= {_moment(kind, _start(transform, first))} AND {source} < {_moment(kind, _start(transform, last + 1))}"
+        part = f"{source} >= {_moment(kind, start_of(transform, first))} AND {source} < {_moment(kind, start_of(transform, last + 1))}"
         found.append(f"({part})" if several else part)
     return found
 
 
-def _start(transform: str, value: int) -> dt.datetime:
+def start_of(transform: str, value: int) -> dt.datetime:
     """When a year, month, day or hour counted from 1970 begins."""
     if transform == "year":
         return dt.datetime(1970 + value, 1, 1)  # noqa: DTZ001

@@ -20,8 +20,8 @@ from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import Kind, PartitionSpec, TableFacts
 from icekit.facts.orphans import ORPHAN_AGE
+from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files, expected_manifests
-from icekit.maintain.retention import Expiry, Retention, expiry
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, size, span
 
@@ -137,6 +137,8 @@ def plan_maintenance(
         actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
     is_named = "remove_orphan_files" in procedures
     removal = _orphans(facts, findings, now, notes, is_named=is_named)
+    if facts.other_optimizer and (actions or removal):
+        notes.append(facts.other_optimizer.note)
     actions += removal
     is_refused = is_named and not removal and _may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):
@@ -329,6 +331,9 @@ def _lost(found: Expiry) -> str:
 def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool) -> list[Action]:
     """Remove listed files if a new listing agrees; only if requested by name, and no other table shares the location."""
     storage = facts.storage
+    if facts.unlisted is not None:
+        notes.append(f"Orphan files were not looked for: {facts.unlisted}.")
+        return []
     if storage is None:
         if is_named and (facts.setting("gc.enabled") or "true").lower() != "false":
             notes.append("remove_orphan_files needs a listing of the table's location. Observe the table with storage=True.")

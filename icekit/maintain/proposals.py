@@ -15,11 +15,13 @@ from icekit.compact.candidates import Candidate, Savings, wins
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion, sample_keys
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Finding, Findings, Thresholds
+from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.errors import ConversionRefused
+from icekit.facts.collect import FILTER_COLUMNS_PROPERTY
 from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.secrets import mask
+from icekit.sql import set_properties
 from icekit.units import count, percent, size
 
 #: Findings that come back unless a setting changes, each with the ``icekit tune`` question that finds the setting.
@@ -36,7 +38,7 @@ TUNED = {
     "over_partitioned": "layout",
 }
 _COMPACTED = frozenset(
-    "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores".split()
+    "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores dangling_deletes".split()
 )
 _MAINTAINED = frozenset("position_deletes v2_position_deletes fragmented_manifests overlapping_manifests snapshots_piling_up".split())
 _UNITS = {"delete file": "delete files", "manifest": "manifests", "snapshot": "snapshots"}
@@ -97,7 +99,9 @@ class Proposals:
             if self.waits:
                 return f"{self.table}: {self.waits.rstrip('.')}{rest}."
             return f"{self.table}: no command is worth running now{self._waits}{rest}."
-        number = f"{self.table}: {count(len(self.proposals), 'thing is', 'things are')} worth doing{self._waits}"
+        grave = [f.title for f in self.by_hand if f.severity is Severity.CRITICAL]
+        first = f"critical, to fix by hand first: {', '.join(grave)}; then " if grave else ""
+        number = f"{self.table}: {first}{count(len(self.proposals), 'thing is', 'things are')} worth doing{self._waits}"
         best = max(self.proposals, key=lambda p: p.share or 0)
         return f"{number}; {best.kind} gains most: {best.wins}." if best.share else f"{number}."
 
@@ -196,12 +200,13 @@ def propose(
     notes = case.notes
     forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
     policy = Policy.of({"leave_alone": leave_alone})
-    # Start Spark only if a partition may be worth a rewrite.
+    # Start Spark only if a partition may be worth a rewrite, or deletes may be dropped.
     found = candidates(facts, findings, policy, limits)
-    compaction = plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None) if found else None
+    is_asked = found or "dangling_deletes" in findings.names
+    compaction = plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None) if is_asked else None
     if forecast is not None and forecast.verdict != "fits" and not (compaction and compaction.actions):
         made += _conversion(case, forecast)
-    lately = [skipped for skipped in compaction.left_alone if skipped.reason.startswith("written")] if compaction else []
+    lately = [skipped for skipped in compaction.left_alone if skipped.is_recent] if compaction else []
     if compaction is not None:
         if compaction.waits is None:
             notes += [f"Left alone by compact: {count(a.partition_count, 'partition')}, {a.reason}." for a in compaction.left_alone]
@@ -217,6 +222,9 @@ def propose(
     # Findings that compact or maintain leave alone are in a note.
     explained = (_COMPACTED if compaction else frozenset()) | (_MAINTAINED if len(notes) > before else frozenset())
     made += _settings(facts, findings)
+    if any(p.kind == "tune" for p in made) and not facts.properties.get(FILTER_COLUMNS_PROPERTY) and facts.filter_columns:
+        declared = set_properties(facts.sql_name, {FILTER_COLUMNS_PROPERTY: ",".join(facts.filter_columns)})
+        notes.append(f"icekit tune knows the filter columns that you gave only if the table declares them: {declared}")
     if waits and made:
         notes.append(waits)
     planned = explained.union(*(p.findings for p in made))
@@ -280,13 +288,15 @@ def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str)
     under = {p for c in found if c.mode in {"deletes", "vectors"} for p in c.partitions} & planned
     rows = sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under)
     total = plan.prediction
+    dropped = sum(a.prediction.delete_files_removed for a in plan.actions if a.only_drops)
     share = _share(total.file_opens_saved * there.open_file_cost + max(total.bytes_in - total.bytes_out, 0), there)
     return [
         Proposal(
             "compact",
             tuple(f.name for f in case.findings if f.name in _COMPACTED),
             _list(
-                f"{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan saved",
+                f"{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan saved" if total.file_opens_saved else "",
+                f"{count(dropped, 'delete file')} that apply to nothing removed" if dropped else "",
                 f"{rows:,} of {count(there.delete_rows, 'delete row')} no longer applied" if rows else "",
                 f"{percent(share)} of its cost saved" if share else "",
             ),

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 
 from icekit.engine.bridge import lent, load_table, metadata_of
 from icekit.engine.compat import arrow_of
+from icekit.engine.errors import CommitConflict
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.head import Head, since
@@ -119,10 +120,6 @@ def by_file(got: pa.Table) -> dict[int, Positions]:
 _MARK = "icekit.commit-id"
 #: Iceberg raises these after it has checked the table and made no commit.
 _REFUSALS = frozenset({"ValidationException", "CommitFailedException", "IllegalArgumentException"})
-
-
-class CommitConflict(Exception):
-    """Another commit has invalidated the basis of this conversion; it is tried again from the current table."""
 
 
 @dataclass(frozen=True)

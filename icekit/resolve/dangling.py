@@ -174,7 +174,9 @@ def drop_dangling(
         try:
             _commit(spark, table, files, (branch or "main", snapshot_id), tags)
         except Exception as error:
-            if not tries_left or kind_of(error) != "conflict":
+            # Nobody else has committed: Iceberg would refuse it again.
+            is_final = kind_of(error) == "refused" and _snapshot_id(load_now(spark, name), branch) == snapshot_id
+            if is_final or not tries_left or kind_of(error) not in {"conflict", "refused"}:
                 raise
         else:
             return int(files.size())
@@ -200,10 +202,9 @@ def _java(spark: SparkSession, table: Any) -> Any:
 
 def _dangling(spark: SparkSession, name: Identifier, table: Any, branch: str | None) -> tuple[Any, int]:
     """Java's list of the delete files (None without a snapshot), and the snapshot."""
-    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
-    if snapshot is None:
+    snapshot_id = _snapshot_id(table, branch)
+    if snapshot_id is None:
         return None, 0
-    snapshot_id = int(snapshot.snapshotId())
     try:
         return _java(spark, table).of(snapshot_id), snapshot_id
     except Exception as error:
@@ -211,6 +212,11 @@ def _dangling(spark: SparkSession, name: Identifier, table: Any, branch: str | N
         if isinstance(known, MetadataUnreadable):
             raise known from error
         raise
+
+
+def _snapshot_id(table: Any, branch: str | None) -> int | None:
+    snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
+    return None if snapshot is None else int(snapshot.snapshotId())
 
 
 def _commit(spark: SparkSession, table: Any, files: Any, base: tuple[str, int], tags: Mapping[str, str]) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import datetime as dt
 import json
 import math
-import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +14,8 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import load_table, write_bytes
-from icekit.engine.errors import explain, reason
-from icekit.errors import CloneRefused, ConversionRefused
+from icekit.engine.errors import explain, kind_of, reason
+from icekit.errors import CatalogUnreachable, CloneRefused, ConversionRefused
 from icekit.facts.metadata import Json, schema_of
 from icekit.facts.model import Scalar
 from icekit.resolve.applies import EVERYWHERE, MOST_FILES, OWN, by_ruled_out, order_of, unless_ruled_out
@@ -175,8 +174,6 @@ _COLUMNS = ((FILE, "int"), (SEQUENCE, "long"), (PART, "int"), (KIND, "int"))
 #: The field id of the first such partition field.
 _PARTITION = 1000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-# May be gone at the next attempt.
-_PASSING = re.compile(r"SQLITE_BUSY|CommitFailed|CommitStateUnknown|Timeout|ConnectException|ServiceUnavailable")
 #: The kind of data files; delete files have the number of their key set, from 0.
 DATA = -1
 
@@ -212,8 +209,8 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Delet
         except CloneRefused:
             raise
         except Exception as error:
-            if _PASSING.search(str(error)):
-                raise
+            if kind_of(error) == "conflict" or isinstance(explain(error, table), CatalogUnreachable):
+                raise  # the next attempt may succeed
             raise CloneRefused(
                 f"Catalog {table[0]!r} cannot register a scratch table in namespace {NAMESPACE} ({reason(explain(error, table))}). The join of rows and deletes needs this table: "
                 "grant the right to create tables there.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -23,11 +23,11 @@ from icekit.compact.execute import (
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.bridge import has_bridge
-from icekit.engine.errors import FailureKind, explain, java_classes, kind_of, reason
+from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
-from icekit.errors import IcekitError, MetadataUnreadable, ParameterError
+from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import Json, snapshots_by_id, specs
@@ -87,16 +87,21 @@ def sampled(text: str) -> Prove:
 _COMMITTING = frozenset({"rewrite_data_files", "rewrite_position_delete_files", "rewrite_manifests", CONVERT})
 
 
-# Iceberg refuses a commit to a table that has changed, or that never allows it.
-_REFUSED = "org.apache.iceberg.exceptions.ValidationException"
 # Outermost exceptions of a call that has committed nothing.
-_BEFORE_COMMIT = {_REFUSED, "org.apache.iceberg.exceptions.CommitFailedException", "java.lang.IllegalArgumentException"}
+_BEFORE_COMMIT = {
+    "org.apache.iceberg.exceptions.ValidationException",
+    "org.apache.iceberg.exceptions.CommitFailedException",
+    "java.lang.IllegalArgumentException",
+}
+# A choice: refusals in the same words after which another attempt is expected to end like the last. Other writers may get in the way of one file
+# twice; but after a fresh plan most conflicts are about other files.
+_SAME_REFUSALS = 3
 # A choice: seconds between two looks for commits of an action that is still at work.
 _LOOK_SECONDS = 60.0
 
 
 class Conflict(Exception):
-    """Another commit was in the way, or a commit of ours is missing from the table; ``is_alone`` if nobody has changed the table meanwhile."""
+    """Another commit was in the way, or a commit of ours is missing from the table; ``is_alone`` if nobody else has committed meanwhile."""
 
     def __init__(self, said: str, *, is_alone: bool = False) -> None:
         super().__init__(said)
@@ -122,6 +127,8 @@ class ActionProgress:
     commits: dict[int, Json] = field(default_factory=dict)
     actual: Actual = field(default_factory=Actual)
     result: RewriteResult = field(default_factory=RewriteResult)
+    #: Iceberg's last refusal, and how many attempts in a row ended with it.
+    refusal: tuple[str, int] = ("", 0)
     on_commit: Callable[[], None] = lambda: None
     before_call: Callable[[], None] = lambda: None
 
@@ -252,21 +259,23 @@ class Runner:
             now = head(self.lake, action.table, action.branch)
             self._reconcile(action, progress, before, now)
             after = actual(commit for snapshot_id, commit in progress.commits.items() if snapshot_id not in earlier)
-        is_unchanged = now.metadata == before.metadata
+        is_alone = not _moved(before, now, progress.commits)
         if failure is not None:
-            progress.note_failure(failure, is_unchanged=is_unchanged)
+            progress.note_failure(failure, is_unchanged=now.metadata == before.metadata)
             moved = now.snapshot_id != before.snapshot_id
             if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
                 # Another process's compaction and expiry removed files that were being read.
                 raise Conflict(reason(failure))
             if action.procedure == "expire_snapshots" and self._unexpired(action) != left:
                 raise Conflict(reason(failure))  # another job's expiry came first
-            raise _as_kind(failure, is_unchanged=is_unchanged)
+            if _is_gone(before, now) and is_of_engine(failure) and kind_of(failure) == "other":
+                raise Conflict(reason(failure))  # whatever Iceberg says of that
+            raise _as_kind(failure, progress, is_alone=is_alone, has_committed=after.any)
         progress.result = answer if progress.result.manifest_lists is not None else replace(answer, manifest_lists=None)
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
-            raise Conflict("the equality deletes are still there, and no commit was made")
+            raise Conflict("the equality deletes are still there, and no commit was made", is_alone=is_alone)
         if planned is not None:
-            _check(planned, answer, after, is_unchanged=is_unchanged)
+            _check(planned, answer, after, is_alone=is_alone)
         elif answer.failed_data_files:
             raise TooLarge(f"{count(answer.failed_data_files, 'data file')} in failed groups; the engine logs the reason")
 
@@ -341,24 +350,45 @@ class Runner:
         return tick
 
 
-def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *, is_unchanged: bool) -> None:
-    """Compare plan and table: with partial progress an engine only logs what failed; ``is_unchanged``: nobody has changed the table meanwhile."""
+def _is_gone(before: Head, now: Head) -> bool:
+    """Whether the snapshot that an attempt began from is no longer in the history: the branch was rolled back, or the snapshot expired."""
+    return before.snapshot_id is not None and all(commit["snapshot-id"] != before.snapshot_id for commit in now.lineage())
+
+
+def _moved(before: Head, now: Head, own: Collection[int]) -> bool:
+    """Whether another writer has moved the head of the branch since ``before``; ``own`` are the ids of our commits."""
+    return _is_gone(before, now) or any(int(commit["snapshot-id"]) not in own for commit in since(now, before.snapshot_id))
+
+
+def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *, is_alone: bool) -> None:
+    """Compare plan and table: with partial progress an engine only logs what failed; ``is_alone``: nobody else has committed meanwhile."""
     missing = planned.files_in - committed.files_in
     if missing <= 0:
         return
     if answer.failed_groups or answer.failed_data_files:
         raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}")
     said = f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced"
-    raise Conflict(said, is_alone=is_unchanged)
+    raise Conflict(said, is_alone=is_alone)
 
 
-def _as_kind(error: BaseException, *, is_unchanged: bool) -> BaseException:
-    """An engine's error as a conflict, as too large an action, or as it is.
+def _as_kind(error: Exception, progress: ActionProgress, *, is_alone: bool, has_committed: bool) -> Exception:
+    """An attempt's error as a conflict, as too large an action, as a refusal for good, or as it is.
 
     A catalog may be busy with another table, or not answer, so a commit may fail although nobody has changed this one. But if Iceberg refuses
-    a commit to an unchanged table, it always will.
+    a commit to a table that nobody else has changed, and the attempt itself committed nothing, it always will; and it may in any case.
     """
     kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
-    if kind == "conflict" and not (is_unchanged and _REFUSED in java_classes(error)):
-        return Conflict(reason(error), is_alone=is_unchanged)
-    return TooLarge(reason(error)) if kind == "capacity" else error
+    said = reason(error)
+    if kind == "capacity":
+        return TooLarge(said)
+    if kind == "refused":
+        progress.refusal = said, 1 + (progress.refusal[1] if progress.refusal[0] == said else 0)
+        if is_alone and not has_committed:
+            return _refused("no other commit to this table came in between", said)
+        if progress.refusal[1] == _SAME_REFUSALS:
+            return _refused(f"{_SAME_REFUSALS} attempts in a row ended in the same words", said)
+    return Conflict(said, is_alone=is_alone) if kind in {"conflict", "refused"} else error
+
+
+def _refused(why: str, said: str) -> EngineFailed:
+    return EngineFailed(f"Iceberg refuses this action, and {why}, so it would refuse the next attempt, too: {said}.")

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from icekit.catalog import Lake
 from icekit.compact.claims import DISPROVED, ActionRecord, Ledger, RunRecord, claimed, now_ms
 from icekit.compact.equality_deletes.plan import plan_conversion
-from icekit.compact.execute import smaller_parts
+from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import let_go_of_dead, opened
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, is_there, measured, own_commits
@@ -205,6 +205,7 @@ class CheckpointedRun:
             if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
                 raise ParameterError(f"{self.table} was dropped and created again since it was planned. Plan again.")
             version = iceberg_version(self.lake.spark, self.lake.name)
+            require_api(self.lake.spark, [action for action, _ in todo])
             self.ledger.save_run(self.record)
             runner = Runner(self.lake, self.record.run_id, self.limits, self.stop, self.say, held.lost.is_set)
             came_through = False

@@ -25,8 +25,8 @@ from icekit.facts.metadata import lineage, snapshots_by_id
 from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
 from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, location_of_another_format, of_others, sharing
 from icekit.facts.paths import meet, normal, path_sql
+from icekit.facts.retention import HOUR_MS, LEAST_HOURS, Retained, retained
 from icekit.maintain.plan import manifest_layers
-from icekit.maintain.retention import HOUR_MS, LEAST_HOURS, Retained, retained
 from icekit.prove import Proof, prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import Check, prove_entries, prove_history, prove_live

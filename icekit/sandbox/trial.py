@@ -275,7 +275,8 @@ class Trial:
                 if part.source is not None and part.transform != "void":
                     column = next(c for c in facts.columns if c.field_id == part.source_id)
                     lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), part.transform)}")
-            version = f"VERSION AS OF {facts.snapshot_id}"
+            # Without an id, the columns are those that the table has now, as those of the copy.
+            version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
             # Only the copy can be cancelled: the removal of the table must not be.
             with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
                 lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, self.sample_bytes)}")

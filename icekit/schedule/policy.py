@@ -19,8 +19,8 @@ from icekit.compact.model import Policy as CompactPolicy
 from icekit.diagnose.findings import Thresholds
 from icekit.engine.predicate import check_text
 from icekit.errors import LONGEST_WAIT, IcekitError, ParameterError, nearest, require_seconds
+from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, Procedure
-from icekit.maintain.retention import Retention
 from icekit.notebook import check_gate
 from icekit.parsing import seconds, size_in_bytes
 from icekit.run import sampled
@@ -156,6 +156,8 @@ class PassBudget:
         found: dict[str, Any] = {}
         for text in texts(value):
             read = CompactPolicy.of({"budget": text})
+            if read.budget_rows is not None:
+                raise ParameterError("The budget of a pass is in bytes, files or time, not in rows.")
             for name, given in (
                 ("bytes", read.budget_bytes),
                 ("files", read.budget_files),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from icekit.answer import html
-from icekit.diagnose.findings import NOTHING, SYMBOLS, Finding, Findings, Severity, Thresholds, badge, covered_by, summary
+from icekit.diagnose.findings import SYMBOLS, Finding, Findings, Severity, Thresholds, badge, covered_by, summary
 from icekit.facts.files import median_bytes
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import delete_ratio
@@ -57,7 +57,7 @@ def card(
         told += rows(name, sentence)
         if name == "data files" and facts.data.file_count:
             told += [painted(_bar(each, facts), _GREEN if each.is_left_alone else _PLAIN) for each in size_classes(facts, thresholds)]
-    told += rows("findings", summary(findings))
+    told += rows("findings", _verdict(facts, findings))
     covered = _covered(findings)
     for finding in findings[:FINDINGS]:
         mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
@@ -142,21 +142,28 @@ def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | No
     if facts.data.file_count:
         said.insert(3, ("sizes", _sizes_html(facts, thresholds)))
     if counted:
-        said.append(("findings", html.text(summary(findings))))
+        said.append(("findings", html.text(_verdict(facts, findings))))
     else:
-        said += _findings_html(findings)
+        said += _findings_html(facts, findings)
     return html.framed(
         f'<div class="card {worst.name.lower() if worst is not None else "fine"}">{heading}{html.definitions((name.capitalize(), value) for name, value in said)}</div>'
     )
 
 
-def _findings_html(findings: Sequence[Finding]) -> list[tuple[str, str]]:
+def _verdict(facts: TableFacts, findings: Sequence[Finding]) -> str:
+    """The number of findings, and what was not looked for."""
+    return summary(findings) if _is_searched(facts) else f"{summary(findings).rstrip('.')}; storage not searched (--storage)"
+
+
+def _findings_html(facts: TableFacts, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     covered = _covered(findings)
     rows = [
         f'<p class="{f.severity.name.lower()}">{badge(f.severity)} <b>{html.text(f.title)}</b>{html.text(covered[f.name])}: {html.prose(f.evidence)}</p>'
         for f in findings
     ]
-    told = [("findings", "".join(rows) or html.text(NOTHING))]
+    if not rows or not _is_searched(facts):
+        rows.append(f"<p>{html.text(_verdict(facts, findings))}</p>")
+    told = [("findings", "".join(rows))]
     step = _next_step(findings)
     if step is not None:
         told.append(("next", f"for {html.text(step.title)}: {html.prose(step.remedy)}{html.statements(step.sql[:1])}"))
@@ -193,6 +200,7 @@ def lines(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple
         ("manifests", _manifests(facts)),
         ("history", _history(facts)),
         ("writes", _writes(facts)),
+        *([("storage", _storage(facts))] if _is_searched(facts) else []),
     ]
 
 
@@ -287,3 +295,16 @@ def _writes(facts: TableFacts) -> str:
     for d in facts.distribution:
         modes.setdefault(d.mode, []).append(d.operation)
     return "distribution " + "; ".join(f"{mode} for {', '.join(operations)}" for mode, operations in modes.items())
+
+
+def _is_searched(facts: TableFacts) -> bool:
+    """Tell whether missing and orphan files were to be looked for."""
+    return any(each is not None for each in (facts.storage, facts.missing, facts.unlisted))
+
+
+def _storage(facts: TableFacts) -> str:
+    """What was looked for in storage, and what was not."""
+    gaps = {"missing": facts.missing and facts.missing.unchecked, "orphan": facts.unlisted}
+    told = [f"not searched for {kind} files: {why}" for kind, why in gaps.items() if why]
+    searched = " and ".join(kind for kind, why in gaps.items() if not why)
+    return "; ".join([*([f"searched for {searched} files"] if searched else []), *told])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 
 from icekit.facts.files import Scalar
 from icekit.facts.model import Column
-from icekit.facts.where import among, literal_of
+from icekit.facts.where import among, literal_of, start_of
 from icekit.sql import identifier
 
 # --- Conditions of queries on columns, as far as Iceberg can skip files by them
@@ -215,6 +216,8 @@ _OPERATOR = re.compile(
 )
 _TEXT_END = re.compile(r"'(?=\)|, | AND | OR |$)")
 _NUMBER = re.compile(r"[^\s,()]+")
+_UNITS = ("year", "month", "day", "hour")
+_TRANSFORM = re.compile(r"(year|month|day|hour|bucket|truncate)(?:\[(\d+)\])?\(")
 _SCAN = re.compile(r"filters=(.*?), (?:runtimeFilters|groupedBy|caseSensitive)=", re.S)
 
 
@@ -281,7 +284,32 @@ class _Reader:
         if not self.skip(")"):
             raise Unreadable(self.text)
 
+    def transformed(self) -> Node | None:
+        """A condition on a transform of a known column, such as ``year(t) = 20``; None, at the same place, if there is none."""
+        start = self.place
+        found = _TRANSFORM.match(self.text, start)
+        names = [n for n in self.columns if found and self.text.startswith(f"{n}) ", found.end())]
+        if found is None or not names:
+            return None
+        column = self.columns[names[0]]
+        self.place = found.end() + len(names[0]) + 1
+        operator = _OPERATOR.match(self.text, self.place)
+        if operator is None:
+            self.place = start
+            return None
+        self.place = operator.end()
+        op, name = operator[1], found[1]
+        if op.endswith("NULL"):
+            return Leaf(column.name, "is null" if op == "IS NULL" else "not null")
+        self.skip(" ")
+        # The value of a unit of time is a number, and that of a truncation has the column's type.
+        of_value = column if name == "truncate" else replace(column, type="int")
+        values = self.values(of_value) if op in {"IN", "NOT IN"} else (self.value(of_value),)
+        return in_values_of(column, name, int(found[2] or 0), op, values)
+
     def predicate(self) -> Node:
+        if (transformed := self.transformed()) is not None:
+            return transformed
         # A name may contain anything, so names of known columns are tried first, the longest one first.
         names = (n for n in self.columns if self.text.startswith(f"{n} ", self.place))
         name = max((n for n in names if _OPERATOR.match(self.text, self.place + len(n))), key=len, default=None)
@@ -327,6 +355,46 @@ class _Reader:
             raise Unreadable(self.text)
         self.place = found.end()
         return _scalar(found[0], column.type if column else "")
+
+
+def in_values_of(column: Column, transform: str, width: int, op: str, values: Sequence[Scalar]) -> Node:
+    """A condition on a partition transform of a column as one on the column; anything if bounds of the column cannot decide it."""
+    if op in {"=", "IN"}:
+        return disjunction(tuple(_in_value_of(column, transform, width, value) for value in values))
+    value = values[0]
+    if op not in {"<", "<=", ">", ">="} or transform not in _UNITS or not isinstance(value, int):
+        return Anything()
+    try:
+        bound = _instant(column, transform, value + (op in {"<=", ">"}))
+    except (OverflowError, ValueError):
+        return Anything()
+    return Leaf(column.name, "<" if op in {"<", "<="} else ">=", (bound,))
+
+
+def _in_value_of(column: Column, transform: str, width: int, value: Scalar) -> Node:
+    if transform == "truncate" and isinstance(value, str) and column.type == "string":
+        return Leaf(column.name, "prefix" if len(value) == width else "=", (value,))
+    if not isinstance(value, int):
+        return Anything()
+    try:
+        if transform in _UNITS:
+            low, high = (_instant(column, transform, value + more) for more in (0, 1))
+        elif transform == "truncate":
+            low, high = value, value + width
+        else:
+            return Anything()  # a bucket
+    except (OverflowError, ValueError):
+        return Anything()
+    return conjunction((Leaf(column.name, ">=", (low,)), Leaf(column.name, "<", (high,))))
+
+
+def _instant(column: Column, transform: str, value: int) -> int:
+    """When a unit of time begins, as facts keep values of the column."""
+    since = start_of(transform, value) - start_of("day", 0)
+    if column.type == "date":
+        return since.days
+    micros = since // dt.timedelta(microseconds=1)
+    return micros * 1000 if "_ns" in column.type else micros
 
 
 def _scalar(text: str, kind: str) -> Scalar:

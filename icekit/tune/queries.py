@@ -281,7 +281,9 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
     found = _Merged()
     notes: list[str] = []
     for text in sql:
-        found.add(_stated(lake, facts, text, known, unknown))
+        stated = _stated(lake, facts, text, known, unknown)
+        found.add(stated)
+        notes += _rewritable(facts, text) if any(isinstance(one.tree, (Anything, Leaf)) for one in stated) else ()
     if event_log:
         found.add(_logged(event_log, facts, known, unknown))
     if scan_reports:
@@ -332,6 +334,20 @@ def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column
     if is_query and not scans:
         raise ParameterError(f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or a predicate.")
     return [Filter(text, tree, 1.0, STATED) for tree in ([_tree(scan, known, unknown) for scan in scans] or [Anything()])]
+
+
+# Functions of times for which Iceberg has a transform. (Spark's month, day and hour are those within a year, a month and a day.)
+_TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*\)", re.I)
+
+
+def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
+    """What to write in place of a function of a time column, which Iceberg does not receive."""
+    for function, term in dict.fromkeys((found[1].lower(), found[2]) for found in _TIME_FUNCTION.finditer(text)):
+        column = facts.by_name.get(term.replace("`", ""))
+        if column is None or not column.type.startswith(("date", "timestamp")):
+            continue
+        unit = f"years({term}), which counts from 1970" if function == "year" else f"days({term})"
+        yield f"{function}({term}) does not reach Iceberg, so it skips nothing. A range of {term} does, and so does {identifier(facts.catalog)}.system.{unit}."
 
 
 def _query(spark: SparkSession, text: str) -> Any:
@@ -449,9 +465,11 @@ def sample(
     share = min(1.0, 1.1 * rows / max(read, 1))
     terms = ", ".join(f"{_as_fact(facts.by_name[name])} AS c{place}" for place, name in enumerate(columns))
     drawn = f" AND pmod(xxhash64(_file, _pos, {seed}), {_HASHES}) < {round(share * _HASHES)}" if share < 1 else ""
+    # With an id, the columns would be those of the snapshot, and not those that the table has now.
+    version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
     table = arrow_of(
         lake.spark.sql(
-            f"SELECT {terms}, _file AS f, _pos AS p FROM {identifier(*lake.sql_name(facts.table))} VERSION AS OF {facts.snapshot_id} "
+            f"SELECT {terms}, _file AS f, _pos AS p FROM {identifier(*lake.sql_name(facts.table))} {version} "
             f"WHERE {some_files(lake, facts, sample_bytes)}{drawn} ORDER BY xxhash64(_file, _pos, {seed}), _file, _pos LIMIT {rows}"
         )
     )

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -141,6 +141,43 @@ def test_a_corrupt_or_missing_manifest_is_named(own_lake: SqlCatalog, damage: by
 
     with pytest.raises(MetadataUnreadable, match=path.name):
         observe("db.events")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "folder", "device"])
+def test_metadata_that_is_no_regular_file_is_refused_and_not_waited_for(own_lake: SqlCatalog, make: Callable[[Path], None]) -> None:
+    path = metadata_file(own_lake)
+    path.unlink()
+    make(path)
+
+    with pytest.raises(MetadataUnreadable, match=r"metadata\.json is a folder, a pipe or a device, not a file\. Point the catalog"):
+        observe("db.events")
+
+
+@pytest.mark.parametrize("location", [None, "", b"\xff"])
+def test_a_table_that_the_catalog_lists_without_metadata_is_named(own_lake: SqlCatalog, tmp_path: Path, location: object) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as catalog:
+        catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", [location])
+
+    with pytest.raises(TableNotFound, match=r"The catalog lists db\.events, but gives no metadata file for it\. Drop the entry"):
+        observe("db.events")
+    if location is None:
+        profile = ProfileTables("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
+        with pytest.raises(TableNotFound, match=r"The catalog lists db\.events, but gives no metadata file"):
+            profile.source(("db", "events"))
+        profile.close()
+
+
+@pytest.mark.parametrize("column", ["table_namespace", "table_name"])
+def test_a_name_that_is_no_text_is_shown_by_every_listing(own_lake: SqlCatalog, tmp_path: Path, column: str) -> None:
+    with sqlite3.connect(tmp_path / "catalog.db") as catalog:
+        catalog.execute("INSERT INTO iceberg_tables SELECT catalog_name, 'x', 'y', NULL, NULL, 'TABLE' FROM iceberg_tables")
+        catalog.execute(f"UPDATE iceberg_tables SET {column} = ? WHERE table_name = 'y'", [b"\xff"])
+    lake = icekit.connect()
+
+    for ask in (lake.tables.names, lambda: lake.tables.names_in(("db",)), lambda: lake.observe("db.missing")):
+        with pytest.raises(CatalogUnreachable, match=r"lists a table whose name is not text: .*xff.*iceberg_tables"):
+            ask()
+    assert lake.observe("db.events", collector="local").data.record_count == 3
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")

@@ -102,3 +102,9 @@ def test_a_spark_setting_is_handed_over_as_it_is() -> None:
 def test_a_profile_that_names_no_usable_catalog_says_what_to_set(properties: dict[str, str], said: str) -> None:
     with pytest.raises(ProfileError, match=said):
         spark_conf("prod", properties)
+
+
+@pytest.mark.parametrize("value", ["soon", "", "nan", "inf"])
+def test_a_time_that_is_no_number_is_named_with_its_key(value: str) -> None:
+    with pytest.raises(ProfileError, match=rf"'prod' sets s3\.connect-timeout to '{value}', but it must be a number of seconds"):
+        spark_conf("prod", {"uri": "https://catalog.example/api", "s3.connect-timeout": value})

@@ -46,8 +46,10 @@ class Table:
         self.sql(f"INSERT INTO {into} SELECT /*+ REPARTITION({files}) */ {select} FROM range({start}, {start + rows})")
         return self
 
-    def plan(self, *, trial: bool = False, ref: str | None = None, findings: Findings | None = None, **policy: Any) -> Plan:
-        facts = self.lake.observe(self.name, ref=ref)
+    def plan(
+        self, *, trial: bool = False, ref: str | None = None, findings: Findings | None = None, storage: bool = False, **policy: Any
+    ) -> Plan:
+        facts = self.lake.observe(self.name, ref=ref, storage=storage)
         return plan_table(
             self.lake,
             facts,

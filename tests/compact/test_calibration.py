@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from icekit.compact.claims import ActionRecord
-from icekit.compact.service import QUANTITIES, calibration, throughput
+from icekit.compact.service import QUANTITIES, calibration, past_speed
+from icekit.compact.speed import Speed
 from tests.compact.records import ACTION
 
 
@@ -22,7 +23,7 @@ def test_before_there_are_outcomes_nothing_is_known() -> None:
     assert [q.quantity for q in empty.quantities] == list(QUANTITIES)
     assert all((q.count, q.mean_absolute_percentage_error, q.median_ratio) == (0, None, None) for q in empty.quantities)
     assert empty.rows == ()
-    assert throughput([]) is None
+    assert past_speed([], []) is None
 
 
 def test_the_error_is_a_share_of_what_happened_and_the_ratio_a_multiple_of_the_prediction() -> None:
@@ -62,20 +63,29 @@ def test_only_actions_that_are_done_count(status: str) -> None:
     other = outcome({"seconds": 1}, {"seconds": 1, "bytes_in": 100}, status=status)
 
     assert calibration([other]).rows == ()
-    assert throughput([other]) is None
+    assert past_speed([other], []) is None
 
 
-def test_throughput_is_the_median_of_bytes_read_per_second() -> None:
-    outcomes = [outcome({}, {"bytes_in": 100 * n, "seconds": 1}) for n in (1, 2, 90)]
+def test_the_speed_is_of_the_tables_own_runs_unless_they_are_alike_in_size() -> None:
+    def runs(*sizes: int, fixed: int) -> list[ActionRecord]:
+        return [outcome({}, {"bytes_in": size, "bytes_read": 1, "seconds": fixed + size / 100}) for size in sizes]
 
-    assert throughput(outcomes) == 200
+    assert past_speed(runs(100, 1000, fixed=2), runs(100, 1000, fixed=7)) == Speed(2, 100, most_bytes=10_000)
+    assert past_speed(runs(900, 1000, fixed=2), runs(100, 1000, fixed=7)) == Speed(7, 100, most_bytes=10_000)
+
+
+def test_the_speed_of_conversions_is_not_that_of_rewrites() -> None:
+    conversion = outcome({}, {"bytes_read": 5000, "seconds": 100})
+
+    assert past_speed([conversion], [conversion]) is None
+    assert past_speed([conversion], [conversion], "bytes_read") == Speed(0, 50, 500, 50_000)
 
 
 @pytest.mark.parametrize(
     "actual", [None, {}, {"bytes_in": 0, "seconds": 1}, {"bytes_in": 5, "seconds": 0}, {"bytes_in": float("nan"), "seconds": 1}]
 )
-def test_an_action_that_was_not_measured_gives_no_throughput(actual: dict[str, Any] | None) -> None:
-    assert throughput([outcome({}, actual)]) is None
+def test_an_action_that_was_not_measured_gives_no_speed(actual: dict[str, Any] | None) -> None:
+    assert past_speed([outcome({}, actual)], []) is None
 
 
 def test_a_quantity_that_is_not_predicted_is_asked_for_in_vain() -> None:

@@ -80,8 +80,8 @@ def test_equality_deletes_are_always_worth_it_and_each_open_counts() -> None:
 
     assert (one.mode, one.reasons) == ("deletes", ("equality deletes",))
     assert (one.files_in, one.bytes_in) == (3, 1500 * MIB)
-    # 60 of 300 records may be gone: 1200 MiB are left, in two files and a remainder that is too small to stay alone.
-    assert (one.bytes_out, one.files_out) == (1200 * MIB, expected_files(1200 * MIB, TARGET))
+    # Nobody knows how many of the 60 keys have a row: a key of a new row deletes nothing.
+    assert (one.bytes_out, one.files_out, one.is_maximum) == (1500 * MIB, expected_files(1500 * MIB, TARGET), True)
     assert one.file_opens_saved == 3 - one.files_out + 3 * 2
 
 
@@ -127,14 +127,41 @@ def test_a_partition_whose_rows_are_all_deleted_leaves_no_file() -> None:
     assert (one.bytes_out, one.files_out) == (0, 0)
 
 
-def test_files_of_older_specs_are_taken_together() -> None:
-    newer = dataclasses.replace(BY_DAY, spec_id=1)
-    facts = of(*(file_group(*[10 * MIB] * 2, of=partition(FIRST_DAY + d)) for d in range(3)), specs=(BY_DAY, newer), default_spec_id=1)
-    (one,) = found(facts)
+NEWER = dataclasses.replace(BY_DAY, spec_id=1)
+BY_MONTH = PartitionSpec(1, (PartitionField(1001, "event_month", "month", 2, "event_time", "int"),))
+BY_ID = PartitionSpec(1, (*BY_DAY.fields, PartitionField(1001, "event_id", "identity", 1, "event_id", "long")))
+BY_BUCKET = PartitionSpec(1, (*BY_DAY.fields, PartitionField(1001, "id_bucket", "bucket[4]", 1, "event_id", "int")))
 
-    assert one.partitions == tuple(partition(FIRST_DAY + d) for d in range(3))
-    assert (one.files_in, one.files_out) == (6, 1)
-    assert found(facts, scope="major") == ()
+
+def older(current: PartitionSpec, files_a_day: int, *, rows: int = 1_000_000) -> TableFacts:
+    """Small files of three days of an older spec."""
+    days = (file_group(*[10 * MIB] * files_a_day, of=partition(FIRST_DAY + d), records_per_file=rows) for d in range(3))
+    return of(*days, specs=(BY_DAY, current), default_spec_id=1)
+
+
+def test_files_of_older_specs_are_combined_where_their_rows_go_into_one_partition() -> None:
+    (month,) = found(older(BY_MONTH, 2))
+
+    assert (month.partitions, month.files_in, month.files_out) == (tuple(partition(FIRST_DAY + d) for d in range(3)), 6, 1)
+    assert [(c.partitions, c.files_out) for c in found(older(NEWER, 5))] == [((partition(FIRST_DAY + d),), 1) for d in range(3)]
+    assert found(older(NEWER, 2)) == found(older(BY_MONTH, 2), scope="major") == ()
+
+
+def test_files_of_a_coarser_spec_are_taken_only_where_that_saves_opens_however_their_rows_are_distributed() -> None:
+    day = found(older(BY_BUCKET, 10))[0]
+
+    # Four buckets and nulls.
+    assert (day.files_in, day.files_out, day.file_opens_saved, day.is_maximum) == (10, 5, 5, True)
+    assert found(older(BY_BUCKET, 5)) == found(older(BY_ID, 10)) == ()
+
+
+def test_files_of_older_specs_that_are_to_move_are_taken_once_partition_by_partition() -> None:
+    named = Findings((*SMALL, finding("old_partition_spec")))
+    moved = found(older(BY_ID, 10, rows=50), named, old_specs=True)
+
+    assert [(c.mode, c.partitions) for c in moved] == [("spec", (partition(FIRST_DAY + d),)) for d in range(3)]
+    assert [(c.files_in, c.files_out, c.file_opens_saved, c.is_maximum) for c in moved] == [(10, 500, -490, True)] * 3
+    assert {c.mode for c in found(older(NEWER, 5), SMALL, old_specs=True)} == {"size"}
 
 
 def test_deletes_over_older_specs_are_worth_a_rewrite_too() -> None:
@@ -153,9 +180,6 @@ def test_deletes_over_older_specs_are_worth_a_rewrite_too() -> None:
     assert by_mode["size"].partitions == (partition(FIRST_DAY + 1),)
 
 
-NEWER = dataclasses.replace(BY_DAY, spec_id=1)
-
-
 def under_old_deletes(*deletes: tuple[int, bool]) -> TableFacts:
     """Partitions of an older spec, each with two files of 100 rows under one position delete file of (records, scoped)."""
     groups, rows = [], []
@@ -170,32 +194,33 @@ def under_old_deletes(*deletes: tuple[int, bool]) -> TableFacts:
     return of(*groups, sequences=tuple(rows), specs=(BY_DAY, NEWER), default_spec_id=1)
 
 
-def test_older_partitions_under_deletes_share_their_files_and_add_up() -> None:
+def test_older_partitions_under_deletes_are_taken_one_by_one() -> None:
     days = (partition(FIRST_DAY), partition(FIRST_DAY + 1))
     named = Findings((finding("position_deletes"),))
 
-    # One file of each lost rows, a quarter of the partition's: 375 of 500 MiB are left, and 750 MiB take two files.
-    assert found(under_old_deletes((50, True), (50, True)), named) == (
-        Candidate(days, "vectors", ("position deletes",), 2, 1000 * MIB, 2, 750 * MIB, 2),
+    # One file of each lost rows, a quarter of the partition's.
+    assert found(under_old_deletes((50, True), (50, True)), named) == tuple(
+        Candidate((day,), "vectors", ("position deletes",), 1, 500 * MIB, 1, 375 * MIB, 1) for day in days
     )
-    # Every row of all four is gone, and each opens the one delete file of its partition.
-    assert found(under_old_deletes((400, False), (400, False)), named) == (
-        Candidate(days, "deletes", ("position deletes",), 4, 2000 * MIB, 0, 0, 8),
+    # Every row is gone, and each file opens the one delete file of its partition.
+    assert found(under_old_deletes((400, False), (400, False)), named) == tuple(
+        Candidate((day,), "deletes", ("position deletes",), 2, 1000 * MIB, 0, 0, 4) for day in days
     )
 
 
-def test_older_partitions_are_taken_by_ratio_only_where_every_delete_names_one_file() -> None:
-    (one,) = found(under_old_deletes((50, True), (50, False)), Findings((finding("position_deletes"),)))
+def test_older_partitions_of_one_month_are_taken_by_ratio_only_where_every_delete_names_one_file() -> None:
+    by_month = dataclasses.replace(under_old_deletes((50, True), (50, False)), specs=(BY_DAY, BY_MONTH))
+    (one,) = found(by_month, Findings((finding("position_deletes"),)))
 
-    assert one.mode == "deletes"
+    assert (one.mode, len(one.partitions)) == ("deletes", 2)
 
 
 def test_a_major_rewrite_drops_deletes_and_says_what_is_left() -> None:
     (under_equality,) = found(equality(data=3, deletes=2), DELETES, scope="major")
     (all_gone,) = found(position(400, scoped=False), Findings((finding("position_deletes"),)), scope="major")
 
-    # 60 of 300 rows may be gone: 1200 MiB take three files, and each of the three opened two delete files.
-    assert under_equality == Candidate((partition(),), "all", ("deletes",), 3, 1500 * MIB, 3, 1200 * MIB, 6)
+    # At most three files are left, and each of the three opened two delete files.
+    assert under_equality == Candidate((partition(),), "all", ("deletes",), 3, 1500 * MIB, 3, 1500 * MIB, 6, is_maximum=True)
     assert all_gone == Candidate((partition(),), "all", ("deletes",), 2, 1000 * MIB, 0, 0, 4)
 
 

@@ -43,7 +43,7 @@ def test_each_data_file_opens_every_later_equality_delete_file() -> None:
     over = deletes_over(facts_of(upserts))[partition()]
 
     # 3 + 2 + 1: a commit's own deletes reach older rows only.
-    assert over == DeleteLoad(3, 6, 30 / 400, False, ("equality deletes",))
+    assert over == DeleteLoad(3, 6, 0.0, False, ("equality deletes",), is_least=True)
 
 
 def test_deletes_of_an_unpartitioned_spec_are_opened_everywhere_and_once_at_home() -> None:
@@ -77,10 +77,13 @@ def test_light_position_deletes_are_not_worth_it_and_equality_deletes_are() -> N
     assert deletes_over(facts_of([*rows, equality(3)], group), 0.05)[partition()].kinds == ("equality deletes",)
 
 
-def test_more_deletes_than_rows_delete_all_of_them() -> None:
-    rows = [data(1), sequence(2, equality_delete_file_count=1, equality_delete_record_count=1000)]
+def test_more_positions_than_rows_delete_all_of_them_and_nobody_knows_how_many_keys_do() -> None:
+    rows = [data(1), sequence(2, position_delete_file_count=1, position_delete_record_count=1000)]
+    keys = [data(1), sequence(2, equality_delete_file_count=1, equality_delete_record_count=1000)]
+    positions = facts_of(rows, file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=1000))
 
-    assert deletes_over(facts_of(rows))[partition()].deleted_share == 1.0
+    assert deletes_over(positions)[partition()].deleted_share == 1.0
+    assert (deletes_over(facts_of(keys))[partition()].deleted_share, deletes_over(facts_of(keys))[partition()].is_least) == (0.0, True)
 
 
 def test_a_rewrite_drops_what_no_live_file_is_older_than() -> None:

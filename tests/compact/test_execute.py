@@ -8,7 +8,7 @@ import pytest
 
 from icekit import secrets
 from icekit.compact.execute import execute
-from icekit.engine.errors import FailureKind, described, kind_of, reason
+from icekit.engine.errors import CommitConflict, FailureKind, described, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 
 
@@ -46,8 +46,10 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
     [
         ([("org.apache.iceberg.exceptions.CommitFailedException", "Cannot commit: metadata location has changed")], "conflict"),
         ([("org.apache.iceberg.exceptions.CommitStateUnknownException", "Read timed out")], "conflict"),
-        ([("org.apache.iceberg.exceptions.ValidationException", "Missing required files to delete: a.parquet")], "conflict"),
-        ([("java.lang.RuntimeException", "partial-progress.enabled is true but 3 rewrite commits failed")], "conflict"),
+        ([("org.apache.iceberg.exceptions.ValidationException", "Missing required files to delete: a.parquet")], "refused"),
+        ([("org.apache.spark.SparkException", None), ("org.apache.iceberg.exceptions.ValidationException", None)], "refused"),
+        ([("java.lang.IllegalStateException", "Cannot commit transaction: CommitConflict, rewrite commits failed")], "other"),
+        ([("org.sqlite.SQLiteException", "[SQLITE_CORRUPT] The database disk image is malformed")], "other"),
         ([("java.lang.RuntimeException", None), ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database file is locked")], "conflict"),
         ([("org.apache.spark.SparkException", "Job aborted"), ("java.lang.OutOfMemoryError", "Java heap space")], "capacity"),
         ([("org.apache.spark.SparkException", "ExecutorLostFailure (executor 3 exited): Container killed by YARN for exceeding memory limits")], "capacity"),
@@ -58,8 +60,21 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
         ([("org.apache.hadoop.security.AccessControlException", "Permission denied")], "other"),
     ],
 )  # fmt: skip
-def test_failures_are_distinguished_by_class_and_message(chain: list[tuple[str, str | None]], kind: FailureKind) -> None:
+def test_failures_are_distinguished_by_class(chain: list[tuple[str, str | None]], kind: FailureKind) -> None:
     assert kind_of(raised("An error occurred while calling o99.execute", *chain)) == kind
+
+
+def test_of_a_failure_over_spark_connect_there_is_only_a_text_that_names_the_class() -> None:
+    from pyspark.errors import PySparkException
+
+    said = "(org.apache.iceberg.exceptions.CommitFailedException) Cannot commit to a table whose name says ValidationException"
+
+    assert kind_of(PySparkException(said)) == "conflict"
+    assert kind_of(PySparkException("a.b.c is no class, and CommitFailedException no package")) == "other"
+
+
+def test_a_conflict_that_icekit_finds_itself_is_one() -> None:
+    assert kind_of(CommitConflict("older equality deletes were added")) == "conflict"
 
 
 def test_running_out_of_memory_outweighs_the_commit_it_broke() -> None:

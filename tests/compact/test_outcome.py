@@ -69,13 +69,14 @@ def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_is_not_done(
 
 
 def test_the_actual_is_the_sum_of_all_actions() -> None:
-    ran = [ActionOutcome(action(f"a{i}"), "done", actual=Actual(5, 500, 1, 400, 2, 1), seconds=1.23456) for i in (1, 2)]
+    ran = [ActionOutcome(action(f"a{i}"), "done", actual=Actual(5, 500, 1, 400, 2, 1, rows_in=70), seconds=1.23456) for i in (1, 2)]
     became = Outcome(plan(), "r1", tuple(ran))
 
-    assert became.actual == Actual(10, 1000, 2, 800, 4, 2)
+    assert became.actual == Actual(10, 1000, 2, 800, 4, 2, rows_in=140)
     assert measured(ran[0]) == {
         "files_in": 5,
         "bytes_in": 500,
+        "rows_in": 70,
         "files_out": 1,
         "bytes_out": 400,
         "delete_files_removed": 2,

@@ -14,6 +14,7 @@ import pytest
 from icekit.compact import Action, Plan, Policy, plan
 from icekit.compact.model import RewriteOrder
 from icekit.compact.plan import conflict_chance, sort_by
+from icekit.compact.speed import Speed
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
@@ -24,6 +25,7 @@ from tests.factories import (
     COLUMNS,
     FIRST_DAY,
     GIB,
+    KIB,
     MIB,
     UNPARTITIONED,
     commit,
@@ -206,12 +208,13 @@ def test_special_actions_stay_on_the_branch_too() -> None:
         ({"budget_bytes": 60 * MIB}, [2]),
         ({"budget_bytes": 130 * MIB}, [2, 1]),
         ({"budget_files": 21}, [2]),
+        ({"budget_rows": 1_500_000}, [2]),
         ({"budget_minutes": 1.0}, [2]),
     ],
 )
 def test_a_budget_covers_what_saves_most_per_byte(budget: dict[str, Any], covered: list[int]) -> None:
     facts = of(small(1, 5, 10 * MIB), small(2, 20, MIB), small(3, 5, 200 * MIB))
-    planned = made(facts, bytes_per_second=2 * MIB / 2, **budget)
+    planned = made(facts, speed=Speed(0, 2 * MIB / 2), **budget)
 
     assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in covered)
     assert [left.reason for left in planned.left_alone] == ["the budget goes to partitions that save more file opens per byte"]
@@ -222,6 +225,8 @@ def test_a_budget_in_minutes_needs_a_throughput_where_there_is_something_to_do()
     with pytest.raises(ParameterError, match=r"give the budget in bytes \(budget: 200 GB\)"):
         made(of(small()), budget_minutes=5)
     assert made(table_facts(), budget_minutes=5).actions == ()
+    with pytest.raises(ParameterError, match="far smaller than this table's rewrites"):
+        made(of(small()), budget_minutes=5, speed=Speed(2.0, 1.0, most_bytes=MIB))
 
 
 def test_a_budget_is_spent_to_its_last_byte_minute_and_file() -> None:
@@ -229,9 +234,9 @@ def test_a_budget_is_spent_to_its_last_byte_minute_and_file() -> None:
 
     assert len(made(facts, budget_bytes=60 * MIB).actions) == 1
     assert made(facts, budget_bytes=60 * MIB - 1).actions == ()
-    assert len(made(facts, budget_minutes=1, bytes_per_second=MIB).actions) == 1
-    assert made(facts, budget_minutes=1, bytes_per_second=MIB - 1).actions == ()
-    assert made(of(small(1, 5, 61 * MIB // 5)), budget_minutes=1, bytes_per_second=MIB).actions == ()
+    assert len(made(facts, budget_minutes=1, speed=Speed(0, MIB)).actions) == 1
+    assert made(facts, budget_minutes=1, speed=Speed(0, MIB - 1)).actions == ()
+    assert made(of(small(1, 5, 61 * MIB // 5)), budget_minutes=1, speed=Speed(0, MIB)).actions == ()
     assert len(made(facts, budget_files=5).actions) == 1
     assert made(facts, budget_files=4).actions == ()
 
@@ -239,9 +244,9 @@ def test_a_budget_is_spent_to_its_last_byte_minute_and_file() -> None:
 def test_of_a_budget_in_bytes_and_one_in_minutes_the_smaller_holds() -> None:
     facts = of(small(1, 5, 12 * MIB))
 
-    assert made(facts, budget_minutes=1, bytes_per_second=MIB, budget_bytes=59 * MIB).actions == ()
-    assert made(facts, budget_minutes=0.9, bytes_per_second=MIB, budget_bytes=GIB).actions == ()
-    assert len(made(facts, budget_minutes=1, bytes_per_second=MIB, budget_bytes=GIB).actions) == 1
+    assert made(facts, budget_minutes=1, speed=Speed(0, MIB), budget_bytes=59 * MIB).actions == ()
+    assert made(facts, budget_minutes=0.9, speed=Speed(0, MIB), budget_bytes=GIB).actions == ()
+    assert len(made(facts, budget_minutes=1, speed=Speed(0, MIB), budget_bytes=GIB).actions) == 1
 
 
 def test_a_window_is_not_asked_of_a_table_with_nothing_to_do() -> None:
@@ -261,22 +266,36 @@ def test_the_last_hours_are_counted_back_from_now() -> None:
 def test_files_from_before_a_table_was_partitioned_are_left_alone() -> None:
     newer = dataclasses.replace(BY_DAY, spec_id=1)
     old = file_group(*[MIB] * 5, of=Partition(0, ()))
-    planned = made(of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, newer), default_spec_id=1))
+    named = Findings((*SMALL, finding("old_partition_spec")))
+    facts = of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, newer), default_spec_id=1)
+
+    # Nobody knows how many days their rows are of.
+    assert made(facts, named).actions == ()
+    assert made(facts, named).notes[-1].startswith("Files of older partition specs stay where they are; --old-specs moves")
+    (action,) = made(facts, named, old_specs=True).actions
+    assert (action.where or "").startswith("NOT (`event_time` >= ")
+    assert action.prediction.is_maximum
+
+
+def test_files_that_no_filter_tells_from_the_current_spec_s_are_left_alone() -> None:
+    newer = PartitionSpec(1, (PartitionField(1001, "carrier", "identity", 9, None, "string"),))
+    facts = of(file_group(of=Partition(0, ())), file_group(of=Partition(1, ("UA",))), specs=(UNPARTITIONED, newer), default_spec_id=1)
+    planned = made(facts, Findings((finding("old_partition_spec"),)), old_specs=True)
 
     assert planned.actions == ()
-    assert "or the table was not partitioned then" in planned.left_alone[0].reason
-    assert planned.left_alone[0].examples == ("(unpartitioned)",)
+    assert planned.left_alone[0].reason == "no filter that is short selects only the files of older specs"
 
 
 def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
     newer = dataclasses.replace(BY_DAY, spec_id=1)
     now = file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + 8, spec_id=1))
-    planned = made(of(small(1, 3), small(2, 3), now, specs=(BY_DAY, newer), default_spec_id=1))
+    planned = made(of(small(1), small(2), now, specs=(BY_DAY, newer), default_spec_id=1), Findings((*SMALL, finding("old_partition_spec"))))
 
-    assert [a.partitions for a in planned.actions] == [
+    assert [a.partitions for a in sorted(planned.actions, key=lambda a: -len(a.partitions))] == [
         (partition(), partition(FIRST_DAY + 1)),
         (partition(FIRST_DAY + 8, spec_id=1),),
     ]
+    assert planned.notes[-1].startswith("Files of older partition specs in 2 partitions move into the current one")
 
 
 def test_three_partitions_that_are_left_alone_are_named_and_all_counted() -> None:
@@ -440,14 +459,13 @@ def test_files_of_older_specs_move_only_where_that_is_asked() -> None:
     asked = made(evolved(), named, old_specs=True)
     (action,) = asked.actions
 
-    assert (
-        action.where
-        == "NOT (`event_time` >= TIMESTAMP '2026-01-02 00:00:00+00:00' AND `event_time` < TIMESTAMP '2026-01-03 00:00:00+00:00')"
-    )
+    first, second, third = (f"TIMESTAMP '2026-01-0{day} 00:00:00+00:00'" for day in (1, 2, 3))
+    assert action.unless == f"`event_time` >= {second} AND `event_time` < {third}"
+    assert action.where == f"(`event_time` >= {first} AND `event_time` < {second}) AND NOT ({action.unless})"
     assert action.options["rewrite-all"] == "true"
     assert made(evolved(), named).actions == ()
     assert made(evolved(), named).notes == (
-        "Files of older partition specs stay where they are; set old_specs to move them into the current one.",
+        "Files of older partition specs stay where they are; --old-specs moves them into the current one.",
     )
     assert made(evolved(), Findings(), old_specs=True).actions == ()
 
@@ -456,7 +474,9 @@ def test_a_budget_holds_for_older_specs_too() -> None:
     planned = made(evolved(), Findings((finding("old_partition_spec"),)), old_specs=True, budget_bytes=GIB // 2)
 
     assert planned.actions == ()
-    assert planned.left_alone[0].reason == "the rest of the budget is too small"
+    assert (
+        planned.left_alone[0].reason == "the budget of 512 MiB is less than the 1 GiB of the only partition, which is rewritten as a whole"
+    )
     assert (planned.left_alone[0].partition_count, planned.left_alone[0].examples) == (1, ("event_day=2026-01-01",))
 
 
@@ -545,7 +565,7 @@ def test_the_engines_planner_has_the_last_word() -> None:
 @pytest.mark.parametrize("budget", [{"budget_bytes": 200 * MIB}, {"budget_minutes": 1.0}])
 def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: dict[str, Any]) -> None:
     facts = of(*(small(d) for d in range(1, 5)))
-    planned = made(facts, predict=planner(80 * MIB), bytes_per_second=200 * MIB / 60, **budget)
+    planned = made(facts, predict=planner(80 * MIB), speed=Speed(0, 200 * MIB / 60), **budget)
 
     assert [len(a.partitions) for a in planned.actions] == [2]
     assert planned.prediction.bytes_in == 160 * MIB
@@ -602,7 +622,7 @@ def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
 
     assert any("20 % of the table" in n for n in notes)
     assert any("50 % of the last 20 delete, overwrite or replace files" in n for n in notes)
-    assert "estimated from facts: the engine's planner needs the JVM bridge" in " ".join(made(of(small())).notes)
+    assert "estimated from facts: the engine's planner cannot be asked in this session" in " ".join(made(of(small())).notes)
 
 
 def test_a_note_says_how_many_actions_the_planner_predicts() -> None:
@@ -630,7 +650,7 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
     assert notes == (
         "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files; only such commits can conflict with a rewrite"
         "; the longest action takes about 2 hours, with a 78 % chance of such a commit in that time (if the commit touches the same files, icekit retries the action).",
-        "The plan reads 50 MiB of 50 MiB (100 % of the table).",
+        "The plan reads 50 MiB of 50 MiB (100 % of the table), about 5,000,000 rows.",
     )
 
 
@@ -650,3 +670,61 @@ def test_the_plan_is_of_the_snapshot_that_was_looked_at() -> None:
         None,
     )
     assert planned.made_at_ms == int(NOW.timestamp() * 1000)
+
+
+def test_an_optimizer_that_manages_the_table_is_named_before_anything_runs() -> None:
+    managed = of(small(), properties={"self-optimizing.enabled": "true"})
+
+    assert "Another optimizer may manage this table: the table property self-optimizing.enabled is of Apache Amoro" in " ".join(
+        made(managed).notes
+    )
+    assert "optimizer" not in " ".join(made(table_facts(properties=managed.properties)).notes)
+
+
+def test_rows_stand_next_to_bytes_and_the_planners_bytes_scale_them() -> None:
+    facts = of(small())
+    planned = made(facts, predict=planner(10 * MIB))
+
+    assert made(facts).prediction.rows_in == 5_000_000
+    assert "about 5,000,000 rows" in " ".join(made(facts).notes)
+    assert planned.actions[0].prediction.rows_in == 5_000_000, "this planner says nothing about rows"
+
+
+def test_many_rows_in_few_bytes_are_noted() -> None:
+    def notes(records_per_file: int) -> str:
+        group = file_group(*[33 * KIB] * 10, records_per_file=records_per_file)
+        return " ".join(made(table_facts(groups=(group,))).notes)
+
+    assert "A file of the target size (512 MiB) would hold about 2,224,252,121 rows, because a row takes 0.24 bytes" in notes(140_000)
+    assert "one task writes a file" in notes(6_295)
+    assert "one task writes a file" not in notes(6_294)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "columns", "why"),
+    [
+        ("zorder", Column(9, "icezvalue", "int", False, 4, "full"), ("amount",), "the table has a column named ICEZVALUE"),
+        ("hilbert", Column(9, "ICEHVALUE", "int", False, 4, "full"), ("amount",), "the table has a column named ICEHVALUE"),
+        (
+            "zorder",
+            Column(9, "price", "decimal(9, 2)", False, 4, "full"),
+            ("amount", "price"),
+            r"no bytes for the type of price \(decimal\(9, 2\)\)",
+        ),
+    ],
+)
+def test_what_icebergs_action_refuses_of_a_curve_the_plan_refuses(strategy: str, more: Column, columns: tuple[str, ...], why: str) -> None:
+    facts = of(small(), columns=(*COLUMNS, more))
+
+    with pytest.raises(ParameterError, match=rf"{why}.* Use the strategy sort\."):
+        made(facts, strategy=strategy, columns=columns)
+    assert made(facts, strategy="sort", columns=columns).actions
+
+
+def test_a_curve_through_identity_partition_columns_alone_is_refused() -> None:
+    by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
+    facts = of(file_group(*[MIB] * 9, of=partition("UA")), specs=(by_carrier,))
+
+    with pytest.raises(ParameterError, match="all columns are identity partition columns"):
+        made(facts, strategy="zorder", columns=("carrier",))
+    assert made(facts, strategy="zorder", columns=("carrier", "amount")).actions

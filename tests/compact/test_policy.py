@@ -73,19 +73,24 @@ def test_a_policy_made_in_python_takes_times_without_a_zone_as_utc() -> None:
         ("1_000 file", {"budget_files": 1000}),
         ("30 minutes", {"budget_minutes": 30}),
         ("90m", {"budget_minutes": 90}),
+        ("500 million rows", {"budget_rows": 500_000_000}),
+        ("1,000 rows", {"budget_rows": 1000}),
+        ("1 row", {"budget_rows": 1}),
         ("2 days", {"budget_minutes": 2880}),
     ],
 )
-def test_a_budget_is_bytes_files_or_time(budget: Any, expected: dict[str, float]) -> None:
+def test_a_budget_is_bytes_rows_files_or_time(budget: Any, expected: dict[str, float]) -> None:
     policy = Policy.of({"budget": budget})
 
-    names = ("budget_bytes", "budget_files", "budget_minutes")
+    names = ("budget_bytes", "budget_files", "budget_rows", "budget_minutes")
     assert {n: getattr(policy, n) for n in names if getattr(policy, n) is not None} == expected
 
 
-@pytest.mark.parametrize("budget", ["much", "200 G", "five files", ", files", "_ files", ".", "200 M", "200 M "])
-def test_what_is_no_budget_is_refused_with_all_three_kinds(budget: str) -> None:
-    with pytest.raises(ParameterError, match=r"is not bytes \(200 GB\), files \(500 files\) or time \(30 minutes\)"):
+@pytest.mark.parametrize("budget", ["much", "200 G", "five files", ", files", "_ files", ".", "200 M", "200 M ", "million rows"])
+def test_what_is_no_budget_is_refused_with_all_kinds(budget: str) -> None:
+    with pytest.raises(
+        ParameterError, match=r"is not bytes \(200 GB\), rows \(500 million rows\), files \(500 files\) or time \(30 minutes\)"
+    ):
         Policy.of({"budget": budget})
 
 

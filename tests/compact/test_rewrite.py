@@ -435,7 +435,7 @@ def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, monkeypatch: 
 
     with pytest.raises(Exception, match="row ids") as error:
         run(table)
-    assert kind_of(error.value) == "conflict"
+    assert kind_of(error.value) == "refused"
     run(table)
 
     assert table.lineage() == seen[0]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from icekit import Severity
-from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionSpec, SortField, TableFacts
+from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionField, PartitionSpec, SortField, TableFacts
 from tests.diagnose.told import named, told
-from tests.factories import BY_DAY, COLUMNS, MIB, UNPARTITIONED, column_sample, file_group, table_facts
+from tests.factories import BY_DAY, COLUMNS, MIB, UNPARTITIONED, column_sample, file_group, partition, table_facts
 
 TABLE = "ALTER TABLE `prod`.`db`.`events`"
 #: Forty data files of 500 MiB, as the factory makes them.
@@ -53,7 +53,7 @@ def test_five_columns_without_bounds_are_spelled_out() -> None:
 
 
 def test_a_partition_field_needs_bounds_of_its_source_unless_it_is_void() -> None:
-    by_amount = dataclasses.replace(BY_DAY.fields[0], source_id=4, source="amount", transform="identity", result_type="double")
+    by_amount = dataclasses.replace(BY_DAY.fields[0], source_id=4, source="amount", transform="truncate[9]", result_type="double")
     void = dataclasses.replace(by_amount, transform="void")
     bare = {"columns": (*COLUMNS[:3], AMOUNT), "metrics_sample": sampled(bounds_file_count=0), "groups": (file_group(),)}
 
@@ -82,6 +82,34 @@ def test_columns_past_the_limit_are_told_and_the_default_stated_where_filters_ar
         "'write.metadata.metrics.column.c7' = 'truncate(16)', 'write.metadata.metrics.column.c9' = 'truncate(16)')",
     )
     assert named(table_facts(columns=columns[:100]), "columns_past_metrics_limit") is None
+
+
+def test_leaves_are_counted_where_iceberg_limits_metrics_not_top_level_columns() -> None:
+    columns = tuple(Column(i, f"s{i % 3}.f{i}", "int", False, i % 3, "truncate(16)" if i < 100 else "none") for i in range(301))
+
+    assert told(table_facts(columns=columns), "columns_past_metrics_limit")[2] == (
+        "301 columns in 3 top-level ones; 201 columns beyond the first 100 get no metrics"
+    )
+
+
+def test_a_partition_value_answers_a_filter_so_identity_columns_need_no_bounds() -> None:
+    by_carrier = PartitionField(1000, "carrier", "identity", 3, "carrier", "string")
+    by_bucket = dataclasses.replace(by_carrier, name="carrier_bucket", transform="bucket[4]")
+    without = MetricsSample(20, 1, (column_sample("carrier", 20, bounds_file_count=0, counts_file_count=0),))
+
+    def of(*specs: PartitionSpec) -> TableFacts:
+        groups = tuple(file_group(of=partition("UA", spec_id=spec.spec_id)) for spec in specs)
+        return table_facts(specs=specs, metrics_sample=without, filter_columns=("carrier",), groups=groups)
+
+    assert named(of(PartitionSpec(0, (by_carrier,))), "metrics_missing") is None
+    assert named(of(PartitionSpec(0, (by_bucket,))), "metrics_missing") is not None
+    assert named(of(PartitionSpec(0, (by_bucket,)), PartitionSpec(1, (by_carrier,))), "metrics_missing") is not None
+
+
+def test_no_statement_sets_the_mode_that_a_column_has() -> None:
+    without = MetricsSample(20, 1, (column_sample("carrier", 20, bounds_file_count=0, counts_file_count=0),))
+
+    assert told(table_facts(metrics_sample=without, filter_columns=("carrier",)), "metrics_missing")[3] == ()
 
 
 def test_too_many_metrics_are_told_with_what_they_cost() -> None:

@@ -10,7 +10,7 @@ from icekit import Severity, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.model import FileGroup, Partition, PartitionField, PartitionSpec, StorageFacts, TableFacts
 from tests.diagnose.told import named, told
-from tests.factories import BY_DAY, COLUMNS, FIRST_DAY, GIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
+from tests.factories import BY_DAY, COLUMNS, FIRST_DAY, GIB, KIB, MIB, TARGET, UNPARTITIONED, file_group, partition, table_facts
 
 REWRITE = "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
 NEWER = dataclasses.replace(BY_DAY, spec_id=1)
@@ -49,15 +49,15 @@ def test_sizes_that_reach_a_limit_within_their_bucket_are_refused_rather_than_gu
 
 def test_what_disappears_is_what_the_target_does_not_need() -> None:
     whole = named(facts_of([128 * MIB] * 8), "small_files")
-    old = table_facts(groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, NEWER), default_spec_id=1)
+    old = table_facts(groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=1)
     together = named(old, "small_files")
     two = Thresholds().with_changes(min_input_files=2)
 
     assert whole is not None
     assert whole.evidence.startswith("compaction would remove 6 of 8 data files")
-    # 1800 MiB of older specs share one group, and take four files.
+    # 1800 MiB of six days go into the one partition there is now, and take four files.
     assert together is not None
-    assert together.evidence.startswith("compaction would remove 2 of 6 data files: 6 files of 300 MiB on average in 1 partition;")
+    assert together.evidence.startswith("compaction would remove 2 of 6 data files: 6 files of 300 MiB on average in 6 partitions;")
     assert named(facts_of([380 * MIB] * 2), "small_files", thresholds=two) is None
 
 
@@ -129,10 +129,36 @@ def test_a_target_is_too_small_below_a_quarter_of_the_split_and_critical_below_t
     assert named(tiny_target([15 * MIB] * 5, target=15 * MIB, **split), "target_too_small") is not None
 
 
-def test_a_small_target_is_no_problem_where_no_partition_has_a_split_of_such_files() -> None:
-    assert named(tiny_target([MIB] * 127, [MIB] * 127), "target_too_small") is None
-    assert named(tiny_target([MIB] * 127, [512 * MIB]), "target_too_small") is None
-    assert named(tiny_target([MIB] * 128), "target_too_small") is not None
+def test_a_small_target_is_no_problem_where_no_partition_has_a_split_of_such_files_or_a_hundred_too_many() -> None:
+    assert named(tiny_target([MIB] * 100, [MIB] * 100), "target_too_small") is None
+    assert named(tiny_target([MIB] * 100, [512 * MIB]), "target_too_small") is None
+    assert named(tiny_target([MIB] * 101), "target_too_small") is not None
+    assert named(tiny_target([8 * MIB] * 15, target=8 * MIB), "target_too_small") is None
+    assert named(tiny_target([8 * MIB] * 16, target=8 * MIB), "target_too_small") is not None
+
+
+def test_small_files_that_compaction_combines_are_not_too_many_for_the_target() -> None:
+    assert named(tiny_target([10 * KIB] * 200), "target_too_small") is None
+
+
+def test_five_files_are_too_many_for_a_target_below_what_a_file_of_these_columns_can_be() -> None:
+    # Four columns: 1 KiB without any row.
+    assert named(tiny_target([10 * KIB] * 6, target=10 * KIB), "target_too_small") is not None
+    assert named(tiny_target([10 * KIB] * 5, target=10 * KIB), "target_too_small") is None
+    assert named(tiny_target([11 * KIB] * 6, target=11 * KIB), "target_too_small") is None
+
+
+def test_files_that_no_writer_could_split_are_not_oversized_and_count_as_those_of_a_small_target() -> None:
+    def of_rows(rows: int, target: int = 200) -> TableFacts:
+        group = file_group(*[700] * 6, target_bytes=target, records_per_file=rows)
+        return table_facts(groups=(group,), properties={"write.target-file-size-bytes": str(target)})
+
+    assert (named(of_rows(1000), "oversized_files"), named(of_rows(1000), "target_too_small") is None) == (None, False)
+    assert (named(of_rows(1001), "oversized_files") is None, named(of_rows(1001), "target_too_small")) == (False, None)
+    # A rewrite splits a file of wide rows between its row groups.
+    wide = file_group(2 * GIB, records_per_file=500)
+    assert named(table_facts(groups=(wide,)), "oversized_files") is not None
+    assert named(table_facts(groups=(wide,), properties={"write.parquet.row-group-size-bytes": str(2 * GIB)}), "oversized_files") is None
 
 
 def test_a_table_that_scatters_its_rows_is_distributed_with_the_new_target() -> None:

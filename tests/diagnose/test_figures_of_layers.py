@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from icekit import Severity
-from icekit.facts.model import Commit, RangeOverlap, Ref, TableFacts
+from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
 from tests.diagnose.told import named, told
 from tests.factories import (
     KIB,
@@ -169,3 +169,32 @@ def test_scattered_writes_are_half_of_the_appends_that_say_enough() -> None:
     # Three partitions and one file of the target explain four files, and twice as many are allowed.
     assert named(table_facts(history=history(*[appended(8, 3, 64 * MIB)] * 20)), "distribution_mode") is None
     assert named(table_facts(history=history(*[appended(9, 3, 50 * MIB)] * 20)), "distribution_mode") is not None
+
+
+def statistics(changed: int, kind: Literal["table", "partition"] = "table", **more: Any) -> StatisticsAge:
+    """Statistics of snapshot 7, of 1,000 records and three commits ago."""
+    made: dict[str, Any] = {"snapshot_id": 7, "commit_count": 3, "record_count": 1_000}
+    return StatisticsAge(SnapshotStatistics(kind), changed_count=changed, **{**made, **more})
+
+
+def test_statistics_are_stale_beyond_a_fifth_of_the_records_that_they_are_of() -> None:
+    assert told(table_facts(statistics=(statistics(201),)), "stale_statistics") == (
+        Severity.INFO,
+        ("7",),
+        "table statistics are of snapshot 7, 3 commits ago: it had 1,000 records, and 201 were added or deleted since",
+        ("CALL `prod`.system.compute_table_stats(table => 'db.events')",),
+        0,
+        0,
+    )
+
+
+@pytest.mark.parametrize("age", [statistics(200), statistics(0, commit_count=0, record_count=0), statistics(10**6, record_count=None)])
+def test_statistics_that_hold_or_whose_age_is_not_known_are_no_finding(age: StatisticsAge) -> None:
+    assert named(table_facts(statistics=(age,)), "stale_statistics") is None
+
+
+def test_partition_statistics_are_computed_again_by_their_own_procedure() -> None:
+    finding = named(table_facts(statistics=(statistics(900, "partition"),)), "stale_statistics")
+
+    assert finding is not None
+    assert finding.sql == ("CALL `prod`.system.compute_partition_stats(table => 'db.events')",)

@@ -48,13 +48,14 @@ def test_undersized_files_of_different_partitions_are_not_added_up() -> None:
     assert found(with_groups(*groups), "small_files") is None
 
 
-def test_files_of_older_specs_share_one_group() -> None:
+def test_files_of_older_specs_are_combined_where_a_rewrite_puts_them_into_one_partition() -> None:
     groups = [file_group(MIB, of=partition(day, spec_id=0)) for day in range(6)]
     facts = with_groups(*groups, specs=(BY_DAY, PartitionSpec(1, ())))
     finding = found(facts, "small_files")
 
     assert finding is not None
-    assert finding.where == ("(older specs)",)
+    assert finding.where_count == 6
+    assert found(with_groups(*groups, specs=(BY_DAY, dataclasses.replace(BY_DAY, spec_id=1))), "small_files") is None
 
 
 def test_the_limit_is_three_quarters_of_the_target_in_force_and_exact() -> None:

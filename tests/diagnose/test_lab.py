@@ -24,9 +24,12 @@ def test_every_symptom_has_a_table_that_suffers_from_it() -> None:
     # It takes two tables to share a location: tests/maintain/test_sharing.py has them.
     elsewhere = {"shared_location"}
     # The lab's targets are small on purpose, and its tables smaller than a read split: tests/diagnose/test_remedies.py makes tables for these.
-    elsewhere |= {"target_too_small", "merge_on_read_on_v1"}
+    elsewhere |= {"target_too_small", "merge_on_read_on_v1", "missing_files", "unreadable_metadata", "stale_statistics"}
     # Made by hand in tests/facts/test_integrity.py.
     elsewhere |= {"duplicate_files", "misfiled_deletes", "unmatched_deletes", "manifest_bounds"}
+    # The lab's files and histories are too small for these: tests/diagnose/test_content.py and test_writes.py have their figures.
+    elsewhere |= {"bytes_outside_columns", "thin_column_chunks", "heavy_metadata"}
+    elsewhere |= {"one_writing_task", "frequent_commits", "vectors_rewritten", "managed_elsewhere"}
     assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - elsewhere
 
 

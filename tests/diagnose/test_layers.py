@@ -85,6 +85,17 @@ def test_a_hundred_snapshots_are_a_pile_and_the_remedy_never_expires_now() -> No
     assert found(table_facts(history=history(*[commit(n) for n in reversed(range(99))])), "snapshots_piling_up") is None
 
 
+def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
+    every = [commit(n) for n in reversed(range(100))]
+    none, some = (found(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
+
+    assert none is not None
+    assert some is not None
+    assert (none.sql, len(some.sql)) == ((), 1)
+    assert "every branch keeps its own" in none.remedy
+    assert some.evidence.endswith("; 7 would expire now")
+
+
 def test_a_full_metadata_log_is_named_unless_commits_delete_what_they_drop() -> None:
     full = history(metadata_log_count=100)
 
@@ -221,7 +232,7 @@ def test_the_worst_severity_of_findings_is_none_without_any() -> None:
         ({"delete_ratio": -1}, "0 or more"),
         ({"delete_ratio": True}, "must be a number"),
         ({"delete_ratio": float("inf")}, "must be a number"),
-        ({"qqqq": 1}, r"no threshold 'qqqq'; known thresholds: min_file_size_ratio, max_file_size_ratio, .*, stab_share\.$"),
+        ({"qqqq": 1}, r"no threshold 'qqqq'; known thresholds: min_file_size_ratio, max_file_size_ratio, .*, vectors_rewritten\.$"),
         ({"max_file_size_ratio": 1}, "^min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1"),
         ({"min_file_size_ratio": 1.01}, "^min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1"),
     ],

@@ -120,7 +120,7 @@ def spoilt(path: Path, **changes: Any) -> None:
     ("changes", "said"),
     [
         ({"current-snapshot-id": 99}, "current-snapshot-id is 99"),
-        ({"current-snapshot-id": 99, "snapshots": None}, "current-snapshot-id is 99"),
+        ({"snapshots": None}, "snapshots is missing or null"),
         ({"format-version": 99}, "format-version is 99"),
         ({"format-version": "two"}, "format-version is 'two'"),
     ],
@@ -380,3 +380,17 @@ def test_what_spark_says_is_a_cause_or_a_bug_of_icekits_own_sql(lake: Lake) -> N
 )
 def test_a_bug_stays_one(bug: Exception) -> None:
     assert outside(bug) is None
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "org.apache.iceberg.exceptions.ValidationException: No file counts in manifest: /t/metadata/m0.avro",
+        "java.lang.IllegalArgumentException: Cannot create data file from manifest: data file counts are missing.",
+        'org.apache.avro.file.DataFileWriter$AppendWriteException: java.lang.NullPointerException: Cannot invoke "java.lang.Integer.intValue()"',
+    ],
+)
+def test_a_commit_that_fails_for_want_of_counts_says_so(said: str) -> None:
+    error = RuntimeError(f"An error occurred while calling o1.commit.\n: {said}\n\tat java.base/x")
+
+    assert reason(error).startswith("the snapshot's manifest list does not give the numbers of files")

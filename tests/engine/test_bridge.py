@@ -10,7 +10,11 @@ import pytest
 from pyspark.errors.exceptions import captured
 
 from icekit.api import Lake
-from icekit.engine.bridge import _changed_to, elements, in_catalog, lent, make_active
+from icekit.compact.execute import require_api
+from icekit.compact.model import Action, Prediction
+from icekit.engine import bridge
+from icekit.engine.bridge import _changed_to, elements, in_catalog, lent, make_active, missing_api
+from icekit.errors import EngineFailed
 
 pytestmark = pytest.mark.spark
 
@@ -99,3 +103,18 @@ def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake
         assert held == ["ours"]
 
     assert held == ["newer"]
+
+
+@pytest.mark.parametrize("lacks", [{"java.lang.Thread": 99}, {"org.apache.iceberg.NotYet": None}], ids=["a constructor", "a class"])
+def test_what_this_version_of_iceberg_lacks_is_said_before_anything_is_written(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, lacks: dict[str, int | None]
+) -> None:
+    client = vars(lake.spark._jvm._gateway_client)  # type: ignore[union-attr]
+    assert missing_api(lake.spark) is None
+    monkeypatch.setitem(client, "icekit_missing_api", {})
+    monkeypatch.setattr(bridge, "_NEEDED_API", {**bridge._NEEDED_API, **lacks})
+    actions = {name: Action("a1", name, lake.name, ("db", "t"), "", Prediction()) for name in ("rewrite_data_files", "rewrite_manifests")}
+
+    require_api(lake.spark, [actions["rewrite_manifests"]])
+    with pytest.raises(EngineFailed, match=rf"Iceberg 1\.11 or newer; this session has .* lacks {next(iter(lacks)).rpartition('.')[2]}\."):
+        require_api(lake.spark, actions.values())

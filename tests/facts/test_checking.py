@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.tables import TableSource
 from icekit.engine.bridge import lent
+from icekit.engine.errors import engine_errors
 from icekit.errors import MetadataUnreadable
 from icekit.facts.collect import check, load_metadata
 from icekit.facts.metadata import Damaged, lineage, snapshots_by_id
@@ -126,7 +127,7 @@ RIGHT: dict[str, Json] = {
     "version 1, nothing written": {**V1, "current-snapshot-id": -1, "snapshots": []},
     "nothing written": empty(),
     "nothing written, and all of it left out": without("current-snapshot-id", "snapshots", "refs", of=empty),
-    "nothing written, and all of it null": empty(**{"current-snapshot-id": None, "snapshots": None, "refs": None}),
+    "nothing written, and no current snapshot": empty(**{"current-snapshot-id": None}),
     "only a branch was written to": empty(
         **{"last-sequence-number": 1, "snapshots": [snapshot(1)], "refs": {"b": {"snapshot-id": 1, "type": "branch"}}}
     ),
@@ -149,7 +150,7 @@ RIGHT: dict[str, Json] = {
 }
 
 # What is left where the current snapshot was lost.
-_LOST = {"current-snapshot-id": None, "refs": None, "snapshot-log": LOG}
+_LOST: Json = {"current-snapshot-id": None, "refs": {}, "snapshot-log": LOG}
 WRONG: dict[str, tuple[Any, str]] = {
     "a list": ([], "the document is a list"),
     "a text": ("x", "the document is 'x'"),
@@ -166,7 +167,7 @@ WRONG: dict[str, tuple[Any, str]] = {
         "current-snapshot-id is 99, which is not in snapshots",
     ),
     "no snapshots for the current one": (without("snapshots", "refs"), "current-snapshot-id is 2, which is not in snapshots"),
-    "null snapshots for the current one": (table(snapshots=None, refs=None), "current-snapshot-id is 2.*nothing is"),
+    "null snapshots for the current one": (table(snapshots=None, refs={}), "snapshots is missing or null"),
     "empty snapshots for the current one": (table(snapshots=[], refs={}), "current-snapshot-id is 2.*nothing is"),
     "a current snapshot of text": (table(**{"current-snapshot-id": "2"}), "current-snapshot-id is '2', but must be a 64-bit whole number"),
     "no current snapshot for main": (without("current-snapshot-id"), "current-snapshot-id is missing.*refs.main.snapshot-id is 2"),
@@ -211,7 +212,7 @@ WRONG: dict[str, tuple[Any, str]] = {
     "properties as a list": (table(properties=[]), "properties is a list"),
     "a property of a number": (table(properties={"a": 1}), "properties.a is 1"),
     "no schemas": (without("schemas"), "schemas is empty or missing"),
-    "null schemas": (table(schemas=None), "schemas is empty or missing"),
+    "null schemas": (table(schemas=None), "schemas is missing or null"),
     "schemas as an object": (table(schemas={}), "schemas is an object"),
     "a schema of null": (table(schemas=[None]), r"schemas\[0\] is missing or null"),
     "a schema without fields": (put("schemas", 0, "fields", value=None), r"schemas\[0\].fields is missing"),
@@ -223,6 +224,19 @@ WRONG: dict[str, tuple[Any, str]] = {
     "two schemas of one id": (table(schemas=table()["schemas"] * 2), r"schemas\[1\].schema-id is 0, but another"),
     "a dangling schema": (table(**{"current-schema-id": 3}), "current-schema-id is 3, which is not in schemas"),
     "no current schema": (without("current-schema-id"), "current-schema-id is missing"),
+    "no row id for the next row": (table(**{"format-version": 3}), "next-row-id is missing"),
+    "no last partition id": (without("last-partition-id"), "last-partition-id is missing"),
+    "no sort orders": (without("sort-orders"), "sort-orders is missing"),
+    "no default order": (without("default-sort-order-id"), "default-sort-order-id is missing"),
+    "no uuid": (without("table-uuid"), "table-uuid is missing"),
+    "no last column id": (without("last-column-id"), "last-column-id is missing"),
+    "no time of the last change": (without("last-updated-ms"), "last-updated-ms is missing"),
+    "rows without a number of rows": (
+        table(snapshots=[snapshot(1), snapshot(2, 1, **{"first-row-id": 0})], **{"format-version": 3, "next-row-id": 1}),
+        r"snapshots\[1\].added-rows is missing",
+    ),
+    "statistics without a path": (table(statistics=[{"snapshot-id": 2}]), r"statistics\[0\].statistics-path is missing"),
+    "null properties": (table(properties=None), "properties is missing or null"),
     "no specs": (without("partition-specs"), "partition-specs is empty or missing"),
     "a dangling spec": (table(**{"default-spec-id": 4}), "default-spec-id is 4, which is not in partition-specs"),
     "a spec without an id": (put("partition-specs", 0, "spec-id", value=None), r"partition-specs\[0\].spec-id is missing"),
@@ -245,7 +259,7 @@ WRONG: dict[str, tuple[Any, str]] = {
         ),
         r"sort-orders\[0\].fields\[0\].source-id is a list",
     ),
-    "snapshots that only the log has": (table(snapshots=None, **_LOST), r"no snapshot is current, but snapshot-log\[0\].snapshot-id is 1"),
+    "snapshots that only the log has": (table(snapshots=[], **_LOST), r"no snapshot is current, but snapshot-log\[0\].snapshot-id is 1"),
     "snapshots of which none is current, and no change since": (
         table(**_LOST),
         r"according to snapshot-log\[1\] the last change .* made 2 the current",
@@ -267,6 +281,75 @@ WRONG: dict[str, tuple[Any, str]] = {
     "version 1 without a schema": ({**V1, "schema": None}, "schemas is empty or missing"),
     "version 1 with a dangling snapshot": ({**V1, "current-snapshot-id": 8}, "current-snapshot-id is 8"),
 }
+
+STATISTICS: Json = {
+    "statistics": [
+        {
+            "snapshot-id": 2,
+            "statistics-path": "/t/metadata/2.stats",
+            "file-size-in-bytes": 10,
+            "file-footer-size-in-bytes": 5,
+            "blob-metadata": [
+                {
+                    "type": "apache-datasketches-theta-v1",
+                    "snapshot-id": 2,
+                    "sequence-number": 2,
+                    "fields": [1],
+                    "properties": {"ndv": "3"},
+                }
+            ],
+        }
+    ],
+    "partition-statistics": [{"snapshot-id": 2, "statistics-path": "/t/metadata/p.parquet", "file-size-in-bytes": 10}],
+}
+#: Tables that have everything which a required field may be missing from.
+#: What each format version has of its own.
+_OF_VERSION: dict[int, Json] = {
+    1: {
+        "schema": table()["schemas"][0],
+        "partition-spec": table()["partition-specs"][0]["fields"],
+        "snapshots": [{key: value for key, value in each.items() if key != "sequence-number"} for each in (snapshot(1), snapshot(2, 1))],
+    },
+    2: {},
+    3: {"next-row-id": 10, "snapshots": [snapshot(1), snapshot(2, 1, **{"first-row-id": 0, "added-rows": 10})]},
+}
+_ORDERED: Json = {"sort-orders": [order_by(1)], "default-sort-order-id": 1, "snapshot-log": LOG}
+COMPLETE: dict[str, Json] = {
+    "version 1 of its first writers": V1,
+    **{f"version {number}": table(**{**STATISTICS, **_ORDERED, **own, "format-version": number}) for number, own in _OF_VERSION.items()},
+}
+# What the parser takes, and icekit cannot do without.
+STRICTER = {
+    "schemas.schema-id": "several schemas would have no id",
+    "snapshots.manifest-list": "no file of the snapshot is known",
+}
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of each key in a document, however deep."""
+    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in pairs:
+        yield from [(*path, key)] if isinstance(value, dict) else []
+        yield from places(inner, (*path, key))
+
+
+def spoiled(document: Json) -> Iterator[tuple[str, Json]]:
+    """The document without each of its keys, with null there, and with a value of another kind."""
+    for path in places(document):
+        name = ".".join(key for key in path if isinstance(key, str))
+        if name.startswith(("properties.", "refs.", "snapshots.summary.")):
+            continue  # names that a person gives
+        for how in ("without", "null for", "another kind for"):
+            damaged = copy.deepcopy(document)
+            at: Any = damaged
+            for step in path[:-1]:
+                at = at[step]
+            if how == "without":
+                del at[path[-1]]
+            else:
+                at[path[-1]] = None if how.startswith("null") else 77 if isinstance(at[path[-1]], dict | str) else {"a": 1}
+            yield f"{how} {name}", damaged
+
 
 RAW: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "it is empty"),
@@ -310,6 +393,28 @@ def test_a_file_that_is_no_metadata_is_refused_by_name_with_the_way_out(name: st
 
     with pytest.raises(MetadataUnreadable, match=rf"/t/v2.metadata.json.*{said}.*register_table"):
         load_metadata(TableSource("/t/v2.metadata.json", lambda _: raw))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", COMPLETE)
+def test_what_iceberg_refuses_is_refused_and_nothing_else(lake: Lake, name: str) -> None:
+    parser = getattr(lake.spark._jvm, "org.apache.iceberg.TableMetadataParser")
+
+    def is_read(by: Callable[[Any], object], document: object, *refusals: type[Exception]) -> bool:
+        try:
+            by(document)
+        except refusals:
+            return False
+        return True
+
+    differ = [
+        f"{what}: Iceberg {'reads' if theirs else 'refuses'} it"
+        for what, document in [("complete", COMPLETE[name]), *spoiled(COMPLETE[name])]
+        if (theirs := is_read(parser.fromJson, json.dumps(document), *engine_errors())) != is_read(check, document, Damaged)
+        and not (theirs and what.endswith(tuple(STRICTER)))
+    ]
+
+    assert not differ
 
 
 @pytest.mark.spark

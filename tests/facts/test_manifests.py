@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from itertools import permutations
 
-from icekit.facts.manifests import _mean_share, _stab_share
+from icekit.facts.manifests import _mean_share, _stab_share, _write
+from icekit.facts.model import SampledWrite
 from icekit.facts.rollup import bucket_of, edges, max_file_size, min_file_size, range_end, sequence_width
 
 
@@ -54,3 +55,16 @@ def test_sequence_numbers_are_exact_until_there_are_very_many() -> None:
     wide = sequence_width(5_000_000, 1000, 10_000)
     assert 1000 * 10_000 / wide <= 200_000
     assert [range_end(s, 50) for s in (1, 50, 51)] == [50, 50, 100]
+
+
+def test_the_tasks_of_a_commit_are_in_the_names_of_its_files() -> None:
+    def write(*names: str, days: int = 1) -> SampledWrite | None:
+        return _write(
+            [{"file_path": f"s3://b/t/data/{n}", "file_size_in_bytes": 7, "partition": {"d": i % days}} for i, n in enumerate(names)]
+        )
+
+    one = [f"00003-12-6b1f-0-{n:05d}.parquet" for n in (1, 2, 3)]
+
+    assert write(*one) == SampledWrite(3, 1, 21, 1)
+    assert write(*one, "00004-13-6b1f-0-00001.parquet", days=2) == SampledWrite(4, 2, 28, 2)
+    assert write(*one, "part-0.parquet") is None, "pyiceberg, add_files and others have names of their own"

@@ -8,6 +8,8 @@ import pytest
 
 from icekit.errors import SnapshotNotFound
 from icekit.facts import metadata
+from icekit.facts.collect import _flaws
+from icekit.facts.model import Flaw
 
 SNAPSHOTS = [
     {"snapshot-id": 1, "timestamp-ms": 1000, "summary": {"operation": "append", "added-data-files": "4", "engine-name": "spark"}},
@@ -42,3 +44,46 @@ def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(ref: str | in
 
     with pytest.raises(SnapshotNotFound, match=said):
         metadata.choose_snapshot(meta, ref)
+
+
+def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_compactions() -> None:
+    def snapshot(number: int, operation: str = "append", **summary: str) -> dict[str, Any]:
+        summary = {key.replace("_", "-"): value for key, value in summary.items()} | {"operation": operation}
+        return {"snapshot-id": number, "parent-snapshot-id": number - 1, "timestamp-ms": number, "summary": summary}
+
+    lineage = [
+        snapshot(1, total_records="10"),
+        snapshot(2, added_records="5"),
+        snapshot(3, "replace", added_records="15", deleted_records="15"),
+        snapshot(4, "overwrite", deleted_records="2", added_position_deletes="3"),
+    ]
+    of = {"statistics-path": "/t/1.stats", "blob-metadata": []}
+    schema = {"schema": {"type": "struct", "fields": []}}
+    meta = table(lineage, statistics=[{"snapshot-id": 1, **of}, {"snapshot-id": 99, **of}], **schema)
+
+    (age,) = metadata.statistics_ages(meta, lineage[-1])
+
+    assert (age.snapshot_id, age.commit_count, age.changed_count, age.record_count) == (1, 3, 10, 10)
+    assert metadata.statistics_ages(table(lineage), lineage[-1]) == ()
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_flaws_of_metadata_are_told_by_what_they_break(version: int) -> None:
+    meta = table(
+        [{**each, "schema-id": schema} for each, schema in zip(SNAPSHOTS, (0, 5, 6), strict=True)],
+        schemas=[{"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": True}]}],
+        **{
+            "format-version": version,
+            "current-schema-id": 0,
+            "default-sort-order-id": 0,
+            "sort-orders": [{"order-id": 0, "fields": []}, {"order-id": 4, "fields": [{"transform": "identity", "source-id": 9}]}],
+        },
+    )
+    manifests: list[dict[str, Any]] = [{"manifest_path": "/t/m0.avro"}, {"manifest_path": "/t/m1.avro", "added_files_count": 1}]
+
+    assert [(each.flaw, each.examples) for each in _flaws(meta, meta["snapshots"][1], manifests)] == [
+        (Flaw.UNCOUNTED_MANIFESTS, ("/t/m0.avro",)),
+        (Flaw.SCHEMA_GONE, ("2",)),
+        (Flaw.OLD_SCHEMA_GONE, ("3",)),
+        (Flaw.ORDER_BY_DROPPED, ("4",)),
+    ]

@@ -13,8 +13,8 @@ from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, StorageFacts
+from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, SpecManifests, cluster_by, layers, plan_maintenance
-from icekit.maintain.retention import Retention
 from tests.factories import (
     FIRST_DAY,
     KIB,

@@ -37,6 +37,13 @@ def test_the_verdict_comes_first_and_says_what_wins_most() -> None:
     assert proposals(COMPACT).text().splitlines()[0] == proposals(COMPACT).verdict
 
 
+def test_a_critical_finding_that_no_command_fixes_comes_before_any_gain() -> None:
+    grave = make.finding("duplicate_files", Severity.CRITICAL)
+    said = Proposals("lake", "db.t", (COMPACT,), (grave, make.finding("old_partition_spec", Severity.INFO)), 3, 100, 0, 3)
+
+    assert said.verdict.startswith("db.t: critical, to fix by hand first: duplicate files; then 1 thing is worth doing")
+
+
 def test_a_narrow_terminal_wraps_sentences_and_no_command() -> None:
     long = Proposal("compact", ("small_files",), "many words " * 20, "none", "icekit compact " + "x" * 100)
     lines = proposals(long).text(60).splitlines()

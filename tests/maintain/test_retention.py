@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from icekit.errors import ParameterError
-from icekit.maintain.retention import HOUR_MS, Retention, expiry, retained
+from icekit.facts.retention import HOUR_MS, Retention, expirable, expiry, retained
 
 NOW = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
@@ -202,3 +202,13 @@ def test_a_table_without_snapshots_has_nothing_to_expire() -> None:
 
     assert found.expires == ()
     assert found.reach_before_ms is None
+
+
+def test_every_branch_keeps_its_own_last_snapshots() -> None:
+    ages = [60 * 24 * HOUR_MS - place for place in range(120)]
+    branches = {f"b{n}": {"snapshot-id": n, "type": "branch"} for n in range(2, 120, 2)}
+    tags = {name: {**ref, "type": "tag"} for name, ref in branches.items()}
+
+    assert expirable(metadata(ages), NOW_MS) == 110
+    assert expirable(metadata(ages, branches), NOW_MS) == 0
+    assert expirable(metadata(ages, tags), NOW_MS) == 55

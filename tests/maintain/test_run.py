@@ -17,8 +17,8 @@ from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError
 from icekit.facts.head import head
 from icekit.facts.naming import referenced, wanted
+from icekit.facts.retention import retained
 from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
-from icekit.maintain.retention import retained
 from icekit.prove import fingerprint
 from icekit.prove.proof import prove_entries, prove_live
 from icekit.run.checkpointed import run

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fastavro
 import pyarrow as pa
 import pytest
 from pydantic import TypeAdapter
@@ -19,6 +18,7 @@ from icekit.lab.workbench import Lab, embedded
 from icekit.prove import Proof, commits, prove_commits
 from icekit.sql import identifier
 from tests.commits import in_order
+from tests.damage import change_avro
 from tests.resolve.writing import Files
 from tests.shapes import Shapes
 
@@ -415,16 +415,12 @@ def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
     regions.sql("INSERT INTO {t} VALUES (1000, 'lost', 1)")
     first = regions.snapshots()[-1]
     commit = regions.compact("region = 'a'", options="'rewrite-all', 'true', 'use-starting-sequence-number', 'false'")
-    listing = Path(regions.sql(f"SELECT manifest_list FROM {{t}}.snapshots WHERE snapshot_id = {commit}")[0][0].removeprefix("file:"))
-    with listing.open("rb") as file:
-        reader: Any = fastavro.reader(file)
-        schema, manifests = reader.writer_schema, list(reader)
-        meta = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
-    kept = [m for m in manifests if m["added_snapshot_id"] != first]
-    assert len(kept) == len(manifests) - 1
-    with listing.open("wb") as file:
-        fastavro.writer(file, schema, kept, metadata=meta)
-    listing.with_name(f".{listing.name}.crc").unlink(missing_ok=True)
+
+    def drop(manifests: list[dict[str, Any]]) -> None:
+        (lost,) = (manifest for manifest in manifests if manifest["added_snapshot_id"] == first)
+        manifests.remove(lost)
+
+    change_avro(regions.sql(f"SELECT manifest_list FROM {{t}}.snapshots WHERE snapshot_id = {commit}")[0][0], drop)
     regions.sql("REFRESH TABLE {t}")
     proof = regions.prove(commit)
 

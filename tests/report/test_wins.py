@@ -101,8 +101,12 @@ def at(day: int, **told: object) -> object:
     return commit(day, committed_at_ms=NOW_MS - day * DAY, **told)
 
 
+#: The ten newest snapshots, which every expiry keeps.
+NEWEST = tuple(commit(-n, committed_at_ms=NOW_MS) for n in range(1, 11))
+
+
 def kept(*commits: object, **changes: object) -> TableFacts:
-    return table_facts(history=history(*commits, **changes))  # type: ignore[arg-type]
+    return table_facts(history=history(*commits, *NEWEST, **changes))  # type: ignore[arg-type]
 
 
 def test_expiry_frees_what_commits_removed_up_to_the_oldest_snapshot_that_stays() -> None:
@@ -128,10 +132,12 @@ def test_a_snapshot_outside_the_lineage_may_keep_any_file_so_nothing_is_promised
     commits = [at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB), at(1)]
     audit = Ref("audit", "branch", 424_242)
 
-    assert expirable_bytes(kept(*commits, refs=(Ref("main", "branch", commit(1).snapshot_id),))) == GIB
-    assert expirable_bytes(kept(*commits, refs=(audit,), snapshot_count=4)) is None
+    assert expirable_bytes(kept(*commits, refs=(Ref("main", "branch", NEWEST[-1].snapshot_id),))) == GIB
+    # A branch keeps its own last snapshots.
+    assert expirable_bytes(kept(*commits, refs=(Ref("old", "branch", commit(8).snapshot_id),))) == 0
+    assert expirable_bytes(kept(*commits, refs=(audit,), snapshot_count=14)) is None
     # A staged write, or what a rollback left: no ref names it, and expiry keeps it while it is young.
-    assert expirable_bytes(kept(*commits, snapshot_count=4)) is None
+    assert expirable_bytes(kept(*commits, snapshot_count=14)) is None
 
 
 def test_what_summaries_do_not_say_is_not_known() -> None:

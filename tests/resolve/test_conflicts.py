@@ -12,8 +12,9 @@ import pytest
 
 from icekit.compact.outcome import Outcome
 from icekit.engine.bridge import elements
+from icekit.engine.errors import CommitConflict
 from icekit.resolve import convert as converting
-from icekit.resolve.convert import CommitConflict, convert
+from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import commit as really_commit
 from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits, Retry

@@ -9,7 +9,7 @@ from typing import Any
 from icekit.show.tune_charts import levels_chart, orders_chart, specs_chart
 from icekit.tune.answer import Advice, to_set
 from icekit.tune.layout import Layout
-from icekit.tune.layout.advise import SPEC, LayoutComparison, advise_layout, is_confirmed
+from icekit.tune.layout.advise import NOT_SET, OLD_DATA, SPEC, LayoutComparison, advise_layout, is_confirmed
 from icekit.tune.layout.model import (
     HILBERT,
     SORT,
@@ -180,6 +180,26 @@ def test_the_answer_says_when_the_rewrite_is_paid_back() -> None:
     assert layout(tried=None).reads_until_paid is None
     assert layout(tried=replace(TRIED, share_after=0.95)).reads_until_paid is None
     assert layout(tried=replace(TRIED, bytes_after=40_000_000_000)).reads_until_paid == 5
+
+
+def test_a_rewrite_that_is_paid_back_too_late_is_not_advised() -> None:
+    def settings(reads_per_day: float) -> list[str]:
+        return [a.setting for a in layout().with_reads(reads_per_day).advice if a.is_change]
+
+    late = layout().with_reads(3 / 366)
+
+    assert OLD_DATA in settings(0)
+    assert OLD_DATA in settings(3 / 364)
+    assert settings(3 / 366) == [setting for setting in settings(0) if setting != OLD_DATA]
+    assert "queries until the rewrite is paid back, in bytes read" not in {e.figure for e in late.effects()}
+    assert any("pay a rewrite of the existing data files back in 1 year (3 queries): let them stay" in a.evidence for a in late.advice)
+
+
+def test_a_property_that_is_removed_is_not_said_to_be_set() -> None:
+    setting = "write.parquet.bloom-filter-enabled.column.carrier"
+    unused = Advice(setting, "true", NOT_SET, "It has no use.", "ALTER TABLE t UNSET TBLPROPERTIES ('x')")
+
+    assert f"Unset {setting}" in layout(advice=(unused,)).verdict()
 
 
 def test_a_bloom_filter_alone_is_not_credited_with_a_trial_that_was_not_kept() -> None:

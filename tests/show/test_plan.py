@@ -72,7 +72,7 @@ def test_a_prediction_says_where_it_is_from() -> None:
     assert predicted(p) == (
         "90 files of 90 MiB become 1 of 85 MiB, 3 delete files removed; a full scan opens 89 files fewer; about 12 seconds (predicted by the engine's planner)"
     )
-    assert "time unknown before the first run (estimated from facts)" in predicted(dataclasses.replace(p, seconds=None, source="facts"))
+    assert "no time estimate yet (estimated from facts)" in predicted(dataclasses.replace(p, seconds=None, source="facts"))
     assert "(tried on a clone)" in predicted(dataclasses.replace(p, source="trial"))
     assert "90 MiB shuffled" in predicted(dataclasses.replace(p, shuffle_bytes=90 * MIB))
 

@@ -41,7 +41,7 @@ def main(namespace: str, name: str, partitions: int, seed: int, least: int, log:
                     break
                 except Exception as error:
                     # The compaction has replaced the files that it deletes from: as any writer, it tries again.
-                    if kind_of(error) != "conflict":
+                    if kind_of(error) not in {"conflict", "refused"}:
                         raise
                     again += 1
             else:

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.claims import Ledger
 from icekit.compact.execute import read_of
-from icekit.compact.ledger import opened
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.compact.service import conversion_rate
+from icekit.compact.service import outcomes_of, past_speed
+from icekit.compact.speed import Speed
 from icekit.engine.bridge import has_bridge, is_case_sensitive
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ConversionRefused, ParameterError
 from icekit.facts.metadata import statistics_of
-from icekit.facts.model import PartitionSpec, partition_path
+from icekit.facts.model import PartitionSpec, other_optimizer, partition_path
 from icekit.parsing import size_in_bytes
 from icekit.resolve.find import partitions_where, remaining
 from icekit.resolve.listing import Scope
@@ -104,12 +104,14 @@ def plan_conversion(
             if where and at.scopes
             else "The table has no equality deletes."
         )
-    rate = _rate(ledger, lake, display_name(full))
+    speed = past_speed(*outcomes_of(ledger, lake, display_name(full)), "bytes_read")
     up_to = max((s.max_sequence for s in chosen), default=0)
     model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
-    actions = [_action(model, batch, at.specs, rate, place=place, up_to=up_to) for place, batch in enumerate(batches(chosen, budget))]
+    actions = [_action(model, batch, at.specs, speed, place=place, up_to=up_to) for place, batch in enumerate(batches(chosen, budget))]
     if actions:
         notes += _told(at.metadata)
+        if manager := other_optimizer(at.metadata.get("properties") or {}, str(at.metadata["location"])):
+            notes.append(manager.note)
     return Plan(
         lake.name,
         name,
@@ -180,8 +182,8 @@ def _files(scope: Scope) -> int:
     return scope.data_files + scope.delete_files
 
 
-def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], rate: float | None, *, place: int, up_to: int) -> Action:
-    """The action of a batch; ``model`` holds the fields that all actions share, ``rate`` the bytes per second of past conversions."""
+def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], speed: Speed | None, *, place: int, up_to: int) -> Action:
+    """The action of a batch; ``model`` holds the fields that all actions share, ``speed`` that of past conversions."""
     scopes = batch.scopes
     deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
     # Global deletes of two specs apply to the same data files.
@@ -196,7 +198,6 @@ def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], rat
     )
     arguments: dict[str, str | int | bool | tuple[str, ...]] = {"up_to": up_to, **({"slices": batch.slices} if batch.slices > 1 else {})}
     names = tuple(partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table" for s in scopes[:3])
-    seconds = None if rate is None else read / rate
     prediction = Prediction(
         files_in=deletes,
         bytes_in=read,
@@ -204,7 +205,7 @@ def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], rat
         delete_files_removed=deletes,
         groups=batch.slices,
         shuffle_bytes=batch.shuffle_bytes,
-        seconds=seconds,
+        seconds=speed.seconds(read) if speed else None,
         file_opens_saved=0,
         source="metadata",
         unit=EQUALITY_DELETE,
@@ -227,12 +228,6 @@ def _told(metadata: Any) -> Iterable[str]:
         f"Each commit adds {what} and removes equality deletes; no row changes. The commit is a `delete` (or, where no row is hit, an `overwrite`) and not a `replace`: "
         "Spark streaming readers stop at such a commit unless streaming-skip-delete-snapshots (streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only appends, skip it."
     )
-
-
-def _rate(ledger: Ledger | str | None, lake: Lake, table: str) -> float | None:
-    """Bytes read per second by past conversions of this table, or else of any table."""
-    with opened(ledger, lake) as book:
-        return conversion_rate(book.outcomes(table)) or conversion_rate(book.outcomes())
 
 
 def _budget(lake: Lake, batch_bytes: int | str | None) -> int:

@@ -85,13 +85,17 @@ def budget_text(policy: Policy) -> str:
         return next(exact)
     if policy.budget_files is not None:
         return f"{policy.budget_files} files"
+    if policy.budget_rows is not None:
+        return f"{policy.budget_rows} rows"
     return f"{plain(policy.budget_minutes, 6)} minutes" if policy.budget_minutes is not None else ""
 
 
 def with_budget(policy: Policy, budget: str) -> Policy:
     """The policy with another budget; raises :class:`~icekit.errors.ParameterError` for a text that is none."""
     given = Policy.of({"budget": budget})
-    return dataclasses.replace(policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_minutes")})
+    return dataclasses.replace(
+        policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_rows", "budget_minutes")}
+    )
 
 
 def slider_steps(found: Sequence[Candidate], own: str = "", covers: int | None = None) -> list[tuple[str, str]]:
@@ -215,7 +219,9 @@ class CompactionExplorer(Explorer):
         return plan_purely(self.view.facts, self.view.findings, policy, thresholds=self.view.thresholds)
 
     def _within(self, budget_bytes: int) -> Plan:
-        return self.estimate(dataclasses.replace(self.policy, budget_bytes=budget_bytes, budget_files=None, budget_minutes=None))
+        return self.estimate(
+            dataclasses.replace(self.policy, budget_bytes=budget_bytes, budget_files=None, budget_rows=None, budget_minutes=None)
+        )
 
     def build(self) -> Any:
         """The budget with what it covers, then the buttons, then what they did."""

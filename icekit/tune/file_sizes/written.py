@@ -318,7 +318,9 @@ def large(facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes
     else:
         share = 1.0
     split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
-    options = {**at_snapshot(facts.snapshot_id or 0), **({"split-size": str(split), "file-open-cost": "0"} if shuffled else {})}
+    # The current snapshot is read without its id: with it, Spark reads the columns of the snapshot, not those that the table has now.
+    at = at_snapshot(facts.snapshot_id or 0) if facts.ref else {}
+    options = {**at, **({"split-size": str(split), "file-open-cost": "0"} if shuffled else {})}
     rows = round(share * sum(g.record_count for g in (taken if predicate else groups)))
     kept = f"{rows:,} rows of {count(len(taken), 'partition')}" if predicate or len(groups) > 1 else f"{rows:,} rows"
     return TrialRows(

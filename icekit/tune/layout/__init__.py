@@ -24,6 +24,7 @@ from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filter, Leaf, sql
 from icekit.tune.layout import clustering
 from icekit.tune.layout.advise import (
+    NOT_SET,
     OLD_DATA,
     ORDER,
     SPEC,
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 
 #: The smallest target file size of a scaled-down trial.
 _LEAST_TARGET = 64 << 10
+#: A choice: a rewrite of existing data files that queries pay back later than this is not advised, in days.
+PAYBACK_DAYS = 365
 #: The number of lookups for a bloom filter.
 LOOKUPS = 8
 _WHOLE = {"partial-progress.enabled": "false"}
@@ -253,6 +256,21 @@ class Layout(Answer):
         saved = self.tried.share_before - self.tried.share_after * grown
         return math.ceil((1 + grown) / saved) if saved > 0 else None
 
+    def with_reads(self, reads_per_day: float) -> Layout:
+        """The answer for so many queries a day: no advice to rewrite existing data files if that is paid back too late."""
+        paid, days = self.reads_until_paid, float(PAYBACK_DAYS)
+        if not reads_per_day or paid is None or paid / reads_per_day <= days:
+            return replace(self, reads_per_day=reads_per_day)
+        late = (
+            f"Queries would pay a rewrite of the existing data files back in {span(paid / reads_per_day * _DAY_MS)} ({paid:,} queries): let them stay, "
+            "and new files have the new layout."
+        )
+        kept = (
+            replace(a, proposed=a.current, evidence=late, sql=None, undo=None, breaks=None) if a.setting == OLD_DATA else a
+            for a in self.advice
+        )
+        return replace(self, reads_per_day=reads_per_day, advice=tuple(kept))
+
     def verdict(self) -> str:
         """The partitions and the order to set and the bytes that filters then read, or that nothing should change."""
         changes = {a.setting: a for a in self.advice if a.is_change and not a.is_alternative}
@@ -261,8 +279,11 @@ class Layout(Answer):
             parts.append(f"sort by {changes[ORDER].proposed}")
         elif OLD_DATA in changes:
             parts.append("sort partitions again whose files overlap" if self.worn else "rewrite existing data files")
-        others = [a.setting for a in changes.values() if a.setting not in {SPEC, ORDER, OLD_DATA}]
+        properties = [a for a in changes.values() if a.setting not in {SPEC, ORDER, OLD_DATA}]
+        others = [a.setting for a in properties if a.proposed != NOT_SET]
+        removed = [a.setting for a in properties if a.proposed == NOT_SET]
         parts += [f"set {', '.join(others)}"] if others else []
+        parts += [f"unset {', '.join(removed)}"] if removed else []
         if not self.levels:
             known = "the filters of your queries are not known, so there is no advice on partitions and order. Give filters, or declare columns (icekit.filter-columns)."
             return f"{raised(' and '.join(parts))}; {known}" if parts else f"No advice: {known}"
@@ -294,7 +315,7 @@ class Layout(Answer):
             Effect(f"data files{of}", f"{tried.files_before:,}", f"{tried.files_after:,}", tried.files_after > tried.files_before),
             Effect(f"data bytes{of}", size(tried.bytes_before), size(tried.bytes_after), tried.bytes_after > tried.bytes_before),
         ]
-        if any(a.setting == OLD_DATA for a in self.advice):
+        if any(a.setting == OLD_DATA and a.is_change for a in self.advice):
             whole = tried.seconds * tried.scale if tried.is_sample else tried.seconds
             found.append(
                 Effect(
@@ -526,7 +547,7 @@ def tune_layout(
         bound = tuple(f for f in bound if f in opened) if opened else bound
         asked = AskedFilters(found=found, bound=bound, opened=opened)
         answer = _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial and bridged)
-        return replace(answer, reads_per_day=reads_per_day)
+        return answer.with_reads(reads_per_day)
 
 
 def _answer(trial: Trial, asked: AskedFilters, drawn: Sample, notes: Sequence[str], most: int, *, is_tried: bool) -> Layout:

@@ -32,6 +32,8 @@ from icekit.units import count, percent, raised, size
 #: A choice: a layout may make data this much larger, because rows may compress less well in another order.
 GROWN = 1.25
 _NO_PORTION = f" No predicate selects a part of the table by partitions, and icekit does not rewrite {size(ddl.PORTION_BYTES)} or more at once: call rewrite_data_files with your own where."
+#: What a property that is removed becomes.
+NOT_SET = "not set"
 SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "existing data files"
 
 
@@ -350,7 +352,7 @@ def _advice(facts: TableFacts, one: BloomCheck, tried: BloomTrial | None) -> Adv
         back = {k: facts.properties[k] for k in names}
         undo = set_properties(facts.sql_name, back)
         evidence = f"It costs {_bloom_size(facts, one)} per row group to write and has no use: {one.reason}."
-        return Advice(setting, now, "not set", evidence, unset_properties(facts.sql_name, names), undo=undo)
+        return Advice(setting, now, NOT_SET, evidence, unset_properties(facts.sql_name, names), undo=undo)
     if one.reason is not None:
         return Advice(setting, now, now, f"{one.reason[:1].upper()}{one.reason[1:]}.")
     what = f"at least {one.distinct:,.0f} distinct values, {size(one.distinct_bytes)} per row group: too many for a dictionary."

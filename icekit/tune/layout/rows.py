@@ -213,15 +213,18 @@ class SampleRows:
         return PartitionSpread(round(number), self.table_bytes / max(number, 1.0), largest, self._a_year(spec, number))
 
     def _a_year(self, spec: Sequence[Field], partitions: float) -> float:
-        """How many partitions a year of data adds, from the range of the sampled times."""
+        """How many partitions a year of data adds, from the range of the sampled times, and at least from the units of time that it spans."""
         spans = []
         for field in spec:
             column = self.columns.get(field.column)
-            if column is None or not len(column.distinct):
+            if column is None or not len(column.distinct) or not time_parts(field, column):
                 continue
             if column.kind == "date" or column.kind.startswith("timestamp"):
                 range_ = float(column.distinct[-1]) - float(column.distinct[0])
-                spans.append(max(range_ / (_YEAR_DAYS if column.kind == "date" else _YEAR_DAYS * _DAY_MICROS), 1 / _YEAR_DAYS))
+                years = range_ / (_YEAR_DAYS if column.kind == "date" else _YEAR_DAYS * _DAY_MICROS)
+                unit = function(field.transform, column.kind)
+                units = len({unit(v) for v in column.distinct.tolist()}) if unit else 1
+                spans.append(max(years, units / _UNITS_A_YEAR.get(field.transform, _YEAR_DAYS)))
             elif field.transform == "identity" and time_parts(field, column) == {"year"}:
                 spans.append(float(len(column.distinct)))
         return partitions / max(spans) if spans else 0.0
@@ -490,6 +493,7 @@ def candidates(rows: SampleRows, current: Sequence[Field], filters: Sequence[Fil
 
 
 _YEAR_DAYS, _DAY_MICROS = 365.25, 86_400_000_000
+_UNITS_A_YEAR = {"year": 1.0, "month": 12.0, "day": _YEAR_DAYS, "hour": 24 * _YEAR_DAYS}
 _PARTS = ("year", "month", "day", "hour", "minute")
 #: Names of columns that hold a part of a time, with its lowest and highest value.
 _CYCLIC: Mapping[str, tuple[str, int, int]] = {

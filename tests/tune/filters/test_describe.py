@@ -6,6 +6,8 @@ import pytest
 
 from icekit.facts.model import Column
 from icekit.tune.filters import All, Anything, Either, Filter, Leaf, Unreadable, filters_of, parse, sql
+from icekit.tune.queries import _rewritable
+from tests.factories import table_facts
 
 COLUMNS = {
     c.name: c
@@ -59,8 +61,8 @@ def test_bytes_are_read_as_facts_keep_them() -> None:
 def test_a_column_that_is_not_there_may_be_anything_and_is_named() -> None:
     unknown: set[str] = set()
 
-    assert parse("gone = 5, delay = 6, day(time_hour) = 15710", COLUMNS, unknown) == Leaf("delay", "=", (6,))
-    assert unknown == {"gone", "day(time_hour)"}
+    assert parse("gone = 5, delay = 6, bucket[4](time_hour) = 1", COLUMNS, unknown) == Leaf("delay", "=", (6,))
+    assert unknown == {"gone"}
 
 
 def test_a_text_that_is_cut_off_is_refused() -> None:
@@ -98,3 +100,65 @@ def test_what_a_log_says_is_bytes_and_is_none_becomes_no_sql() -> None:
 
     with pytest.raises(ValueError, match="hexadecimal"):
         sql(tree, COLUMNS)
+
+
+DAY = 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [
+        ("year(time_hour) = 20", 7305 * DAY, 7670 * DAY),
+        ("month(time_hour) = 1", 31 * DAY, 59 * DAY),
+        ("day(time_hour) = 2", 2 * DAY, 3 * DAY),
+        ("hour(time_hour) = 25", DAY + DAY // 24, DAY + DAY // 12),
+        ("year(time_hour) = -1", -365 * DAY, 0),
+        ("truncate[10](delay) = 20", 20, 30),
+    ],
+)
+def test_a_partition_transform_of_a_column_is_a_range_of_it(text: str, low: int, high: int) -> None:
+    column = text.partition("(")[2].partition(")")[0]
+
+    assert parse(text, COLUMNS) == All((Leaf(column, ">=", (low,)), Leaf(column, "<", (high,))))
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("year(flight_date) < 20", Leaf("flight_date", "<", (7305,))),
+        ("year(flight_date) <= 20", Leaf("flight_date", "<", (7670,))),
+        ("year(flight_date) > 20", Leaf("flight_date", ">=", (7670,))),
+        ("year(flight_date) >= 20", Leaf("flight_date", ">=", (7305,))),
+        ("NOT (year(flight_date) >= 20)", Leaf("flight_date", "<", (7305,))),
+        ("day(time_hour) IS NULL", Leaf("time_hour", "is null")),
+        ("truncate[2](tailnum) = 'N1'", Leaf("tailnum", "prefix", ("N1",))),
+        ("truncate[3](tailnum) = 'N1'", Leaf("tailnum", "=", ("N1",))),
+        ("day(flight_date) IN (1, 2)", Either((All((Leaf("flight_date", ">=", (1,)), Leaf("flight_date", "<", (2,)))), All((Leaf("flight_date", ">=", (2,)), Leaf("flight_date", "<", (3,))))))),
+        ("bucket[4](plane.id) = 1", Anything()),
+        ("year(time_hour) != 20", Anything()),
+        ("year(time_hour) = 99999", Anything()),
+        ("truncate[10](delay) < 20", Anything()),
+    ],
+)  # fmt: skip
+def test_comparisons_of_transforms_are_read_as_far_as_bounds_decide_them(text: str, tree: object) -> None:
+    unknown: set[str] = set()
+
+    assert parse(text, COLUMNS, unknown) == tree
+    assert unknown == set()
+
+
+def test_a_transform_of_an_unknown_column_is_named() -> None:
+    unknown: set[str] = set()
+
+    assert parse("year(gone) = 20, delay = 3", COLUMNS, unknown) == Leaf("delay", "=", (3,))
+    assert unknown == {"year(gone)"}
+
+
+def test_a_function_of_time_is_told_with_the_form_that_iceberg_receives() -> None:
+    facts = table_facts()
+
+    assert list(_rewritable(facts, "year(event_time) IN (1990) AND carrier = 'year(x)'")) == [
+        "year(event_time) does not reach Iceberg, so it skips nothing. A range of event_time does, and so does `prod`.system.years(event_time), which counts from 1970."
+    ]
+    assert [note.partition(" does")[0] for note in _rewritable(facts, "DATE(event_time) = '2026-01-01'")] == ["date(event_time)"]
+    assert list(_rewritable(facts, "lake.system.years(event_time) = 20 AND month(event_time) = 1 AND year(carrier) = 1")) == []

@@ -292,3 +292,10 @@ def test_a_year_of_data_adds_partitions_only_where_they_follow_the_time() -> Non
     assert events.spread((Field("at", "month"),)).a_year == pytest.approx(12, abs=1)
     assert events.spread((Field("id", "bucket[16]"),)).a_year == 0
     assert by_parts().spread(identities("year", "month")).a_year == 12
+
+
+@pytest.mark.parametrize(("transform", "a_year"), [("year", 1), ("month", 12), ("day", 365), ("hour", 8766)])
+def test_data_of_a_few_hours_adds_partitions_by_the_unit_of_their_transform(transform: str, a_year: int) -> None:
+    hours = rows({"at": [n % 3 * DAY // 24 for n in range(300)]}, {"at": "timestamptz"})
+
+    assert hours.spread((Field("at", transform),)).a_year == pytest.approx(a_year, rel=0.01)

@@ -156,6 +156,8 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
         least = int(ref.get("min-snapshots-to-keep") or retain_last)
         open_ended = True
         for place, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
+            if not open_ended and snapshot["snapshot-id"] in referenced:
+                break  # and so are its ancestors
             referenced.add(snapshot["snapshot-id"])
             young = snapshot["timestamp-ms"] >= oldest
             open_ended = open_ended and (place < least or young)
@@ -168,6 +170,12 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
     expired = [int(s["snapshot-id"]) for s in oldest_first if s["snapshot-id"] not in why]
     return Retained({s: tuple(said) for s, said in why.items() if s in snapshots}, tuple(expired), tuple(names), tuple(dropped))
+
+
+def expirable(metadata: Json, now_ms: int) -> int:
+    """How many snapshots an expiry removes that keeps what the table's properties ask for, and what a plan keeps without a stated retention."""
+    age_ms, last = Retention().in_force(metadata.get("properties") or {})
+    return len(retained(metadata, now_ms - age_ms, last, now_ms).expired)
 
 
 def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:

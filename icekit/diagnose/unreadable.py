@@ -1,0 +1,183 @@
+"""Check what engines cannot read: files that are gone, and metadata that Iceberg refuses when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from icekit import sql
+from icekit.diagnose.findings import Context, Finding, Severity
+from icekit.facts.model import Flaw, Kind, MetadataFlaw, MissingCount, MissingFiles, Partition, PartitionSpec, Role, TableFacts
+from icekit.facts.where import MOST_PARTITIONS, askable, where
+from icekit.units import count
+
+_WITHOUT_FUNCTIONS = ("identity", "year", "month", "day", "hour", "void")
+
+
+def missing_files(context: Context) -> Finding | None:
+    """Referenced files that are gone, or of another size than their entries say; only if storage was searched."""
+    facts, missing = context.facts, context.facts.missing
+    if missing is None or not missing.counts:
+        return None
+    lost = _lost_partitions(facts, missing)
+    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, lost, of_rows=True) if lost else None
+    return context.finding(
+        "missing_files",
+        _severity_of(missing),
+        [file.path for file in missing.examples],
+        evidence=f"{'; '.join(_counted(facts, each) for each in missing.counts)}. {_example(facts, missing)}",
+        threshold="one referenced file that is gone, or whose size is not what its entry says",
+        source="table spec: every file that metadata references must exist until no snapshot needs it",
+        effect=" ".join(_effects(missing)),
+        remedy=" ".join(_remedies(facts, missing, has_statement=predicate is not None)),
+        sql=(*_deletion(facts, predicate), *_expiry(context, missing)),
+        files_at_stake=sum(each.gone_count + each.resized_count for each in missing.counts),
+    )
+
+
+def _severity_of(missing: MissingFiles) -> Severity:
+    if missing.fails_scans:
+        return Severity.CRITICAL
+    return Severity.WARNING if missing.count(Role.MANIFEST_LIST).gone_count else Severity.INFO
+
+
+def _counted(facts: TableFacts, counted: MissingCount) -> str:
+    """``2 data files are gone, with 20 of 30 records``."""
+    parts = []
+    if counted.gone_count:
+        parts.append(f"{count(counted.gone_count, counted.role)} {'is' if counted.gone_count == 1 else 'are'} gone")
+    if counted.resized_count:
+        verb = "has" if counted.resized_count == 1 else "have"
+        parts.append(f"{count(counted.resized_count, counted.role)} {verb} another size than the metadata says")
+    records = f", with {counted.record_count:,} of {count(facts.data.record_count, 'record')}" if counted.role is Role.DATA else ""
+    return " and ".join(parts) + records
+
+
+def _example(facts: TableFacts, missing: MissingFiles) -> str:
+    file = missing.examples[0]
+    about = [] if file.partition is None else [facts.partition_name(file.partition)]
+    if file.snapshot_id is not None:
+        verb = "of" if file.role in (Role.MANIFEST_LIST, Role.STATISTICS) else "added by"
+        about.append(f"{verb} snapshot {file.snapshot_id}")
+    return f"For example {file.path} ({', '.join(about)})" if about else f"For example {file.path}"
+
+
+def _lost_partitions(facts: TableFacts, missing: MissingFiles) -> list[Partition]:
+    """The partitions of which every data file is gone, if a filter can name them and selects no other file of the current snapshot."""
+    if facts.ref is not None or len({group.partition.spec_id for group in facts.of_kind(Kind.DATA)}) != 1:
+        return []  # files of another spec may have such rows too
+    files = {group.partition: group.file_count for group in facts.of_kind(Kind.DATA)}
+    lost = [p for p, gone in missing.partitions if files.get(p) == gone and _is_deletable(facts.spec(p.spec_id), p)]
+    return lost if len(lost) <= MOST_PARTITIONS else []
+
+
+def _is_deletable(spec: PartitionSpec, partition: Partition) -> bool:
+    """Tell whether Iceberg can match a filter for a partition with its files without reading them: not one with a function, as for buckets."""
+    return askable(spec, partition) and all(field.transform in _WITHOUT_FUNCTIONS for field in spec.fields)
+
+
+def _effects(missing: MissingFiles) -> Iterator[str]:
+    if missing.fails_scans:
+        yield "A scan that needs one of these files fails, and so does each rewrite of its partition. icekit compact does not start."
+    if missing.count(Role.MANIFEST_LIST).gone_count:
+        yield "Time travel to a snapshot without its manifest list fails, and so do expire_snapshots, remove_orphan_files and the metadata tables of all snapshots."
+    if any(each.role is Role.STATISTICS for each in missing.counts):
+        yield "Engines that read these statistics fail or plan without them."
+
+
+def _remedies(facts: TableFacts, missing: MissingFiles, *, has_statement: bool) -> Iterator[str]:
+    yield "Restore the files under the same paths, from a backup or from the older versions of the object store."
+    if missing.fails_scans:
+        if has_statement:
+            yield "If they are lost for good, the DELETE removes the partitions whose data files are all gone from the metadata; it reads no file."
+        if missing.before_id is not None and facts.ref is None:
+            call = sql.call(facts.catalog, "rollback_to_snapshot", table=facts.name, snapshot_id=missing.before_id)
+            yield f"{call} goes back to the newest snapshot from before the files were added, and gives up every commit since."
+        yield "The entry of a single data file can be removed in Java or Scala: table.newDelete().deleteFile(path).commit()."
+    if missing.count(Role.MANIFEST_LIST).gone_count:
+        yield "A snapshot whose manifest list is lost can be expired: the call removes it and then fails, and what it alone referenced is left as orphan files."
+    if any(each.role is Role.STATISTICS for each in missing.counts):
+        yield "Table statistics can be computed again (compute_table_stats), partition statistics after the next commit (compute_partition_stats)."
+
+
+def _deletion(facts: TableFacts, predicate: str | None) -> tuple[str, ...]:
+    return (f"DELETE FROM {sql.identifier(*facts.sql_name)} WHERE {predicate}",) if predicate else ()
+
+
+def _expiry(context: Context, missing: MissingFiles) -> tuple[str, ...]:
+    ids = tuple(file.snapshot_id for file in missing.examples if file.role is Role.MANIFEST_LIST and file.snapshot_id is not None)
+    return (context.call("expire_snapshots", snapshot_ids=ids),) if ids else ()
+
+
+# --- Metadata that can be read here, and that Iceberg refuses where it needs it
+
+
+def unreadable_metadata(context: Context) -> Finding | None:
+    """Metadata that breaks the specification, so that a part of what an engine does with the table fails."""
+    facts = context.facts
+    if not facts.flaws:
+        return None
+    told = [_TOLD[each.flaw] for each in facts.flaws]
+    flaws = {each.flaw for each in facts.flaws}
+    statements = []
+    if Flaw.UNCOUNTED_MANIFESTS in flaws and facts.ref is None:
+        statements.append(sql.rewrite_data_files(facts.catalog, table=facts.name, options={"rewrite-all": "true"}))
+    elif Flaw.SCHEMA_GONE in flaws and facts.ref is None and facts.manifests.data_count > 1:
+        statements.append(context.call("rewrite_manifests"))
+    return context.finding(
+        "unreadable_metadata",
+        max(_severity(facts, each) for each in facts.flaws),
+        [example for each in facts.flaws for example in each.examples],
+        evidence="; ".join(
+            f"{count(each.count, one, many)}{what}" for each, (one, many, what, _, _) in zip(facts.flaws, told, strict=True)
+        ),
+        threshold="one such part of the metadata",
+        source="table spec: manifest lists count the files of each manifest from version 2 on; schema-id names an existing schema",
+        effect=" ".join(effect for *_, effect, _ in told),
+        remedy=" ".join(remedy for *_, remedy in told),
+        sql=tuple(statements),
+        files_at_stake=facts.data.file_count,
+    )
+
+
+def _severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
+    """Critical if scans or commits of the current snapshot fail with every version of Iceberg."""
+    match flaw.flaw:
+        case Flaw.SCHEMA_GONE:
+            return Severity.CRITICAL
+        case Flaw.UNCOUNTED_MANIFESTS:
+            return Severity.CRITICAL if facts.format_version > 1 else Severity.WARNING
+        case _:
+            return Severity.WARNING
+
+
+#: For each flaw: what is counted (one, several), what is wrong with it, what fails, and what to do.
+_TOLD = {
+    Flaw.UNCOUNTED_MANIFESTS: (
+        "manifest",
+        "manifests",
+        " in the manifest list without numbers of files",
+        "Iceberg's metadata tables (files, entries, manifests) fail. From format version 2 on, which requires the numbers, each commit that keeps such a manifest fails too.",
+        "Rewrite all data files in one commit, which keeps none of these manifests; rewrite_manifests is refused.",
+    ),
+    Flaw.SCHEMA_GONE: (
+        "observed snapshot",
+        "observed snapshots",
+        " names a schema that the metadata does not have",
+        "Iceberg reads a snapshot with its own schema: scans, DELETE and rewrites fail.",
+        "A commit that adds a snapshot without reading this one gives it the current schema: rewrite_manifests, or an append, also of no rows.",
+    ),
+    Flaw.OLD_SCHEMA_GONE: (
+        "other snapshot",
+        "other snapshots",
+        " with a schema that the metadata does not have",
+        "Time travel to them fails, and so do branches and tags of them.",
+        "Expire these snapshots, which needs no schema.",
+    ),
+    Flaw.ORDER_BY_DROPPED: (
+        "former sort order",
+        "former sort orders",
+        " by a column that was dropped",
+        "Iceberg 1.11.0 cannot load the table; other versions can.",
+        "Give every engine another version of Iceberg than 1.11.0: no statement removes a former sort order.",
+    ),
+}

@@ -1,0 +1,39 @@
+"""A compaction that needs a file which is gone names it, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from icekit.api import Lake
+from icekit.errors import IcekitError, MetadataUnreadable
+from tests.compact.tables import Table
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("by", ["part", ""], ids=["one group of two", "the only group"])
+def test_a_trial_and_a_run_name_the_file_that_is_gone(lake: Lake, scratch: str, tmp_path: Path, by: str) -> None:
+    table = Table(lake, scratch, f"gone_{by or 'whole'}", tmp_path).create(by=by).fill()
+    plan = table.plan()
+    gone = table.data_files()[0]
+    gone.unlink()
+    before = table.snapshot_id()
+
+    with pytest.raises(IcekitError, match=gone.name):
+        table.plan(trial=True)
+    assert table.snapshot_id() == before
+    outcome = table.run(plan)
+
+    assert outcome.status == "failed"
+    assert gone.name in repr(outcome)
+
+
+def test_a_table_that_is_known_to_miss_files_is_not_planned(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    table = Table(lake, scratch, "known_gone", tmp_path).create(by="").fill()
+    gone = table.data_files()[0]
+    gone.unlink()
+
+    with pytest.raises(MetadataUnreadable, match=rf"{gone.name}, so it is not compacted\. Restore"):
+        table.plan(storage=True)

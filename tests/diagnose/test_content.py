@@ -1,0 +1,89 @@
+"""Findings about what the bytes of files are tell the figures they rest on, and begin exactly at their limits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from icekit import Severity
+from icekit.facts.model import Column, ManifestFacts, MetricsSample, TableFacts
+from tests.diagnose.told import named, told
+from tests.factories import GIB, KIB, MIB, file_group, history, manifest_facts, table_facts
+
+BLOOMS = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("a", "b", "c")}
+
+
+def of_content(column_bytes: int, file_bytes: int, **properties: str) -> TableFacts:
+    files = 20
+    sample = MetricsSample(files, 1, (), sized_files=files, file_bytes=file_bytes * files, column_bytes=column_bytes * files)
+    group = file_group(*[file_bytes] * files, records_per_file=120)
+    return table_facts(groups=(group,), metrics_sample=sample, properties=properties)
+
+
+def test_bloom_filters_around_a_few_rows_are_told_with_rows_and_column_sizes() -> None:
+    found = named(of_content(4 * KIB, 3 * MIB, **BLOOMS), "bytes_outside_columns")
+
+    assert found is not None
+    assert (found.severity, found.where) == (Severity.WARNING, ("a", "b", "c"))
+    assert found.evidence == (
+        "columns are 0.1 % of the bytes of 20 sampled data files: a file of 3 MiB on average holds 4 KiB of columns; "
+        "a file of the table holds 120 rows on average"
+    )
+    assert "3 bloom filters (a, b, c)" in found.effect
+    assert found.bytes_at_stake == 20 * (3 * MIB - 4 * KIB)
+
+
+def test_without_filters_in_the_properties_the_writer_is_asked() -> None:
+    found = named(of_content(4 * KIB, 3 * MIB), "bytes_outside_columns")
+
+    assert found is not None
+    assert "footers and indexes" in found.effect
+
+
+def test_bytes_outside_of_columns_begin_at_half_the_bytes_and_a_mebibyte_per_file() -> None:
+    assert named(of_content(MIB, 2 * MIB), "bytes_outside_columns") is not None
+    assert named(of_content(MIB + 1, 2 * MIB), "bytes_outside_columns") is None
+    assert named(of_content(KIB, MIB), "bytes_outside_columns") is None
+    assert named(of_content(0, 3 * MIB), "bytes_outside_columns") is None, "ORC and Avro entries have no column sizes"
+
+
+def wide(columns: int, *sizes: int, **properties: str) -> TableFacts:
+    names = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(columns))
+    return table_facts(columns=names, groups=(file_group(*sizes or [512 * MIB] * 4),), properties=properties)
+
+
+def test_columns_that_have_little_of_a_row_group_are_told() -> None:
+    assert told(wide(250), "thin_column_chunks")[:4] == (
+        Severity.INFO,
+        (),
+        "250 columns: one has 524 KiB of a row group of 128 MiB on average, and 2 MiB of a file of 512 MiB",
+        ("ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.parquet.row-group-size-bytes' = '536870912')",),
+    )
+    assert named(wide(128), "thin_column_chunks") is None
+    assert named(wide(129), "thin_column_chunks") is not None
+    assert named(wide(250, 127 * MIB), "thin_column_chunks") is None
+    large = {"write.parquet.row-group-size-bytes": str(250 * MIB)}
+    assert named(wide(250, GIB, **large), "thin_column_chunks") is None
+
+
+def metadata_of(manifests: int, data: int, file: int = KIB) -> TableFacts:
+    groups = (file_group(data),)
+    held: ManifestFacts = manifest_facts(groups, data_bytes=manifests)
+    return dataclasses.replace(table_facts(groups=groups, manifests=held), metadata_bytes=file)
+
+
+def test_manifests_out_of_proportion_to_the_data_are_told() -> None:
+    assert told(metadata_of(4600 * KIB, 6300 * KIB), "heavy_metadata")[2] == (
+        "manifests hold 4.5 MiB for 6.2 MiB of data (73 %), 4.5 MiB per data file"
+    )
+    assert named(metadata_of(MIB, 10 * MIB), "heavy_metadata") is not None
+    assert named(metadata_of(MIB, 10 * MIB + 20), "heavy_metadata") is None
+    assert named(metadata_of(MIB - 1, MIB), "heavy_metadata") is None
+
+
+def test_a_huge_metadata_file_is_told_with_what_it_keeps() -> None:
+    facts = dataclasses.replace(metadata_of(KIB, GIB, 8 * MIB), history=history(snapshot_count=9000, schema_count=70))
+
+    assert told(facts, "heavy_metadata")[2] == (
+        "the metadata file has 8 MiB, with 9,000 snapshots, 1 partition spec, 70 schemas and 0 table properties"
+    )
+    assert named(metadata_of(KIB, GIB, 8 * MIB - 1), "heavy_metadata") is None

@@ -1,0 +1,152 @@
+"""Findings about how a table is written tell the figures they rest on, and begin exactly at their limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from icekit.facts.model import Commit, MetricsSample, SampledWrite, TableFacts
+from tests.diagnose.told import named
+from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
+
+
+def sampled(*writes: tuple[int, int, int], **overrides: Any) -> TableFacts:
+    """Writes as (files, tasks, bytes of a file)."""
+    made = tuple(SampledWrite(files, tasks, files * each) for files, tasks, each in writes)
+    return table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made), **overrides)
+
+
+def test_commits_of_several_full_files_by_one_task_are_told_with_what_each_remedy_costs() -> None:
+    found = named(sampled(*[(4, 1, 500 * MIB)] * 4), "one_writing_task")
+
+    assert found is not None
+    assert found.evidence.startswith(
+        "4 of 4 sampled writes had one task for 4.0 files of 500 MiB on average; under the distribution mode hash"
+    )
+    assert all(mode in found.remedy for mode in ("bucket", "range", "none"))
+    assert (found.files_at_stake, found.bytes_at_stake) == (16, 16 * 500 * MIB)
+
+
+def test_one_task_is_enough_for_commits_into_several_partitions() -> None:
+    made = tuple(SampledWrite(20, 1, 20 * 500 * MIB, partition_count=5) for _ in range(4))
+
+    assert named(table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made)), "one_writing_task") is None
+
+
+def test_a_writer_of_one_task_is_told_where_nothing_distributes_its_rows() -> None:
+    found = named(sampled(*[(4, 1, 500 * MIB)] * 4, properties={"write.distribution-mode": "none"}), "one_writing_task")
+
+    assert found is not None
+    assert "the distribution mode is none (table property write.distribution-mode)" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("writes", "is_found"),
+    [
+        ([(3, 1, 500 * MIB)] * 2, True),
+        ([(3, 1, 500 * MIB)], False),
+        ([(2, 1, 500 * MIB)] * 5, False),
+        ([(3, 2, 500 * MIB)] * 5, False),
+        ([(3, 1, MIB)] * 5, False),
+        ([(3, 1, 500 * MIB)] * 2 + [(3, 3, 500 * MIB)] * 2, True),
+        ([(3, 1, 500 * MIB)] * 2 + [(3, 3, 500 * MIB)] * 3, False),
+    ],
+    ids=["two", "one commit", "two files", "two tasks", "small files", "half of the commits", "fewer"],
+)
+def test_one_task_is_a_habit_of_two_commits_and_half_of_them(writes: list[tuple[int, int, int]], *, is_found: bool) -> None:
+    assert (named(sampled(*writes), "one_writing_task") is not None) == is_found
+
+
+def stream(gap: float, commits: int = 120, each: int = 256 * KIB, **overrides: Any) -> TableFacts:
+    many = [commit(n, committed_at_ms=NOW_MS - round(n * gap * 1000), added_bytes=each, **overrides) for n in reversed(range(commits))]
+    return table_facts(history=history(*many))
+
+
+def test_commits_every_few_seconds_are_told_with_the_interval_at_which_files_would_be_well_sized() -> None:
+    found = named(stream(5), "frequent_commits")
+
+    assert found is not None
+    assert found.evidence == (
+        "the last 100 commits with new files came 5 seconds apart with files of 256 KiB (median): about 17,280 files a day. "
+        "With one commit every 2 hours, a file per partition would have 384 MiB"
+    )
+    assert named(stream(5, changed_partitions=20), "frequent_commits") is not None
+    assert "closed partitions" in str(named(stream(50, each=2 * KIB), "frequent_commits"))
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_found"),
+    [
+        (stream(4), True),
+        (stream(3), False),
+        (stream(59), True),
+        (stream(60), False),
+        (stream(5, commits=100), True),
+        (stream(5, commits=99), False),
+        (stream(5, each=400 * MIB), False),
+        (stream(5, added_data_files=0), False),
+    ],
+    ids=["over five minutes", "less", "under a minute", "a minute", "a hundred", "fewer", "full files", "without files"],
+)
+def test_a_stream_commits_a_hundred_times_in_five_minutes_or_more(facts: TableFacts, *, is_found: bool) -> None:
+    assert (named(facts, "frequent_commits") is not None) == is_found
+
+
+def deletes(*pairs: tuple[int, int], removed_data_files: int | None = None) -> tuple[Commit, ...]:
+    """Commits as (vectors added, delete files removed)."""
+    return tuple(
+        commit(
+            n,
+            operation="delete",
+            added_data_files=None,
+            added_delete_files=added,
+            removed_delete_files=removed,
+            removed_data_files=removed_data_files,
+        )
+        for n, (added, removed) in enumerate(pairs)
+    )
+
+
+def test_vectors_that_each_commit_writes_again_are_told() -> None:
+    found = named(table_facts(format_version=3, history=history(*deletes(*[(100, 90)] * 6))), "vectors_rewritten")
+
+    assert found is not None
+    assert found.evidence == (
+        "6 of the last 6 commits with deletes wrote deletion vectors mostly of data files that had one: 90 % of 600 vectors replaced an earlier one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_found"),
+    [
+        (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 5))), True),
+        (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 4))), False),
+        (table_facts(format_version=3, history=history(*deletes(*[(10, 4)] * 9))), False),
+        (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 5, *[(10, 0)] * 6))), False),
+        (table_facts(format_version=2, history=history(*deletes(*[(10, 9)] * 9))), False),
+        (table_facts(format_version=3, history=history(*deletes(*[(10, 9)] * 9, removed_data_files=9))), False),
+    ],
+    ids=["half", "four commits", "fewer vectors", "fewer commits", "version 2", "files replaced"],
+)
+def test_vectors_are_written_again_in_five_commits_and_half_of_those_with_deletes(facts: TableFacts, *, is_found: bool) -> None:
+    assert (named(facts, "vectors_rewritten") is not None) == is_found
+
+
+@pytest.mark.parametrize(
+    ("properties", "location", "name"),
+    [
+        ({"self-optimizing.enabled": "true"}, "s3://b/t", "Apache Amoro"),
+        ({"self-optimizing.enabled": "false", "self-optimizing.group": "g"}, "s3://b/t", None),
+        ({"delta.universalFormat.enabledFormats": "iceberg"}, "abfss://c@a/t", "Databricks"),
+        ({}, "s3://63a8e430-6e0b-46f5--table-s3", "Amazon S3 Tables"),
+        ({}, "s3://63a8e430-6e0b-46f5--table-s3/data", "Amazon S3 Tables"),
+        ({}, "s3://bucket/t--table-s3", None),
+        ({"write.format.default": "parquet"}, "s3://b/t", None),
+    ],
+)
+def test_a_table_that_a_service_maintains_names_it(properties: dict[str, str], location: str, name: str | None) -> None:
+    found = named(table_facts(groups=(file_group(),), properties=properties, location=location), "managed_elsewhere")
+
+    assert (found is None) == (name is None)
+    assert name is None or (found is not None and name in found.remedy)
