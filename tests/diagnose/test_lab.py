@@ -6,7 +6,6 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.diagnose import SYMPTOMS
 from icekit.lab import TABLES
 from icekit.sandbox import clone
 
@@ -18,19 +17,6 @@ def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(lake
     facts = lake.observe(f"lab.{name}", size_ratios=icekit.Thresholds().size_ratios, storage=True)
 
     assert icekit.diagnose(facts).names == TABLES[name].findings
-
-
-def test_every_symptom_has_a_table_that_suffers_from_it() -> None:
-    # It takes two tables to share a location: tests/maintain/test_sharing.py has them.
-    elsewhere = {"shared_location"}
-    # The lab's targets are small on purpose, and its tables smaller than a read split: tests/diagnose/test_remedies.py makes tables for these.
-    elsewhere |= {"target_too_small", "merge_on_read_on_v1", "missing_files", "unreadable_metadata", "stale_statistics"}
-    # Made by hand in tests/facts/test_integrity.py.
-    elsewhere |= {"duplicate_files", "misfiled_deletes", "unmatched_deletes", "manifest_bounds"}
-    # The lab's files and histories are too small for these: tests/diagnose/test_content.py and test_writes.py have their figures.
-    elsewhere |= {"bytes_outside_columns", "thin_column_chunks", "heavy_metadata"}
-    elsewhere |= {"one_writing_task", "frequent_commits", "vectors_rewritten", "managed_elsewhere"}
-    assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - elsewhere
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name, table in TABLES.items() if table.findings])

@@ -58,16 +58,25 @@ def test_each_table_says_in_a_sentence_what_it_suffers_from(name: str) -> None:
     assert table.build.__doc__
 
 
-def test_each_finding_meant_for_a_table_is_one_that_can_be_made() -> None:
-    assert frozenset().union(*(table.findings for table in TABLES.values())) <= set(SYMPTOMS)
-
-
-def test_each_finding_has_a_table_that_suffers_from_it() -> None:
-    # Two tables in one place would be one too many: each of the lab's can be taken away by itself. And the lab's targets are small on purpose.
-    elsewhere = {"shared_location", "target_too_small", "merge_on_read_on_v1"}
-    # Made by hand in tests/facts/test_integrity.py.
-    elsewhere |= {"duplicate_files", "misfiled_deletes", "unmatched_deletes", "manifest_bounds"}
-    assert frozenset().union(*(table.findings for table in TABLES.values())) >= set(SYMPTOMS) - elsewhere
+def test_every_finding_has_a_table_that_suffers_from_it() -> None:
+    # It takes two tables to share a location: tests/maintain/test_sharing.py has them.
+    elsewhere = {"shared_location"}
+    # The lab's targets are small on purpose, and its tables smaller than a read split: tests/diagnose/test_remedies.py makes tables for these.
+    elsewhere |= {"target_too_small", "merge_on_read_on_v1"}
+    # Made by hand in tests/facts/test_integrity.py, test_missing.py and test_snapshots.py.
+    elsewhere |= {
+        "duplicate_files",
+        "misfiled_deletes",
+        "unmatched_deletes",
+        "manifest_bounds",
+        "missing_files",
+        "unreadable_metadata",
+        "stale_statistics",
+    }
+    # The lab's files and histories are too small for these: tests/diagnose/test_content.py and test_writes.py have their figures.
+    elsewhere |= {"bytes_outside_columns", "thin_column_chunks", "heavy_metadata"}
+    elsewhere |= {"one_writing_task", "frequent_commits", "vectors_rewritten", "managed_elsewhere"}
+    assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - elsewhere
 
 
 def test_some_tables_are_healthy_and_one_of_them_is_empty() -> None:
