@@ -1,7 +1,7 @@
 """Build the lab: tables with one known problem each, from a year of real flights.
 
 Many commits of real writers (Spark, pyiceberg, and Iceberg's Java API as Flink uses it) create
-each table; nothing writes metadata directly. The target file size is 256 KiB times the
+each table; only ``narrow_manifest`` needs a manifest list that was changed by hand. The target file size is 256 KiB times the
 scale (``write.target-file-size-bytes``) instead of 512 MB, so that a table that fits on a laptop
 has the shape of a large one. Every table has exactly the findings that its :class:`LabTable`
 names; the healthy tables have none.
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError, nearest
-from icekit.lab import flights, tables
+from icekit.lab import damaged, flights, tables
 from icekit.lab.workbench import FLIGHTS, NAMESPACE, VERSION, Lab, LabTable, embedded, folder_of, is_complete, open_catalog
 from icekit.sql import identifier
 from icekit.terminal import never_silent
@@ -126,6 +126,7 @@ TABLES: Mapping[str, LabTable] = MappingProxyType(
             *tables.DELETES,
             *tables.UPSERTS,
             *tables.HISTORY,
+            *damaged.DAMAGED,
         )
     }
 )

@@ -465,7 +465,7 @@ class UpsertStream:
         self._keys = keys
         self._prefix = prefix
         self._java = lab.java
-        self._table = self._java.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, lab.sql_name)
+        self._table = lab.java_table()
         ids = [self._table.schema().findField(key).fieldId() for key in keys]
         gateway: Any = lab.spark.sparkContext._gateway
         self._key_ids = gateway.new_array(gateway.jvm.int, len(ids))

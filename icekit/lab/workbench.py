@@ -131,6 +131,10 @@ class Lab:
         """The table as pyiceberg sees it now."""
         return self.catalog.load_table((NAMESPACE, self.name))
 
+    def java_table(self) -> Any:
+        """The table as Iceberg's Java API sees it now."""
+        return self.java.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, self.sql_name)
+
     def refresh(self) -> None:
         """Tell Spark, which caches tables, that another writer has committed."""
         self.sql("REFRESH TABLE {t}")

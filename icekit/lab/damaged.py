@@ -1,0 +1,159 @@
+"""Build the lab tables whose metadata and files disagree, as retries, lost files, moved tables and other writers leave them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from icekit.engine.compat import arrow_of
+from icekit.lab.workbench import Lab, LabTable
+
+# Reserved field ids of a position delete file (table spec, "Reserved Field IDs").
+_POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+    ]
+)
+
+
+def _duplicate_files(lab: Lab) -> None:
+    """Append files, and append the same files again.
+
+    A writer that gives up waiting for the catalog, and retries a commit that had gone through, does this.
+    """
+    lab.create("months(time_hour)")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
+    table = lab.java_table()
+    append = table.newFastAppend()
+    for file in table.currentSnapshot().addedDataFiles(table.io()):
+        append.appendFile(file)
+    append.commit()
+
+
+def _missing_files(lab: Lab) -> None:
+    """Lose a data file: a lifecycle rule of the bucket, or an orphan removal of another tool, deleted it."""
+    lab.create("months(time_hour)")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
+    path, _ = _a_data_file(lab, "time_hour_month = 516")
+    Path(path.removeprefix("file:")).unlink()
+
+
+def _misfiled_deletes(lab: Lab) -> None:
+    """Change the partitioning, and file a delete for an old data file under the new partition spec.
+
+    A writer that takes the current spec for every delete does this. Iceberg looks for the deletes of a data file in its own partition.
+    """
+    lab.create("months(time_hour)", {"format-version": "2"})
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
+    path, _ = _a_data_file(lab, "time_hour_month = 516")
+    lab.sql("ALTER TABLE {t} REPLACE PARTITION FIELD months(time_hour) WITH origin")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 3")
+    _delete_positions(lab, path, partition="origin=JFK")
+
+
+def _unmatched_deletes(lab: Lab) -> None:
+    """Delete rows of a file by another spelling of its path.
+
+    The path in a delete file has to equal the data file's, letter by letter. Two engines that spell the scheme differently, or a
+    table that was copied to another bucket, have deletes that match nothing.
+    """
+    lab.create("months(time_hour)", {"format-version": "2"})
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
+    path, partition = _a_data_file(lab, "time_hour_month = 516")
+    _delete_positions(lab, f"file:///{path.removeprefix('file:').lstrip('/')}", partition=partition)
+
+
+def _narrow_manifest(lab: Lab) -> None:
+    """Write a manifest list that gives a manifest a narrower range of partitions than its entries have.
+
+    Iceberg before 1.11 did this for binary partitions. A filter then skips the manifest, and does not see rows that a scan of the
+    entire table returns.
+    """
+    from pyiceberg.manifest import read_manifest_list, write_manifest_list
+
+    lab.create("origin", {"format-version": "2"}, rolls=False)
+    for day in range(2):
+        lab.pyiceberg_table().append(lab.days(day))
+    table = lab.pyiceberg_table()
+    snapshot = table.current_snapshot()
+    manifests = list(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
+    summary = manifests[0].partitions[0]
+    summary[3] = summary[2]  # the upper bound, and the lower one
+    Path(snapshot.manifest_list.removeprefix("file://")).unlink()
+    output = table.io.new_output(snapshot.manifest_list)
+    with write_manifest_list(2, output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "gzip") as writer:
+        writer.add_manifests(manifests)
+    lab.refresh()
+
+
+def _stale_statistics(lab: Lab) -> None:
+    """Compute table statistics once, and load most of the table after that."""
+    lab.create("months(time_hour)")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+    lab.call("compute_table_stats")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month > 1")
+
+
+def _a_data_file(lab: Lab, partition: str) -> tuple[str, str]:
+    """The path and the partition path of a data file in a partition, given as SQL on the partition's fields."""
+    files = arrow_of(lab.spark.sql(f"SELECT min(file_path) FROM {lab.sql_name}.data_files WHERE partition.{partition}"))
+    path = files.column(0)[0].as_py()
+    return path, Path(path).parent.name
+
+
+def _delete_positions(lab: Lab, path: str, *, partition: str) -> None:
+    """Commit a delete file of the first ten rows of the data file with this path."""
+    table, java = lab.java_table(), lab.java
+    file = Path(lab.location) / "data" / "deletes.parquet"
+    records = {"file_path": [path] * 10, "pos": pa.array(range(10), pa.int64())}
+    pq.write_table(pa.table(records, schema=_POSITION_DELETES), file)
+    written = table.io().newInputFile(str(file))
+    metrics = java.parquet.ParquetUtil.fileMetrics(written, java.MetricsConfig.forPositionDelete())
+    deletes = java.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withInputFile(written).withFormat("parquet")
+    deletes = deletes.withPartitionPath(partition).withMetrics(metrics)
+    table.newRowDelta().addDeletes(deletes.build()).commit()
+    lab.refresh()
+
+
+DAMAGED = (
+    LabTable(
+        "duplicate_files",
+        "A writer retried an append that had succeeded, so every file is in the table twice, and every row is counted twice.",
+        frozenset({"duplicate_files"}),
+        _duplicate_files,
+    ),
+    LabTable(
+        "missing_files",
+        "A data file was deleted from storage, so every scan that needs it fails.",
+        frozenset({"missing_files"}),
+        _missing_files,
+    ),
+    LabTable(
+        "misfiled_deletes",
+        "A delete file is in another partition spec than its data file, and whether it applies depends on the version of Iceberg.",
+        frozenset({"misfiled_deletes", "old_partition_spec"}),
+        _misfiled_deletes,
+    ),
+    LabTable(
+        "unmatched_deletes",
+        "A delete file spells the path of its data file differently, so that no reader applies it, and deleted rows are back.",
+        frozenset({"unmatched_deletes"}),
+        _unmatched_deletes,
+    ),
+    LabTable(
+        "narrow_manifest",
+        "The manifest list gives a manifest a narrower range of partitions than it has, so filters lose rows.",
+        frozenset({"manifest_bounds"}),
+        _narrow_manifest,
+    ),
+    LabTable(
+        "stale_statistics",
+        "Its statistics were computed when it had a twelfth of its rows, and a query planner may use them.",
+        frozenset({"stale_statistics"}),
+        _stale_statistics,
+    ),
+)
