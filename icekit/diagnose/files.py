@@ -443,7 +443,7 @@ def snapshots_piling_up(context: Context) -> Finding | None:
     gone = history.expirable_count
     if collected and gone == 0:
         remedy += (
-            " None would expire now: each is younger, among the last of a branch (every branch keeps its own), or the head of a branch or tag. "
+            " No snapshot would expire now: each is younger, among the last of a branch (every branch keeps its own), or the head of a branch or tag. "
             f"Drop branches and tags that nobody needs, or state a shorter retention: icekit maintain {facts.name} --keep TIME --keep-last N."
         )
     would = f"; {gone:,} would expire now" if collected and gone is not None else ""

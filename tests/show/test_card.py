@@ -36,7 +36,7 @@ def test_a_healthy_table_is_fine_at_a_glance() -> None:
     shown = card(make.table_facts(), Findings())
 
     assert shown.splitlines()[0] == "db.events  (format version 2)  ✔ healthy"
-    assert line(shown, "findings") == "findings    Nothing to do: no finding at these thresholds."
+    assert line(shown, "findings") == "findings    Nothing to do: no finding at these thresholds; storage not searched"
 
 
 def test_it_tells_the_table_in_its_lines() -> None:
