@@ -80,11 +80,11 @@ def _narrow_manifest(lab: Lab) -> None:
     table = lab.pyiceberg_table()
     snapshot = table.current_snapshot()
     manifests = list(read_manifest_list(table.io.new_input(snapshot.manifest_list)))
-    summary = manifests[0].partitions[0]
+    (summary, *_) = manifests[0].partitions or []
     summary[3] = summary[2]  # the upper bound, and the lower one
     Path(snapshot.manifest_list.removeprefix("file://")).unlink()
     output = table.io.new_output(snapshot.manifest_list)
-    with write_manifest_list(2, output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "gzip") as writer:
+    with write_manifest_list(2, output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "deflate") as writer:
         writer.add_manifests(manifests)
     lab.refresh()
 
