@@ -37,7 +37,7 @@ def _missing_files(lab: Lab) -> None:
     """Lose a data file: a lifecycle rule of the bucket, or an orphan removal of another tool, deleted it."""
     lab.create("months(time_hour)")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
-    path = _a_data_file(lab, "time_hour_month = 516")
+    path = _a_data_file(lab, "month = 1")
     Path(path.removeprefix("file:")).unlink()
 
 
@@ -48,7 +48,7 @@ def _misfiled_deletes(lab: Lab) -> None:
     """
     lab.create("months(time_hour)", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
-    path = _a_data_file(lab, "time_hour_month = 516")
+    path = _a_data_file(lab, "month = 1")
     lab.sql("ALTER TABLE {t} REPLACE PARTITION FIELD months(time_hour) WITH origin")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 3")
     _delete_positions(lab, path, partition="origin=JFK")
@@ -97,9 +97,9 @@ def _stale_statistics(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month > 1")
 
 
-def _a_data_file(lab: Lab, partition: str) -> str:
-    """The path of a data file in a partition, given as SQL on the partition's fields."""
-    files = arrow_of(lab.spark.sql(f"SELECT min(file_path) FROM {lab.sql_name}.data_files WHERE partition.{partition}"))
+def _a_data_file(lab: Lab, rows: str) -> str:
+    """The path of a data file that has some of the rows that a condition selects."""
+    files = arrow_of(lab.spark.sql(f"SELECT _file FROM {lab.sql_name} WHERE {rows} ORDER BY _file LIMIT 1"))
     return str(files.column(0)[0].as_py())
 
 

@@ -86,7 +86,7 @@ def test_an_unknown_table_is_answered_with_the_nearest() -> None:
 
 
 def test_a_name_unlike_any_other_is_answered_with_all_of_them() -> None:
-    with pytest.raises(ParameterError, match=r"it has healthy_partitioned, .*, snapshot_pile_up\."):
+    with pytest.raises(ParameterError, match=r"it has healthy_partitioned, .*, stale_statistics\."):
         build(lake_of(None), ["zzz"])
 
 
