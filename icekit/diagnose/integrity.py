@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from icekit.diagnose.findings import Context, Finding, Severity
 from icekit.facts.integrity import DeleteState, MisplacedDelete, NarrowManifest
-from icekit.facts.model import Scalar, TableFacts
-from icekit.facts.where import where
+from icekit.facts.model import Partition, Scalar, TableFacts
+from icekit.facts.where import WITHOUT_FUNCTIONS, where
 from icekit.sql import identifier
 from icekit.units import count
 
-# Their predicates are ranges and lists that an overwrite may have as its condition.
-_RANGED = frozenset({"identity", "year", "month", "day", "hour", "void"})
 _WHILE_ALONE = "Stop all writers first: a file that one of them commits meanwhile may be replaced, too."
 
 
@@ -59,26 +57,33 @@ def _once(context: Context) -> str:
 def _condition(facts: TableFacts) -> str:
     """A condition for the partitions that have files listed twice; ``true`` where no simple one selects them."""
     partitions = facts.integrity.duplicate_partitions
+    # An overwrite may have no function in its condition.
     specs = [facts.spec(p.spec_id) for p in partitions]
-    if not partitions or any(f.transform not in _RANGED or f.source is None for spec in specs for f in spec.fields):
+    if not partitions or any(f.transform not in WITHOUT_FUNCTIONS or f.source is None for spec in specs for f in spec.fields):
         return "true"
     return where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True) or "true"
+
+
+def _misplaced(facts: TableFacts, state: DeleteState) -> tuple[int, int, list[Partition], MisplacedDelete | None]:
+    """The delete files in a state, their records, their partitions, and an example."""
+    found = facts.unapplied_in(state)
+    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
+    example = next((each for each in facts.integrity.misplaced if each.state is state), None)
+    return files, records, list(dict.fromkeys(each.partition for each in found)), example
 
 
 def misfiled_deletes(context: Context) -> Finding | None:
     """Delete files under another partition or spec than the data file that they name."""
     facts = context.facts
-    found = facts.unapplied_in(DeleteState.MISFILED)
-    if not found:
+    files, records, partitions, example = _misplaced(facts, DeleteState.MISFILED)
+    if not files:
         return None
-    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
-    examples = [each for each in facts.integrity.misplaced if each.state is DeleteState.MISFILED]
     return context.finding(
         "misfiled_deletes",
         Severity.CRITICAL,
-        context.paths(list(dict.fromkeys(each.partition for each in found))),
+        context.paths(partitions),
         evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {_are(files)} filed under another partition or spec than the data file "
-        f"that {'it names' if files == 1 else 'they name'}" + "".join(f"; {_filed(facts, each)}" for each in examples[:1]),
+        f"that {'it names' if files == 1 else 'they name'}" + (f"; {_filed(facts, example)}" if example else ""),
         threshold="one such delete file",
         source="table spec, Scan Planning; DeleteFileIndex of Iceberg 1.12",
         effect="Iceberg 1.12 cannot read these data files (Mismatched partition), earlier versions apply the deletes, and other engines may ignore them. "
@@ -99,18 +104,14 @@ def _filed(facts: TableFacts, each: MisplacedDelete) -> str:
 def unmatched_deletes(context: Context) -> Finding | None:
     """Delete files that name a live data file by another path, so that a scan applies them to nothing."""
     facts = context.facts
-    found = facts.unapplied_in(DeleteState.UNMATCHED)
-    if not found:
+    files, records, partitions, e = _misplaced(facts, DeleteState.UNMATCHED)
+    if not files:
         return None
-    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
-    examples = [each for each in facts.integrity.misplaced if each.state is DeleteState.UNMATCHED]
-    named = "".join(
-        f"; {e.path}, added by snapshot {e.snapshot_id}, names {e.named_path}, and the table has {e.data_path}" for e in examples[:1]
-    )
+    named = f"; {e.path}, added by snapshot {e.snapshot_id}, names {e.named_path}, and the table has {e.data_path}" if e else ""
     return context.finding(
         "unmatched_deletes",
         Severity.CRITICAL,
-        context.paths(list(dict.fromkeys(each.partition for each in found))),
+        context.paths(partitions),
         evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {'names' if files == 1 else 'name'} a data file by a path that the table does not have, "
         f"but a live data file of the same partition has the same name{named}",
         threshold="one such delete file",

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from icekit import sql
 from icekit.diagnose.findings import Context, Finding, Severity
 from icekit.facts.model import Flaw, Kind, MetadataFlaw, MissingCount, MissingFiles, Partition, PartitionSpec, Role, TableFacts
-from icekit.facts.where import MOST_PARTITIONS, askable, where
+from icekit.facts.where import MOST_PARTITIONS, WITHOUT_FUNCTIONS, askable, where
 from icekit.units import count
-
-_WITHOUT_FUNCTIONS = ("identity", "year", "month", "day", "hour", "void")
 
 
 def missing_files(context: Context) -> Finding | None:
@@ -72,7 +70,7 @@ def _lost_partitions(facts: TableFacts, missing: MissingFiles) -> list[Partition
 
 def _is_deletable(spec: PartitionSpec, partition: Partition) -> bool:
     """Tell whether Iceberg can match a filter for a partition with its files without reading them: not one with a function, as for buckets."""
-    return askable(spec, partition) and all(field.transform in _WITHOUT_FUNCTIONS for field in spec.fields)
+    return askable(spec, partition) and all(field.transform in WITHOUT_FUNCTIONS for field in spec.fields)
 
 
 def _effects(missing: MissingFiles) -> Iterator[str]:

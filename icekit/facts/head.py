@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from icekit.errors import SnapshotNotFound
 from icekit.facts.collect import load_metadata, observe
 from icekit.facts.files import Partition
-from icekit.facts.manifests import SIZE_FIELDS, entries, manifest_list
+from icekit.facts.manifests import SIZE_FIELDS, added_by, entries, manifest_list
 from icekit.facts.metadata import Json, choose_snapshot, lineage, snapshots_by_id
-from icekit.facts.model import Commit, Kind, TableFacts, to_scalar
+from icekit.facts.model import Commit, Kind, TableFacts, partition_of
 from icekit.facts.rollup import HistogramBar, file_size_histogram
 from icekit.sql import Identifier
 
@@ -82,14 +82,11 @@ def written_since(source: TableSource, metadata: Json, snapshot: Json | None, si
     found: set[Partition] = set()
     listing = snapshot["manifest-list"]
     for manifest in manifest_list(source.read(listing), listing):
-        added_by = manifest.get("added_snapshot_id")
-        if added_by in made:
+        if manifest.get("added_snapshot_id") in made:
             location = manifest["manifest_path"]
             for entry in entries(source.read(location), location, SIZE_FIELDS, ("status", "snapshot_id")):
-                # An entry without a snapshot inherits that of its manifest.
-                if (entry.get("snapshot_id") or added_by) in recent:
-                    values = entry["data_file"]["partition"].values()
-                    found.add(Partition(manifest["partition_spec_id"], tuple(to_scalar(v) for v in values)))
+                if added_by(entry, manifest) in recent:
+                    found.add(partition_of(manifest["partition_spec_id"], entry["data_file"]["partition"].values()))
     return frozenset(found)
 
 

@@ -20,6 +20,7 @@ from icekit.facts.manifests import (
     FILE_FIELDS,
     SIZE_FIELDS,
     Record,
+    added_by,
     entries,
     field_ranges,
     is_delete_manifest,
@@ -27,7 +28,7 @@ from icekit.facts.manifests import (
     narrow_fields,
     of_manifests,
 )
-from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, to_scalar
+from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, partition_of
 from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, range_end, sort_key
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
@@ -101,14 +102,20 @@ def _read_ahead(read: Callable[[str], bytes], paths: Sequence[str]) -> Iterator[
 
 
 @dataclass
-class _Scoped:
-    """The delete files that name a single data file, column by column."""
+class _DataFiles:
+    """The data files, column by column: hashes of their paths, and of their partitions and names."""
 
-    files: array[int] = field(default_factory=lambda: array("q"))
     paths: array[int] = field(default_factory=lambda: array("q"))
     names: array[int] = field(default_factory=lambda: array("q"))
     partitions: array[int] = field(default_factory=lambda: array("i"))
     sequences: array[int] = field(default_factory=lambda: array("q"))
+
+
+@dataclass
+class _Scoped(_DataFiles):
+    """The delete files that name a single data file, column by column: that file's path and name, and the delete's own figures."""
+
+    files: array[int] = field(default_factory=lambda: array("q"))
     sizes: array[int] = field(default_factory=lambda: array("q"))
     records: array[int] = field(default_factory=lambda: array("q"))
     is_vector: array[int] = field(default_factory=lambda: array("b"))
@@ -126,16 +133,6 @@ class _Scoped:
         code = np.where(is_live, np.where(is_older, np.where(is_beside, 0, 2), 1), np.where(alike <= sequences, 3, 1))
         known = (None, DeleteState.DANGLING, DeleteState.MISFILED, DeleteState.UNMATCHED)
         return [known[each] for each in code]
-
-
-@dataclass
-class _DataFiles:
-    """The data files, column by column: hashes of their paths, and of their partitions and names."""
-
-    paths: array[int] = field(default_factory=lambda: array("q"))
-    names: array[int] = field(default_factory=lambda: array("q"))
-    partitions: array[int] = field(default_factory=lambda: array("i"))
-    sequences: array[int] = field(default_factory=lambda: array("q"))
 
 
 def _oldest(keys: array[int], sequences: array[int], partitions: array[int]) -> Callable[[array[int]], tuple[Any, Any]]:
@@ -272,7 +269,7 @@ class _Counting:
     def _known(
         self, known: dict[tuple[Any, ...], tuple[Partition, int]], spec: PartitionSpec, values: tuple[Any, ...]
     ) -> tuple[Partition, int]:
-        partition = Partition(spec.spec_id, tuple(to_scalar(v) for v in values))
+        partition = partition_of(spec.spec_id, values)
         known[values] = partition, self.numbers.setdefault(partition, len(self.numbers))
         return known[values]
 
@@ -333,16 +330,15 @@ class _Naming:
             fields = _delete_fields(raw, manifest["manifest_path"]) if is_deletes else _DATA_FIELDS
             for entry in entries(raw, manifest["manifest_path"], fields, own):
                 file = entry["data_file"]
-                snapshot_id = entry.get("snapshot_id")
-                snapshot_id = int(manifest.get("added_snapshot_id") or 0) if snapshot_id is None else snapshot_id
+                snapshot_id = added_by(entry, manifest) or 0
                 kind = kind_of(file["content"], file["file_format"]) if is_deletes else Kind.DATA
                 identity = _identity(file) if is_deletes else hash(file["file_path"])
                 values = tuple(file["partition"].values())
                 if identity in self.twice:
                     self._repeat((kind, file["file_path"], file.get("content_offset")), file["record_count"], snapshot_id)
-                    self.partitions.add(_partition(spec, values))
+                    self.partitions.add(partition_of(spec.spec_id, values))
                 if is_deletes and (state := self.states.get(identity)) is not None:
-                    partition, named = _partition(spec, values), named_data_file(file) or ""
+                    partition, named = partition_of(spec.spec_id, values), named_data_file(file) or ""
                     misplaced.append(MisplacedDelete(state, file["file_path"], partition, named, named, partition, snapshot_id))
             misplaced = heapq.nsmallest(EXAMPLES, misplaced, key=lambda each: (each.path, each.named_path))
         files = {key: counts for key, counts in self.repeated.items() if counts[0] > 1}
@@ -378,7 +374,7 @@ class _Naming:
                 path = entry["data_file"]["file_path"]
                 if file_name(path) not in names:
                     continue
-                partition = _partition(spec, tuple(entry["data_file"]["partition"].values()))
+                partition = partition_of(spec.spec_id, entry["data_file"]["partition"].values())
                 if path in by_path:
                     by_path[path] = partition
                 key = partition, file_name(path)
@@ -388,10 +384,6 @@ class _Naming:
                 yield replace(each, data_partition=by_path[each.named_path])
             else:
                 yield replace(each, data_path=by_name.get((each.partition, file_name(each.named_path)), each.named_path))
-
-
-def _partition(spec: PartitionSpec, values: Sequence[Any]) -> Partition:
-    return Partition(spec.spec_id, tuple(to_scalar(v) for v in values))
 
 
 def file_name(path: str) -> str:

@@ -158,6 +158,12 @@ def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None =
     return None
 
 
+def added_by(entry: Record, manifest: Record) -> int | None:
+    """The snapshot that added an entry: its own, or else that of its manifest (table spec, "Manifest Entry Inheritance")."""
+    own = entry.get("snapshot_id")
+    return manifest.get("added_snapshot_id") if own is None else own
+
+
 def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int) -> ManifestFacts:
     """Summarize the manifest list; ``target_bytes`` is ``commit.manifest.target-size-bytes``.
 
@@ -235,7 +241,7 @@ def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read:
         if len(some) <= room:
             # The whole manifest. A writer leaves out the snapshot that it commits.
             for entry in some:
-                writes[entry.get("snapshot_id") or data[place].get("added_snapshot_id") or 0].append(entry["data_file"])
+                writes[added_by(entry, data[place]) or 0].append(entry["data_file"])
     decoded = [
         ({p["key"] for p in f.get("value_counts") or ()}, _as_map(f.get("lower_bounds")), _as_map(f.get("upper_bounds"))) for f in files
     ]

@@ -14,11 +14,11 @@ from icekit.engine.bridge import encryption_of, has_bridge, load_table
 from icekit.engine.compat import arrow_of, frame_of
 from icekit.engine.errors import first_sentence
 from icekit.engine.metadata_tables import metadata_table, with_lengths
-from icekit.facts.manifests import Record, entries, live_count, may_have_live
+from icekit.facts.manifests import Record, added_by, entries, live_count, may_have_live
 from icekit.facts.metadata import Json, lineage, snapshots_by_id, statistics_ages
-from icekit.facts.model import MissingCount, MissingFile, MissingFiles, Partition, PartitionSpec, Role, to_scalar
+from icekit.facts.model import Kind, MissingCount, MissingFile, MissingFiles, Partition, PartitionSpec, Role, partition_of
 from icekit.facts.paths import LOCAL, normal
-from icekit.facts.rollup import sort_key
+from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sql import Identifier
 from icekit.units import count
@@ -82,16 +82,15 @@ class Searched:
         for manifest in filter(may_have_live, self.manifests):
             location, spec_id = manifest["manifest_path"], manifest["partition_spec_id"]
             for entry in entries(source.read(location), location, _FILE_FIELDS, ("status", "snapshot_id")):
-                file, added_by = entry["data_file"], entry.get("snapshot_id")
+                file = entry["data_file"]
                 yield _Reference(
                     role := _role(file),
                     file["file_path"],
                     # A vector is read by its place in the file, whatever the size of the file.
                     None if role is Role.VECTOR else file["file_size_in_bytes"],
-                    # An entry without a snapshot inherits that of its manifest.
-                    manifest.get("added_snapshot_id") if added_by is None else added_by,
+                    added_by(entry, manifest),
                     file["record_count"],
-                    Partition(spec_id, tuple(to_scalar(value) for value in file["partition"].values())),
+                    partition_of(spec_id, file["partition"].values()),
                 )
 
     def before(self, ids: Iterable[int | None]) -> int | None:
@@ -121,9 +120,8 @@ def missing_files(lake: Lake, table: Identifier, source: TableSource, searched: 
 
 
 def _role(file: Mapping[str, Any]) -> Role:
-    if not file.get("content"):
-        return Role.DATA
-    return Role.VECTOR if file["file_format"].upper() == "PUFFIN" else Role.DELETES
+    kind = kind_of(file.get("content") or 0, file["file_format"])
+    return {Kind.DATA: Role.DATA, Kind.DELETION_VECTORS: Role.VECTOR}.get(kind, Role.DELETES)
 
 
 # --- Look up the files on a disk of this machine

@@ -540,6 +540,11 @@ def result_type(transform: str, source_type: str) -> str:
     return "date" if name == "day" else source_type
 
 
+def partition_of(spec_id: int, values: Iterable[object]) -> Partition:
+    """The partition of values decoded from Avro or Spark, in the order of the spec's fields."""
+    return Partition(spec_id, tuple(to_scalar(value) for value in values))
+
+
 def to_scalar(value: object) -> Scalar:
     """Convert a value decoded from Avro or Spark to the form that facts keep."""
     if isinstance(value, dt.datetime):

@@ -18,6 +18,8 @@ from icekit.sql import identifier, literal
 
 #: The most partitions that one predicate names, so that it stays readable and fast to plan: a choice.
 MOST_PARTITIONS = 2_000
+#: Transforms whose predicates need no function: ranges and lists of the column's own values.
+WITHOUT_FUNCTIONS = frozenset({"identity", "year", "month", "day", "hour", "void"})
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)

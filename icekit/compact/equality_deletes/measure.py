@@ -34,7 +34,7 @@ from icekit.errors import ParameterError, require_seconds
 from icekit.facts.collect import load_metadata, observe
 from icekit.facts.manifests import FILE_FIELDS, entries, is_delete_manifest, manifest_list, may_have_live
 from icekit.facts.metadata import snapshots_by_id
-from icekit.facts.model import Column, Kind, Partition, TableFacts, to_scalar
+from icekit.facts.model import Column, Kind, Partition, TableFacts, partition_of
 from icekit.facts.rollup import equality_deletes_applied
 from icekit.sandbox import clone, remove_stale, stale_clones
 from icekit.secrets import scrub
@@ -125,7 +125,7 @@ def _delete_files(manifests: Iterable[Mapping[str, Any]], read: Callable[[str], 
             if file["content"] != 2:
                 continue
             own = entry.get("sequence_number")
-            partition = Partition(manifest["partition_spec_id"], tuple(to_scalar(v) for v in file["partition"].values()))
+            partition = partition_of(manifest["partition_spec_id"], file["partition"].values())
             found[partition].append(
                 _DeleteFile(
                     file["file_path"],
