@@ -27,6 +27,7 @@ from icekit.facts.model import (
     PartitionSpec,
     Scalar,
     SequenceCounts,
+    SpecManifests,
     TableFacts,
 )
 from icekit.facts.rollup import bucket_of, edges
@@ -109,7 +110,9 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
         "max_bytes": max(sizes, default=None),
         "undersized_data_manifest_count": min(data, 1),
     }
-    return ManifestFacts(**made | overrides)
+    counted = made | overrides
+    of_spec = SpecManifests(0, *(counted[name] for name in ("data_count", "data_bytes", "delete_count", "delete_bytes")))
+    return ManifestFacts(**{"by_spec": (of_spec,)} | counted)
 
 
 def commit(number: int = 0, **overrides: Any) -> Commit:

@@ -126,7 +126,12 @@ def look_at(arguments: argparse.Namespace) -> int:
             say(as_json(document(facts, findings, limits)))
             return EXIT_HEALTHY
         is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        say(card(facts, findings, limits, color=is_painted, width=_width()), is_painted=is_painted)
+        later = ""
+        if facts.recent or facts.contradictions:
+            from icekit.maintain.savings import waiting
+
+            later = waiting(facts, findings, limits)
+        say(card(facts, findings, limits, later=later, color=is_painted, width=_width()), is_painted=is_painted)
     finally:
         lake.close()
     return EXIT_HEALTHY

@@ -7,16 +7,18 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
 from icekit import sql
 from icekit.answer import html
+from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError, nearest, require_number
 from icekit.facts.files import Partition
 from icekit.facts.metadata import renewal
 from icekit.facts.model import SnapshotStatistics
+from icekit.facts.recent import RECENT_MINUTES
 from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask
 from icekit.units import count, size, span
@@ -412,7 +414,8 @@ def predicted(p: Prediction) -> str:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
-    said += f"; a full scan opens {count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
+    least = "at least " if p.is_maximum and p.file_opens_saved > 0 else ""
+    said += f"; a full scan opens {least}{count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
     return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 
@@ -440,8 +443,6 @@ def _names(names: Sequence[str], of: int) -> str:
 # --- The policy of a compaction: which partitions, how much, how; checked when it is made
 
 
-#: A choice: a partition written within this many minutes may still be written to.
-RECENT_MINUTES = 60.0
 Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
 Scope = Literal["minor", "major"]
 
@@ -465,7 +466,7 @@ class Policy:
     this many minutes are skipped; by default those of the last 60 minutes, where another commit is likely to conflict with the rewrite. ``min_files``: undersized files that make a
     partition worth a rewrite. ``delete_ratio``: position deletes or deletion
     vectors per data record from which a partition is worth a rewrite; equality deletes
-    always make it worth one. ``old_specs``: also move files of older partition specs into the current
+    always make it worth one. Both default to the thresholds of the findings. ``old_specs``: also move files of older partition specs into the current
     one. ``budget_bytes``, ``budget_files``, ``budget_rows`` and
     ``budget_minutes`` limit what the complete plan reads, according to its prediction. ``max_action_bytes``
     and ``max_action_partitions`` limit one action, and so what one failed attempt costs.
@@ -479,8 +480,8 @@ class Policy:
     until: dt.datetime | None = None
     skip_last_hours: float = 0.0
     leave_alone_minutes: float | None = None
-    min_files: int = 5
-    delete_ratio: float = 0.05
+    min_files: int | None = None
+    delete_ratio: float | None = None
     old_specs: bool = False
     budget_bytes: int | None = None
     budget_files: int | None = None
@@ -489,6 +490,11 @@ class Policy:
     max_action_bytes: int = 50 * 10**9
     max_action_partitions: int = 100
     min_win: int = 1
+
+    def within(self, limits: Thresholds) -> Thresholds:
+        """The limits of the findings, with those that the policy sets."""
+        own = {"min_input_files": self.min_files, "delete_ratio": self.delete_ratio}
+        return replace(limits, **{name: value for name, value in own.items() if value is not None})  # type: ignore[arg-type]
 
     @property
     def recent_minutes(self) -> float:

@@ -118,7 +118,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     facts, order = shared.facts, shared.order
     mode = batch[0].mode
     partitions = tuple(sorted((p for c in batch for p in c.partitions), key=sort_key))
-    limits = limit_options(shared.limits, facts.target_bytes, shared.policy.min_files)
+    limits = limit_options(shared.limits, facts.target_bytes)
     options = {"partial-progress.enabled": "true", **shared.parallel, **limits}
     if mode == "table":
         options = {key: value for key, value in options.items() if not key.startswith("partial-progress")}
@@ -127,7 +127,7 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     elif mode == "deletes":
         options["delete-file-threshold"] = "1"
     elif mode == "vectors":
-        options["delete-ratio-threshold"] = f"{shared.policy.delete_ratio:g}"
+        options["delete-ratio-threshold"] = f"{shared.limits.delete_ratio:g}"
     if mode != "size" and facts.has_deletes:
         options[DANGLING] = "true"
         if _renews(facts):
@@ -250,14 +250,13 @@ def plan(
     """
     if facts.contradictions:
         raise _contradicted(facts, findings)
-    policy, limits, now = policy or Policy(), thresholds or Thresholds(), now or dt.datetime.now(dt.UTC)
+    policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
+    limits = policy.within(thresholds or Thresholds())
     if facts.ref and not any(r.name == facts.ref and r.type == "branch" for r in facts.history.refs):
         raise ParameterError(f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; leave ref out.")
     order = sort_by(facts, policy)
-    found = candidates(facts, findings, policy, limits)
-    budget_bytes = _budget_bytes(policy, speed, found) if found else policy.budget_bytes
-    held = _held(facts, found, policy, frozenset(recent), speed)
-    chosen, left = _choose(facts, found, policy, held, budget_bytes, now)
+    selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
+    chosen, budget_bytes = selected.chosen, selected.budget_bytes
     batches = _batches(chosen, policy)
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
     sorting, whole = order.is_sorting, policy.scope == "major"
@@ -268,7 +267,7 @@ def plan(
         if policy.columns and policy.strategy == "binpack"
         else []
     )
-    skipped = tuple(left)
+    left = list(selected.skipped)
     actions: list[Action] = []
     spent = 0
     for batch in batches:
@@ -322,7 +321,7 @@ def plan(
         left_alone=tuple(left),
         notes=tuple(notes),
         made_at_ms=int(now.timestamp() * 1000),
-        waits=None if actions else _waits(found, chosen, skipped, held, small_target),
+        waits=None if actions else _waits(selected, small_target),
     )
 
 
@@ -353,22 +352,14 @@ def _of_older_specs(facts: TableFacts, actions: Sequence[Action]) -> str:
     )
 
 
-def _waits(
-    found: Sequence[Candidate],
-    chosen: Sequence[Candidate],
-    skipped: Sequence[Skipped],
-    held: Mapping[Partition, str],
-    small: Finding | None,
-) -> str | None:
+def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
     """Why nothing is planned although rewrites would help: every candidate was left alone, or the target file size is wrong."""
-    if found and not chosen:
+    found = selected.found
+    if found and not selected.chosen:
         _, files, opens = _sums(found)
-        reasons = "; ".join(f"{count(s.partition_count, 'partition')} {s.reason}" for s in skipped)
-        flag = (
-            " To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')."
-            if any(p in held for c in found for p in c.partitions)
-            else ""
-        )
+        reasons = "; ".join(f"{count(s.partition_count, 'partition')} {s.reason}" for s in selected.skipped)
+        is_recent = any(s.is_recent for s in selected.skipped)
+        flag = " To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')." if is_recent else ""
         return (
             f"{'The only candidate' if len(found) == 1 else f'Each of the {len(found):,} candidates'} was left alone ({reasons}). "
             f"A rewrite of {count(files, 'file')} would save a full scan {count(opens, 'file open')}.{flag}"
@@ -388,7 +379,7 @@ def _rows_per_byte(facts: TableFacts) -> float:
 
 #: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite with this chance or more.
 LIKELY_CONFLICT = 0.05
-#: What a rewrite takes; choices: seconds at least, and bytes per second before any run has been measured.
+#: What a rewrite takes at most; choices: seconds at least, and bytes per second.
 _LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
 
 
@@ -413,20 +404,17 @@ def _changing_share(facts: TableFacts) -> float:
     return found / len(recent) if recent else 0.0
 
 
-def _held(
-    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition], speed: Speed | None
-) -> dict[Partition, str]:
+def _held(facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition]) -> dict[Partition, str]:
     """The recently written partitions to leave alone, each with the reason: all that the policy names, or those with a likely conflict."""
-    said = f"written within the last {plain(policy.recent_minutes, 6)} minutes"
+    reason = f"written within the last {plain(policy.recent_minutes, 6)} minutes"
     if policy.leave_alone_minutes is not None:
-        return dict.fromkeys(recent, said)
+        return dict.fromkeys(recent, reason)
     # A group may be hit from the start of its action to the commit.
     together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
-    seconds = speed.seconds(together) if speed else None
-    if conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE if seconds is None else seconds)) < LIKELY_CONFLICT:
+    if conflict_chance(facts, max(_LEAST_SECONDS, together / _ASSUMED_RATE)) < LIKELY_CONFLICT:
         return {}
     wanted = {p for c in found for p in c.partitions}
-    return dict.fromkeys(recent & wanted, f"{said}, and a commit is likely to conflict with the rewrite")
+    return dict.fromkeys(recent & wanted, f"{reason}, and a commit is likely to conflict with the rewrite")
 
 
 def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
@@ -488,16 +476,38 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(listed[:10]) + (", …" if len(listed) > 10 else "")
 
 
-def _choose(
+@dataclass(frozen=True, slots=True)
+class RewriteSelection:
+    """The candidates for a rewrite: all that are ``found``, those ``chosen`` to be rewritten now, and the partitions ``skipped``, with reasons.
+
+    ``budget_bytes`` is what the plan may read; None without a limit.
+    """
+
+    found: tuple[Candidate, ...]
+    chosen: tuple[Candidate, ...]
+    skipped: tuple[Skipped, ...]
+    budget_bytes: int | None = None
+
+
+def select(
     facts: TableFacts,
-    found: Sequence[Candidate],
+    findings: Findings,
     policy: Policy,
-    held: Mapping[Partition, str],
-    budget_bytes: int | None,
-    now: dt.datetime,
-) -> tuple[list[Candidate], list[Skipped]]:
-    """The candidates that the policy allows, most file opens saved per byte first, and the partitions that it skips."""
-    window = in_window(facts, policy, now) if found else None
+    thresholds: Thresholds,
+    *,
+    recent: Iterable[Partition] = (),
+    speed: Speed | None = None,
+    now: dt.datetime | None = None,
+) -> RewriteSelection:
+    """Choose what would be rewritten now, most file opens saved per byte first; pure.
+
+    The one answer for health cards, reports, plans and compactions. ``recent`` are partitions written lately; ``speed`` is that of past
+    runs, for a budget in minutes. Raises :class:`~icekit.errors.ParameterError` for a policy that does not fit the table.
+    """
+    found = candidates(facts, findings, policy, thresholds)
+    budget_bytes = _budget_bytes(policy, speed, found) if found else policy.budget_bytes
+    held = _held(facts, found, policy, frozenset(recent))
+    window = in_window(facts, policy, now or dt.datetime.now(dt.UTC)) if found else None
     refused: dict[str, list[Partition]] = {}
     chosen: list[Candidate] = []
     files = total = 0
@@ -523,8 +533,9 @@ def _choose(
         else:
             chosen.append(candidate)
             files, total = files + candidate.files_in, total + candidate.bytes_in
-    recent = set(held.values())
-    return chosen, [_left(reason, partitions, facts, is_recent=reason in recent) for reason, partitions in refused.items()]
+    waits = set(held.values())
+    skipped = tuple(_left(reason, partitions, facts, is_recent=reason in waits) for reason, partitions in refused.items())
+    return RewriteSelection(found, tuple(chosen), skipped, budget_bytes)
 
 
 def _over_budget(found: Sequence[Candidate], policy: Policy, budget_bytes: int | None) -> str:

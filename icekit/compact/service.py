@@ -30,9 +30,10 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import IcekitError, MetadataUnreadable, RehearsalFailed
 from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import Kind, Partition
-from icekit.facts.head import head, since, written_since
+from icekit.facts.head import head, since
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.facts.recent import written_since
 from icekit.facts.where import transformed, where
 from icekit.prove import prove_commits
 from icekit.resolve.dangling import count_dangling
@@ -315,7 +316,9 @@ def plan_table(
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
     at = head(lake, facts.table, facts.ref)
     since_ms = int((now - dt.timedelta(minutes=policy.recent_minutes)).timestamp() * 1000)
-    recent = written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
+    recent = (
+        written_since(lake.tables.source(facts.table).read, at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
+    )
     own, every = outcomes_of(ledger, lake, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
     predicted = partial(

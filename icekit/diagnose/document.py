@@ -115,13 +115,15 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     groups = tuple(g for g in facts.groups if g.partition in kept)
     sequences = tuple(s for s in facts.sequences if s.partition in kept)[: MAX_PARTITIONS * 10]
     unapplied = facts.unapplied[: MAX_PARTITIONS * 10]
+    recent = tuple(p for p in facts.recent if p in kept)
     left_out = {
         "partitions": partitions - len(kept),
         "groups": len(facts.groups) - len(groups),
         "sequences": len(facts.sequences) - len(sequences),
         "unapplied": len(facts.unapplied) - len(unapplied),
+        "recent": len(facts.recent) - len(recent),
     }
-    return replace(facts, groups=groups, sequences=sequences, unapplied=unapplied), left_out
+    return replace(facts, groups=groups, sequences=sequences, unapplied=unapplied, recent=recent), left_out
 
 
 # --- Compare two tables, or two snapshots of one table: figures, and the findings that are new or gone

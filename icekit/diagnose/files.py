@@ -10,8 +10,8 @@ from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, oversized, under
 from icekit.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.facts.metadata import ROW_GROUP, TARGET, open_file_cost, renewal, split_bytes
-from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, PartitionSpec, TableFacts, Totals
-from icekit.facts.rollup import expected_files, expected_manifests, max_file_size
+from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, PartitionSpec, TableFacts, Totals, expected_manifests
+from icekit.facts.rollup import expected_files, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, elapsed, percent, size, span
 
@@ -168,7 +168,7 @@ def _closed(facts: TableFacts, partitions: Sequence[Partition]) -> list[Partitio
 def _rewrite_of(context: Context, partitions: Sequence[Partition] | None, target_bytes: int) -> tuple[str, ...]:
     """The rewrite of these partitions, or of the table (None) for this target; none if there are no partitions."""
     facts, limits = context.facts, context.thresholds
-    options = limit_options(limits, target_bytes, limits.min_input_files)
+    options = limit_options(limits, target_bytes)
     if partitions is None:
         return (context.rewrite(options),)
     predicate = where(facts.catalog, facts.specs_by_id, facts.columns, partitions) if partitions else None
@@ -365,8 +365,9 @@ def fragmented_manifests(context: Context) -> Finding | None:
     facts, limits = context.facts, context.thresholds
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    needed = expected_manifests(manifests.data_bytes, target)
-    if manifests.undersized_data_manifest_count < limits.fragmented_manifests or manifests.data_count <= 2 * needed:
+    of_specs = [(of_spec.data_count, expected_manifests(of_spec.data_bytes, target)) for of_spec in manifests.by_spec if of_spec.data_count]
+    needed = sum(fewest for _, fewest in of_specs)
+    if manifests.undersized_data_manifest_count < limits.fragmented_manifests or all(n <= 2 * fewest for n, fewest in of_specs):
         return None
     saved = manifests.data_count - needed
     merging = (facts.setting("commit.manifest-merge.enabled") or "true").lower() == "true"

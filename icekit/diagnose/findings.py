@@ -335,7 +335,7 @@ class Context:
         if self.facts.fragile_fields:
             whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
             return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, options=whole)
-        limits = limit_options(self.thresholds, self.facts.target_bytes, self.thresholds.min_input_files)
+        limits = limit_options(self.thresholds, self.facts.target_bytes)
         given = {"partial-progress.enabled": "true", **limits, **(options or {})}
         return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, **arguments, options=given)
 
@@ -348,11 +348,11 @@ class Context:
         return sql.set_properties(self.facts.sql_name, properties)
 
 
-def limit_options(limits: Thresholds, target_bytes: int, min_files: int) -> dict[str, str]:
+def limit_options(limits: Thresholds, target_bytes: int) -> dict[str, str]:
     """The limits as options of ``rewrite_data_files``, where they differ from the procedure's defaults."""
     default, changed = Thresholds(), {}
-    if min_files != default.min_input_files:
-        changed["min-input-files"] = str(min_files)
+    if limits.min_input_files != default.min_input_files:
+        changed["min-input-files"] = str(limits.min_input_files)
     if limits.min_file_size_ratio != default.min_file_size_ratio:
         changed["min-file-size-bytes"] = str(min_file_size(target_bytes, limits.min_file_size_ratio))
     if limits.max_file_size_ratio != default.max_file_size_ratio:

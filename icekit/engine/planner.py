@@ -166,8 +166,8 @@ def _planned(planner: Any, options: Mapping[str, str]) -> Any:
 def rolled_up(plan: Any, *, spark: SparkSession | None = None, deletes: bool = False) -> PlannedRewrite:
     """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files over data files.
 
-    With ``spark``, files out are the tasks that a rewrite which keeps the order of rows reads a group in, packed as Iceberg packs them:
-    each task writes a file. A group's own number is what its bytes come to.
+    With ``spark``, files out are at least the tasks that a rewrite which keeps the order of rows reads a group in, packed as Iceberg packs
+    them: each task writes a file, and begins another at the target size. A group's own number is what its bytes come to.
     """
     if plan is None:
         return PlannedRewrite(0, 0, 0, 0)
@@ -177,10 +177,8 @@ def rolled_up(plan: Any, *, spark: SparkSession | None = None, deletes: bool = F
     for group in elements(plan.groups()):
         count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
         groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
-        if packing is None:
-            out += int(group.expectedOutputFiles())
-        else:
-            out += int(packing.planTaskGroups(group.fileScanTasks(), int(group.inputSplitSize()), _LOOKBACK, 0).size())
+        tasks = 0 if packing is None else packing.planTaskGroups(group.fileScanTasks(), int(group.inputSplitSize()), _LOOKBACK, 0).size()
+        out += max(int(tasks), int(group.expectedOutputFiles()))
         if over is not None:
             over = (
                 None if files > MAX_FILES_LOOKED_AT else over + sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))

@@ -26,8 +26,9 @@ from icekit.facts.manifests import (
 from icekit.facts.metadata import Damaged, lineage
 from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import Flaw, ManifestFacts, MetadataFlaw, MetricsSample, MissingFiles, Role, StorageFacts, TableFacts
+from icekit.facts.recent import RECENT_MINUTES, written_since
 from icekit.facts.retention import expirable
-from icekit.facts.rollup import Cut, Rollup, edges, sequence_width
+from icekit.facts.rollup import Cut, Rollup, edges, sequence_width, sort_key
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def observe(
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
             rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths)
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+    now_ms = int(time.time() * 1000)
+    recent = written_since(source.read, meta, snapshot, now_ms - int(RECENT_MINUTES * 60_000))
     searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
     listed, missing, unlisted = _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
     sort = metadata.sort_order(meta)
@@ -133,11 +136,12 @@ def observe(
         sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
         sequence_width=width,
         manifests=counts,
-        history=replace(metadata.history(meta, snapshot), expirable_count=_expirable(meta, int(time.time() * 1000))),
+        history=replace(metadata.history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
         unapplied=rollup.unapplied_deletes(),
         integrity=rollup.integrity,
+        recent=tuple(sorted(recent, key=sort_key)),
         metadata_bytes=metadata_bytes,
         storage=listed,
         missing=missing,
@@ -146,7 +150,7 @@ def observe(
         unlisted=unlisted,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
-        collected_at_ms=int(time.time() * 1000),
+        collected_at_ms=now_ms,
         seconds=time.monotonic() - started,
     )
 

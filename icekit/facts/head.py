@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from icekit.errors import SnapshotNotFound
 from icekit.facts.collect import load_metadata, observe
-from icekit.facts.files import Partition
-from icekit.facts.manifests import SIZE_FIELDS, added_by, entries, manifest_list
 from icekit.facts.metadata import Json, choose_snapshot, lineage, snapshots_by_id
-from icekit.facts.model import Commit, Kind, TableFacts, partition_of
+from icekit.facts.model import Commit, Kind, TableFacts
 from icekit.facts.rollup import HistogramBar, file_size_histogram
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
-    from icekit.catalog.tables import TableSource
 
 
 @dataclass(frozen=True)
@@ -66,28 +62,6 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
     raise SnapshotNotFound(
         f"Snapshot {before}, from which the run started, is no longer an ancestor of the table's current snapshot; plan again."
     )
-
-
-def written_since(source: TableSource, metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
-    """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
-
-    Commits that only replace files (compactions) do not count. Reads only the manifests that were
-    added since then: a later commit may have copied entries into a manifest of its own.
-    """
-    young = list(takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)))
-    made = {s["snapshot-id"] for s in young}
-    recent = {s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"}
-    if snapshot is None or not recent or "manifest-list" not in snapshot:
-        return frozenset()
-    found: set[Partition] = set()
-    listing = snapshot["manifest-list"]
-    for manifest in manifest_list(source.read(listing), listing):
-        if manifest.get("added_snapshot_id") in made:
-            location = manifest["manifest_path"]
-            for entry in entries(source.read(location), location, SIZE_FIELDS, ("status", "snapshot_id")):
-                if added_by(entry, manifest) in recent:
-                    found.add(partition_of(manifest["partition_spec_id"], entry["data_file"]["partition"].values()))
-    return frozenset(found)
 
 
 # --- Read a table's file sizes at past snapshots; metadata only, a few of many snapshots

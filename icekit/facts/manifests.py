@@ -28,6 +28,7 @@ from icekit.facts.model import (
     PartitionSpec,
     RangeOverlap,
     SampledWrite,
+    SpecManifests,
     from_bytes,
     to_scalar,
 )
@@ -185,6 +186,17 @@ def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], 
         max_bytes=max(lengths, default=None),
         undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
         overlaps=tuple(_overlaps(data, specs)),
+        by_spec=by_spec(manifests),
+    )
+
+
+def by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
+    """The manifests of a manifest list, counted by partition spec."""
+    lengths: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    for manifest in manifests:
+        lengths[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(manifest["manifest_length"])
+    return tuple(
+        SpecManifests(spec_id, len(data), sum(data), len(deletes), sum(deletes)) for spec_id, (data, deletes) in sorted(lengths.items())
     )
 
 

@@ -179,12 +179,58 @@ class RangeOverlap:
 
 
 @dataclass(frozen=True, slots=True)
+class SpecManifests:
+    """The manifests of one partition spec: data and delete manifests, which are never combined."""
+
+    spec_id: int
+    data_count: int = 0
+    data_bytes: int = 0
+    delete_count: int = 0
+    delete_bytes: int = 0
+
+    @property
+    def count(self) -> int:
+        """The manifests of both kinds."""
+        return self.data_count + self.delete_count
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The bytes of both kinds."""
+        return self.data_bytes + self.delete_bytes
+
+    def files_in(self, target_bytes: int) -> int:
+        """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as it is."""
+        return sum(n for n, total in self._kinds if not _stays(n, total, target_bytes))
+
+    def files_out(self, target_bytes: int) -> int:
+        """How many replace them."""
+        return sum(expected_manifests(total, target_bytes) for n, total in self._kinds if not _stays(n, total, target_bytes))
+
+    def is_fragmented(self, target_bytes: int) -> bool:
+        """Whether there are more than twice as many as needed, of either kind."""
+        return any(n > 2 * expected_manifests(total, target_bytes) for n, total in self._kinds)
+
+    @property
+    def _kinds(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
+
+
+def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
+    """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up (RewriteManifestsSparkAction)."""
+    return max(1, -(-size_in_bytes // target_bytes))
+
+
+def _stays(number: int, total: int, target_bytes: int) -> bool:
+    return number == 0 or (number == 1 and total <= target_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class ManifestFacts:
     """The manifests of the snapshot, from its manifest list.
 
     ``*_entry_count`` are live (added and existing) entries; ``deleted_entry_count`` are
     tombstones that readers of data manifests skip over. ``undersized_data_manifest_count`` are data manifests smaller than half
-    of ``commit.manifest.target-size-bytes``.
+    of ``commit.manifest.target-size-bytes``. ``by_spec`` counts the manifests by partition spec, as they are rewritten.
     """
 
     data_count: int = 0
@@ -198,6 +244,7 @@ class ManifestFacts:
     max_bytes: int | None = None
     undersized_data_manifest_count: int = 0
     overlaps: tuple[RangeOverlap, ...] = ()
+    by_spec: tuple[SpecManifests, ...] = ()
 
     @property
     def bytes_per_data_entry(self) -> float | None:
@@ -635,7 +682,7 @@ UNPARTITIONED = "(unpartitioned)"
 class TableFacts:
     """Everything icekit knows about a table at one snapshot, without a row per file.
 
-    ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so that ratios, savings and predictions count only
+    ``recent`` are the partitions written within :data:`icekit.facts.recent.RECENT_MINUTES` of the observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so that ratios, savings and predictions count only
     deletes that a scan may apply. ``storage`` and ``missing`` are None unless storage was searched; ``unlisted`` says why orphan
     files were not, although they were asked for. ``metadata_bytes`` is the size of the table's metadata file.
     """
@@ -674,6 +721,7 @@ class TableFacts:
     equality_keys: tuple[EqualityKey, ...] = ()
     unapplied: tuple[UnappliedDeletes, ...] = ()
     integrity: Integrity = field(default_factory=Integrity)
+    recent: tuple[Partition, ...] = field(default=(), compare=False)
     metadata_bytes: int | None = None
     collector: str = field(default="", compare=False)
     iceberg_version: str | None = field(default=None, compare=False)

@@ -68,11 +68,6 @@ def expected_files(size_in_bytes: int, target_bytes: int) -> int:
     return whole if size_in_bytes / whole < 1.1 * target_bytes else whole + 1
 
 
-def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
-    """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up (RewriteManifestsSparkAction)."""
-    return max(1, -(-size_in_bytes // target_bytes))
-
-
 def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:
     """The lower edge of the bucket that a size falls into."""
     return cut[bisect_right(cut, size_in_bytes) - 1]

@@ -20,7 +20,7 @@ from icekit.sqlite import SqliteFile
 from icekit.units import at
 
 if TYPE_CHECKING:
-    from icekit.compact.candidates import Savings
+    from icekit.maintain.savings import Savings
 
 
 # --- The record of a table's health at one run: rollup figures and the names of its findings

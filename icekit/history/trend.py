@@ -374,7 +374,7 @@ def past(
     earlier runs that were read already.
     """
     # Imported here: reports import the history, and the savings come from reports.
-    from icekit.compact.candidates import wins
+    from icekit.maintain.savings import wins
 
     limits = thresholds or Thresholds()
     now = health(facts, findings, wins(facts, findings, limits), "now", limits)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from icekit.engine.compat import arrow_of
 from icekit.lab import flights
 from icekit.lab.flights import ROWS
-from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, TARGET, Lab, LabTable
+from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, Lab, LabTable
 from icekit.sql import identifier, literal
 
 MERGE_ON_READ = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read", "write.merge.mode": "merge-on-read"}
@@ -240,7 +240,7 @@ def _oversized_files(lab: Lab) -> None:
     """
     lab.create("origin", target_size_bytes=64 * lab.target_size_bytes, rolls=False)
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
-    lab.set({TARGET: str(lab.target_size_bytes)})
+    lab.set(lab.sizes())
 
 
 def _skewed_partitions(lab: Lab) -> None:

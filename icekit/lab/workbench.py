@@ -111,12 +111,16 @@ class Lab:
         file's current length plus the uncompressed size of the open row group, so a
         small target needs small row groups. pyiceberg has no such setting.
         """
-        sizes = {TARGET: str(target_size_bytes or self.target_size_bytes)}
-        if rolls:
-            sizes["write.parquet.row-group-size-bytes"] = str(max(self.target_size_bytes // 16, ROW_GROUP_SIZE_BYTES))
+        sizes = self.sizes() if rolls else {}
+        sizes[TARGET] = str(target_size_bytes or self.target_size_bytes)
         pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in {**sizes, **(properties or {})}.items())
         partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
         self.spark.sql(f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({pairs})")
+
+    def sizes(self) -> dict[str, str]:
+        """The properties with which files end at the lab's target size."""
+        row_group = max(self.target_size_bytes // 16, ROW_GROUP_SIZE_BYTES)
+        return {TARGET: str(self.target_size_bytes), "write.parquet.row-group-size-bytes": str(row_group)}
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties, which writes a metadata file but no snapshot."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.catalog import Lake
@@ -16,67 +16,16 @@ from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, nearest
 from icekit.facts.head import head
 from icekit.facts.integrity import Contradiction
-from icekit.facts.manifests import Record, is_delete_manifest, manifest_list
 from icekit.facts.metadata import statistics_of
-from icekit.facts.model import Kind, PartitionSpec, TableFacts
+from icekit.facts.model import Kind, PartitionSpec, SpecManifests, TableFacts
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.retention import Expiry, Retention, expiry
-from icekit.facts.rollup import expected_files, expected_manifests
+from icekit.facts.rollup import expected_files
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, size, span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-# --- Count a snapshot's manifests per partition spec, as rewrite_manifests takes them
-
-
-@dataclass(frozen=True, slots=True)
-class SpecManifests:
-    """The manifests of one spec: data and delete manifests, which are never combined."""
-
-    spec_id: int
-    data_count: int = 0
-    data_bytes: int = 0
-    delete_count: int = 0
-    delete_bytes: int = 0
-
-    def files_in(self, target_bytes: int) -> int:
-        """How many are rewritten: a single manifest that fits the target stays as it is."""
-        return sum(n for n, total in self._parts if not _stays(n, total, target_bytes))
-
-    def files_out(self, target_bytes: int) -> int:
-        """How many replace them, according to their bytes."""
-        return sum(expected_manifests(total, target_bytes) for n, total in self._parts if not _stays(n, total, target_bytes))
-
-    def is_fragmented(self, target_bytes: int) -> bool:
-        """Whether there are more than twice as many as needed, of either kind."""
-        return any(n > 2 * expected_manifests(total, target_bytes) for n, total in self._parts)
-
-    @property
-    def _parts(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        return (self.data_count, self.data_bytes), (self.delete_count, self.delete_bytes)
-
-
-def _stays(number: int, total: int, target_bytes: int) -> bool:
-    return number == 0 or (number == 1 and total <= target_bytes)
-
-
-def layers(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
-    """The records of a manifest list as layers, by spec."""
-    found = {}
-    for spec_id in sorted({m["partition_spec_id"] for m in manifests}):
-        of_spec = [m for m in manifests if m["partition_spec_id"] == spec_id]
-        sizes = {deletes: [m["manifest_length"] for m in of_spec if is_delete_manifest(m) is deletes] for deletes in (False, True)}
-        found[spec_id] = SpecManifests(spec_id, len(sizes[False]), sum(sizes[False]), len(sizes[True]), sum(sizes[True]))
-    return tuple(found.values())
-
-
-def layers_of_facts(facts: TableFacts) -> tuple[SpecManifests, ...]:
-    """All manifests as those of the current spec, used when there is no list."""
-    m = facts.manifests
-    return (SpecManifests(facts.default_spec_id, m.data_count, m.data_bytes, m.delete_count, m.delete_bytes),)
 
 
 #: Replaces an estimate with the engine's prediction; see :func:`icekit.maintain.plan.predict_deletes`.
@@ -104,14 +53,12 @@ def plan_maintenance(
     metadata: Json,
     now: dt.datetime,
     predict: Predict | None = None,
-    manifests: Sequence[SpecManifests] | None = None,
     procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
     """Plan the maintenance of a table outside its data files; pure except for ``predict``; runs nothing.
 
     Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding
-    asks for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON. ``manifests`` counts them per spec
-    (:func:`icekit.maintain.plan.layers`); without it all count as the current spec's.
+    asks for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON.
     Raises :class:`~icekit.errors.ParameterError` for a retention that keeps less than is
     needed, for orphans listed below three days of age, for facts of a branch or tag, and for an unknown procedure.
     """
@@ -132,7 +79,7 @@ def plan_maintenance(
     if "rewrite_position_delete_files" in procedures:
         actions += _deletes(facts, findings, predict, notes)
     if "rewrite_manifests" in procedures:
-        actions += _manifests(facts, findings, layers_of_facts(facts) if manifests is None else manifests)
+        actions += _manifests(facts, findings)
     if "expire_snapshots" in procedures:
         actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
     is_named = "remove_orphan_files" in procedures
@@ -229,45 +176,38 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
     return Prediction(files, total, out, total, groups=groups, file_opens_saved=max(files - out, 0), unit="delete file")
 
 
-def _manifests(facts: TableFacts, findings: Findings, layers: Sequence[SpecManifests]) -> list[Action]:
-    """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
-    fragmented, overlapping = "fragmented_manifests" in findings.names, "overlapping_manifests" in findings.names
+def manifest_rewrites(facts: TableFacts, findings: Findings) -> list[tuple[SpecManifests, tuple[str, ...]]]:
+    """The manifests that a rewrite would change, spec by spec, each with the findings that ask for it."""
     target = facts.int_setting("commit.manifest.target-size-bytes")
     found = []
-    for layer in layers:
-        asked = [name for name, holds in (("fragmented_manifests", fragmented and layer.is_fragmented(target)),) if holds]
-        if overlapping and layer.spec_id == facts.default_spec_id:
-            asked.append("overlapping_manifests")
-        if not asked or not layer.files_in(target):
-            continue
-        spec = facts.spec(layer.spec_id)
+    for of_spec in facts.manifests.by_spec:
+        is_asked = {
+            "fragmented_manifests": of_spec.is_fragmented(target),
+            "overlapping_manifests": of_spec.spec_id == facts.default_spec_id,
+        }
+        asked = tuple(name for name, holds in is_asked.items() if holds and name in findings.names)
+        if asked and of_spec.files_in(target):
+            found.append((of_spec, asked))
+    return found
+
+
+def _manifests(facts: TableFacts, findings: Findings) -> list[Action]:
+    """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
+    target = facts.int_setting("commit.manifest.target-size-bytes")
+    found = []
+    for of_spec, asked in manifest_rewrites(facts, findings):
+        spec, total = facts.spec(of_spec.spec_id), of_spec.size_in_bytes
         by = cluster_by(spec, facts.filter_columns)
-        files_in, files_out = layer.files_in(target), layer.files_out(target)
-        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(layer.data_bytes + layer.delete_bytes)} become about {files_out:,}; no data file is touched"
+        files_in, files_out = of_spec.files_in(target), of_spec.files_out(target)
+        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(total)} become about {files_out:,}; no data file is touched"
         if by and facts.filter_columns:
             why += f"; clustered by {', '.join(by)}, because queries filter by {', '.join(facts.filter_columns)}"
         elif not spec.is_unpartitioned:
             why += "; clustered by partition"
-        found.append(
-            Action(
-                "",
-                "rewrite_manifests",
-                facts.catalog,
-                facts.table,
-                why,
-                Prediction(
-                    files_in,
-                    layer.data_bytes + layer.delete_bytes,
-                    files_out,
-                    layer.data_bytes + layer.delete_bytes,
-                    groups=1,
-                    file_opens_saved=max(files_in - files_out, 0),
-                    source="metadata",
-                    unit="manifest",
-                ),
-                arguments={"spec_id": spec.spec_id, **({"sort_by": by} if by else {})},
-            )
-        )
+        saved = max(files_in - files_out, 0)
+        prediction = Prediction(files_in, total, files_out, total, groups=1, file_opens_saved=saved, source="metadata", unit="manifest")
+        arguments: dict[str, str | int | bool | tuple[str | int, ...]] = {"spec_id": spec.spec_id, **({"sort_by": by} if by else {})}
+        found.append(Action("", "rewrite_manifests", facts.catalog, facts.table, why, prediction, arguments=arguments))
     return found
 
 
@@ -431,7 +371,7 @@ def plan_maintenance_table(
 ) -> Plan:
     """Plan the maintenance that findings ask for on the current table.
 
-    Reads the table's metadata and manifest list, and asks the engine's planner for position
+    Reads the table's metadata, and asks the engine's planner for position
     deletes. ``procedures`` are those that may be planned: by default all but ``remove_orphan_files``, which must be
     named and needs ``facts`` observed with ``storage=True``. Raises the errors of :mod:`icekit.errors`.
     """
@@ -444,15 +384,5 @@ def plan_maintenance_table(
         metadata=at.metadata,
         now=now or dt.datetime.now(dt.UTC),
         predict=lambda action: predict_deletes(lake.spark, action),
-        manifests=manifest_layers(lake, facts.table),
         procedures=procedures,
     )
-
-
-def manifest_layers(lake: Lake, table: tuple[str, ...], snapshot_id: int | None = None) -> tuple[SpecManifests, ...]:
-    """The manifests of a snapshot per spec, from its manifest list; of the current snapshot if no id is given."""
-    at = head(lake, table)
-    wanted = at.snapshot_id if snapshot_id is None else snapshot_id
-    snapshot = next((s for s in at.metadata.get("snapshots") or () if s["snapshot-id"] == wanted), None)
-    location = (snapshot or {}).get("manifest-list")
-    return layers(manifest_list(lake.tables.source(table).read(location), location)) if location else ()

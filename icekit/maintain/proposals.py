@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shlex
 import textwrap
 from collections.abc import Sequence
@@ -10,16 +11,19 @@ from typing import Any, Literal
 
 from icekit.answer import html
 from icekit.catalog import Lake
-from icekit.compact import Policy, candidates, plan_table
-from icekit.compact.candidates import Candidate, Savings, wins
+from icekit.compact import Policy, plan
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion, sample_keys
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.errors import ConversionRefused
 from icekit.facts.collect import FILTER_COLUMNS_PROPERTY
-from icekit.facts.model import DELETE_KINDS, TableFacts
-from icekit.maintain.plan import plan_maintenance_table
+from icekit.facts.files import Partition
+from icekit.facts.head import head
+from icekit.facts.model import TableFacts
+from icekit.facts.recent import written_since
+from icekit.maintain.plan import plan_maintenance
+from icekit.maintain.savings import Savings, wins
 from icekit.secrets import mask
 from icekit.sql import set_properties
 from icekit.units import count, percent, size
@@ -51,7 +55,7 @@ SCHEMA_VERSION = 1
 class Proposal:
     """One thing worth doing: the findings it fixes, what it gains and costs in words and figures, and its command.
 
-    ``share`` is the share of a full scan's cost that it saves (0.1 is 10 %), as in :class:`~icekit.compact.candidates.Savings`.
+    ``share`` is the share of a full scan's cost that it saves (0.1 is 10 %), as in :class:`~icekit.maintain.savings.Savings`.
     Unknown figures are None.
     """
 
@@ -164,13 +168,13 @@ class Proposals:
 
 @dataclass(frozen=True)
 class _Case:
-    """The input for each kind of work; ``there`` are the totals of a scan, ``options`` go to commands, ``notes`` are collected."""
+    """The input for each kind of work; ``options`` go to commands, ``notes`` are collected."""
 
     lake: Lake
     facts: TableFacts
     findings: Findings
     limits: Thresholds
-    there: Savings
+    savings: Savings
     options: str
     notes: list[str] = field(default_factory=list)
 
@@ -190,20 +194,17 @@ def propose(
     The compaction resolves equality deletes; they are converted only if it leaves their partitions alone and a stock read may not
     fit the heap of the ``executor`` (default: that of the session). Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes, and
     only if a commit is likely to conflict) are not compacted. ``options`` are added to the commands of compact and maintain, so that they see the same findings.
-    Starts Spark if a rewrite may be worth it, writes nothing, and raises the errors of :mod:`icekit.errors`.
+    Figures are those of the metadata, as health cards and reports give them; the engine's planner is asked by the commands themselves.
+    Starts Spark only for equality deletes, writes nothing, and raises the errors of :mod:`icekit.errors`.
     """
     limits = thresholds or Thresholds()
     findings = diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
-    there = wins(facts, findings, limits)
-    case = _Case(lake, facts, findings, limits, there, options)
+    case = _Case(lake, facts, findings, limits, wins(facts, findings, limits), options)
     made: list[Proposal] = []
     notes = case.notes
     forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
     policy = Policy.of({"leave_alone": leave_alone})
-    # Start Spark only if a partition may be worth a rewrite, or deletes may be dropped.
-    found = candidates(facts, findings, policy, limits)
-    is_asked = found or "dangling_deletes" in findings.names
-    compaction = plan_table(lake, facts, findings, policy, thresholds=limits, progress=lambda _: None) if is_asked else None
+    compaction = None if facts.contradictions else plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
     if forecast is not None and forecast.verdict != "fits" and not (compaction and compaction.actions):
         made += _conversion(case, forecast)
     lately = [skipped for skipped in compaction.left_alone if skipped.is_recent] if compaction else []
@@ -213,7 +214,7 @@ def propose(
         if not compaction.actions:
             notes += compaction.notes
         given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
-        made += _compaction(case, compaction, found, given)
+        made += _compaction(case, compaction, given)
     waits = compaction.waits if compaction else None
     if lately and not leave_alone and not waits:
         notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
@@ -234,9 +235,9 @@ def propose(
         proposals=tuple(made),
         by_hand=tuple(f for f in findings if f.name not in planned),
         findings=len(findings),
-        file_opens=there.opens,
-        delete_rows=there.delete_rows,
-        manifests=there.manifests,
+        file_opens=case.savings.opens,
+        delete_rows=case.savings.delete_rows,
+        manifests=case.savings.manifests,
         forecast=None if forecast is None else _said(forecast),
         notes=tuple(notes),
         left_alone=sum(skipped.partition_count for skipped in lately),
@@ -280,28 +281,37 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     ]
 
 
-def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str) -> list[Proposal]:
-    if not plan.actions:
+def _recent(case: _Case, policy: Policy) -> Sequence[Partition]:
+    """The partitions written within the policy's time."""
+    if policy.leave_alone_minutes is None:
+        return case.facts.recent
+    at, since_ms = head(case.lake, case.facts.table, case.facts.ref), case.facts.collected_at_ms - round(policy.recent_minutes * 60_000)
+    read = case.lake.tables.source(case.facts.table).read
+    return tuple(written_since(read, at.metadata, at.snapshot, since_ms)) if policy.recent_minutes else ()
+
+
+def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
+    if not compaction.actions:
         return []
-    facts, there = case.facts, case.there
-    planned = {partition for action in plan.actions for partition in action.partitions}
-    under = {p for c in found if c.mode in {"deletes", "vectors"} for p in c.partitions} & planned
-    rows = sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under)
-    total = plan.prediction
-    dropped = sum(a.prediction.delete_files_removed for a in plan.actions if a.only_drops)
-    share = _share(total.file_opens_saved * there.open_file_cost + max(total.bytes_in - total.bytes_out, 0), there)
+    savings, total = case.savings, compaction.prediction
+    rows = savings.delete_rows_gone
+    dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)
+    share = _share(total.file_opens_saved * savings.open_file_cost + max(total.bytes_in - total.bytes_out, 0), savings)
+    most = "up to " if total.is_maximum else ""
     return [
         Proposal(
             "compact",
             tuple(f.name for f in case.findings if f.name in _COMPACTED),
             _list(
-                f"{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan saved" if total.file_opens_saved else "",
-                f"{count(dropped, 'delete file')} that apply to nothing removed" if dropped else "",
-                f"{rows:,} of {count(there.delete_rows, 'delete row')} no longer applied" if rows else "",
+                f"{most}{total.file_opens_saved:,} of {count(savings.opens, 'file open')} of a full scan saved"
+                if total.file_opens_saved
+                else "",
+                f"{count(dropped, 'dangling delete file')} removed" if dropped else "",
+                f"{rows:,} of {count(savings.delete_rows, 'delete row')} no longer applied" if rows else "",
                 f"{percent(share)} of its cost saved" if share else "",
             ),
             f"{size(total.bytes_in)} to rewrite{total.about}",
-            _command(plan, case.options, given),
+            _command(compaction, case.options, given),
             file_opens_saved=total.file_opens_saved,
             delete_rows_gone=rows,
             rewrite_bytes=total.bytes_in,
@@ -312,23 +322,24 @@ def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str)
 
 
 def _maintenance(case: _Case) -> list[Proposal]:
-    findings, there = case.findings, case.there
-    if not _MAINTAINED & findings.names:
+    findings, savings = case.findings, case.savings
+    if case.facts.ref or not _MAINTAINED & findings.names:
         return []
-    plan = plan_maintenance_table(case.lake, case.facts, findings, thresholds=case.limits)
-    if not plan.actions:
-        case.notes.extend(f"Left alone by maintain: {note}" for note in plan.notes)
+    metadata = head(case.lake, case.facts.table).metadata
+    maintenance = plan_maintenance(case.facts, findings, metadata=metadata, now=dt.datetime.now(dt.UTC))
+    if not maintenance.actions:
+        case.notes.extend(f"Left alone by maintain: {note}" for note in maintenance.notes)
         return []
     change: dict[str, list[int]] = {}
-    for action in plan.actions:
+    for action in maintenance.actions:
         before_and_after = change.setdefault(action.prediction.unit, [0, 0])
         before_and_after[0] += action.prediction.files_in
         before_and_after[1] += action.prediction.files_out
     gone = {unit: max(before - after, 0) for unit, (before, after) in change.items()}
     manifests = gone.get("manifest", 0)
-    share = _share((manifests + gone.get("delete file", 0)) * there.open_file_cost, there)
-    rewritten = sum(a.prediction.bytes_in for a in plan.actions)
-    why = [name for name in findings.names if name in _MAINTAINED and any(name in a.why for a in plan.actions)]
+    share = _share((manifests + gone.get("delete file", 0)) * savings.open_file_cost, savings)
+    rewritten = sum(a.prediction.bytes_in for a in maintenance.actions)
+    why = [name for name in findings.names if name in _MAINTAINED and any(name in a.why for a in maintenance.actions)]
     return [
         Proposal(
             "maintain",
@@ -340,7 +351,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
             ),
             (f"{size(rewritten)} to rewrite" if rewritten else "nothing to rewrite")
             + ("; no more time travel to expired snapshots" if "snapshot" in change else ""),
-            _command(plan, case.options),
+            _command(maintenance, case.options),
             manifests_gone=manifests,
             rewrite_bytes=rewritten,
             share=share,
@@ -371,8 +382,8 @@ def _command(plan: Plan, *options: str) -> str:
     return " ".join(filter(None, [plan.command_with("--execute"), *options]))
 
 
-def _share(saved: int, there: Savings) -> float | None:
-    return min(saved / there.scan_cost, 1.0) if there.scan_cost and saved else None
+def _share(saved: int, savings: Savings) -> float | None:
+    return min(saved / savings.scan_cost, 1.0) if savings.scan_cost and saved else None
 
 
 def _list(*parts: str) -> str:

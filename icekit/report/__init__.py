@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
-from icekit.compact.candidates import Savings, wins
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import IcekitError, first_line, trace
 from icekit.facts.model import TableFacts
 from icekit.history.store import Health, Store, health
 from icekit.history.trend import handed_over, opened
+from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
 from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRun, Row, begin, closing, exit_status, write_index
 from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, notebook_path, observed, rendered

@@ -20,13 +20,13 @@ from urllib.parse import quote
 
 from icekit.answer import html
 from icekit.answer.html import render
-from icekit.compact.candidates import Savings, total
 from icekit.diagnose.document import ReportedHealth, read
 from icekit.diagnose.findings import Thresholds, titles
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
 from icekit.history.store import Health, RecentRuns
 from icekit.history.trend import better, worse
+from icekit.maintain.savings import Savings, total
 from icekit.saving import naming, write_text
 from icekit.secrets import mask_data
 from icekit.show.explorer import WIDGET_VIEW

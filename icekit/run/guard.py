@@ -21,12 +21,12 @@ from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused
 from icekit.facts.collect import load_metadata
 from icekit.facts.head import head
+from icekit.facts.manifests import manifest_list
 from icekit.facts.metadata import lineage, snapshots_by_id
 from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
 from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, location_of_another_format, of_others, sharing
 from icekit.facts.paths import meet, normal, path_sql
 from icekit.facts.retention import HOUR_MS, LEAST_HOURS, Retained, retained
-from icekit.maintain.plan import manifest_layers
 from icekit.prove import Proof, prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import Check, prove_entries, prove_history, prove_live
@@ -183,15 +183,15 @@ class _Manifests(Guard):
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
         if not snapshot_ids:
             return committed
-        snapshots = {s["snapshot-id"]: s for s in head(self.lake, self.action.table).metadata.get("snapshots") or ()}
+        snapshots = snapshots_by_id(head(self.lake, self.action.table).metadata)
         first = snapshots.get(snapshot_ids[0]) or {}
-        before, after = (self._count(s) for s in (first.get("parent-snapshot-id"), snapshot_ids[-1]))
+        before, after = (self._count(snapshots.get(s) or {}) for s in (first.get("parent-snapshot-id"), snapshot_ids[-1]))
         return replace(committed, items_before=before, items_after=after)
 
-    def _count(self, snapshot_id: int | None) -> int:
-        wanted = self.action.arguments.get("spec_id")
-        found = manifest_layers(self.lake, self.action.table, snapshot_id) if snapshot_id is not None else ()
-        return sum(layer.data_count + layer.delete_count for layer in found if wanted is None or layer.spec_id == wanted)
+    def _count(self, snapshot: Mapping[str, Any]) -> int:
+        wanted, location = self.action.arguments.get("spec_id"), snapshot.get("manifest-list")
+        found = manifest_list(self.lake.tables.source(self.action.table).read(location), location) if location else ()
+        return sum(wanted in (None, manifest["partition_spec_id"]) for manifest in found)
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         return self._kept(prove_entries(self.lake, self.action.table, snapshot_ids)) if snapshot_ids else None

@@ -31,11 +31,18 @@ _SQL_WORD = re.compile(r"(?:'(?:[^'\\]|\\.)*'|`[^`]*`|[^\s'`]|['`])+")
 
 
 def card(
-    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, color: bool = False, width: int | None = WIDTH
+    facts: TableFacts,
+    findings: Findings,
+    thresholds: Thresholds | None = None,
+    *,
+    later: str = "",
+    color: bool = False,
+    width: int | None = WIDTH,
 ) -> str:
     """A table's health in about 24 lines of ``width`` columns (None: one line per sentence); remedies and statements are never cut.
 
-    ``thresholds`` are the limits of the findings and of the file size ranges. ``color`` adds ANSI colours, for a terminal.
+    ``thresholds`` are the limits of the findings and of the file size ranges. ``later`` is the sentence about what
+    compaction would leave alone now (:func:`icekit.maintain.savings.waiting`). ``color`` adds ANSI colours, for a terminal.
     """
     columns = max(width, _LEAST) if width is not None else _UNLIMITED
 
@@ -66,6 +73,8 @@ def card(
         told += [(mark if i == 0 else "    ") + part for i, part in enumerate(parts)]
     if len(findings) > FINDINGS:
         told.append(f"    and {len(findings) - FINDINGS} more")
+    if later:
+        told += rows("not now", later, None)
     step = _next_step(findings)
     if step is not None:
         told += rows("next", f"{step.title}: {step.remedy}", None)

@@ -18,8 +18,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from icekit.answer.grid import BYTES, COUNT, FIGURE, IDENTIFIER, SHARE, TEXT, TIME, Grid
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import SizesAt
-from icekit.facts.model import Commit, Kind, ManifestFacts, TableFacts
-from icekit.facts.rollup import HistogramBar, bucket_of, expected_manifests
+from icekit.facts.model import Commit, Kind, ManifestFacts, TableFacts, expected_manifests
+from icekit.facts.rollup import HistogramBar, bucket_of
 from icekit.history.trend import LEAST_RUNS, MEASURES, Measure, Past
 from icekit.show import tables
 from icekit.show.chart import (

@@ -9,8 +9,8 @@ from itertools import pairwise
 from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
-from icekit.facts.model import Kind, TableFacts
-from icekit.facts.rollup import HistogramBar, expected_files, expected_manifests, file_size_histogram, max_file_size, min_file_size
+from icekit.facts.model import Kind, TableFacts, expected_manifests
+from icekit.facts.rollup import HistogramBar, expected_files, file_size_histogram, max_file_size, min_file_size
 from icekit.units import at, size, size_range
 
 __all__ = [

@@ -7,19 +7,21 @@ import datetime as dt
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
 from icekit.compact.model import RewriteOrder
-from icekit.compact.plan import conflict_chance, sort_by
+from icekit.compact.plan import conflict_chance, saves_nothing, sort_by
 from icekit.compact.speed import Speed
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
 from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Ref, SortField, TableFacts
+from icekit.maintain.savings import waiting, wins
 from tests.factories import (
     BY_DAY,
     COLUMNS,
@@ -318,6 +320,33 @@ def changed_every(seconds: float, share: float) -> TableFacts:
     """Two small partitions of a table with a commit every so often, of which some overwrite files."""
     commits = [commit(n, operation="overwrite" if n < 100 * share else "append") for n in range(100)]
     return of(small(1), small(2), history=history(*commits, median_seconds_between_commits=seconds))
+
+
+def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -> None:
+    facts = changed_every(60.0, 1.0)
+    live = replace(facts, recent=(partition(),))
+
+    assert (wins(facts, SMALL).opens_saved, waiting(facts, SMALL)) == (8, "")
+    assert wins(live, SMALL).opens_saved == 4
+    assert waiting(live, SMALL) == (
+        "Compaction leaves alone for now: 1 partition written within the last 60 minutes, and a commit is likely to conflict with the rewrite. "
+        "Rewriting them would save a full scan 4 file opens."
+    )
+
+
+def test_a_policy_takes_the_limits_of_the_findings_unless_it_sets_its_own() -> None:
+    four, limits = of(small(1, files=4)), Thresholds().with_changes(min_input_files=4, delete_ratio=0.5)
+
+    assert Policy(delete_ratio=0.1).within(limits) == limits.with_changes(delete_ratio=0.1)
+    assert [len(plan(four, SMALL, own, thresholds=limits).actions) for own in (Policy(), Policy(min_files=5))] == [1, 0]
+    assert made(four, thresholds=limits).actions[0].options["min-input-files"] == "4"
+
+
+def test_oversized_files_are_split_although_a_scan_opens_more() -> None:
+    (action,) = made(of(file_group(3 * GIB))).actions
+    predicted = replace(action, prediction=replace(action.prediction, file_opens_saved=-5))
+
+    assert not saves_nothing(predicted)
 
 
 def test_partitions_written_lately_are_left_alone_where_a_commit_is_likely_to_conflict() -> None:

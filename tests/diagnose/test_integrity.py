@@ -6,12 +6,13 @@ import pytest
 
 from icekit import Severity, diagnose
 from icekit.compact import Policy
-from icekit.compact.candidates import candidates, wins
+from icekit.compact.candidates import candidates
 from icekit.compact.plan import plan
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import TableContradicted
 from icekit.facts.integrity import Contradiction, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest, UnappliedDeletes
 from icekit.facts.model import Kind, Partition, PartitionSpec, TableFacts
+from icekit.maintain.savings import wins
 from tests.diagnose.told import named, told
 from tests.factories import BY_DAY, FIRST_DAY, KIB, UNPARTITIONED, file_group, partition, table_facts
 

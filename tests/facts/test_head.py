@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.head import head, written_since
+from icekit.facts.head import head
 from icekit.facts.metadata import Json
 from icekit.facts.model import Partition
+from icekit.facts.recent import written_since
 from icekit.sql import Identifier, identifier
 
 pytestmark = pytest.mark.spark
@@ -34,12 +35,12 @@ def test_partitions_that_a_recent_commit_added_to_are_found_and_compactions_do_n
     )
 
     at = head(lake, name)
-    found = [written_since(lake.tables.source(name), at.metadata, at.snapshot, since) for since in (0, first["timestamp-ms"] + 1)]
+    found = [written_since(lake.tables.source(name).read, at.metadata, at.snapshot, since) for since in (0, first["timestamp-ms"] + 1)]
 
     # The compaction rewrote partition 1 last, and moved no row into it. Its own manifests replaced those of the appends.
     assert all(Partition(0, (1,)) not in each for each in found[1:])
     before = head(lake, name).metadata
-    of_second = written_since(lake.tables.source(name), before, second, first["timestamp-ms"] + 1)
+    of_second = written_since(lake.tables.source(name).read, before, second, first["timestamp-ms"] + 1)
     assert of_second == {Partition(0, (2,)), Partition(0, (3,))}
 
 
@@ -52,7 +53,7 @@ def test_a_partition_counts_as_written_although_a_later_commit_moved_its_entries
 
     at = head(lake, name)
 
-    written = written_since(lake.tables.source(name), at.metadata, at.snapshot, first["timestamp-ms"] + 1)
+    written = written_since(lake.tables.source(name).read, at.metadata, at.snapshot, first["timestamp-ms"] + 1)
     assert written == {Partition(0, (2,)), Partition(0, (3,))}
 
 
@@ -62,4 +63,4 @@ def test_a_table_without_snapshots_was_written_nowhere(lake: Lake, scratch: str)
 
     at = head(lake, name)
 
-    assert written_since(lake.tables.source(name), at.metadata, at.snapshot, 0) == frozenset()
+    assert written_since(lake.tables.source(name).read, at.metadata, at.snapshot, 0) == frozenset()

@@ -15,12 +15,12 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icekit
 from icekit import diagnose
 from icekit.api import Lake
-from icekit.compact.candidates import wins
 from icekit.errors import HistoryUnusable
 from icekit.history import iceberg
 from icekit.history.iceberg import IcebergStore
 from icekit.history.store import COLUMNS, Health, RecentRuns, SqliteStore, Store, health
 from icekit.history.trend import handed_over, past, remembered, store
+from icekit.maintain.savings import wins
 from icekit.show import history_charts
 from tests.factories import NOW_MS, file_group, history, table_facts
 

@@ -12,9 +12,10 @@ from icekit.compact.model import Plan
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
-from icekit.facts.model import Kind, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, StorageFacts
+from icekit.facts.manifests import by_spec
+from icekit.facts.model import Kind, ManifestFacts, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, SpecManifests, StorageFacts
 from icekit.facts.retention import Retention
-from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, SpecManifests, cluster_by, layers, plan_maintenance
+from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
 from tests.factories import (
     FIRST_DAY,
     KIB,
@@ -91,7 +92,8 @@ def test_manifests_are_clustered_by_the_fields_that_filters_use_first() -> None:
 
 
 def test_manifests_are_rewritten_spec_by_spec_and_in_proportion_to_their_bytes() -> None:
-    plan = planned(sick(filter_columns=("event_time",)), "fragmented_manifests", manifests=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
+    manifests = ManifestFacts(by_spec=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
+    plan = planned(sick(filter_columns=("event_time",), manifests=manifests), "fragmented_manifests")
 
     (action,) = plan.actions
     assert (action.prediction.files_in, action.prediction.files_out, action.prediction.unit) == (130, 3 + 2, "manifest")
@@ -113,7 +115,7 @@ def test_manifests_are_counted_by_spec_and_content() -> None:
         {"partition_spec_id": 1, "content": 0, "manifest_length": 9},
     ]
 
-    assert layers(records) == (SpecManifests(0, 1, 5, 1, 7), SpecManifests(1, 1, 9))
+    assert by_spec(records) == (SpecManifests(0, 1, 5, 1, 7), SpecManifests(1, 1, 9))
 
 
 def test_expiry_says_what_time_travel_is_lost_and_what_is_protected() -> None:

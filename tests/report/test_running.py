@@ -22,12 +22,12 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
-from icekit.compact.candidates import Savings
 from icekit.diagnose.document import ReportedHealth, save_facts
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.store import SqliteStore
+from icekit.maintain.savings import Savings
 from icekit.report import Options, Row, Workers, exit_status, next_index, notebook_path, remember, report
 from icekit.report.index import Journal, StartedReport, begin
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from icekit import Thresholds, diagnose
-from icekit.compact.candidates import OPEN_FILE_COST, Savings, expirable_bytes, savings_told, total, wins
 from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Findings
+from icekit.facts.metadata import OPEN_FILE_COST
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.facts.orphans import weighed
 from icekit.history.store import RecentRuns, health
+from icekit.maintain.savings import Savings, expirable_bytes, savings_told, total, wins
 from icekit.report import ReportRun, Row, closing
 from icekit.report.index import Index, rank, write_index
 from tests.factories import (

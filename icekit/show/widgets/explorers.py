@@ -12,7 +12,6 @@ import ipywidgets as ipw
 
 from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, TEXT, Grid
-from icekit.compact.candidates import savings_told
 from icekit.diagnose.findings import Findings, Thresholds, findings_html
 from icekit.engine.interrupting import Stop
 from icekit.errors import IcekitError
@@ -22,6 +21,7 @@ from icekit.facts.model import UNPARTITIONED, TableFacts
 from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, expected_files, max_file_size, min_file_size, partition_figures, select
 from icekit.history.store import Health
 from icekit.history.trend import Past, past, remembered
+from icekit.maintain.savings import savings_told
 from icekit.show.card import lines
 from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.history_charts import outlook as outlook_grid

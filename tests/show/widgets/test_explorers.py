@@ -13,12 +13,12 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.lake import known_catalogs
 from icekit.compact import Policy
-from icekit.compact.candidates import wins
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import LedgerUnusable, ParameterError
 from icekit.facts.model import Kind, TableFacts
 from icekit.history.store import health
 from icekit.history.trend import opened
+from icekit.maintain.savings import wins
 from icekit.notebook import begin
 from icekit.report.index import without_widgets
 from icekit.show import charts, tables, widgets

@@ -1,0 +1,41 @@
+"""Find the partitions that were written a short time ago; reads only recent manifests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import takewhile
+
+from icekit.facts.files import Partition
+from icekit.facts.manifests import SIZE_FIELDS, added_by, entries, manifest_list
+from icekit.facts.metadata import Json, lineage, snapshots_by_id
+from icekit.facts.model import partition_of
+
+#: A choice: a partition written within this many minutes may still be written to.
+RECENT_MINUTES = 60.0
+#: A choice: the most entries to read, those of the newest manifests.
+MOST_ENTRIES = 10_000
+
+
+def written_since(read: Callable[[str], bytes], metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
+    """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
+
+    Commits that only replace files (compactions) do not count. Reads the manifests that were added since then, which may hold
+    older entries too, newest first, until these have :data:`MOST_ENTRIES`. A partition that is left out is not waited for.
+    """
+    young = list(takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)))
+    made = {s["snapshot-id"] for s in young}
+    recent = {s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"}
+    if snapshot is None or not recent or "manifest-list" not in snapshot:
+        return frozenset()
+    found: set[Partition] = set()
+    listing, left = snapshot["manifest-list"], MOST_ENTRIES
+    added = [m for m in manifest_list(read(listing), listing) if m.get("added_snapshot_id") in made]
+    for manifest in sorted(added, key=lambda m: -(m.get("sequence_number") or 0)):
+        location = manifest["manifest_path"]
+        for entry in entries(read(location), location, SIZE_FIELDS, ("status", "snapshot_id")):
+            left -= 1
+            if added_by(entry, manifest) in recent:
+                found.add(partition_of(manifest["partition_spec_id"], entry["data_file"]["partition"].values()))
+        if left <= 0:
+            break
+    return frozenset(found)

@@ -1,0 +1,77 @@
+"""The health card, the report, ``plan``, ``compact`` and ``maintain`` give the same answer for each of the lab's tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+import icekit
+from icekit.api import Lake
+from icekit.compact import plan_table
+from icekit.facts.model import TableFacts
+from icekit.facts.rollup import sort_key
+from icekit.lab import TABLES
+from icekit.maintain import plan_maintenance_table, propose
+from icekit.maintain.savings import savings_told, selection, waiting, wins
+
+
+def observed(lake: Lake, name: str) -> tuple[TableFacts, icekit.Findings, dt.datetime]:
+    facts = lake.observe(f"lab.{name}", size_ratios=icekit.Thresholds().size_ratios)
+    return facts, icekit.diagnose(facts), dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
+def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would_run_now(lake: Lake, name: str) -> None:
+    facts, findings, now = observed(lake, name)
+    saved, proposals = wins(facts, findings), propose(lake, facts, findings)
+    by_rewrite = saved.opens_saved - saved.table_change_opens_saved
+    compacted = next((p for p in proposals.proposals if p.kind == "compact"), None)
+    maintained = next((p for p in proposals.proposals if p.kind == "maintain"), None)
+
+    assert (compacted.file_opens_saved if compacted else 0) == by_rewrite
+    assert (compacted.delete_rows_gone if compacted else 0) == saved.delete_rows_gone
+    assert (maintained.manifests_gone if maintained else 0) == saved.manifests_gone
+    assert (proposals.file_opens, proposals.delete_rows, proposals.manifests) == (saved.opens, saved.delete_rows, saved.manifests)
+    assert bool(waiting(facts, findings)) == bool(facts.contradictions or proposals.left_alone)
+    if facts.contradictions:
+        assert (saved.opens_saved, saved.manifests_gone) == (0, 0)
+        return
+
+    planned = plan_table(lake, facts, findings, now=now, progress=lambda _: None)
+    chosen = selection(facts, findings).chosen
+    rewrites = [action for action in planned.actions if not action.only_drops]
+    opens = sum(action.prediction.file_opens_saved for action in rewrites)
+
+    assert sorted((p for a in rewrites for p in a.partitions), key=sort_key) == sorted(
+        (p for c in chosen for p in c.partitions), key=sort_key
+    )
+    assert bool(compacted) == bool(planned.actions)
+    assert sum(s.partition_count for s in planned.left_alone) == sum(s.partition_count for s in selection(facts, findings).skipped)
+    # Iceberg packs files into tasks, each of which writes a file of its own: metadata alone cannot tell how many more that are.
+    assert by_rewrite * 0.9 <= opens <= by_rewrite
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
+def test_maintenance_is_proposed_only_where_maintain_plans_it(lake: Lake, name: str) -> None:
+    facts, findings, now = observed(lake, name)
+    proposals = propose(lake, facts, findings)
+    planned = plan_maintenance_table(lake, facts, findings, now=now)
+    maintained = next((p for p in proposals.proposals if p.kind == "maintain"), None)
+    manifests = [a.prediction for a in planned.actions if a.procedure == "rewrite_manifests"]
+
+    assert bool(maintained) == bool(planned.actions)
+    assert sum(max(p.files_in - p.files_out, 0) for p in manifests) == (maintained.manifests_gone if maintained else 0)
+
+
+@pytest.mark.spark
+@pytest.mark.lab("position_deletes")
+def test_a_report_says_what_compaction_leaves_alone_for_now(lake: Lake) -> None:
+    facts, findings, _ = observed(lake, "position_deletes")
+    sentence = waiting(facts, findings)
+
+    # Each of its partitions was written while the lab was built.
+    assert (wins(facts, findings).opens_saved == 0) is bool(sentence)
+    assert (savings_told(facts, findings).get("", "").endswith(sentence)) is True
