@@ -88,11 +88,12 @@ def observe(
     counted = file_counts(manifests, (snapshot or {}).get("summary"))
     used = choose(lake, collector, sum(map(live_count, manifests)) if counted is None else sum(counted))
     flaws = _flaws(meta, snapshot, manifests)
-    if any(each.flaw is Flaw.UNCOUNTED_MANIFESTS for each in flaws):
+    is_uncounted = any(each.flaw is Flaw.UNCOUNTED_MANIFESTS for each in flaws)
+    if is_uncounted:
         used = "local"  # Iceberg's metadata tables fail
     if snapshot is not None:
         counts = manifest_facts(manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes"))
-        sample = sample_metrics(manifests, columns, source.read)
+        sample = sample_metrics(manifests, columns, source.read, schema.get("identifier-field-ids") or ())
         by_id, widths = {spec.spec_id: spec for spec in specs}, _widths(manifests, int(meta.get("last-sequence-number", 0)))
         if used == "local":
             rollup, width = local.roll_up(manifests, by_id, cut, source.read, widths, progress)
@@ -102,6 +103,9 @@ def observe(
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
             rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths)
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+        if is_uncounted:
+            there = rollup.file_counts()
+            counts = replace(counts, data_entry_count=there.data, delete_entry_count=there.deletes)
     searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
     listed, missing, unlisted = _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
     sort = metadata.sort_order(meta)

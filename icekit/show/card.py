@@ -283,7 +283,8 @@ def _history(facts: TableFacts) -> str:
     h = facts.history
     told = count(h.snapshot_count, "snapshot")
     if h.oldest_snapshot_ms is not None and h.newest_snapshot_ms is not None and h.snapshot_count > 1:
-        told += f" over {span(h.newest_snapshot_ms - h.oldest_snapshot_ms)}"
+        lasted = h.newest_snapshot_ms - h.oldest_snapshot_ms
+        told += f" {'in' if lasted < 1000 else 'over'} {span(lasted)}"
     if h.median_seconds_between_commits is not None:
         told += f", median gap {span(h.median_seconds_between_commits * 1000)}"
     return told + f"; {count(h.metadata_log_count, 'metadata file')} in the log"
