@@ -250,11 +250,15 @@ def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], 
     return lambda partition_count: sequence_width(file_count, partition_count, last_sequence)
 
 
+def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
+    """The columns of the table property ``icekit.filter-columns``."""
+    return [name for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",") if (name := c.strip())]
+
+
 def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
     """The stated columns, or else those of the table property; an unknown column is an error in the former and ignored in the latter."""
     if not stated:
-        declared = [c.strip() for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")]
-        return tuple(c for c in declared if c in known)
+        return tuple(c for c in declared_filter_columns(properties) if c in known)
     for column in stated:
         if column not in known:
             near = nearest(column, known) or "; columns: " + ", ".join(known[:10]) + "."

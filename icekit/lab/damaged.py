@@ -100,10 +100,10 @@ def _stale_statistics(lab: Lab) -> None:
 
 def _unreadable_metadata(lab: Lab) -> None:
     """Forget the schema of an earlier snapshot, as a clean-up of unused schemas that overlooks snapshots does."""
-    lab.create("origin")
-    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+    lab.create()
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day = 1")
     lab.sql("ALTER TABLE {t} ADD COLUMN on_time boolean")
-    lab.sql("INSERT INTO {t} SELECT *, arr_delay <= 0 FROM {flights} WHERE month = 2")
+    lab.sql("INSERT INTO {t} SELECT *, arr_delay <= 0 FROM {flights} WHERE month = 1 AND day = 2")
     path = Path(lab.lake.tables.source((NAMESPACE, lab.name)).metadata_location.removeprefix("file:"))
     metadata = json.loads(path.read_bytes())
     metadata["schemas"] = [schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"]]

@@ -18,8 +18,6 @@ from icekit.sql import identifier
 # --- Conditions of queries on columns, as far as Iceberg can skip files by them
 
 
-#: Types with these prefixes have no bounds by which Iceberg can skip files.
-NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 EQUALITY, RANGE, PREFIX, NULLS = "equality", "range", "prefix", "nulls"
 _KINDS = {
     "=": EQUALITY,

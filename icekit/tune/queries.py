@@ -27,10 +27,10 @@ from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import Column, TableFacts
+from icekit.facts.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.filters import (
-    NO_BOUNDS,
     Anything,
     Filter,
     Leaf,
@@ -265,14 +265,15 @@ class Filters:
 def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = "", scan_reports: str = "") -> Filters:
     """The filters of queries on a table, from ``sql`` (predicates or complete queries), a Spark event log, and Iceberg scan reports.
 
-    Without any of these, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
+    ``column = ?`` is a point lookup on a column without a value. Without any of these, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
     of scan reports and declared columns have no values, see :func:`bind`. Raises
     :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, for
     predicates under Spark Connect, and for a log that cannot be read.
     """
     if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
         raise ParameterError(f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]').")
-    if sql and not has_bridge(lake.spark):
+    lookups = [_lookup(facts, text) for text in sql]
+    if None in lookups and not has_bridge(lake.spark):
         raise ParameterError(
             "Filters as SQL need a classic Spark session with access to its JVM, not Spark Connect; declare icekit.filter-columns, or give an event log or scan reports."
         )
@@ -280,8 +281,8 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
     unknown: set[str] = set()
     found = _Merged()
     notes: list[str] = []
-    for text in sql:
-        stated = _stated(lake, facts, text, known, unknown)
+    for text, lookup in zip(sql, lookups, strict=True):
+        stated = _stated(lake, facts, text, known, unknown) if lookup is None else [Filter(text, lookup, 1.0, STATED)]
         found.add(stated)
         notes += _rewritable(facts, text) if any(isinstance(one.tree, (Anything, Leaf)) for one in stated) else ()
     if event_log:
@@ -308,6 +309,15 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
     if shapes < len(found.shapes):
         notes.append(f"Of {len(found.shapes):,} kinds of filters, only the {shapes:,} most frequent are used.")
     return Filters(kept, tuple(notes))
+
+
+def _lookup(facts: TableFacts, text: str) -> Leaf | None:
+    """The condition of a text such as ``id = ?``; None for other texts."""
+    name, mark, rest = text.rpartition("=")
+    if not mark or rest.strip() != "?":
+        return None
+    is_named = (c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)} and lookup_of(c))
+    return next((Leaf(column.name, "=") for column in is_named), None)
 
 
 def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], frozenset[str]]:

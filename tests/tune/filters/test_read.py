@@ -68,7 +68,13 @@ def test_what_spark_gives_to_iceberg_is_never_said_not_to_reach_it(lake: Lake, t
     assert bool(found.filters) or any("reach Iceberg" in note for note in found.notes) == bool(pushed)
 
 
-@pytest.mark.parametrize("text", ["carrier =", "no_such = 1", "year", "SELECT 1"])
+def test_a_lookup_without_a_value_is_a_filter_on_its_column(lake: Lake) -> None:
+    found = read_filters(lake, lake.observe("lab.evolved"), sql=["tail_number = ?", " `carrier`=  ? "])
+
+    assert [f.tree for f in found.filters] == [Leaf("tail_number", "="), Leaf("carrier", "=")]
+
+
+@pytest.mark.parametrize("text", ["no_such = ?", "carrier <= ?", "carrier =", "no_such = 1", "year", "SELECT 1"])
 def test_what_is_no_predicate_on_the_table_is_refused_in_a_sentence(lake: Lake, text: str) -> None:
     with pytest.raises(ParameterError, match=r"\.$"):
         read_filters(lake, lake.observe("lab.evolved"), sql=[text])
