@@ -135,7 +135,8 @@ def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_coll
     (finding,) = (f for f in diagnose(lake.observe(table.name, collector="spark")) if f.name == "unreadable_metadata")
     assert finding == next(f for f in diagnose(lake.observe(table.name, collector="local")) if f.name == "unreadable_metadata")
     assert finding.evidence == "2 manifests in the manifest list without numbers of files"
-    assert lake.observe(table.name).manifests.data_entry_count == len(table.data_files())
+    facts = lake.observe(table.name)
+    assert facts.manifests.data_entry_count == facts.data.file_count
     for statement in finding.sql:
         table.sql(statement)
 
