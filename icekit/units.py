@@ -48,7 +48,9 @@ def about(size_in_bytes: float, *, is_estimate: bool) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage: ``0 %``, ``3.1 %``, ``87 %``."""
+    """A share as a percentage: ``0 %``, ``under 0.1 %``, ``3.1 %``, ``87 %``."""
+    if 0 < share < 0.0005:
+        return "under 0.1 %"
     return f"{share * 100:.0f} %" if share >= 0.1 or not share else f"{share * 100:.1f} %"
 
 

@@ -162,7 +162,11 @@ def _add_maintain(commands: Any, *parents: argparse.ArgumentParser) -> None:
         metavar="NAME,NAME",
         help="only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files (default: all but remove_orphan_files)",
     )
-    parser.add_argument("--storage", action="store_true", help="also look for orphan files (removes none); lists the table's location")
+    parser.add_argument(
+        "--storage",
+        action="store_true",
+        help="also look for missing files (which stop all maintenance) and orphan files (removes none); lists the table's location",
+    )
     parser.set_defaults(verb=maintain)
 
 

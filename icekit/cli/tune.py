@@ -93,7 +93,11 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--filter", dest="filters", action="append", metavar="SQL", help="what queries filter by: a predicate or a query; may be repeated"
+        "--filter",
+        dest="filters",
+        action="append",
+        metavar="SQL",
+        help="what queries filter by: a predicate, a query, or 'column = ?' for lookups of values of the table; may be repeated",
     )
     parser.add_argument("--event-log", metavar="PATH", help="read filters from a Spark event log, or a folder of them")
     parser.add_argument("--scan-reports", metavar="FILE", help="read filters from Iceberg scan reports (JSON)")

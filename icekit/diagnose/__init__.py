@@ -46,6 +46,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         writes.one_writing_task,
         writes.frequent_commits,
         writes.vectors_rewritten,
+        writes.identifiers_not_unique,
         writes.managed_elsewhere,
         deletes.distribution_mode,
         files.metrics_missing,

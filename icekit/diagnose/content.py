@@ -9,6 +9,8 @@ from icekit.units import count, percent, size
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
 # Choices: bytes of a file besides its columns, of a column in a row group, and of all manifests, from which on they matter.
 _OUTSIDE_BYTES = _CHUNK_BYTES = _MANIFEST_BYTES = 2**20
+# The largest row group that Parquet's documentation advises.
+_ROW_GROUP_BYTES = 2**30
 
 
 def bytes_outside_columns(context: Context) -> Finding | None:
@@ -63,6 +65,8 @@ def thin_column_chunks(context: Context) -> Finding | None:
     chunk = row_group / columns
     if chunk >= _CHUNK_BYTES:
         return None
+    # The next power of two, as far as Parquet advises.
+    enough = min(1 << (columns * _CHUNK_BYTES - 1).bit_length(), _ROW_GROUP_BYTES)
     return context.finding(
         "thin_column_chunks",
         Severity.INFO,
@@ -73,7 +77,7 @@ def thin_column_chunks(context: Context) -> Finding | None:
         effect="A query of a few columns makes a small request for each of them in each row group, and opens as many files as a query of all.",
         remedy=f"Raise {ROW_GROUP}, and the target file size with it, if writers and readers have the memory: a writer holds a row group, "
         "a task reads one. Or move columns that are rarely read to another table.",
-        sql=(context.alter({ROW_GROUP: str(4 * row_group)}),),
+        sql=(context.alter({ROW_GROUP: str(enough)}),) if enough > row_group else (),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
     )

@@ -121,6 +121,9 @@ def unreadable_metadata(context: Context) -> Finding | None:
         statements.append(sql.rewrite_data_files(facts.catalog, table=facts.name, options={"rewrite-all": "true"}))
     elif Flaw.SCHEMA_GONE in flaws and facts.ref is None and facts.manifests.data_count > 1:
         statements.append(context.call("rewrite_manifests"))
+    elif Flaw.OLD_SCHEMA_GONE in flaws and Flaw.SCHEMA_GONE not in flaws and facts.ref is None:
+        old = next(each for each in facts.flaws if each.flaw is Flaw.OLD_SCHEMA_GONE)
+        statements.append(context.call("expire_snapshots", snapshot_ids=tuple(map(int, old.examples))))
     return context.finding(
         "unreadable_metadata",
         max(_severity(facts, each) for each in facts.flaws),
@@ -169,7 +172,7 @@ _TOLD = {
         "other snapshots",
         " with a schema that the metadata does not have",
         "Time travel to them fails, and so do branches and tags of them.",
-        "Expire these snapshots, which needs no schema.",
+        "Expire these snapshots, which needs no schema: the statement names up to five of them, of which no branch or tag may be the head.",
     ),
     Flaw.ORDER_BY_DROPPED: (
         "former sort order",

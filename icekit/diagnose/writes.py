@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
-from icekit.facts.model import Commit
+from icekit.facts.model import Commit, Kind
+from icekit.sql import identifier
 from icekit.units import count, percent, size, span
 
 # Choices: the files of one task in one commit, from which on more tasks would help; the commits of a stream, and the seconds that they take at
@@ -87,6 +88,34 @@ def frequent_commits(context: Context) -> Finding | None:
 
 def _added(commit: Commit) -> int:
     return commit.added_bytes or 0
+
+
+def identifiers_not_unique(context: Context) -> Finding | None:
+    """Commits with several records of one identifier, as retries and upserts that do not remove their own earlier rows leave them.
+
+    Only what the bounds of sampled files prove; identifiers that are far apart can repeat without it. A table with position deletes or
+    deletion vectors is not judged, because they may delete the repeated records.
+    """
+    facts, sample = context.facts, context.facts.metrics_sample
+    if not sample.repeated or any(facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)):
+        return None
+    worst = max(sample.repeated, key=lambda each: each.record_count - each.most)
+    paths = {column.name: column.names for column in facts.columns}
+    names = ", ".join(identifier(*paths[name]) for name in sample.identifiers)
+    return context.finding(
+        "identifiers_not_unique",
+        Severity.WARNING,
+        sample.identifiers,
+        evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than identifiers ({', '.join(sample.identifiers)}): snapshot "
+        f"{worst.snapshot_id} added {count(worst.record_count, 'record')} with at most {count(worst.most, 'different identifier')}, by the bounds of the columns",
+        threshold="one sampled commit with more records than identifiers",
+        source="table spec, Identifier Field IDs: they identify a row, but nothing checks it; an equality delete applies only to earlier commits",
+        effect="Upserts, MERGE and readers that expect one row for each identifier see several; the next upsert of such an identifier deletes all of them.",
+        remedy="The query lists the identifiers that several rows have. Decide which row of each to keep, delete the others, and have the writer drop all but the last "
+        "row of an identifier before it commits. If rows may share an identifier, remove it: ALTER TABLE … DROP IDENTIFIER FIELDS.",
+        sql=(f"SELECT {names}, count(*) AS row_count FROM {identifier(*facts.sql_name)} GROUP BY {names} HAVING count(*) > 1",),
+        files_at_stake=facts.data.file_count,
+    )
 
 
 def vectors_rewritten(context: Context) -> Finding | None:

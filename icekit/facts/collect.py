@@ -89,11 +89,12 @@ def observe(
     counted = file_counts(manifests, (snapshot or {}).get("summary"))
     used = choose(lake, collector, sum(map(live_count, manifests)) if counted is None else sum(counted))
     flaws = _flaws(meta, snapshot, manifests)
-    if any(each.flaw is Flaw.UNCOUNTED_MANIFESTS for each in flaws):
+    is_uncounted = any(each.flaw is Flaw.UNCOUNTED_MANIFESTS for each in flaws)
+    if is_uncounted:
         used = "local"  # Iceberg's metadata tables fail
     if snapshot is not None:
         counts = manifest_facts(manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes"))
-        sample = sample_metrics(manifests, columns, source.read)
+        sample = sample_metrics(manifests, columns, source.read, schema.get("identifier-field-ids") or ())
         by_id, widths = {spec.spec_id: spec for spec in specs}, _widths(manifests, int(meta.get("last-sequence-number", 0)))
         if used == "local":
             rollup, width = local.roll_up(manifests, by_id, cut, source.read, widths, progress)
@@ -103,6 +104,9 @@ def observe(
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
             rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths)
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+        if is_uncounted:
+            there = rollup.file_counts()
+            counts = replace(counts, data_entry_count=there.data, delete_entry_count=there.deletes)
     now_ms = int(time.time() * 1000)
     recent = written_since(source.read, meta, snapshot, now_ms - int(RECENT_MINUTES * 60_000))
     searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
@@ -250,11 +254,15 @@ def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], 
     return lambda partition_count: sequence_width(file_count, partition_count, last_sequence)
 
 
+def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
+    """The columns of the table property ``icekit.filter-columns``."""
+    return [name for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",") if (name := c.strip())]
+
+
 def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
     """The stated columns, or else those of the table property; an unknown column is an error in the former and ignored in the latter."""
     if not stated:
-        declared = [c.strip() for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",")]
-        return tuple(c for c in declared if c in known)
+        return tuple(c for c in declared_filter_columns(properties) if c in known)
     for column in stated:
         if column not in known:
             near = nearest(column, known) or "; columns: " + ", ".join(known[:10]) + "."

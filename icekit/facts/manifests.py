@@ -11,7 +11,7 @@ import re
 import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
@@ -27,6 +27,7 @@ from icekit.facts.model import (
     MetricsSample,
     PartitionSpec,
     RangeOverlap,
+    RepeatedIdentifiers,
     SampledWrite,
     SpecManifests,
     from_bytes,
@@ -40,7 +41,7 @@ SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts", "column_sizes"})
-_SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | {"file_path", "file_size_in_bytes", "partition"}
+_SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | SIZE_FIELDS | {"file_path"}
 # The fields of a file that every manifest has, from any writer.
 _OF_FILE = frozenset({"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"})
 # The fields of a manifest that every manifest list has, from any writer.
@@ -233,11 +234,13 @@ def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     return 1 - apart / (n * (n - 1))
 
 
-def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read: Callable[[str], bytes]) -> MetricsSample:
+def sample_metrics(
+    manifests: Sequence[Record], columns: Sequence[Column], read: Callable[[str], bytes], identifier_ids: Collection[int] = ()
+) -> MetricsSample:
     """Sample the statistics of up to 300 data files in up to three data manifests.
 
     The manifests are the newest, the oldest and a middle one, so that the sample also has
-    files written before a setting changed.
+    files written before a setting changed. ``identifier_ids`` are the field ids of the schema's identifier fields.
     """
     data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
     if not data:
@@ -258,6 +261,8 @@ def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read:
         ({p["key"] for p in f.get("value_counts") or ()}, _as_map(f.get("lower_bounds")), _as_map(f.get("upper_bounds"))) for f in files
     ]
     sized = [f for f in files if f.get("column_sizes")]
+    identifiers = [c for c in columns if c.field_id in identifier_ids]
+    repeated = (_repeated_identifiers(number, files_of, identifiers) for number, files_of in sorted(writes.items()))
     return MetricsSample(
         len(files),
         len(places),
@@ -266,7 +271,42 @@ def sample_metrics(manifests: Sequence[Record], columns: Sequence[Column], read:
         file_bytes=sum(f["file_size_in_bytes"] for f in sized),
         column_bytes=sum(pair["value"] for f in sized for pair in f["column_sizes"]),
         writes=tuple(write for _, files_of in sorted(writes.items()) if (write := _write(files_of))),
+        identifiers=tuple(c.name for c in identifiers),
+        repeated=tuple(each for each in repeated if each),
     )
+
+
+# Types whose values are whole numbers, so that bounds limit how many different ones there are.
+_WHOLE = ("int", "long", "date", "time")
+
+
+def _repeated_identifiers(snapshot_id: int, files: Sequence[Record], identifiers: Sequence[Column]) -> RepeatedIdentifiers | None:
+    """What one commit added, if its bounds leave fewer identifiers than records: in a partition, or in all of them."""
+    partitions: dict[str, list[Record]] = defaultdict(list)
+    for file in files:
+        partitions[repr(file["partition"])].append(file)
+    worst = None
+    for group in (files, *partitions.values()):
+        records, most = sum(file["record_count"] for file in group), _most_identifiers(group, identifiers)
+        if most is not None and records > most and (worst is None or records - most > worst.record_count - worst.most):
+            worst = RepeatedIdentifiers(snapshot_id, records, most)
+    return worst
+
+
+def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) -> int | None:
+    """The most different identifiers that the bounds of files leave; None if they set no limit.
+
+    Equal bounds are a single value, whatever its type: a truncated upper bound is larger than the lower one.
+    """
+    most = 1
+    for column in identifiers:
+        bounds = {_as_map(f.get(f"{end}_bounds")).get(column.field_id) for f in files for end in ("lower", "upper")}
+        if None in bounds or (len(bounds) > 1 and not column.type.startswith(_WHOLE)):
+            return None
+        if len(bounds) > 1:
+            numbers = [int.from_bytes(raw, "little", signed=True) for raw in bounds if raw is not None]
+            most *= max(numbers) - min(numbers) + 1
+    return most if identifiers else None
 
 
 # The name of a file as Spark and Flink write it (OutputFileFactory): the task, its attempt, the operation, the number of the file.

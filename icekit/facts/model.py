@@ -53,6 +53,7 @@ __all__ = [
     "PartitionSpec",
     "RangeOverlap",
     "Ref",
+    "RepeatedIdentifiers",
     "SampledWrite",
     "Scalar",
     "SequenceCounts",
@@ -326,11 +327,21 @@ class SampledWrite:
 
 
 @dataclass(frozen=True, slots=True)
+class RepeatedIdentifiers:
+    """A commit that added more records than its files can have identifiers: by the bounds of the identifier fields, at most ``most``."""
+
+    snapshot_id: int
+    record_count: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsSample:
     """The actual statistics of a few data files in a few manifests.
 
     ``column_bytes`` and ``file_bytes`` are sums over the ``sized_files`` whose entries have the sizes of their columns; for Parquet those of
-    column chunks, without bloom filters, indexes and footers. ``writes`` are commits that a sampled manifest has in full, oldest first.
+    column chunks, without bloom filters, indexes and footers. ``writes`` are commits that a sampled manifest has in full, oldest first;
+    ``repeated`` those of them that are certain to have an identifier in more than one record, by ``identifiers``, the identifier fields.
     """
 
     file_count: int = 0
@@ -340,6 +351,8 @@ class MetricsSample:
     file_bytes: int = 0
     column_bytes: int = 0
     writes: tuple[SampledWrite, ...] = ()
+    identifiers: tuple[str, ...] = ()
+    repeated: tuple[RepeatedIdentifiers, ...] = ()
 
     def column(self, name: str) -> ColumnSample | None:
         """The sample of one column, None if it is unknown."""

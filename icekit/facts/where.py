@@ -20,6 +20,8 @@ from icekit.sql import identifier, literal
 MOST_PARTITIONS = 2_000
 #: Transforms whose predicates need no function: ranges and lists of the column's own values.
 WITHOUT_FUNCTIONS = frozenset({"identity", "year", "month", "day", "hour", "void"})
+#: Types with these prefixes have no bounds by which Iceberg can skip files.
+NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
@@ -62,6 +64,11 @@ def where(
     if len(alternatives) == 1:
         return alternatives[0]
     return " OR ".join(f"({a})" for a in alternatives)
+
+
+def lookup_of(column: Column) -> str | None:
+    """A point lookup on a column without a value (``id = ?``), as the tuning questions take it; None for a column without bounds."""
+    return None if column.type.startswith(NO_BOUNDS) else f"{identifier(*column.names)} = ?"
 
 
 def among(term: str, kind: str, values: Iterable[Scalar]) -> str:

@@ -1,9 +1,9 @@
 """Build the lab: tables with one known problem each, from a year of real flights.
 
 Many commits of real writers (Spark, pyiceberg, and Iceberg's Java API as Flink uses it) create
-each table; only ``narrow_manifest`` needs a manifest list that was changed by hand. The target file size is 256 KiB times the
-scale (``write.target-file-size-bytes``) instead of 512 MB, so that a table that fits on a laptop
-has the shape of a large one. Every table has exactly the findings that its :class:`LabTable`
+each table; only ``narrow_manifest`` and ``unreadable_metadata`` need metadata that was changed by hand.
+The target file size is 256 KiB times the scale (``write.target-file-size-bytes``) instead of 512 MB,
+so that a table that fits on a laptop has the shape of a large one. Every table has exactly the findings that its :class:`LabTable`
 names; the healthy tables have none.
 
 A table is built on demand, skipped if it exists, and built from scratch after a killed

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekit.engine.compat import arrow_of
-from icekit.lab.workbench import Lab, LabTable
+from icekit.lab.workbench import NAMESPACE, Lab, LabTable
 
 # Reserved field ids of a position delete file (table spec, "Reserved Field IDs").
 _POSITION_DELETES = pa.schema(
@@ -97,6 +98,45 @@ def _stale_statistics(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month > 1")
 
 
+def _unreadable_metadata(lab: Lab) -> None:
+    """Forget the schema of an earlier snapshot, as a clean-up of unused schemas that overlooks snapshots does."""
+    lab.create()
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day = 1")
+    lab.sql("ALTER TABLE {t} ADD COLUMN on_time boolean")
+    lab.sql("INSERT INTO {t} SELECT *, arr_delay <= 0 FROM {flights} WHERE month = 1 AND day = 2")
+    path = Path(lab.lake.tables.source((NAMESPACE, lab.name)).metadata_location.removeprefix("file:"))
+    metadata = json.loads(path.read_bytes())
+    metadata["schemas"] = [schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"]]
+    path.write_text(json.dumps(metadata), encoding="utf-8")
+    # The checksum that Hadoop keeps of a file.
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    lab.refresh()
+
+
+def _merge_on_read_on_v1(lab: Lab) -> None:
+    """Set merge-on-read for DELETE on a table of format version 1, which has no delete files."""
+    lab.create("origin", {"format-version": "1", "write.delete.mode": "merge-on-read"})
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+
+
+def _repeated_identifiers(lab: Lab) -> None:
+    """Load a month of flights with one day twice in the same commit, although the flight's number is the identifier.
+
+    No equality delete or upsert removes these copies: a delete applies only to the rows of earlier commits.
+    """
+    lab.create(columns="flight_id bigint NOT NULL, carrier string, origin string, dest string, time_hour timestamp, arr_delay int")
+    lab.sql("ALTER TABLE {t} SET IDENTIFIER FIELDS flight_id")
+    names = "coalesce(flight_id, 0), carrier, origin, dest, time_hour, arr_delay"
+    rows = "SELECT " + names + " FROM {flights} WHERE month = 1 AND day "
+    lab.sql("INSERT INTO {t} " + rows + "<= 31 UNION ALL " + rows + "= 2")
+
+
+def _managed_elsewhere(lab: Lab) -> None:
+    """Hand the table to a service that compacts and expires it by itself."""
+    lab.create("origin", {"self-optimizing.enabled": "true", "self-optimizing.group": "default"})
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+
+
 def _a_data_file(lab: Lab, rows: str) -> str:
     """The path of a data file that has some of the rows that a condition selects."""
     files = arrow_of(lab.spark.sql(f"SELECT _file FROM {lab.sql_name} WHERE {rows} ORDER BY _file LIMIT 1"))
@@ -147,6 +187,30 @@ DAMAGED = (
         "The manifest list gives a manifest a narrower range of partitions than it has, so filters lose rows.",
         frozenset({"manifest_bounds"}),
         _narrow_manifest,
+    ),
+    LabTable(
+        "unreadable_metadata",
+        "The schema of its first snapshot was removed, so time travel to that snapshot fails.",
+        frozenset({"unreadable_metadata"}),
+        _unreadable_metadata,
+    ),
+    LabTable(
+        "merge_on_read_on_v1",
+        "Merge-on-read is set, but the table has format version 1, so every DELETE fails at its commit.",
+        frozenset({"merge_on_read_on_v1"}),
+        _merge_on_read_on_v1,
+    ),
+    LabTable(
+        "repeated_identifiers",
+        "A writer committed one day twice, so that several rows share an identifier and every reader counts them twice.",
+        frozenset({"identifiers_not_unique"}),
+        _repeated_identifiers,
+    ),
+    LabTable(
+        "managed_elsewhere",
+        "Its properties say that another service compacts it, and two optimizers make each other's commits fail.",
+        frozenset({"managed_elsewhere"}),
+        _managed_elsewhere,
     ),
     LabTable(
         "stale_statistics",

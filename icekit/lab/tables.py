@@ -271,6 +271,40 @@ def _wide_table(lab: Lab) -> None:
     lab.sql(f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM {{flights}} WHERE month <= 2")
 
 
+def _target_too_small(lab: Lab) -> None:
+    """Give a target for files that is as small as their footers, and write with many tasks."""
+    lab.create(target_size_bytes=6 * 1024)
+    lab.sql("INSERT INTO {t} SELECT /*+ REPARTITION(120) */ * FROM {flights} WHERE month = 1 AND day = 1")
+
+
+def _bloom_filters(lab: Lab) -> None:
+    """Turn bloom filters on, and leave out how many distinct values they have to hold.
+
+    Each file then has a filter of the largest size for each of these columns, however few rows it has.
+    """
+    blooms = {f"write.parquet.bloom-filter-enabled.column.{column}": "true" for column in ("flight_id", "tailnum", "flight")}
+    lab.create("", blooms, target_size_bytes=16 * lab.target_size_bytes, rolls=False)
+    lab.sql("INSERT INTO {t} SELECT /*+ REPARTITION(4) */ * FROM {flights} WHERE month = 1 AND day = 1")
+
+
+_SENSORS = 100
+
+
+def _thin_columns(lab: Lab) -> None:
+    """Give each sensor a column of its own: a row group of the usual size has little of each."""
+    columns = ", ".join(f"sensor_{n} int" for n in range(_SENSORS))
+    lab.create("", {"write.metadata.metrics.default": "none"}, columns=columns, target_size_bytes=4 * lab.target_size_bytes)
+    values = ", ".join(f"hash(flight_id + {n})" for n in range(_SENSORS))
+    lab.sql(f"INSERT INTO {{t}} SELECT {values} FROM {{flights}} WHERE month = 1 AND day = 1")
+
+
+def _one_writing_task(lab: Lab) -> None:
+    """Write each load with a single task, which writes several full files one after the other."""
+    lab.create()
+    for months in ("month <= 2", "month BETWEEN 3 AND 4"):
+        lab.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM {{flights}} WHERE {months}")
+
+
 def _unclustered(lab: Lab) -> None:
     """Load rows in the order of arrival, although queries filter by aircraft.
 
@@ -346,6 +380,30 @@ LAYOUT = (
         "It has more than a hundred columns; the columns that queries filter by come last and have no bounds.",
         frozenset({"metrics_missing", "columns_past_metrics_limit", "too_many_metrics"}),
         _wide_table,
+    ),
+    LabTable(
+        "target_too_small",
+        "The target file size is 6 KiB, which is little more than a footer, and compaction leaves such files alone.",
+        frozenset({"target_too_small"}),
+        _target_too_small,
+    ),
+    LabTable(
+        "bloom_filters",
+        "Its files look well-sized, but bloom filters fill them, and they hold few rows.",
+        frozenset({"bytes_outside_columns"}),
+        _bloom_filters,
+    ),
+    LabTable(
+        "thin_columns",
+        "It has a column for each of 100 sensors, and each row group has little of a column.",
+        frozenset({"thin_column_chunks"}),
+        _thin_columns,
+    ),
+    LabTable(
+        "one_writing_task",
+        "One task writes all files of each load, one after the other.",
+        frozenset({"one_writing_task"}),
+        _one_writing_task,
     ),
     LabTable(
         "unclustered",

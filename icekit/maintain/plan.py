@@ -22,7 +22,7 @@ from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files
 from icekit.sql import display_name, orphan_arguments
-from icekit.units import at, count, moment, size, span
+from icekit.units import at, count, moment, raised, size, span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +76,11 @@ def plan_maintenance(
         notes.append(
             f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow these findings before all maintenance."
         )
+    if facts.missing is not None and facts.missing.fails_scans:
+        # An expiry could remove the snapshot to roll back to, and the manifests that say what is lost.
+        procedures = []
+        lost = next((f"{finding.evidence}. " for finding in findings if finding.name == "missing_files"), "")
+        notes.append(f"{raised(lost)}Follow the finding missing_files before all maintenance.")
     if "rewrite_position_delete_files" in procedures:
         actions += _deletes(facts, findings, predict, notes)
     if "rewrite_manifests" in procedures:

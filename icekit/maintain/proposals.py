@@ -17,15 +17,15 @@ from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.errors import ConversionRefused
-from icekit.facts.collect import FILTER_COLUMNS_PROPERTY
+from icekit.facts.collect import declared_filter_columns
 from icekit.facts.files import Partition
 from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import written_since
+from icekit.facts.where import lookup_of
 from icekit.maintain.plan import plan_maintenance
 from icekit.maintain.savings import Savings, wins
 from icekit.secrets import mask
-from icekit.sql import set_properties
 from icekit.units import count, percent, size
 
 #: Findings that come back unless a setting changes, each with the ``icekit tune`` question that finds the setting.
@@ -41,6 +41,8 @@ TUNED = {
     "skewed_partitions": "layout",
     "over_partitioned": "layout",
 }
+#: The questions that depend on what queries filter by.
+_FILTERED = {"metrics-columns", "layout"}
 _COMPACTED = frozenset(
     "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores dangling_deletes".split()
 )
@@ -223,9 +225,6 @@ def propose(
     # Findings that compact or maintain leave alone are in a note.
     explained = (_COMPACTED if compaction else frozenset()) | (_MAINTAINED if len(notes) > before else frozenset())
     made += _settings(facts, findings)
-    if any(p.kind == "tune" for p in made) and not facts.properties.get(FILTER_COLUMNS_PROPERTY) and facts.filter_columns:
-        declared = set_properties(facts.sql_name, {FILTER_COLUMNS_PROPERTY: ",".join(facts.filter_columns)})
-        notes.append(f"icekit tune knows the filter columns that you gave only if the table declares them: {declared}")
     if waits and made:
         notes.append(waits)
     planned = explained.union(*(p.findings for p in made))
@@ -372,10 +371,18 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
             tuple(names),
             "measures which setting prevents this",
             "a trial on a clone or a sample; sets nothing",
-            f"icekit tune {question} {shlex.quote(facts.name)}{catalog}",
+            f"icekit tune {question} {shlex.quote(facts.name)}{catalog}{_lookups(facts) if question in _FILTERED else ''}",
         )
         for question, names in asked.items()
     ]
+
+
+def _lookups(facts: TableFacts) -> str:
+    """The filter columns as options, unless the table declares these itself."""
+    if list(facts.filter_columns) == declared_filter_columns(facts.properties):
+        return ""
+    lookups = (lookup_of(facts.by_name[name]) for name in facts.filter_columns)
+    return "".join(f" --filter {shlex.quote(lookup)}" for lookup in lookups if lookup)
 
 
 def _command(plan: Plan, *options: str) -> str:

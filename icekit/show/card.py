@@ -11,6 +11,7 @@ from itertools import takewhile
 from icekit.answer import html
 from icekit.diagnose.findings import SYMBOLS, Finding, Findings, Severity, Thresholds, badge, covered_by, summary
 from icekit.facts.files import median_bytes
+from icekit.facts.integrity import DeleteState
 from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import delete_ratio
 from icekit.show.tables import SizeClass, left_alone_sizes, size_classes
@@ -266,8 +267,12 @@ def _deletes(facts: TableFacts) -> str:
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
     told = [count(total.file_count, noun) for kind, noun in kinds if (total := facts.total(kind)).file_count]
-    if unapplied := sum(each.file_count for each in facts.unapplied):
+    misfiled = sum(each.file_count for each in facts.unapplied_in(DeleteState.MISFILED))
+    if unapplied := sum(each.file_count for each in facts.unapplied) - misfiled:
         told.append(f"{count(unapplied, 'delete file')} that {'applies' if unapplied == 1 else 'apply'} to no data file")
+    if misfiled:
+        # Whether they apply depends on the version of Iceberg.
+        told.append(count(misfiled, "misfiled delete file"))
     if not told:
         return "none"
     share = "no data to compare with" if ratio.by_records is None else f"{percent(ratio.by_records)} of the data records"
@@ -292,7 +297,8 @@ def _history(facts: TableFacts) -> str:
     h = facts.history
     told = count(h.snapshot_count, "snapshot")
     if h.oldest_snapshot_ms is not None and h.newest_snapshot_ms is not None and h.snapshot_count > 1:
-        told += f" over {span(h.newest_snapshot_ms - h.oldest_snapshot_ms)}"
+        lasted = h.newest_snapshot_ms - h.oldest_snapshot_ms
+        told += f" {'in' if lasted < 1000 else 'over'} {span(lasted)}"
     if h.median_seconds_between_commits is not None:
         told += f", median gap {span(h.median_seconds_between_commits * 1000)}"
     return told + f"; {count(h.metadata_log_count, 'metadata file')} in the log"

@@ -18,8 +18,6 @@ from icekit.sql import identifier
 # --- Conditions of queries on columns, as far as Iceberg can skip files by them
 
 
-#: Types with these prefixes have no bounds by which Iceberg can skip files.
-NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 EQUALITY, RANGE, PREFIX, NULLS = "equality", "range", "prefix", "nulls"
 _KINDS = {
     "=": EQUALITY,
@@ -84,13 +82,15 @@ Node = Leaf | Anything | All | Either
 class Filter:
     """One filter of queries; ``weight`` is how often it was seen, ``origin`` where.
 
-    ``text`` is the filter as found. ``tree`` is the part by which Iceberg can skip files.
+    ``text`` is the filter as found. ``tree`` is the part by which bounds of columns can skip files. ``is_pushed`` tells whether Iceberg
+    receives any of it: it may skip files by partitions, even if bounds of columns decide nothing.
     """
 
     text: str
     tree: Node
     weight: float = 1.0
     origin: str = "stated"
+    is_pushed: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -27,10 +27,10 @@ from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import Column, TableFacts
+from icekit.facts.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.filters import (
-    NO_BOUNDS,
     Anything,
     Filter,
     Leaf,
@@ -265,14 +265,15 @@ class Filters:
 def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = "", scan_reports: str = "") -> Filters:
     """The filters of queries on a table, from ``sql`` (predicates or complete queries), a Spark event log, and Iceberg scan reports.
 
-    Without any of these, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
+    ``column = ?`` is a point lookup on a column without a value. Without any of these, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
     of scan reports and declared columns have no values, see :func:`bind`. Raises
     :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, for
     predicates under Spark Connect, and for a log that cannot be read.
     """
     if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
         raise ParameterError(f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]').")
-    if sql and not has_bridge(lake.spark):
+    lookups = [_lookup(facts, text) for text in sql]
+    if None in lookups and not has_bridge(lake.spark):
         raise ParameterError(
             "Filters as SQL need a classic Spark session with access to its JVM, not Spark Connect; declare icekit.filter-columns, or give an event log or scan reports."
         )
@@ -280,14 +281,15 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
     unknown: set[str] = set()
     found = _Merged()
     notes: list[str] = []
-    for text in sql:
-        stated = _stated(lake, facts, text, known, unknown)
+    for text, lookup in zip(sql, lookups, strict=True):
+        stated = _stated(lake, facts, text, known, unknown) if lookup is None else [Filter(text, lookup, 1.0, STATED)]
         found.add(stated)
         notes += _rewritable(facts, text) if any(isinstance(one.tree, (Anything, Leaf)) for one in stated) else ()
     if event_log:
         found.add(_logged(event_log, facts, known, unknown))
     if scan_reports:
-        found.add(Filter(text, tree, 1.0, SCAN_REPORT) for text, tree in filters_in(scan_reports, facts.table, known, unknown))
+        reported = filters_in(scan_reports, facts.table, known, unknown)
+        found.add(Filter(text, tree, 1.0, SCAN_REPORT, is_pushed=text != "true") for text, tree in reported)
     if not (sql or event_log or scan_reports):
         declared, notes = _declared(facts)
         found.add(declared)
@@ -296,12 +298,26 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
         notes.append(f"Filters on {name} are left out: it {what}.")
     if found.blind:
         notes.append(
-            f"{count(round(found.blind), 'query', 'queries')} had no filter that Iceberg can use to skip files (no filter, or functions of columns)."
+            f"{count(round(found.blind), 'query', 'queries')} had no filter that reaches Iceberg (no filter, or functions of columns)."
+        )
+    if found.undecided:
+        notes.append(
+            f"{count(round(found.undecided), 'query', 'queries')} had filters that reach Iceberg and may skip files, but not by the bounds of columns "
+            "(such as those on buckets, or with <> or NOT IN), so layouts were not compared for them."
         )
     kept, shapes = found.kept()
     if shapes < len(found.shapes):
         notes.append(f"Of {len(found.shapes):,} kinds of filters, only the {shapes:,} most frequent are used.")
     return Filters(kept, tuple(notes))
+
+
+def _lookup(facts: TableFacts, text: str) -> Leaf | None:
+    """The condition of a text such as ``id = ?``; None for other texts."""
+    name, mark, rest = text.rpartition("=")
+    if not mark or rest.strip() != "?":
+        return None
+    is_named = (c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)} and lookup_of(c))
+    return next((Leaf(column.name, "=") for column in is_named), None)
 
 
 def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], frozenset[str]]:
@@ -333,7 +349,8 @@ def _stated(lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column
         scans = [str(n.scan().description()) for n in nodes(query.executedPlan()) if is_scan_of(n, name)]
     if is_query and not scans:
         raise ParameterError(f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or a predicate.")
-    return [Filter(text, tree, 1.0, STATED) for tree in ([_tree(scan, known, unknown) for scan in scans] or [Anything()])]
+    pushed = [filters_of(scan) for scan in scans] or [None]
+    return [Filter(text, _tree(filters, known, unknown), 1.0, STATED, is_pushed=bool(filters)) for filters in pushed]
 
 
 # Functions of times for which Iceberg has a transform. (Spark's month, day and hour are those within a year, a month and a day.)
@@ -364,11 +381,12 @@ def _query(spark: SparkSession, text: str) -> Any:
 def _logged(path: str, facts: TableFacts, known: Mapping[str, Column], unknown: set[str]) -> Iterator[Filter]:
     for query in queries(path, facts.table):
         for description in query.scans:
-            yield Filter(filters_of(description) or "", _tree(description, known, unknown), 1.0, EVENT_LOG)
+            text = filters_of(description) or ""
+            yield Filter(text, _tree(text, known, unknown), 1.0, EVENT_LOG, is_pushed=bool(text))
 
 
-def _tree(description: str, known: Mapping[str, Column], unknown: set[str]) -> Node:
-    text = filters_of(description)
+def _tree(text: str | None, known: Mapping[str, Column], unknown: set[str]) -> Node:
+    """The filters of a scan as a tree; ``text`` is Iceberg's description of them."""
     if not text:
         return Anything()
     try:
@@ -393,14 +411,15 @@ class _Merged:
     """Merges filters as they arrive: equal ones become one, and of those that differ only in their values a few are kept."""
 
     def __init__(self) -> None:
-        self.blind = 0.0
+        self.blind = self.undecided = 0.0
         #: For each tree without values: the weight of all its filters, and those that are kept.
         self.shapes: dict[Node, tuple[float, dict[Node, Filter]]] = {}
 
     def add(self, filters: Iterable[Filter]) -> None:
         for one in filters:
             if isinstance(one.tree, Anything):
-                self.blind += one.weight
+                self.undecided += one.weight * one.is_pushed
+                self.blind += one.weight * (not one.is_pushed)
                 continue
             shape = with_leaves(one.tree, lambda leaf: replace(leaf, values=()))
             weight, same = self.shapes.get(shape, (0.0, {}))

@@ -56,13 +56,15 @@ def test_columns_that_have_little_of_a_row_group_are_told() -> None:
         Severity.INFO,
         (),
         "250 columns: one has 524 KiB of a row group of 128 MiB on average, and 2 MiB of a file of 512 MiB",
-        ("ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.parquet.row-group-size-bytes' = '536870912')",),
+        ("ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.parquet.row-group-size-bytes' = '268435456')",),
     )
     assert named(wide(128), "thin_column_chunks") is None
     assert named(wide(129), "thin_column_chunks") is not None
     assert named(wide(250, 127 * MIB), "thin_column_chunks") is None
     large = {"write.parquet.row-group-size-bytes": str(250 * MIB)}
     assert named(wide(250, GIB, **large), "thin_column_chunks") is None
+    largest = {"write.parquet.row-group-size-bytes": str(GIB)}
+    assert told(wide(2000, 2 * GIB, **largest), "thin_column_chunks")[3] == ()
 
 
 def metadata_of(manifests: int, data: int, file: int = KIB) -> TableFacts:

@@ -13,6 +13,7 @@ from icekit.errors import TableContradicted
 from icekit.facts.integrity import Contradiction, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest, UnappliedDeletes
 from icekit.facts.model import Kind, Partition, PartitionSpec, TableFacts
 from icekit.maintain.savings import wins
+from icekit.show.card import lines
 from tests.diagnose.told import named, told
 from tests.factories import BY_DAY, FIRST_DAY, KIB, UNPARTITIONED, file_group, partition, table_facts
 
@@ -60,6 +61,18 @@ def test_a_statement_for_partitions_that_no_range_selects_is_for_the_whole_table
     assert "REPLACE WHERE true SELECT" in found[3][0]
     assert found[2].startswith("1 delete file has more than one live entry, so scans count 0 rows again")
     assert found[2].endswith("; 1 manifest is in the manifest list more than once")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (DeleteState.DANGLING, "1 delete file that applies to no data file"),
+        (DeleteState.MISFILED, "1 misfiled delete file"),
+        (DeleteState.UNMATCHED, "1 delete file that applies to no data file"),
+    ],
+)
+def test_the_card_says_of_misfiled_deletes_only_that_they_are(state: DeleteState, said: str) -> None:
+    assert dict(lines(misplaced(state)))["deletes"].startswith(f"{said}; 0 records")
 
 
 def test_misfiled_deletes_are_told_with_both_partitions() -> None:

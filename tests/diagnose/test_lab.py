@@ -8,6 +8,7 @@ import icekit
 from icekit.api import Lake
 from icekit.lab import TABLES
 from icekit.sandbox import clone
+from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark
 
@@ -27,6 +28,48 @@ def test_every_statement_of_a_remedy_is_one_that_spark_understands(lake: Lake, n
     for finding in icekit.diagnose(facts):
         for statement in finding.sql:
             assert parser.parsePlan(statement) is not None, statement
+
+
+ITSELF = "CALL {c}.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
+# What cures a finding, other than its statements: what its remedy says in words, with {t} and {n} for the table.
+CURES: dict[str, tuple[str, ...]] = {
+    "bytes_outside_columns": (
+        "ALTER TABLE {t} UNSET TBLPROPERTIES ('write.parquet.bloom-filter-enabled.column.flight_id', "
+        "'write.parquet.bloom-filter-enabled.column.tailnum', 'write.parquet.bloom-filter-enabled.column.flight')",
+        ITSELF,
+    ),
+    "one_writing_task": ("ALTER TABLE {t} WRITE ORDERED BY time_hour", "INSERT OVERWRITE {t} SELECT * FROM {t}"),
+    "identifiers_not_unique": ("INSERT OVERWRITE {t} SELECT DISTINCT * FROM {t}",),
+    "managed_elsewhere": ("ALTER TABLE {t} SET TBLPROPERTIES ('self-optimizing.enabled' = 'false')",),
+}
+CURED = (
+    "target_too_small",
+    "bloom_filters",
+    "thin_columns",
+    "one_writing_task",
+    "merge_on_read_on_v1",
+    "repeated_identifiers",
+    "managed_elsewhere",
+    "duplicate_files",
+    "narrow_manifest",
+    "stale_statistics",
+    "small_files",
+    "oversized_files",
+)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in CURED])
+def test_the_remedy_run_on_the_lab_table_makes_the_finding_go_away(lake: Lake, name: str) -> None:
+    with clone(lake, ("lab", name)) as copy:
+        before = lake.observe(copy.table)
+        finding = icekit.diagnose(before)[0]
+        for statement in CURES.get(finding.name, finding.sql):
+            lake.spark.sql(statement.format(t=identifier(*before.sql_name), n=before.name, c=lake.name)).collect()
+        after = lake.observe(copy.table)
+
+        assert finding.name not in icekit.diagnose(after).names
+        if name not in {"duplicate_files", "repeated_identifiers"}:
+            assert after.data.record_count == before.data.record_count
 
 
 @pytest.mark.lab("delays")

@@ -135,6 +135,8 @@ def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_coll
     (finding,) = (f for f in diagnose(lake.observe(table.name, collector="spark")) if f.name == "unreadable_metadata")
     assert finding == next(f for f in diagnose(lake.observe(table.name, collector="local")) if f.name == "unreadable_metadata")
     assert finding.evidence == "2 manifests in the manifest list without numbers of files"
+    facts = lake.observe(table.name)
+    assert facts.manifests.data_entry_count == facts.data.file_count
     for statement in finding.sql:
         table.sql(statement)
 
@@ -158,4 +160,10 @@ def test_a_snapshot_whose_schema_is_gone_is_read_again_after_the_manifests_are_r
         table.sql(statement)
 
     assert table.rows() == rows
-    assert [flaw.flaw for flaw in lake.observe(table.name).flaws] == [Flaw.OLD_SCHEMA_GONE]
+    after = lake.observe(table.name)
+    assert [flaw.flaw for flaw in after.flaws] == [Flaw.OLD_SCHEMA_GONE]
+    for statement in next(f for f in diagnose(after) if f.name == "unreadable_metadata").sql:
+        table.sql(statement)
+
+    assert table.rows() == rows
+    assert lake.observe(table.name).flaws == ()

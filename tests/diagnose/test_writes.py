@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from icekit.facts.model import Commit, MetricsSample, SampledWrite, TableFacts
-from tests.diagnose.told import named
+from icekit import Severity
+from icekit.facts.model import Commit, Kind, MetricsSample, RepeatedIdentifiers, SampledWrite, TableFacts
+from tests.diagnose.told import named, told
 from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
 
 
@@ -150,3 +151,26 @@ def test_a_table_that_a_service_maintains_names_it(properties: dict[str, str], l
 
     assert (found is None) == (name is None)
     assert name is None or (found is not None and name in found.remedy)
+
+
+def repeating(**overrides: Any) -> TableFacts:
+    repeated = RepeatedIdentifiers(7, 5, 4), RepeatedIdentifiers(8, 100, 90)
+    return table_facts(metrics_sample=MetricsSample(20, 1, (), identifiers=("event_id",), repeated=repeated), **overrides)
+
+
+def test_commits_with_more_records_than_identifiers_are_told_with_the_query_that_lists_them() -> None:
+    assert told(repeating(), "identifiers_not_unique")[:4] == (
+        Severity.WARNING,
+        ("event_id",),
+        "2 sampled commits added more records than identifiers (event_id): snapshot 8 added 100 records with at most 90 different identifiers, "
+        "by the bounds of the columns",
+        ("SELECT `event_id`, count(*) AS row_count FROM `prod`.`db`.`events` GROUP BY `event_id` HAVING count(*) > 1",),
+    )
+
+
+@pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
+def test_identifiers_are_not_judged_where_deletes_by_position_may_have_removed_the_copies(kind: Kind) -> None:
+    groups = (file_group(MIB), file_group(KIB, kind=kind))
+
+    assert named(repeating(groups=groups), "identifiers_not_unique") is None
+    assert named(repeating(groups=(file_group(MIB), file_group(KIB, kind=Kind.EQUALITY_DELETES))), "identifiers_not_unique") is not None

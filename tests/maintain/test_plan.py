@@ -10,10 +10,25 @@ from pydantic import TypeAdapter
 
 from icekit.compact.model import Plan
 from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.manifests import by_spec
-from icekit.facts.model import Kind, ManifestFacts, PartitionField, PartitionSpec, Ref, SharedPlace, Sharing, SpecManifests, StorageFacts
+from icekit.facts.model import (
+    Kind,
+    ManifestFacts,
+    MissingCount,
+    MissingFile,
+    MissingFiles,
+    PartitionField,
+    PartitionSpec,
+    Ref,
+    Role,
+    SharedPlace,
+    Sharing,
+    SpecManifests,
+    StorageFacts,
+)
 from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
 from tests.factories import (
@@ -71,6 +86,23 @@ def test_the_order_is_deletes_manifests_expiry_orphans() -> None:
 def test_nothing_is_planned_that_no_finding_asks_for() -> None:
     assert planned(sick()).actions == ()
     assert [a.procedure for a in planned(sick(), "snapshots_piling_up").actions] == ["expire_snapshots"]
+
+
+def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() -> None:
+    lost = MissingFiles(
+        (MissingCount(Role.DATA, 1, 0, 10),), (MissingFile(Role.DATA, "s3://b/a.parquet", partition(FIRST_DAY), 10, 7, 5, None),)
+    )
+    facts = sick(missing=lost)
+    findings = Findings((*(finding(name) for name in ALL), *(f for f in diagnose(facts) if f.name == "missing_files")))
+
+    plan = plan_maintenance(facts, findings, metadata=metadata(hourly(300)), now=NOW, procedures=PROCEDURES)
+
+    assert plan.actions == ()
+    assert any(note.startswith("1 data file is gone") and "s3://b/a.parquet" in note for note in plan.notes)
+
+
+def test_maintenance_goes_on_where_only_statistics_are_gone() -> None:
+    assert planned(sick(missing=MissingFiles((MissingCount(Role.STATISTICS, 1, 0, 0),))), *ALL).actions
 
 
 def test_data_files_come_first_and_the_plan_says_so() -> None:

@@ -14,8 +14,8 @@ import icekit
 from icekit.api import Lake
 from icekit.cli.main import _parser, main
 from icekit.diagnose import SYMPTOMS
-from icekit.diagnose.findings import Severity
-from icekit.maintain.proposals import _COMPACTED, _MAINTAINED, TUNED, Proposal, Proposals
+from icekit.diagnose.findings import Findings, Severity
+from icekit.maintain.proposals import _COMPACTED, _MAINTAINED, TUNED, Proposal, Proposals, _settings
 from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
@@ -81,6 +81,22 @@ def test_a_healthy_table_is_planned_without_spark(
     assert not lake.spark_is_running
     assert main(["plan", "db.t"]) == 0
     assert capsys.readouterr().out == "db.t is healthy: nothing is worth doing.\n"
+
+
+@pytest.mark.parametrize(
+    ("properties", "options"),
+    [({}, ["--filter", "`carrier` = ?", "--filter", "`event_id` = ?"]), ({"icekit.filter-columns": "carrier, event_id"}, [])],
+    ids=["stated", "declared by the table"],
+)
+def test_questions_are_asked_about_the_columns_that_queries_filter_by(properties: dict[str, str], options: list[str]) -> None:
+    facts = make.table_facts(filter_columns=("carrier", "event_id"), properties=properties)
+    asked = [make.finding(name) for name in ("small_files", "unclustered_filter_columns")]
+
+    commands = [shlex.split(p.command) for p in _settings(facts, Findings(asked))]
+
+    assert [command[2] for command in commands] == ["file-sizes", "layout"]
+    assert [command[command.index("db.events") + 1 :] for command in commands] == [["--catalog", "prod"], ["--catalog", "prod", *options]]
+    assert _parser().parse_args(commands[1][1:]).filters == (options[1::2] or None)
 
 
 @pytest.mark.spark

@@ -92,6 +92,7 @@ def test_a_range_of_sizes_names_both_ends() -> None:
 
 
 def test_shares_from_a_tenth_on_have_no_decimals() -> None:
+    assert [units.percent(share) for share in (0, 0.00001, 0.0005)] == ["0 %", "under 0.1 %", "0.1 %"]
     assert [units.percent(share) for share in (0.0312, 0.094, 0.1, 0.874, 1.0)] == ["3.1 %", "9.4 %", "10 %", "87 %", "100 %"]
 
 

@@ -13,9 +13,10 @@ from icekit.facts.collect import load_metadata, observe
 from icekit.facts.manifests import manifest_list
 from icekit.facts.metadata import choose_snapshot
 from icekit.facts.model import TableFacts
+from icekit.facts.where import NO_BOUNDS
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties
-from icekit.tune.filters import NO_BOUNDS, Bounds, Filter, predicates
+from icekit.tune.filters import Bounds, Filter, predicates
 from icekit.tune.metrics_columns.advise import (
     DrawnColumn,
     Footers,

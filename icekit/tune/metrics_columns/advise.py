@@ -18,10 +18,11 @@ from icekit.engine.bridge import load_now
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.facts.manifests import SAMPLED_FILES, SAMPLED_MANIFESTS, Record, entries, is_delete_manifest, may_have_live
 from icekit.facts.model import Column, TableFacts, from_bytes
+from icekit.facts.where import NO_BOUNDS
 from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Advice, to_set
-from icekit.tune.filters import NO_BOUNDS, Bounds, Filter, bounds_of, leaves, may_match, truncated
+from icekit.tune.filters import Bounds, Filter, bounds_of, leaves, may_match, truncated
 from icekit.tune.metrics_columns.model import (
     COLUMN,
     COUNTS,

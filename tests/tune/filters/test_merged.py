@@ -28,10 +28,11 @@ def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() 
 def test_equal_filters_are_one_and_those_that_ask_nothing_are_counted() -> None:
     found = _Merged()
     found.add([Filter("a", Leaf("id", "=", (1,))), Filter("b", Leaf("id", "=", (1,))), Filter("c", Anything(), 3.0)])
+    found.add([Filter("bucket[4](id) = 1", Anything(), 5.0, is_pushed=True)])
 
     (only,), _ = found.kept()
 
-    assert (only.weight, found.blind) == (2.0, 3.0)
+    assert (only.weight, found.blind, found.undecided) == (2.0, 3.0, 5.0)
 
 
 def test_the_rarest_kinds_are_left_out() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from icekit.api import Lake
 from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
 from icekit.sql import identifier
-from icekit.tune.filters import Leaf, sql
+from icekit.tune.filters import Leaf, filters_of, sql
 from icekit.tune.queries import _START, bind, read_filters, sample
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
@@ -38,7 +39,42 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
     assert 0 < some.data_files <= whole.data_files
 
 
-@pytest.mark.parametrize("text", ["carrier =", "no_such = 1", "year", "SELECT 1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lake.system.years(time_hour) = 43",
+        "lake.system.hours(time_hour) IN (376944, 376945)",
+        "carrier IN ('UA', 'AA')",
+        "carrier LIKE 'U%'",
+        "dep_time IS NULL",
+        "carrier = 'UA' OR origin = 'JFK'",
+        "CAST(distance AS string) = '1400'",
+        "CAST(time_hour AS date) = DATE'2013-01-02'",
+        "NOT (distance > 5 AND carrier IS NULL)",
+        "isnan(CAST(distance AS double)) OR distance BETWEEN 1 AND 2",
+        "lake.system.bucket(8, distance) = 1",
+        "carrier <> 'UA'",
+        "carrier NOT IN ('UA', 'AA')",
+    ],
+)
+def test_what_spark_gives_to_iceberg_is_never_said_not_to_reach_it(lake: Lake, text: str) -> None:
+    facts = lake.observe("lab.evolved")
+    plan: Any = lake.spark.sql(f"SELECT * FROM lake.lab.evolved WHERE {text}")
+    pushed = filters_of(plan._jdf.queryExecution().toString())
+
+    found = read_filters(lake, facts, sql=[text])
+
+    assert any("reaches Iceberg" in note for note in found.notes) == (not pushed)
+    assert bool(found.filters) or any("reach Iceberg" in note for note in found.notes) == bool(pushed)
+
+
+def test_a_lookup_without_a_value_is_a_filter_on_its_column(lake: Lake) -> None:
+    found = read_filters(lake, lake.observe("lab.evolved"), sql=["tail_number = ?", " `carrier`=  ? "])
+
+    assert [f.tree for f in found.filters] == [Leaf("tail_number", "="), Leaf("carrier", "=")]
+
+
+@pytest.mark.parametrize("text", ["no_such = ?", "carrier <= ?", "carrier =", "no_such = 1", "year", "SELECT 1"])
 def test_what_is_no_predicate_on_the_table_is_refused_in_a_sentence(lake: Lake, text: str) -> None:
     with pytest.raises(ParameterError, match=r"\.$"):
         read_filters(lake, lake.observe("lab.evolved"), sql=[text])
