@@ -69,6 +69,7 @@ def plan_maintenance(
         )
     notes: list[str] = []
     actions: list[Action] = []
+    waits = None
     if facts.contradictions:
         # An expiry could remove the snapshot to roll back to, and a rewrite of delete files drops those that are misfiled.
         is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
@@ -80,7 +81,7 @@ def plan_maintenance(
         # An expiry could remove the snapshot to roll back to, and the manifests that say what is lost.
         procedures = []
         lost = next((f"{finding.evidence}. " for finding in findings if finding.name == "missing_files"), "")
-        notes.append(f"{raised(lost)}Follow the finding missing_files before all maintenance.")
+        waits = f"{raised(lost)}Follow the finding missing_files before all maintenance."
     if "rewrite_position_delete_files" in procedures:
         actions += _deletes(facts, findings, predict, notes)
     if "rewrite_manifests" in procedures:
@@ -110,6 +111,7 @@ def plan_maintenance(
         None,
         tuple(replace(action, action_id=f"m{place + 1}") for place, action in enumerate(actions)),
         notes=tuple(notes),
+        waits=waits,
         made_at_ms=int(now.timestamp() * 1000),
         refused="remove_orphan_files" if is_refused else None,
         statistics=statistics_of(metadata, metadata.get("current-snapshot-id")),

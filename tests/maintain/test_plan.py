@@ -98,7 +98,10 @@ def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() 
     plan = plan_maintenance(facts, findings, metadata=metadata(hourly(300)), now=NOW, procedures=PROCEDURES)
 
     assert plan.actions == ()
-    assert any(note.startswith("1 data file is gone") and "s3://b/a.parquet" in note for note in plan.notes)
+    assert plan.waits is not None
+    assert plan.waits.startswith("1 data file is gone")
+    assert "s3://b/a.parquet" in plan.waits
+    assert plan.waits in repr(plan)
 
 
 def test_maintenance_goes_on_where_only_statistics_are_gone() -> None:
