@@ -44,7 +44,7 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "file_share": (0.0, "share of the files that a clustered commit touches; 0: as in the history"),
     "filter_columns": ([], "columns that queries filter by; empty: the table property icekit.filter-columns"),
     "history": ("", "where the table's health is kept over time: table (icekit.health), or a SQLite file; empty: nowhere"),
-    "ledger": ("", 'where runs are recorded: a file, or "table" for an Iceberg table of the catalog; empty: the default file'),
+    "ledger": ("", "the file that runs are recorded in; empty: the default file"),
     "margin": (0.1, "advise a change only if it saves this share of the whole cost"),
     "max_sort_columns": (4, "try sort orders of up to this many columns"),
     "moments": (6, "snapshots whose file sizes are read when the notebook runs; 0: none until you press the button"),
@@ -304,13 +304,13 @@ def policy(given: Mapping[str, Any]) -> Policy:
     return Policy.of(given)
 
 
-def calibration(lake: Lake, ledger: str = "") -> Calibration:
+def calibration(lake: Lake, ledger: str = "") -> Calibration:  # noqa: ARG001
     """How close the predictions in the ledger were, over all tables."""
     from icekit.compact import calibration as compared
-    from icekit.compact.ledger import opened
+    from icekit.compact.ledger import open_ledger
 
-    with opened(ledger, lake) as book:
-        return compared(book.outcomes())
+    book = open_ledger(ledger)
+    return compared(book.outcomes())
 
 
 def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:

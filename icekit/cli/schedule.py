@@ -142,7 +142,7 @@ def clear_table(arguments: argparse.Namespace) -> int:
 def _cleared(wanted: SchedulePolicy, table: str) -> str:
     """Allow runs on a table again; returns what was recorded against it."""
     from icekit.catalog import connect
-    from icekit.compact.ledger import opened
+    from icekit.compact.ledger import open_ledger
     from icekit.run.checkpointed import clear, clearing, holding
     from icekit.schedule.state import State, TableState, state_path
 
@@ -156,12 +156,12 @@ def _cleared(wanted: SchedulePolicy, table: str) -> str:
         # The ledger may block the table too, for other runs as well.
         lake = connect(wanted.catalog or None)
         try:
-            with opened(wanted.ledger or None, lake) as book:
-                for held_by in holding(lake, lake.identifier(table), book):
-                    if held_by.run_id == failure.run_id:
-                        clear(lake, table, held_by.run_id, ledger=book)
-                    else:
-                        unseen.append(f"run {held_by.run_id} ({held_by.error}), with `{clearing(held_by)}`")
+            book = open_ledger(wanted.ledger)
+            for held_by in holding(lake, lake.identifier(table), book):
+                if held_by.run_id == failure.run_id:
+                    clear(lake, table, held_by.run_id, ledger=book)
+                else:
+                    unseen.append(f"run {held_by.run_id} ({held_by.error}), with `{clearing(held_by)}`")
         finally:
             lake.close()
     state.apply(table, "clear")

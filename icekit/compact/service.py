@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
 from icekit.compact.candidates import dropped_by, is_bounded
-from icekit.compact.claims import ActionRecord, Ledger
+from icekit.compact.claims import ActionRecord
 from icekit.compact.execute import ask_planner, execute, narrowed, require_api
-from icekit.compact.ledger import opened
+from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction, Skipped
 from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.compact.plan import has_global_deletes, plan, saves_nothing
@@ -316,7 +316,7 @@ def plan_table(
     at = head(lake, facts.table, facts.ref)
     since_ms = int((now - dt.timedelta(minutes=policy.recent_minutes)).timestamp() * 1000)
     recent = written_since(lake.tables.source(facts.table), at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
-    own, every = outcomes_of(ledger, lake, display_name(lake.sql_name(facts.table)))
+    own, every = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
     predicted = partial(
         predict,
@@ -352,10 +352,10 @@ def plan_table(
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
-def outcomes_of(ledger: Ledger | str | None, lake: Lake, table: str) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
+def outcomes_of(ledger: Ledger | str | None, table: str) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
     """Past outcomes of a table, and of all tables of the catalog."""
-    with opened(ledger, lake) as book:
-        return book.outcomes(table), book.outcomes()
+    book = open_ledger(ledger)
+    return book.outcomes(table), book.outcomes()
 
 
 def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:

@@ -240,7 +240,7 @@ def _absolute(policy: SchedulePolicy, path: Path) -> SchedulePolicy:
         return None if given is None else path.parent / given.expanduser()
 
     def named(store: str) -> str:
-        return store if store in {"", "table"} else str(at(Path(store)))
+        return str(at(Path(store))) if store else ""
 
     watched = policy.monitoring.model_copy(update={"junit": at(policy.monitoring.junit), "prometheus": at(policy.monitoring.prometheus)})
     return policy.model_copy(
@@ -248,7 +248,7 @@ def _absolute(policy: SchedulePolicy, path: Path) -> SchedulePolicy:
             "output": at(policy.output),
             "state": at(policy.state),
             "ledger": named(policy.ledger),
-            "history": named(policy.history),
+            "history": policy.history if policy.history == "table" else named(policy.history),
             "monitoring": watched,
         }
     )

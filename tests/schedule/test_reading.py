@@ -162,7 +162,7 @@ def test_paths_are_meant_from_the_policys_folder(tmp_path: Path) -> None:
     assert (read.history, read.timeout) == (str(tmp_path / "h.db"), 120.0)
     assert (read.output, read.ledger, read.state) == (tmp_path / "out", str(tmp_path / "runs.db"), Path("/var/s.db"))
     assert (read.monitoring.junit, read.name) == (tmp_path / "j.xml", "p")
-    assert parse_policy(RULE + "ledger: table\n", HERE).ledger == "table"
+    assert parse_policy(RULE + "history: table\n", HERE).history == "table"
 
 
 def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:

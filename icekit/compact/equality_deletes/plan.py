@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.claims import Ledger
 from icekit.compact.execute import read_of
+from icekit.compact.ledger import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.service import outcomes_of, past_speed
 from icekit.compact.speed import Speed
@@ -104,7 +104,7 @@ def plan_conversion(
             if where and at.scopes
             else "The table has no equality deletes."
         )
-    speed = past_speed(*outcomes_of(ledger, lake, display_name(full)), "bytes_read")
+    speed = past_speed(*outcomes_of(ledger, display_name(full)), "bytes_read")
     up_to = max((s.max_sequence for s in chosen), default=0)
     model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
     actions = [_action(model, batch, at.specs, speed, place=place, up_to=up_to) for place, batch in enumerate(batches(chosen, budget))]

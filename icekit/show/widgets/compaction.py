@@ -11,7 +11,7 @@ import ipywidgets as ipw
 from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, SHARE, Grid
 from icekit.compact.candidates import Candidate, candidates
-from icekit.compact.ledger import opened
+from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Plan, Policy, plan_html
 from icekit.compact.outcome import Outcome, outcome_html
 from icekit.compact.plan import Coverage, coverage
@@ -412,12 +412,12 @@ class CompactionExplorer(Explorer):
             return
 
         def job(say: Say, stop: Stop) -> Outcome:
-            with opened(self.ledger or None, lake) as book:
-                newest = book.last_run(display_name(lake.sql_name(table)))
-                if newest is None or newest.run_id != left.run_id:
-                    self._unfinished.pop((lake.name, table), None)
-                    raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan again.")
-                return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
+            book = open_ledger(self.ledger)
+            newest = book.last_run(display_name(lake.sql_name(table)))
+            if newest is None or newest.run_id != left.run_id:
+                self._unfinished.pop((lake.name, table), None)
+                raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan again.")
+            return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
 
         self._go(f"Resuming run {left.run_id} on {left.plan.name}", job)
 

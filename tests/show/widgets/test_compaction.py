@@ -10,7 +10,7 @@ import pytest
 from icekit.api import Lake
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Policy, Prediction
 from icekit.compact.claims import RunRecord
-from icekit.compact.ledger import opened
+from icekit.compact.ledger import open_ledger
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.show import widgets
@@ -94,9 +94,9 @@ def test_resuming_asks_first_and_names_the_run(view: widgets.View, explorer: Com
 
 def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: CompactionExplorer) -> None:
     ran(explorer, stopped(view))
-    with opened(explorer.ledger, view.lake) as book:
-        book.save_run(record(view.lake, "r1", 1_000))
-        book.save_run(record(view.lake, "somebody-else", 2_000))
+    book = open_ledger(explorer.ledger)
+    book.save_run(record(view.lake, "r1", 1_000))
+    book.save_run(record(view.lake, "somebody-else", 2_000))
 
     explorer.again.click()
     explorer.question.yes.click()
