@@ -21,7 +21,7 @@ from icekit.saving import Result, slug
 from icekit.show.explorer import SWITCH, has_front_end
 
 if TYPE_CHECKING:
-    from icekit.compact import Calibration, Policy
+    from icekit.compact import Policy
     from icekit.tune.merge import Review
     from icekit.tune.write_mode import WriteModeChoice
 
@@ -302,15 +302,6 @@ def policy(given: Mapping[str, Any]) -> Policy:
 
     require("policy", given, "dict")
     return Policy.of(given)
-
-
-def calibration(lake: Lake, ledger: str = "") -> Calibration:  # noqa: ARG001
-    """How close the predictions in the ledger were, over all tables."""
-    from icekit.compact import calibration as compared
-    from icekit.compact.ledger import open_ledger
-
-    book = open_ledger(ledger)
-    return compared(book.outcomes())
 
 
 def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:
