@@ -37,7 +37,6 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "budget_seconds": (900.0, "stop the trial after this time"),
     "collector": ("auto", "what reads the metadata: auto, spark, or local (no JVM)"),
     "compact_every": (0, "commits between two compactions; 0: as in the history, or else the number that costs least"),
-    "compare_with": ("oldest", "branch, tag or snapshot id to compare the table with; oldest; empty: none"),
     "event_log": ("", "a Spark event log, or a folder of them, in which queries are looked up"),
     "facts_file": ("", "facts saved by an earlier run; empty: observe the table"),
     "fail_on": ("never", "never, warning or critical: which findings fail the run, after everything is written"),
@@ -72,7 +71,7 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
 
 #: Which of them a notebook has; its ``more`` line names the same.
 MORE: Mapping[str, tuple[str, ...]] = {
-    "01_diagnose": ("storage", "collector", "compare_with", "moments", "history", "facts_file", "output", "fail_on"),
+    "01_diagnose": ("storage", "collector", "moments", "history", "facts_file", "output", "fail_on"),
     "02_compact": ("ref", "window", "thresholds", "filter_columns", "trial", "resume", "prove", "ledger", "output"),
     "03_maintain": ("storage", "procedures", "thresholds", "filter_columns", "resume", "prove", "ledger", "output"),
     "04_equality_deletes": ("branch", "stock_limit", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),

@@ -1,4 +1,4 @@
-"""A person in 01_diagnose: chooses a table, moves a limit, filters, compares, slides through time."""
+"""A person in 01_diagnose: chooses a table, moves a limit, filters, slides through time."""
 
 from __future__ import annotations
 
@@ -128,18 +128,6 @@ def test_a_slider_goes_through_time_once_the_snapshots_are_read(notebook: Driven
     notebook.move("Snapshot", "Home", 1)
 
     expect(cell.get_by_text(re.compile(r"^Snapshot 1 of \d+"))).to_be_visible()
-
-
-def test_two_tables_stand_side_by_side(notebook: Driven) -> None:
-    cell = notebook.cell("widgets.compare_with(view")
-    other = notebook.page.get_by_label("Compare with")
-    other.fill("lab.small_files")
-    other.press("Enter")
-
-    cell.get_by_role("button", name="Compare", exact=True).click()
-
-    expect(cell.get_by_text("lab.small_files was read in")).to_be_visible()
-    expect(cell.locator("tr").filter(has_text="equality delete files")).to_contain_text("+96")
 
 
 def test_the_dark_theme_is_readable(notebook: Driven, screenshots: Path | None) -> None:

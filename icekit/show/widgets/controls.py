@@ -440,12 +440,8 @@ class View:
         """
         self._listeners[instead_of or object()] = listener
 
-    def judged(self, facts: TableFacts) -> Findings:
-        """The findings in other facts, by the limits in force."""
-        return diagnose(facts, self.thresholds, session_conf=self.lake.session_conf())
-
     def _found(self) -> Findings:
-        return self.judged(self.facts)
+        return diagnose(self.facts, self.thresholds, session_conf=self.lake.session_conf())
 
     def _put_back(self, lake: Lake, facts: TableFacts) -> None:
         self.lake, self.facts = lake, facts

@@ -38,7 +38,6 @@ def every(view: widgets.View) -> list[widgets.Explorer]:
         widgets.choose(view),
         widgets.thresholds(view),
         widgets.partitions(view),
-        widgets.compare_with(view, "oldest"),
         widgets.sizes_over_time(view, 3),
         widgets.compaction(view, Policy(leave_alone_minutes=0)),
         widgets.follow(view, charts.partitions),
@@ -309,8 +308,7 @@ def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widget
 def test_a_report_that_has_its_facts_reads_no_others(local_lake: Lake) -> None:
     view = widgets.View(local_lake, local_lake.observe("db.sick"), reads=False)
 
-    for explorer in (widgets.compare_with(view, "oldest"), widgets.sizes_over_time(view, 5)):
-        assert "this run reads nothing beyond the facts it was given" in text(explorer.static())
+    assert "this run reads nothing beyond the facts it was given" in text(widgets.sizes_over_time(view, 5).static())
 
 
 def test_the_past_is_read_when_asked_for_and_only_once(view: widgets.View) -> None:
@@ -349,29 +347,6 @@ def test_five_limits_are_in_sight_and_the_others_folded(view: widgets.View) -> N
     assert explorer.more.selected_index is None
     folded = [row.children[0] for row in explorer.more.children[0].children]
     assert folded == [explorer.sliders[limit.name] for limit in LIMITS[5:]]
-
-
-def test_a_comparison_is_judged_by_the_limits_in_force(view: widgets.View) -> None:
-    explorer = widgets.compare_with(view, "oldest")
-    assert explorer.controls is not None
-    assert "snapshots piling up" not in explorer.shown.value
-
-    view.limit(Thresholds().with_changes(snapshots=5))
-
-    assert "snapshots piling up" in explorer.shown.value
-    assert explorer.stale.value == ""
-
-
-def test_a_comparison_of_a_table_no_longer_in_view_says_so_until_it_is_back(view: widgets.View) -> None:
-    explorer = widgets.compare_with(view, "oldest")
-    assert explorer.controls is not None
-    sick = view.facts
-
-    view.look_at(view.lake, view.lake.observe("db.fine"))
-    assert re.search(r"Stale: this compares db\.sick, snapshot .* To compare db\.fine, .*, press Compare\.", text(explorer.stale.value))
-    view.look_at(view.lake, sick)
-
-    assert explorer.stale.value == ""
 
 
 def test_the_trend_and_its_outlook_follow_the_table_and_the_limits(view: widgets.View, tmp_path: Path) -> None:
