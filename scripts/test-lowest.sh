@@ -18,4 +18,4 @@ PATH=$PWD/$venv/bin:$PATH
 python -m pytest -n 2 --dist loadfile -m 'not spark and not browser and not soak' --ignore tests/browser --ignore tests/test_docs_site.py -o filterwarnings=default
 icekit lab small_files
 icekit look lab.small_files --collector spark
-icekit report lab.small_files --output build/lowest-reports --junit build/lowest-reports/junit.xml --prometheus build/lowest-reports/icekit.prom
+icekit report lab.small_files --output build/lowest-reports --junit build/lowest-reports/junit.xml

@@ -66,7 +66,6 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
         ("schedule check telling.yaml", "A policy with `notify` needs apprise"),
         ("schedule run policy.yaml --junit j.xml", "Writing JUnit XML needs junitparser"),
         ("report db.t --junit j.xml", "Writing JUnit XML needs junitparser"),
-        ("report db.t --prometheus p.prom", "Writing metrics for Prometheus needs prometheus_client"),
     ],
 )
 def test_a_command_says_which_extra_it_needs_before_it_does_anything(

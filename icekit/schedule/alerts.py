@@ -1,4 +1,4 @@
-"""Decide whom to notify about a pass, once per change, and send the messages; write the files for monitoring: JUnit XML and a file for Prometheus.
+"""Decide whom to notify about a pass, once per change, and send the messages; write JUnit XML.
 
 A receiver that fails does not affect the others.
 """
@@ -9,7 +9,7 @@ import datetime as dt
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from icekit import secrets
 from icekit.errors import EXIT_CRASHED, ParameterError, nearest, require
-from icekit.saving import naming, write_text
+from icekit.saving import write_text
 from icekit.schedule.policy import Receiver, SchedulePolicy
 from icekit.schedule.result import FAILED, Pass, Status, TableHealth, TableResult, health_of, unread
 from icekit.schedule.state import how_to_clear
@@ -27,8 +27,6 @@ from icekit.terminal import harmless
 from icekit.units import count, span
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from icekit.report import ReportRun
 
 Kind = Literal["unhealthy", "failed", "resolved", "done"]
@@ -348,8 +346,7 @@ def check_places(policy: SchedulePolicy) -> None:
         "ledger": policy.ledger,
         "history": policy.history,
         "state": policy.state,
-        "monitoring.junit": policy.monitoring.junit,
-        "monitoring.prometheus": policy.monitoring.prometheus,
+        "junit": policy.junit,
     }
     databases = {"ledger", "history", "state"}
     wrong = [_wrong("output", policy.output, is_folder=True)]
@@ -387,27 +384,15 @@ def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0), effective_ids=os.access in os.supports_effective_ids)
 
 
-# --- Write what monitoring reads: JUnit XML with a case per table, and a file for Prometheus' node_exporter
+# --- Write JUnit XML with a case per table
 
 
-SEVERITIES = ("info", "warning", "critical")
-# Test cases about the run itself; a table's name has a dot.
-_NO_TABLES = frozenset({"policy", "alerts", "report"})
-_OF_HEALTH = {
-    "table_data_files": ("Live data files in the newest report.", "data_files"),
-    "table_data_bytes": ("Bytes of live data files in the newest report.", "data_bytes"),
-    "table_data_records": ("Records in live data files in the newest report, before deletes.", "records"),
-    "table_delete_files": ("Live delete files and deletion vectors in the newest report.", "delete_files"),
-    "table_delete_records": ("Records in live delete files and deletion vectors in the newest report.", "delete_records"),
-}
-# The functions that write, each with its file.
-Writers = Sequence[tuple[Callable[["Watched", Path], Path], Path]]
 Verdict = Literal["passed", "failure", "error", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One table for monitoring; ``verdict`` in JUnit's terms."""
+    """One table; ``verdict`` in JUnit's terms."""
 
     table: str
     status: str
@@ -415,18 +400,14 @@ class Case:
     said: str
     seconds: float
     health: TableHealth | None = None
-    is_unhealthy: bool = False
-    rewritten_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A report or a pass for monitoring; ``what`` is ``report``, or the policy's name."""
+    """A report or a pass for JUnit; ``what`` is ``report``, or the policy's name."""
 
     what: str
     catalog: str
-    exit_status: int
-    seconds: float
     ended: dt.datetime
     cases: tuple[Case, ...]
 
@@ -440,13 +421,11 @@ def of_pass(made: Pass) -> Watched:
             Case("policy", "crashed" if made.failure_status == EXIT_CRASHED else "misconfigured", "error", made.failure, made.seconds)
         )
     cases += [Case("alerts", "failed", "failure", problem, 0.0) for problem in made.alert_problems]
-    return Watched(
-        made.policy, made.catalog, made.exit_status, made.seconds, made.started + dt.timedelta(seconds=made.seconds), tuple(cases)
-    )
+    return Watched(made.policy, made.catalog, made.started + dt.timedelta(seconds=made.seconds), tuple(cases))
 
 
 def of_report(run: ReportRun, catalog: str, fail_on: str, ended: dt.datetime | None = None) -> Watched:
-    """A report run: a case per row; its duration is the sum over its tables."""
+    """A report run: a case per row."""
     ended = ended or dt.datetime.now(dt.UTC)
     now = int(ended.timestamp() * 1000)
     cases = []
@@ -456,11 +435,17 @@ def of_report(run: ReportRun, catalog: str, fail_on: str, ended: dt.datetime | N
         one = TableResult(row.table, "", status, row.error or "", fail_on, health)
         cases.append(_case(one, row.seconds))
     cases += [Case("report", "misconfigured", "error", problem, 0.0) for problem in run.problems]
-    return Watched("report", catalog, run.exit_status, sum(row.seconds for row in run.rows), ended, tuple(cases))
+    return Watched("report", catalog, ended, tuple(cases))
+
+
+def require_junit(path: Path | None) -> None:
+    """Raise :class:`~icekit.errors.ExtraMissing` if the library for this file is not installed: call this before the work is done."""
+    if path is not None:
+        require("junitparser", "Writing JUnit XML")
 
 
 def write_junit(watched: Watched, path: Path) -> Path:
-    """Write JUnit XML: unhealthy tables and failed work are failures, unreadable tables are errors, and tables that were not due are skipped."""
+    """Write JUnit XML, for which :func:`require_junit` was called: unhealthy tables and failed work are failures, unreadable tables are errors, and tables that were not due are skipped."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite(_clean(f"icekit {watched.what}"))
@@ -482,66 +467,6 @@ def write_junit(watched: Watched, path: Path) -> Path:
     return write_text(path, written.getvalue().decode("utf-8"))
 
 
-def write_prometheus(watched: Watched, path: Path) -> Path:
-    """Write the text format for node_exporter's textfile collector, complete or not at all.
-
-    Labels are the catalog, the table (as many series as tables) and the severity;
-    ``what`` is the label ``policy``, so that several policies may share a folder of files.
-    """
-    from prometheus_client import write_to_textfile
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path):
-        write_to_textfile(str(path), registry(watched))
-    # Readable for the exporter, which is another user.
-    path.chmod(0o644)
-    return path
-
-
-def registry(watched: Watched) -> CollectorRegistry:
-    """The metrics of a report or a pass; gauges, because a file describes one point in time."""
-    from prometheus_client import CollectorRegistry, Gauge
-
-    made = CollectorRegistry()
-    of_all = {"policy": watched.what, "catalog": watched.catalog}
-
-    def gauge(name: str, said: str, *labels: str) -> Gauge:
-        return Gauge(f"icekit_{name}", said, [*of_all, *labels], registry=made)
-
-    gauge(
-        "last_run_exit_status",
-        "Exit status of the last run: 0 healthy, 1 unhealthy or failed, 2 misconfigured, 3 crashed, 130 stopped by hand.",
-    ).labels(**of_all).set(watched.exit_status)
-    gauge("last_run_timestamp_seconds", "When the last run ended, in seconds since 1970.").labels(**of_all).set(watched.ended.timestamp())
-    gauge("last_run_duration_seconds", "How long the last run took, in seconds.").labels(**of_all).set(watched.seconds)
-    states = gauge("last_run_tables", "Tables of the last run by status.", "status")
-    for status in sorted({one.status for one in watched.cases}):
-        states.labels(**of_all, status=status.replace(" ", "_")).set(sum(one.status == status for one in watched.cases))
-    tables = [one for one in watched.cases if one.table not in _NO_TABLES]
-    for name, (said, attribute) in _OF_HEALTH.items():
-        metric = gauge(name, said, "table")
-        for one in tables:
-            if one.health:
-                metric.labels(**of_all, table=one.table).set(getattr(one.health, attribute))
-    reported = gauge("table_report_timestamp_seconds", "Time of the newest report, in seconds since 1970.", "table")
-    unhealthy = gauge("table_unhealthy", "1 if the newest report is at least as serious as fail_on, else 0.", "table")
-    failed = gauge("table_failed", "1 if the last run could not read or fix the table, else 0.", "table")
-    rewritten = gauge("table_rewritten_bytes", "Bytes of data files that the last run rewrote.", "table")
-    for one in tables:
-        of_one = {**of_all, "table": one.table}
-        if one.health:
-            reported.labels(**of_one).set(one.health.reported_ms / 1000)
-        unhealthy.labels(**of_one).set(one.is_unhealthy)
-        failed.labels(**of_one).set(one.status in FAILED)
-        rewritten.labels(**of_one).set(one.rewritten_bytes)
-    findings = gauge("table_findings", "Findings of the newest report by severity.", "table", "severity")
-    for one in tables:
-        if one.health:
-            for severity in SEVERITIES:
-                findings.labels(**of_all, table=one.table, severity=severity).set(sum(s == severity for _, s in one.health.findings))
-    return made
-
-
 def _case(one: TableResult, seconds: float | None = None) -> Case:
     verdict: Verdict = "passed"
     if one.status in {"crashed", "timed out", "misconfigured"}:
@@ -555,7 +480,6 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         said = f"{one.health.status} with fail_on={one.fail_on}: {', '.join(name for name, _ in one.health.findings)}" + (
             f"\n{said}" if said else ""
         )
-    rewritten = sum(step.bytes_in for step in one.steps if step.run_id and step.action == "compact")
     return Case(
         table=one.table,
         status=one.status,
@@ -563,8 +487,6 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         said=said or one.status,
         seconds=one.seconds if seconds is None else seconds,
         health=one.health,
-        is_unhealthy=one.is_unhealthy,
-        rewritten_bytes=rewritten,
     )
 
 
@@ -574,15 +496,3 @@ def _sentences(parts: Iterable[str]) -> str:
 
 def _clean(text: str) -> str:
     return harmless(mask(text))
-
-
-def writers(junit: Path | None, prometheus: Path | None) -> Writers:
-    """The requested files, and the function that writes each.
-
-    Raises :class:`~icekit.errors.ExtraMissing` where a library for one is not installed: call this before the work is done.
-    """
-    if junit is not None:
-        require("junitparser", "Writing JUnit XML")
-    if prometheus is not None:
-        require("prometheus_client", "Writing metrics for Prometheus")
-    return [(write, path) for write, path in ((write_junit, junit), (write_prometheus, prometheus)) if path is not None]

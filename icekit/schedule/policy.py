@@ -434,13 +434,6 @@ class Receiver(_Section):
     remind: Span | None = 86_400.0
 
 
-class Monitoring(_Section):
-    """Files for monitoring; relative to the policy's folder."""
-
-    junit: Path | None = None
-    prometheus: Path | None = None
-
-
 class SchedulePolicy(_Section):
     """A complete policy; paths are absolute, and rules include the defaults."""
 
@@ -455,7 +448,7 @@ class SchedulePolicy(_Section):
     timeout: Patience | None = None
     state: Path | None = None
     budget: Limits = PassBudget()
-    monitoring: Monitoring = Monitoring()
+    junit: Path | None = None
     notify: tuple[Receiver, ...] = ()
     exclude: Patterns = ()
     tables: Annotated[tuple[Rule, ...], Field(min_length=1)]

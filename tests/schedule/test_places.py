@@ -30,7 +30,7 @@ def written(folder: Path, text: str) -> Path:
         ("ledger: folder\n", "ledger: .*folder is a folder, not a file"),
         ("history: folder\n", "history: .*folder is a folder"),
         ("state: taken/x.db\n", "state: .*x.db cannot be created"),
-        ("monitoring: {junit: folder}\n", r"monitoring\.junit: .*folder is a folder"),
+        ("junit: folder\n", r"junit: .*folder is a folder"),
         (f"output: {'x' * 300}\n", "output: .*cannot be used"),
     ],
 )

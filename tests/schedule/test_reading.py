@@ -156,12 +156,12 @@ def test_nothing_executes_unless_it_is_said() -> None:
 
 def test_paths_are_meant_from_the_policys_folder(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(
-        RULE + "output: out\nledger: runs.db\nhistory: h.db\ntimeout: 2 minutes\nstate: /var/s.db\nmonitoring: {junit: j.xml}\n"
+        RULE + "output: out\nledger: runs.db\nhistory: h.db\ntimeout: 2 minutes\nstate: /var/s.db\njunit: j.xml\n"
     )
     read = read_policy(tmp_path / "p.yaml")
     assert (read.history, read.timeout) == (str(tmp_path / "h.db"), 120.0)
     assert (read.output, read.ledger, read.state) == (tmp_path / "out", str(tmp_path / "runs.db"), Path("/var/s.db"))
-    assert (read.monitoring.junit, read.name) == (tmp_path / "j.xml", "p")
+    assert (read.junit, read.name) == (tmp_path / "j.xml", "p")
     assert parse_policy(RULE + "history: table\n", HERE).history == "table"
 
 
