@@ -10,8 +10,8 @@ export ICEKIT_LAKE
 uv venv --quiet --clear --python "$(command -v python)" "$venv"
 uv pip install --quiet --python "$venv" --resolution lowest-direct --editable '.[schedule,lab]'
 # The tests' own tools have the versions of all other tests.
-uv pip install --quiet --python "$venv" --constraint constraints.txt pytest pytest-xdist hypothesis aiosmtpd packaging
-uv pip list --quiet --python "$venv" | grep -iE '^(pyspark|pyiceberg|pyarrow|pandas|numpy|pydantic|matplotlib|papermill|apprise) '
+uv pip install --quiet --python "$venv" --constraint constraints.txt pytest pytest-xdist hypothesis packaging
+uv pip list --quiet --python "$venv" | grep -iE '^(pyspark|pyiceberg|pyarrow|pandas|numpy|pydantic|matplotlib|papermill) '
 PATH=$PWD/$venv/bin:$PATH
 
 # Old libraries warn of what has changed since, which is not an error of icekit's. Sphinx is not here: the documentation is built with pinned versions.

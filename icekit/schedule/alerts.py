@@ -6,7 +6,7 @@ A receiver that fails does not affect the others.
 from __future__ import annotations
 
 import datetime as dt
-import logging
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from icekit import secrets
-from icekit.errors import EXIT_CRASHED, ParameterError, nearest, require
+from icekit.errors import EXIT_CRASHED, ParameterError, require
 from icekit.saving import write_text
 from icekit.schedule.policy import Receiver, SchedulePolicy
 from icekit.schedule.result import FAILED, Pass, Status, TableHealth, TableResult, health_of, unread
@@ -60,7 +61,6 @@ class Message:
     receiver: str
     title: str
     body: str
-    is_grave: bool
     told: Mapping[str, dict[str, Any] | None]
 
 
@@ -179,7 +179,7 @@ def _message(receiver: Receiver, tell: Sequence[News], made: Pass, told: Mapping
     )
     body = "\n".join(map(str, tell))
     tail = f"\n{count(len(made.tables), 'table')} of catalog {made.catalog}: {made.counted()}.{again}"
-    return Message(receiver.name, title if tell else "", body + tail, bool(kinds["failed"] or kinds["unhealthy"]), told)
+    return Message(receiver.name, title if tell else "", body + tail, told)
 
 
 def _where(one: TableResult, policy: SchedulePolicy) -> str:
@@ -194,20 +194,20 @@ def _first(said: str) -> str:
     return "".join(c for c in said.split("\n", 1)[0] if not c.isdigit())[:200]
 
 
-# --- Send messages with Apprise; a failing receiver does not affect the others
+# --- Send each message as one JSON POST; a failing receiver does not affect the others
 
 
-_TELLING = "A policy with `notify`"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 #: A shorter part of an address, such as a port of three digits, is no secret.
 _SHORTEST_PART = 4
+_TIMEOUT_SECONDS = 30.0
 
 
 def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Each receiver's URL with its secrets in place; from now on they are masked in all output.
 
-    Raises :class:`~icekit.errors.ParameterError` listing all variables that are not set, or for a
-    URL that Apprise does not recognize.
+    Raises :class:`~icekit.errors.ParameterError` listing all variables that are not set, or for an
+    address that cannot be posted to.
     """
     given = os.environ if environment is None else environment
     missing = sorted({name for one in policy.notify for name in _VARIABLE.findall(one.to) if not given.get(name)})
@@ -223,7 +223,8 @@ def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -
         # A URL that is a single secret is used as it is; a secret that is part of a URL is quoted, because it may contain any character.
         whole = _VARIABLE.fullmatch(one.to)
         found[one.name] = given[whole[1]] if whole else _VARIABLE.sub(lambda m: quote(given[m[1]], safe=""), one.to)
-    _known(found)
+        if not _is_web(found[one.name]):
+            raise _no_address(one.name)
     return found
 
 
@@ -236,9 +237,8 @@ def check_receivers(policy: SchedulePolicy, environment: Mapping[str, str] | Non
     unknown = {one.name: [n for n in _VARIABLE.findall(one.to) if not given.get(n)] for one in policy.notify}
     urls(policy.model_copy(update={"notify": tuple(one for one in policy.notify if not unknown[one.name])}), environment)
     for one in policy.notify:
-        scheme, _, rest = one.to.partition("://")
-        if unknown[one.name] and "$" not in scheme and not (rest and scheme.lower() in _services()):
-            raise _no_address(one.name, scheme)
+        if unknown[one.name] and not one.to.startswith("$") and not _is_web(_VARIABLE.sub("x", one.to)):
+            raise _no_address(one.name)
     return [
         f"The address of {name} was not checked: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not set here."
         for name, names in unknown.items()
@@ -251,52 +251,36 @@ def send(messages: Iterable[Message], to: Mapping[str, str]) -> dict[str, str | 
     return {message.receiver: _sent(message, to[message.receiver]) for message in messages if message.title}
 
 
-def _known(found: Mapping[str, str]) -> None:
-    if not found:
-        return
-    require("apprise", _TELLING)
-    from apprise import Apprise
-
-    with _Listening():
-        for name, url in found.items():
-            if Apprise.instantiate(url) is None:
-                raise _no_address(name, url.partition("://")[0])
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False
 
 
-def _no_address(name: str, scheme: str) -> ParameterError:
-    """The error for an address, of which only the name of a service that Apprise knows is said."""
-    known = _services()
-    service = scheme.lower()
-    hint = f" as {service}://." if service in known else nearest(service, known, count=1) or "."
+def _no_address(name: str) -> ParameterError:
+    """The error for an address, of which nothing is said: any part may be a secret."""
     return ParameterError(
-        f"Receiver {name} has an address that Apprise cannot use{hint} See https://github.com/caronc/apprise/wiki for the form of each service."
+        f"Receiver {name} has no address that a message can be posted to. Write https://host/path, without user:password@; secrets are ${{NAME}}."
     )
 
 
-def _services() -> set[str]:
-    """The schemes of the addresses that Apprise knows."""
-    require("apprise", _TELLING)
-    from apprise import Apprise
+class _NoRedirect(HTTPRedirectHandler):
+    """A POST that is redirected would arrive as a GET without the message; it fails instead."""
 
-    schemas = Apprise().details()["schemas"]
-    return {str(scheme) for one in schemas for kind in ("protocols", "secure_protocols") for scheme in one[kind] or ()}
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def _sent(message: Message, url: str) -> str | None:
-    from apprise import Apprise, NotifyFormat, NotifyType
-
-    with _Listening() as heard:
-        try:
-            receiver = Apprise.instantiate(url)
-            kind = NotifyType.FAILURE if message.is_grave else NotifyType.SUCCESS
-            done = receiver is not None and receiver.notify(
-                body=mask(message.body), title=mask(message.title), notify_type=kind, body_format=NotifyFormat.TEXT
-            )
-        except Exception as error:
-            done, said = False, f"{type(error).__name__}: {error}"
-        else:
-            said = heard.said() or "the service refused, and Apprise does not say why"
-    return None if done else _without_address(scrub(said), url)[:300]
+    body = json.dumps({"text": mask(f"{message.title}\n{message.body}")}).encode()
+    try:
+        request = Request(url, body, {"Content-Type": "application/json", "User-Agent": "icekit"}, method="POST")
+        with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_SECONDS):
+            return None
+    except Exception as error:
+        return _without_address(scrub(f"{type(error).__name__}: {error}"), url)[:300]
 
 
 def _without_address(said: str, url: str) -> str:
@@ -306,35 +290,6 @@ def _without_address(said: str, url: str) -> str:
         if len(part) >= _SHORTEST_PART:
             said = re.sub(re.escape(part), secrets.MASK, said, flags=re.IGNORECASE)
     return said
-
-
-class _Listening(logging.Handler):
-    """Collects what Apprise logs, which includes the reason for a failure, and keeps it off the terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._log = logging.getLogger("apprise")
-        self._heard: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            self._heard.append(record.getMessage())
-
-    def said(self) -> str:
-        """The collected log in one line, scrubbed; not cut, because half a secret would not be recognized."""
-        return scrub("; ".join(" ".join(one.split()) for one in self._heard))
-
-    def __enter__(self) -> _Listening:
-        self._before = (self._log.propagate, self._log.level)
-        # Apprise logs the reason of a refused connection at DEBUG level, with the address in it, which is scrubbed.
-        self._log.propagate = False
-        self._log.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._log.removeHandler(self)
-        self._log.propagate, level = self._before
-        self._log.setLevel(level)
 
 
 # --- Check that the files of a policy are writable before the pass does its work; creates nothing

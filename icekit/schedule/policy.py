@@ -426,7 +426,7 @@ class Rule(Settings):
 
 
 class Receiver(_Section):
-    """A receiver of messages: an Apprise URL whose secrets are ``${NAME}``, the events, and the reminder interval."""
+    """A receiver of messages: the URL to post JSON to, whose secrets are ``${NAME}``, the events, and the reminder interval."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_. -]{0,60}$")]
     to: Annotated[str, Field(min_length=1, repr=False)]

@@ -27,7 +27,7 @@ def problems(text: str) -> list[tuple[int, str, str]]:
 def test_the_example_is_a_policy_and_stays_one_when_its_comments_are_taken_up() -> None:
     assert len(parse_policy(example(), HERE).tables) == 3
     taken_up = "\n".join(line[2:] if line.startswith(("# notify", "#   ", "# url", "# ledger")) else line for line in example().split("\n"))
-    assert [one.name for one in parse_policy(taken_up, HERE).notify] == ["team", "on-call", "hook"]
+    assert [one.name for one in parse_policy(taken_up, HERE).notify] == ["team", "on-call"]
 
 
 def test_the_example_has_every_key_that_a_rule_takes() -> None:
@@ -51,7 +51,7 @@ tables:
     fail_on: critcal
     maintain: {procedures: [expire_snapshot], keep: 1 minute}
 notify:
-  - to: json://host
+  - to: http://host
     about: [unhelthy]
 """
     )
@@ -188,7 +188,7 @@ def test_words_say_what_is_run_and_what_is_not() -> None:
 
 
 def test_words_show_no_address() -> None:
-    read = policy("notify:\n  - to: json://user:hunter2@host\n")
+    read = policy("notify:\n  - to: http://user:hunter2@host\n")
     assert "hunter2" not in in_words(read)
 
 
@@ -208,12 +208,12 @@ ADDRESS = f"slack://{TOKEN}/#data"
         f"[{{to: [{ADDRESS}]}}]",
         f"[{{to: {{slack: {TOKEN}}}}}]",
         f"[{{'{ADDRESS}': unhealthy}}]",
-        f"[{{to: json://h, '{ADDRESS}': a}}]",
-        f"[{{to: json://h, '{ADDRESS}': a, '{ADDRESS}': b}}]",
-        f"[{{to: json://h, about: '{ADDRESS}'}}]",
-        f"[{{to: json://h, remind: '{ADDRESS}'}}]",
-        f"[{{to: json://h, remind: [{TOKEN}]}}]",
-        f"[{{to: json://h, name: '{ADDRESS}'}}]",
+        f"[{{to: http://h, '{ADDRESS}': a}}]",
+        f"[{{to: http://h, '{ADDRESS}': a, '{ADDRESS}': b}}]",
+        f"[{{to: http://h, about: '{ADDRESS}'}}]",
+        f"[{{to: http://h, remind: '{ADDRESS}'}}]",
+        f"[{{to: http://h, remind: [{TOKEN}]}}]",
+        f"[{{to: http://h, name: '{ADDRESS}'}}]",
         f"[{{to: !!int '{TOKEN}'}}]",
         f"[{{to: !!float '{TOKEN}'}}]",
         f"[{{to: !{TOKEN} x}}]",
@@ -223,7 +223,7 @@ ADDRESS = f"slack://{TOKEN}/#data"
         f"[{{to: {ADDRESS}: x}}]",
         f"[{{to: '{ADDRESS}}}]",
         f'[{{to: "\\q{ADDRESS}"}}]',
-        f"[{{to: json://h, !!int {TOKEN}: x}}]",
+        f"[{{to: http://h, !!int {TOKEN}: x}}]",
     ],
 )
 def test_what_is_given_under_notify_is_never_repeated(notify: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
