@@ -126,6 +126,10 @@ class SparkUnavailable(IcekitError):
     """Spark is needed and cannot be started or used."""
 
 
+class ClassicSessionRequired(IcekitError):
+    """A session of Spark Connect, over which icekit only reads."""
+
+
 class EngineFailed(IcekitError):
     """Spark or Iceberg failed at a requested operation."""
 

@@ -16,7 +16,7 @@ from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_hea
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
-from icekit.errors import ConversionRefused
+from icekit.errors import ClassicSessionRequired, ConversionRefused
 from icekit.facts.collect import FILTER_COLUMNS_PROPERTY
 from icekit.facts.model import DELETE_KINDS, TableFacts
 from icekit.maintain.plan import plan_maintenance_table
@@ -259,7 +259,7 @@ def _said(forecast: HeapForecast) -> str:
 def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     try:
         plan = plan_conversion(case.lake, case.facts.table)
-    except ConversionRefused as refused:
+    except (ClassicSessionRequired, ConversionRefused) as refused:
         case.notes.append(f"The equality deletes cannot be converted: {refused}")
         return []
     if not plan.actions:

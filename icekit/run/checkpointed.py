@@ -25,7 +25,7 @@ from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import Ledger, let_go_of_dead, open_ledger
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, is_there, measured, own_commits
-from icekit.engine.bridge import iceberg_version
+from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import files_below, metadata_table
@@ -163,6 +163,7 @@ class CheckpointedRun:
     record: RunRecord
 
     def __init__(self, lake: Lake, plan: Plan, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
+        require_classic(lake.spark)
         self.lake, self.plan, self.ledger = lake, plan, ledger
         self.limits, self.stop, self.say = limits, stop, say
         self.table = display_name(lake.sql_name(plan.table))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from icekit.engine.bridge import has_bridge, lent
+from icekit.engine.bridge import lent, require_classic
 from icekit.engine.effort import CLOCK, Effort, forget_deletes, metered, unit_for
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
@@ -79,10 +79,7 @@ class Budget:
 
 @contextmanager
 def _interruptible(spark: SparkSession) -> Iterator[None]:
-    """Interrupt the tasks of a cancelled job, as Spark Connect always does."""
-    if not has_bridge(spark):
-        yield
-        return
+    """Interrupt the tasks of a cancelled job."""
     context = spark.sparkContext
     before = context.getLocalProperty(_INTERRUPT)
     context.setInterruptOnCancel(True)
@@ -190,8 +187,9 @@ class Trial:
         *,
         if_empty: str = "",
     ) -> Trial:
-        """A trial of the current table; a table without data files is refused, with ``if_empty`` as the consequence."""
+        """A trial of the current table; refused over Spark Connect, and with ``if_empty`` as the consequence for a table without data files."""
         sample = size_in_bytes(sample_bytes)
+        require_classic(lake.spark)
         facts = observe(lake, table, collector="spark")
         if if_empty and not facts.data.file_count:
             raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}. Write to it first.")

@@ -15,11 +15,11 @@ from icekit.compact.ledger import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.service import outcomes_of, past_speed
 from icekit.compact.speed import Speed
-from icekit.engine.bridge import has_bridge, is_case_sensitive
+from icekit.engine.bridge import is_case_sensitive, require_classic
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
-from icekit.errors import ConversionRefused, ParameterError
+from icekit.errors import ParameterError
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import PartitionSpec, other_optimizer, partition_path
 from icekit.parsing import size_in_bytes
@@ -71,16 +71,13 @@ def plan_conversion(
     ``where`` (SQL) selects the complete partitions that may hold matching rows; deletes that apply to
     every partition then stay. ``batch_bytes`` is how much space one batch may take on the disks that Spark
     spills to ("200 GB"; default: half of the free space, in local mode). Raises
-    :class:`~icekit.errors.ConversionRefused` without the JVM bridge, and the errors of
+    :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect, and the errors of
     :mod:`icekit.errors`.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     full = lake.sql_name(name)
     spark = lake.spark
-    if not has_bridge(spark):
-        raise ConversionRefused(
-            "A conversion needs the JVM bridge, which Spark Connect does not have. Run it in a session with its own driver."
-        )
+    require_classic(spark)
     budget = _budget(lake, batch_bytes)
     lake.tables.source(name)  # raises the usual errors for a missing table or a view
     asked_for = None if where is None else _files_of(spark, full, where)

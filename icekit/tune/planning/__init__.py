@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, SECONDS, TEXT, Grid
 from icekit.catalog.lake import session_of
-from icekit.engine.planner import require_planner
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
@@ -363,11 +362,10 @@ def tune_planning(
     ``filters`` (predicates or queries), a Spark ``event_log`` and Iceberg ``scan_reports`` give the filters of queries;
     without them, the declared columns do. With ``trial``, icekit rewrites the manifests of a zero-copy clone. A trial that reaches its budget stops and says so.
 
-    Raises :class:`~icekit.errors.ParameterError`, and :class:`~icekit.errors.SparkUnavailable` under Spark Connect, which has no planner to ask.
+    Raises :class:`~icekit.errors.ParameterError`.
     """
     if repeats < 1:
         raise ParameterError(f"repeats is {repeats}, but must be 1 or more.")
-    require_planner(lake.spark)
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), progress=progress)
     facts = attempt.facts
     with session_of(lake) as spark:

@@ -359,7 +359,7 @@ def _scheme(location: str) -> str:
     return found[1].lower() if found else "file"
 
 
-# --- Read the inputs of the decision from the session and the table; needs the JVM bridge
+# --- Read the inputs of the decision from the session and the table
 
 
 _SESSION = {"data": "spark.sql.iceberg.data-planning-mode", "delete": "spark.sql.iceberg.delete-planning-mode"}
