@@ -62,7 +62,6 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "scan_reports": ("", "a file of Iceberg scan reports (JSON) to take filters from"),
     "share": (0.01, "share of the rows that a commit changes; 0: as in the history"),
     "spread": ("scattered", "where the changed rows are: scattered over all files, or clustered in some; empty: as in the history"),
-    "stock_limit": (60, "seconds for a stock rewrite on a clone, in a process with that executor's heap; 0: none"),
     "storage": (False, "also look for orphan files, which lists the storage; removing them needs it"),
     "thresholds": ({}, 'thresholds to change, for example {"snapshots": 50}'),
     "trial": (True, "try the plan on a zero-copy clone first, and predict from the result"),
@@ -74,7 +73,7 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "01_diagnose": ("storage", "collector", "moments", "history", "facts_file", "output", "fail_on"),
     "02_compact": ("ref", "window", "thresholds", "filter_columns", "trial", "resume", "prove", "ledger", "output"),
     "03_maintain": ("storage", "procedures", "thresholds", "filter_columns", "resume", "prove", "ledger", "output"),
-    "04_equality_deletes": ("branch", "stock_limit", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),
+    "04_equality_deletes": ("branch", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),
     "05_choose_write_mode": (
         *("share", "spread", "file_share", "reads_per_day", "event_log", "read_filter", "compact_every", "margin"),
         *("budget_seconds", "budget_bytes", "output"),
@@ -301,18 +300,6 @@ def policy(given: Mapping[str, Any]) -> Policy:
 
     require("policy", given, "dict")
     return Policy.of(given)
-
-
-def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:
-    """A stock rewrite with such an executor's heap, or a sentence that says why none was run."""
-    from icekit.compact.equality_deletes import stock_rewrite
-
-    if not limit or not executor:
-        return "No stock rewrite was run: stock_limit is 0, or no executor is given."
-    try:
-        return stock_rewrite(lake, table, executor, limit_seconds=limit)
-    except ParameterError as problem:
-        return f"No stock rewrite was run: {problem}"
 
 
 def read_now(lake: Lake, table: str, wanted: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Draw a table's files (sizes, deletes, partitions), the savings of a plan, and a heap forecast."""
+"""Draw a table's files (sizes, deletes, partitions) and the savings of a plan."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
 from icekit.compact.plan import coverage
 from icekit.diagnose.findings import Thresholds
-from icekit.diagnose.heap import FITS_SHARE, SHOWN, HeapForecast, grid, summary
 from icekit.facts import rollup
-from icekit.facts.model import UNPARTITIONED, Kind, TableFacts
+from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import DeleteRatio, HistogramBar, expected_files
 from icekit.show import tables
 from icekit.show.chart import (
@@ -38,7 +37,6 @@ from icekit.show.chart import (
     nothing,
     partition_rows,
     percentages,
-    sizes_up_to,
     styled,
     whole_numbers,
 )
@@ -280,28 +278,3 @@ def candidate_grid(facts: TableFacts, found: Sequence[Candidate], plan: Plan) ->
         for c in found
     ]
     return Grid("", columns, rows)
-
-
-# --- A heap forecast as a chart
-
-
-def heap_forecast_chart(forecast: HeapForecast) -> Chart:
-    """The peak heap of an executor for each of the worst partitions, compared with its heap."""
-    title = f"Heap for equality deletes: {forecast.name}"
-    if forecast.is_empty:
-        return nothing(title, summary(forecast))
-    shown = forecast.partitions[:SHOWN]
-    heap = forecast.executor.heap_bytes
-    with styled():
-        figure, (axes,) = canvas(title, 2.1 + 0.45 * len(shown))
-        kinds = (Bars("read", [p.read_bytes for p in shown], BLUE), Bars("rewrite", [p.rewrite_bytes for p in shown], ORANGE, "//"))
-        draw_bars(axes, [""] * len(shown), kinds)
-        axes.axvline(heap, color=VERMILLION, linewidth=2, label=f"heap {size(heap)}")
-        axes.axvline(FITS_SHARE * heap, color=BLACK, linestyle="--", linewidth=1.6, label=f"a peak fits up to {size(FITS_SHARE * heap)}")
-        partition_rows(axes, [p.path or UNPARTITIONED for p in shown])
-        longest = max(heap, *(max(p.read_bytes, p.rewrite_bytes) for p in shown)) * 1.08
-        axes.set_xlim(0, longest)
-        sizes_up_to(axes.xaxis, longest)
-        axes.set_xlabel(f"Peak heap of an executor of {count(forecast.executor.cores, 'core')}")
-        legend(axes)
-    return Chart(figure, title, summary(forecast), grid(forecast))

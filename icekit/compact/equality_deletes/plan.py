@@ -15,11 +15,14 @@ from icekit.compact.ledger import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.service import outcomes_of, past_speed
 from icekit.compact.speed import Speed
+from icekit.diagnose.heap import HeapForecast, forecast_heap
 from icekit.engine.bridge import is_case_sensitive, require_classic
+from icekit.engine.cluster import Executor
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError
+from icekit.facts.collect import observe
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import PartitionSpec, other_optimizer, partition_path
 from icekit.parsing import size_in_bytes
@@ -55,6 +58,15 @@ class Batch:
     def shuffle_bytes(self) -> int:
         """Disk space of rows and deletes while they are joined, all slices together."""
         return sum(_bytes(scope) for scope in self.scopes)
+
+
+def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
+    """Forecast how much of an executor's heap Spark's own reading and rewriting of a table take; reads only metadata.
+
+    ``executor`` is an :class:`Executor`, or a text for :meth:`Executor.parse`; the default is the executor of the lake's session.
+    """
+    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    return forecast_heap(observe(lake, table, ref=ref), wanted)
 
 
 def plan_conversion(
