@@ -46,7 +46,7 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "ledger": ("", "the file that runs are recorded in; empty: the default file"),
     "margin": (0.1, "advise a change only if it saves this share of the whole cost"),
     "max_sort_columns": (4, "try sort orders of up to this many columns"),
-    "moments": (6, "snapshots whose file sizes are read when the notebook runs; 0: none until you press the button"),
+    "moments": (6, "snapshots whose file sizes are read; 0: none"),
     "output": ("", "folder for the JSON document; empty: none is written"),
     "procedures": ([], 'procedures that may be planned, for example ["remove_orphan_files"]; empty: all but that one'),
     "prove": (

@@ -4,7 +4,7 @@ from icekit.show.explorer import SWITCH, Explorer, widgets_on
 from icekit.show.widgets.chooser import choose
 from icekit.show.widgets.compaction import compaction
 from icekit.show.widgets.controls import View
-from icekit.show.widgets.explorers import follow, outlook, partitions, sizes_over_time, thresholds, trend
+from icekit.show.widgets.explorers import follow, outlook, sizes_over_time, thresholds, trend
 
 __all__ = [
     "SWITCH",
@@ -14,7 +14,6 @@ __all__ = [
     "compaction",
     "follow",
     "outlook",
-    "partitions",
     "sizes_over_time",
     "thresholds",
     "trend",

@@ -1,4 +1,4 @@
-"""Move a budget and see what it would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
+"""Give a budget and see what it would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ from icekit.units import count, percent, plain, size
 
 
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
-_STEPS = 20
 _UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("B", 1))
 #: Statuses of an action of which something is left to do.
 LEFT = ("failed", "stopped", "pending")
@@ -96,27 +95,6 @@ def with_budget(policy: Policy, budget: str) -> Policy:
     return dataclasses.replace(
         policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_rows", "budget_minutes")}
     )
-
-
-def slider_steps(found: Sequence[Candidate], own: str = "", covers: int | None = None) -> list[tuple[str, str]]:
-    """Places for a slider: budgets that cover the first so many candidates, at most twenty of them, and last no limit.
-
-    ``own`` is a budget that a person wrote; where it is none of these, it has a place of its own,
-    among them by how many candidates it covers, ``covers`` (None: it cannot be read).
-    """
-    if not found:
-        return [("nothing is worth rewriting", own)]
-    places = sorted({round(i * len(found) / _STEPS) for i in range(1, _STEPS + 1)} - {0, len(found)})
-    steps = [
-        (n, f"{n:,} of {len(found):,} candidates, {size(total)}", f"{total} B")
-        for n in places
-        if (total := sum(c.bytes_in for c in found[:n]))
-    ]
-    if own and own not in {budget for _, _, budget in steps}:
-        said = f"{covers:,} of {count(len(found), 'candidate')}" if covers is not None else "not a budget"
-        before = [step for step in steps if step[0] <= (covers or 0)]
-        steps = [*before, (covers or 0, f"own budget, {own.strip()}: {said}", own), *steps[len(before) :]]
-    return [*((label, budget) for _, label, budget in steps), (f"all of {count(len(found), 'candidate')}", "")]
 
 
 def coverage_sentence(what: Coverage, plan: Plan) -> str:
@@ -175,9 +153,9 @@ T = TypeVar("T")
 class CompactionExplorer(Explorer):
     """What a budget covers, and the run of the plan it makes.
 
-    While the budget moves, plans are made by arithmetic on facts; the button asks the engine's planner.
+    When the budget changes, plans are made by arithmetic on facts; the button asks the engine's planner.
     ``plan`` is the plan that the notebook has made, shown where there are no controls; ``trial`` says whether plans are
-    tried on a clone unless a person unticks it.
+    tried on a clone.
     """
 
     def __init__(
@@ -191,12 +169,11 @@ class CompactionExplorer(Explorer):
         trial: bool = False,
     ) -> None:
         super().__init__()
-        self._tries = trial
+        self.trial = trial
         self.view, self.policy, self.ledger, self.limits = view, policy, ledger, limits or Limits()
         self.given = plan
         self.plan: Plan | None = None
         self.outcome: Outcome | None = None
-        self._moving = False
         self._is_estimated = False
         # What was stopped or has failed here, by catalog and table.
         self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
@@ -225,13 +202,6 @@ class CompactionExplorer(Explorer):
 
     def build(self) -> Any:
         """The budget with what it covers, then the buttons, then what they did."""
-        self.slider = labelled(
-            ipw.SelectionSlider,
-            "Budget covers",
-            "candidates, those that save most per byte first",
-            options=[("all", "")],
-            continuous_update=False,
-        )
         self.budget = labelled(
             ipw.Text,
             "Budget",
@@ -242,24 +212,16 @@ class CompactionExplorer(Explorer):
         )
         self.savings, self.said = picture(), picture()
         self.planned, self.behind, self.came = picture(), picture(), picture()
-        self.trial = labelled(
-            ipw.Checkbox,
-            "Try it on a clone first",
-            "runs the plan on a zero-copy clone, which is removed afterwards; the table is not changed",
-            value=self._tries,
-            indent=True,
-        )
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
         self.go = button("Run", "", self._confirm, style="warning", disabled=True)
         self.again = button("Resume", "", self._confirm_rest, disabled=True)
         self.progress = Progress("what was committed stays, and the rest was not started; the table is intact.")
         self.question = Question(self._settle)
-        chosen(self.slider, self._slid)
         chosen(self.budget, self._show)
         self.view.on_change(self._follow)
         self.view.on_hold(self._settle)
         self._follow()
-        budget = (row(self.slider), row(self.budget), self.said, self.savings, self.trial)
+        budget = (row(self.budget), self.said, self.savings)
         run = (
             row(self.ask, self.go, self.again, self.progress.cancel),
             self.question.box,
@@ -284,21 +246,6 @@ class CompactionExplorer(Explorer):
         self.again.tooltip = f"continue the unfinished run on {name}: only what is left of it; asks once more before it does"
         self._show()
 
-    def _slid(self) -> None:
-        if not self._moving:
-            self.budget.value = self.slider.value
-
-    def _place(self, found: Sequence[Candidate], covers: int | None) -> None:
-        """Put the slider where the budget is, which moves nothing."""
-        own = self.budget.value
-        self._moving = True
-        try:
-            if [*self.slider.options] != (steps := slider_steps(found, own, covers)):
-                self.slider.options = steps
-            self.slider.value = own
-        finally:
-            self._moving = False
-
     def _show(self) -> None:
         self._forget()
 
@@ -307,7 +254,6 @@ class CompactionExplorer(Explorer):
         def show() -> None:
             estimated = self.estimate(with_budget(self.policy, self.budget.value))
             what = coverage(found, estimated)
-            self._place(found, what.candidates)
             now = "After the run below: " if self.came.value else ""
             self.said.value = note(
                 f"{now}{coverage_sentence(what, estimated)} Estimated from facts; Plan (dry run) asks the engine's planner."
@@ -315,8 +261,6 @@ class CompactionExplorer(Explorer):
             self.savings.value = charts.candidates(self.view.facts, found, estimated)._repr_html_()
 
         self._is_estimated = attempt(show, self.said)
-        if not self._is_estimated:
-            self._place(found, None)
         self._settle()
 
     def _forget(self) -> None:
@@ -331,8 +275,7 @@ class CompactionExplorer(Explorer):
     def _settle(self) -> None:
         """Which controls may be used: none while work is under way on what is in view."""
         held, asking = bool(self.view.held), self.question.is_open
-        for control in (self.budget, self.slider, self.trial):
-            control.disabled = held
+        self.budget.disabled = held
         self.ask.disabled = held or not self._is_estimated
         self.go.disabled = held or asking or self.plan is None or not self.plan.actions
         self.again.disabled = held or asking or self._left is None
@@ -363,7 +306,7 @@ class CompactionExplorer(Explorer):
             self.view.let_go()
 
     def _plan(self) -> None:
-        policy, trial, view = with_budget(self.policy, self.budget.value), self.trial.value, self.view
+        policy, trial, view = with_budget(self.policy, self.budget.value), self.trial, self.view
         lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
         self._forget()
 
@@ -462,5 +405,5 @@ def compaction(
     plan: Plan | None = None,
     trial: bool = False,
 ) -> CompactionExplorer:
-    """A budget to move and a plan to run; see :class:`CompactionExplorer`."""
+    """A budget to give and a plan to run; see :class:`CompactionExplorer`."""
     return CompactionExplorer(view, policy, ledger=ledger, limits=limits, plan=plan, trial=trial)
