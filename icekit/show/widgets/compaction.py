@@ -1,12 +1,10 @@
-"""Give a budget and see what it would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
+"""See what a policy would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
-
-import ipywidgets as ipw
 
 from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, SHARE, Grid
@@ -30,24 +28,20 @@ from icekit.show.widgets.controls import (
     Question,
     Say,
     View,
-    attempt,
     button,
-    chosen,
     column,
     interruptible,
-    labelled,
     note,
     picture,
     row,
 )
 from icekit.sql import Identifier, display_name
-from icekit.units import count, percent, plain, size
+from icekit.units import count, percent, size
 
 # --- Say in words and rows what budgets cover, and what a plan will do when it is run; no ipywidgets here
 
 
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
-_UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("B", 1))
 #: Statuses of an action of which something is left to do.
 LEFT = ("failed", "stopped", "pending")
 
@@ -77,34 +71,14 @@ def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
     return Grid("What other budgets would cover, estimated from facts", columns, rows)
 
 
-def budget_text(policy: Policy) -> str:
-    """A policy's budget as a person writes it; empty for none."""
-    if policy.budget_bytes is not None:
-        exact = (f"{policy.budget_bytes // n} {unit}" for unit, n in _UNITS if policy.budget_bytes % n == 0)
-        return next(exact)
-    if policy.budget_files is not None:
-        return f"{policy.budget_files} files"
-    if policy.budget_rows is not None:
-        return f"{policy.budget_rows} rows"
-    return f"{plain(policy.budget_minutes, 6)} minutes" if policy.budget_minutes is not None else ""
-
-
-def with_budget(policy: Policy, budget: str) -> Policy:
-    """The policy with another budget; raises :class:`~icekit.errors.ParameterError` for a text that is none."""
-    given = Policy.of({"budget": budget})
-    return dataclasses.replace(
-        policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_rows", "budget_minutes")}
-    )
-
-
 def coverage_sentence(what: Coverage, plan: Plan) -> str:
     """What a plan covers, in a sentence."""
     p = plan.prediction
     if not plan.actions:
-        return f"This budget covers none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
+        return f"This policy covers none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
     won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
     return (
-        f"This budget covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
+        f"This policy covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
         f"become {count(p.files_out, 'file')}, which saves a full scan {what.file_opens_saved:,} file opens{won}."
     )
 
@@ -151,9 +125,9 @@ T = TypeVar("T")
 
 
 class CompactionExplorer(Explorer):
-    """What a budget covers, and the run of the plan it makes.
+    """What a policy covers, and the run of the plan it makes.
 
-    When the budget changes, plans are made by arithmetic on facts; the button asks the engine's planner.
+    The estimate is arithmetic on facts; the button asks the engine's planner.
     ``plan`` is the plan that the notebook has made, shown where there are no controls; ``trial`` says whether plans are
     tried on a clone.
     """
@@ -174,7 +148,6 @@ class CompactionExplorer(Explorer):
         self.given = plan
         self.plan: Plan | None = None
         self.outcome: Outcome | None = None
-        self._is_estimated = False
         # What was stopped or has failed here, by catalog and table.
         self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
 
@@ -201,15 +174,7 @@ class CompactionExplorer(Explorer):
         )
 
     def build(self) -> Any:
-        """The budget with what it covers, then the buttons, then what they did."""
-        self.budget = labelled(
-            ipw.Text,
-            "Budget",
-            "what the plan may read in all: 200 GB, 500 files, or empty for no limit",
-            value=budget_text(self.policy),
-            placeholder="no limit",
-            continuous_update=False,
-        )
+        """What the policy covers, then the buttons, then what they did."""
         self.savings, self.said = picture(), picture()
         self.planned, self.behind, self.came = picture(), picture(), picture()
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
@@ -217,11 +182,9 @@ class CompactionExplorer(Explorer):
         self.again = button("Resume", "", self._confirm_rest, disabled=True)
         self.progress = Progress("what was committed stays, and the rest was not started; the table is intact.")
         self.question = Question(self._settle)
-        chosen(self.budget, self._show)
         self.view.on_change(self._follow)
         self.view.on_hold(self._settle)
         self._follow()
-        budget = (row(self.budget), self.said, self.savings)
         run = (
             row(self.ask, self.go, self.again, self.progress.cancel),
             self.question.box,
@@ -230,9 +193,7 @@ class CompactionExplorer(Explorer):
             self.planned,
             self.came,
         )
-        return column(*budget, *run)
-
-    # What the budget covers.
+        return column(self.said, self.savings, *run)
 
     def _follow(self) -> None:
         """Another table or other limits: other candidates, and no plan for them yet."""
@@ -248,23 +209,14 @@ class CompactionExplorer(Explorer):
 
     def _show(self) -> None:
         self._forget()
-
-        found = self.candidates()
-
-        def show() -> None:
-            estimated = self.estimate(with_budget(self.policy, self.budget.value))
-            what = coverage(found, estimated)
-            now = "After the run below: " if self.came.value else ""
-            self.said.value = note(
-                f"{now}{coverage_sentence(what, estimated)} Estimated from facts; Plan (dry run) asks the engine's planner."
-            )
-            self.savings.value = charts.candidates(self.view.facts, found, estimated)._repr_html_()
-
-        self._is_estimated = attempt(show, self.said)
-        self._settle()
+        estimated = self.estimate(self.policy)
+        now = "After the run below: " if self.came.value else ""
+        covered = coverage_sentence(coverage(self.candidates(), estimated), estimated)
+        self.said.value = note(f"{now}{covered} Estimated from facts; Plan (dry run) asks the engine's planner.")
+        self.savings.value = self.static()
 
     def _forget(self) -> None:
-        """A plan for another budget is not the one to run."""
+        """A plan for another table or other limits is not the one to run."""
         self.plan = None
         self.question.close()
         self.planned.value = ""
@@ -275,8 +227,7 @@ class CompactionExplorer(Explorer):
     def _settle(self) -> None:
         """Which controls may be used: none while work is under way on what is in view."""
         held, asking = bool(self.view.held), self.question.is_open
-        self.budget.disabled = held
-        self.ask.disabled = held or not self._is_estimated
+        self.ask.disabled = held
         self.go.disabled = held or asking or self.plan is None or not self.plan.actions
         self.again.disabled = held or asking or self._left is None
 
@@ -306,7 +257,7 @@ class CompactionExplorer(Explorer):
             self.view.let_go()
 
     def _plan(self) -> None:
-        policy, trial, view = with_budget(self.policy, self.budget.value), self.trial, self.view
+        policy, trial, view = self.policy, self.trial, self.view
         lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
         self._forget()
 
@@ -405,5 +356,5 @@ def compaction(
     plan: Plan | None = None,
     trial: bool = False,
 ) -> CompactionExplorer:
-    """A budget to give and a plan to run; see :class:`CompactionExplorer`."""
+    """A plan to make and to run; see :class:`CompactionExplorer`."""
     return CompactionExplorer(view, policy, ledger=ledger, limits=limits, plan=plan, trial=trial)

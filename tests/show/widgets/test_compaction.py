@@ -122,7 +122,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     assert begun.wait(120)
     try:
         assert all(control.disabled for control in (chooser.table, chooser.ref, chooser.observe))
-        assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again, explorer.budget))
+        assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again))
         with pytest.raises(ParameterError, match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view"):
             view.look_at(view.lake, fine)
         view.limit(Thresholds().with_changes(snapshots=5))
@@ -133,7 +133,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
 
     assert view.facts.name == "db.sick"
     assert not any(control.disabled for control in (chooser.table, chooser.ref, chooser.observe))
-    assert not any(control.disabled for control in (explorer.ask, explorer.again, explorer.budget))
+    assert not any(control.disabled for control in (explorer.ask, explorer.again))
     view.look_at(view.lake, fine)
 
 
@@ -160,7 +160,7 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
 
     assert (explorer.planned.value, explorer.plan) == ("", None)
     assert "The plan of this run" in explorer.came.value
-    assert "After the run below: This budget covers" in explorer.said.value
+    assert "After the run below: This policy covers" in explorer.said.value
     assert "The cells below still show what was before this run" in explorer.behind.value
     assert explorer.take_outcome() is outcome
     assert explorer.behind.value == ""

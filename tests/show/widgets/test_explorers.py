@@ -291,19 +291,6 @@ def test_the_past_is_read_of_the_table_in_view_and_each_snapshot_once(view: widg
     assert "none was asked for" in text(widgets.sizes_over_time(view).static())
 
 
-def test_a_budget_is_a_text_and_a_wrong_one_is_refused_in_place(view: widgets.View) -> None:
-    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0, budget_files=50))
-    assert explorer.controls is not None
-    assert explorer.budget.value == "50 files"
-    assert "This budget covers 1 of 1 candidate" in text(explorer.said.value)
-
-    explorer.budget.value = "3 files"
-    assert "covers none" in text(explorer.said.value)
-    explorer.budget.value = "three"
-    assert "is not bytes" in text(explorer.said.value)
-    assert explorer.ask.disabled
-
-
 def test_the_trend_and_its_outlook_follow_the_table_and_the_limits(view: widgets.View, tmp_path: Path) -> None:
     history = str(tmp_path / "history.db")
     with opened(history, view.lake) as store:
