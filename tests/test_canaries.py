@@ -146,7 +146,7 @@ def environment(tmp_path: Path) -> Iterator[Mapping[str, str]]:
 @pytest.mark.slow
 def test_reports_and_all_that_is_written_with_them_show_no_secret(environment: Mapping[str, str], tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = f"--debug report db.* --catalog hostile --collector local --output {out} --history {out}/history.db --junit {out}/junit.xml --prometheus {out}/icekit.prom"
+    arguments = f"--debug report db.* --catalog hostile --collector local --output {out} --history {out}/history.db --junit {out}/junit.xml"
     report = subprocess.run(
         [sys.executable, "-m", "icekit", *arguments.split()], env={**environment}, capture_output=True, text=True, check=False
     )
@@ -161,7 +161,7 @@ def test_reports_and_all_that_is_written_with_them_show_no_secret(environment: M
 
     assert report.returncode == 2, report.stderr
     assert look.returncode == 2
-    assert {"index.html", "db.good.html", "db.good.json", "db.good.ipynb", "junit.xml", "icekit.prom", "history.db"} <= set(written)
+    assert {"index.html", "db.good.html", "db.good.json", "db.good.ipynb", "junit.xml", "history.db"} <= set(written)
     said = {"report": report.stdout + report.stderr, "look": look.stdout + look.stderr, **written}
     assert "Authorization=***" in said["look"]
     assert "***" in said["junit.xml"]

@@ -17,7 +17,6 @@ from icekit.lab import build
 
 LIBRARIES = [library for libraries in EXTRAS.values() for library in libraries]
 POLICY = "version: 1\nname: nightly\noutput: out\nstate: s.db\ntables:\n  - match: db.t\n"
-NOTIFY = "notify:\n  - name: ops\n    to: json://localhost\n"
 
 
 @pytest.fixture
@@ -33,7 +32,6 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     catalog.create_table("db.t", Schema())
     catalog.close()
     (tmp_path / "policy.yaml").write_text(POLICY)
-    (tmp_path / "telling.yaml").write_text(POLICY + NOTIFY)
     return tmp_path
 
 
@@ -62,11 +60,8 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
     ("command", "said"),
     [
         ("schedule run policy.yaml", "A pass of a policy needs filelock"),
-        ("schedule run telling.yaml", "A policy with `notify` needs apprise"),
-        ("schedule check telling.yaml", "A policy with `notify` needs apprise"),
         ("schedule run policy.yaml --junit j.xml", "Writing JUnit XML needs junitparser"),
         ("report db.t --junit j.xml", "Writing JUnit XML needs junitparser"),
-        ("report db.t --prometheus p.prom", "Writing metrics for Prometheus needs prometheus_client"),
     ],
 )
 def test_a_command_says_which_extra_it_needs_before_it_does_anything(

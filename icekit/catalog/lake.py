@@ -19,7 +19,6 @@ from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, 
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
 from icekit.engine.cluster import CACHE_KEYS, EXECUTOR_SETTINGS
-from icekit.engine.compat import settings_of
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, is_pattern, matches, parse_identifier
 
@@ -340,39 +339,3 @@ def let_go(lake: Lake, ending: interrupting.Ending) -> None:
     except BaseException as error:
         if not ending.takes(error):
             raise
-
-
-# --- Say which catalogs a person can choose from, without contacting any
-
-
-_PREFIX = "spark.sql.catalog."
-
-
-def known_catalogs(spark: SparkSession | None = None) -> tuple[str, ...]:
-    """The embedded lake, the profiles in PyIceberg's configuration, and Iceberg catalogs of the given or running session.
-
-    Each is a name that :func:`icekit.connect` accepts. An unreadable configuration adds
-    none: connecting to a profile reports the error.
-    """
-    from pyiceberg.utils.config import Config
-
-    found = {EMBEDDED: None}
-    try:
-        found.update(dict.fromkeys(sorted(Config().get_known_catalogs())))
-    except Exception:
-        # pyiceberg raises whatever its YAML reader meets.
-        found.setdefault(EMBEDDED)
-    running = spark or session.running_session()
-    if running is not None:
-        found.update(dict.fromkeys(session_catalogs(running)))
-    return tuple(found)
-
-
-def session_catalogs(spark: SparkSession) -> list[str]:
-    """Names of the Iceberg catalogs that a Spark session is configured with."""
-    conf = settings_of(spark)
-    return sorted(
-        name
-        for key, kind in conf.items()
-        if key.startswith(_PREFIX) and "." not in (name := key.removeprefix(_PREFIX)) and "iceberg" in str(kind)
-    )

@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.cli.schedule import add_monitoring, monitors, write_monitoring
 from icekit.errors import EXIT_HEALTHY, ParameterError
 from icekit.terminal import say
 
@@ -82,7 +81,7 @@ def add_parsers(
     )
     _add_storage(report)
     report.add_argument("--output", default="reports", type=Path, help="folder to write to (default: reports)")
-    add_monitoring(report)
+    report.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML, a case per table")
     report.add_argument(
         "--history",
         default="",
@@ -176,6 +175,7 @@ def _width() -> int | None:
 def write_report(arguments: argparse.Namespace) -> int:
     """Report on tables; returns the exit status."""
     from icekit.report import Options, closing, report
+    from icekit.schedule.alerts import of_report, require_junit, write_junit
 
     options = Options(
         catalog=arguments.catalog,
@@ -191,9 +191,10 @@ def write_report(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         resume=arguments.resume,
     )
-    monitoring = monitors(arguments)
+    require_junit(arguments.junit)
     run = report(arguments.tables, options, progress=say)
-    write_monitoring(run, arguments, monitoring)
+    if arguments.junit:
+        write_junit(of_report(run, arguments.catalog or "lake", arguments.fail_on), arguments.junit)
     say("".join(f"\n{problem}" for problem in run.problems), end="")
     say(f"\n{closing(run, arguments.catalog)}")
     say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")

@@ -32,9 +32,7 @@ The policy decides which files to rewrite. Every default is safe on a live table
   budget   --budget "200 GB", "500 million rows", "500 files" or "30 minutes": how much the whole plan may read.
            The plan takes partitions in order of file opens saved per byte rewritten.
 
-icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db; "table": an
-Iceberg table of the catalog, for schedulers on several machines), retries it after a conflict, splits
-it when it is too large, and proves it: icekit checks the rows of each rewrite before its commit
+icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db), retries it after a conflict, splits it when it is too large, and proves it: icekit checks the rows of each rewrite before its commit
 (--prove full compares every changed partition after it). --resume continues a run that was killed or stopped, and does only what is left. If a
 proof fails, icekit runs nothing more on the table until a person has looked and confirms it with --clear RUN.
 """
@@ -190,8 +188,8 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     running.add_argument(
         "--ledger",
         default="",
-        metavar="FILE|table",
-        help="where to record runs: a file (default: ~/.local/state/icekit/ledger.db), or table: icekit.ledger in the catalog",
+        metavar="FILE",
+        help="the file to record runs in (default: ~/.local/state/icekit/ledger.db)",
     )
     running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON into this folder")
     return running

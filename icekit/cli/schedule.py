@@ -11,8 +11,6 @@ from icekit.saving import naming
 from icekit.terminal import say
 
 if TYPE_CHECKING:
-    from icekit.report import ReportRun
-    from icekit.schedule.alerts import Writers
     from icekit.schedule.policy import SchedulePolicy
 
 _CHECK = """\
@@ -66,7 +64,7 @@ def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--dry-run", action="store_true", help="print what the pass would do to each table, or why it would do nothing; writes nothing"
     )
-    add_monitoring(run)
+    run.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML, a case per table")
     run.set_defaults(verb=run_pass)
     clear = group.add_parser(
         "clear", parents=[debugging], help="allow runs again on a table that is blocked by a failed run", description=_CLEAR
@@ -83,32 +81,6 @@ def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
     )
     recipe.add_argument("--output", type=Path, metavar="FOLDER", help="write the files there instead of printing them")
     recipe.set_defaults(verb=write_recipe)
-
-
-def add_monitoring(parser: argparse.ArgumentParser) -> None:
-    """Add the options for the two files that monitoring reads; `report` and `schedule run` share them."""
-    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write JUnit XML, a case per table")
-    parser.add_argument("--prometheus", type=Path, metavar="FILE", help="also write metrics for node_exporter's textfile collector")
-
-
-def monitors(arguments: argparse.Namespace) -> Writers:
-    """The writers of the files that ``report`` should write; created before the tables are read, which may take hours."""
-    if arguments.junit is None and arguments.prometheus is None:
-        return ()
-    from icekit.schedule.alerts import writers
-
-    return writers(arguments.junit, arguments.prometheus)
-
-
-def write_monitoring(run: ReportRun, arguments: argparse.Namespace, monitors: Writers) -> None:
-    """Write the files for monitoring that ``report`` should write."""
-    if not monitors:
-        return
-    from icekit.schedule.alerts import of_report
-
-    watched = of_report(run, arguments.catalog or "lake", arguments.fail_on)
-    for write, path in monitors:
-        write(watched, path)
 
 
 def check_policy(arguments: argparse.Namespace) -> int:
@@ -142,7 +114,7 @@ def clear_table(arguments: argparse.Namespace) -> int:
 def _cleared(wanted: SchedulePolicy, table: str) -> str:
     """Allow runs on a table again; returns what was recorded against it."""
     from icekit.catalog import connect
-    from icekit.compact.ledger import opened
+    from icekit.compact.ledger import open_ledger
     from icekit.run.checkpointed import clear, clearing, holding
     from icekit.schedule.state import State, TableState, state_path
 
@@ -156,12 +128,12 @@ def _cleared(wanted: SchedulePolicy, table: str) -> str:
         # The ledger may block the table too, for other runs as well.
         lake = connect(wanted.catalog or None)
         try:
-            with opened(wanted.ledger or None, lake) as book:
-                for held_by in holding(lake, lake.identifier(table), book):
-                    if held_by.run_id == failure.run_id:
-                        clear(lake, table, held_by.run_id, ledger=book)
-                    else:
-                        unseen.append(f"run {held_by.run_id} ({held_by.error}), with `{clearing(held_by)}`")
+            book = open_ledger(wanted.ledger)
+            for held_by in holding(lake, lake.identifier(table), book):
+                if held_by.run_id == failure.run_id:
+                    clear(lake, table, held_by.run_id, ledger=book)
+                else:
+                    unseen.append(f"run {held_by.run_id} ({held_by.error}), with `{clearing(held_by)}`")
         finally:
             lake.close()
     state.apply(table, "clear")
@@ -182,7 +154,7 @@ def run_pass(arguments: argparse.Namespace) -> int:
     # A signal that stops a service is treated like Ctrl-C: commits stay, and the next pass continues.
     with ended_like_interrupted():
         try:
-            made = run_policy(wanted, dry_run=arguments.dry_run, junit=arguments.junit, prometheus=arguments.prometheus, say=say)
+            made = run_policy(wanted, dry_run=arguments.dry_run, junit=arguments.junit, say=say)
         except AnotherPass as held:
             say(str(held))
             return held.exit_status

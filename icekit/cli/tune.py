@@ -84,8 +84,8 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
         parsers[name].add_argument(
             "--no-trial", action="store_true", help="measure only the table as it is; try nothing on a clone or a sample"
         )
-        sample = "256 MB" if name == "planning" else "1 GB"
-        parsers[name].add_argument("--sample-bytes", metavar="SIZE", help=f'how much of the table to try (default: "{sample}")')
+        if name != "planning":
+            parsers[name].add_argument("--sample-bytes", metavar="SIZE", help='how much of the table to try (default: "1 GB")')
         _add_budget(parsers[name], 900)
     _add_budget(parsers["write-mode"], 1800)
     _add_review_merge(commands, common)

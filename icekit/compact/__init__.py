@@ -5,20 +5,18 @@ from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Action, Plan, Policy, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.plan import plan
-from icekit.compact.service import Calibration, calibration, plan_table
+from icekit.compact.service import plan_table
 from icekit.engine.interrupting import Stop
 
 __all__ = [
     "Action",
     "ActionOutcome",
-    "Calibration",
     "Candidate",
     "Outcome",
     "Plan",
     "Policy",
     "Prediction",
     "Stop",
-    "calibration",
     "candidates",
     "open_ledger",
     "plan",

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
@@ -15,11 +14,12 @@ from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.position_deletes import check_paths
 from icekit.compact.rewrite import CheckedRewrite, NotHere, ordered
-from icekit.engine.bridge import guarded, has_bridge, java_list, load_now, make_active, missing_api, pinned
+from icekit.engine.bridge import guarded, java_list, load_now, make_active, missing_api
+from icekit.engine.compat import inheriting
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
 from icekit.engine.planner import PlannedRewrite, filter_expression, partitions_with_files_up_to, plan_rewrite, rolled_up
-from icekit.errors import EngineFailed, ParameterError, SparkUnavailable
+from icekit.errors import EngineFailed, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import head
 from icekit.facts.metadata import columns, schema_of, specs
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
     """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own planner.
 
-    ``deletes`` also counts the delete files that apply. Needs the JVM bridge; raises the errors
+    ``deletes`` also counts the delete files that apply. Needs a classic session; raises the errors
     of :mod:`icekit.errors`.
     """
     return rolled_up(_plan(spark, action), spark=None if action.order.is_sorting else spark, deletes=deletes)
@@ -103,7 +103,7 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
             replace(narrowed(lake, action, chosen), action_id=f"{action.action_id}.{name}", options=_gentler(action.options))
             for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
         )
-    if has_bridge(lake.spark) and action.options.get("rewrite-all") != "true":
+    if action.options.get("rewrite-all") != "true":
         smaller = ask_planner(lake.spark, action).largest_group_bytes // 2
         if smaller >= floor_bytes:
             options = {**_gentler(action.options), "max-file-group-size-bytes": str(smaller)}
@@ -231,24 +231,21 @@ def execute(
 ) -> RewriteResult:
     """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so far.
 
-    Through the JVM bridge this runs the same action as the procedure, because ``CALL``
-    passes no snapshot properties on (``spark.sql.iceberg.snapshot-property`` does not reach
-    it). With Spark Connect it runs the ``CALL``, and the commits carry no tag. Raises the errors of the
-    engine, and :class:`Stopped`; starts nothing after a request to stop.
+    This runs the same action as the procedure, because ``CALL`` passes no snapshot properties on
+    (``spark.sql.iceberg.snapshot-property`` does not reach it). Raises the errors of the engine, and :class:`Stopped`; starts nothing after a request to stop.
     """
     stop.check()
-    run = partial(_by_bridge, stop=stop, check=check) if has_bridge(spark) else _by_sql
     told: list[RewriteResult | BaseException] = []
     job_tag = new_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
 
     def work() -> None:
         try:
             with tagged(spark, job_tag):
-                told.append(run(spark, action, tags))
+                told.append(_run(spark, action, tags, stop=stop, check=check))
         except BaseException as error:
             told.append(error)
 
-    worker = threading.Thread(target=pinned(spark, work), name=job_tag, daemon=True)
+    worker = threading.Thread(target=inheriting(spark, work), name=job_tag, daemon=True)
     started = time.monotonic()
     worker.start()
     try:
@@ -276,7 +273,7 @@ def execute(
     return answer
 
 
-def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool) -> RewriteResult:
+def _run(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool) -> RewriteResult:
     name = action.sql_name
     jvm: Any = spark._jvm
     # Iceberg sets this property on whichever session is active when its source is first used, which may be one
@@ -312,7 +309,11 @@ def _by_bridge(spark: SparkSession, action: Action, tags: Mapping[str, str], *, 
         convert_action(spark, action, tags, stop=stop, check=check)
         answer = RewriteResult()
     else:
-        return _by_sql(spark, action, tags)
+        row = spark.sql(action.sql).first()
+        told = row.asDict() if row is not None else {}
+        return RewriteResult(
+            int(told.get("failed_data_files_count") or 0), 0, manifest_lists=int(told.get("deleted_manifest_lists_count") or 0)
+        )
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return answer
 
@@ -346,16 +347,6 @@ def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
     for key, value in tags.items():
         java_action = java_action.snapshotProperty(key, value)
     return java_action
-
-
-def _by_sql(spark: SparkSession, action: Action, tags: Mapping[str, str]) -> RewriteResult:
-    del tags  # CALL cannot pass them on
-    if action.only_drops:
-        raise SparkUnavailable("Spark Connect gives no access to Iceberg's planner, so the dangling deletes stay. Use a classic session.")
-    row = spark.sql(action.sql).first()
-    told = row.asDict() if row is not None else {}
-    lists = int(told.get("deleted_manifest_lists_count") or 0)
-    return RewriteResult(int(told.get("failed_data_files_count") or 0), 0, manifest_lists=lists)
 
 
 @contextlib.contextmanager

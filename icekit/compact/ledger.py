@@ -1,25 +1,20 @@
-"""Record what has been done, so that a killed run can resume: in SQLite, or in an Iceberg table for schedulers on several machines."""
+"""Record in SQLite what has been done, so that a killed run can resume."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
-from icekit.catalog import Lake
 from icekit.compact.claims import (
     DISPROVED,
-    DOLLAR,
     HEARTBEAT,
     LEASE,
     ActionRecord,
     Claim,
     Lease,
-    Ledger,
-    LedgerRows,
-    LostRace,
     RunRecord,
     claim_over,
     claimed,
@@ -28,13 +23,11 @@ from icekit.compact.claims import (
     latest,
     now_ms,
     renewed,
-    text,
     to_json,
 )
 from icekit.errors import LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.secrets import scrub
-from icekit.sql import display_name
 from icekit.sqlite import NewerSchema, NotOurs, SqliteFile
 
 __all__ = [
@@ -46,146 +39,11 @@ __all__ = [
     "Ledger",
     "Owner",
     "RunRecord",
-    "SqliteLedger",
     "claimed",
     "default_path",
     "let_go_of_dead",
     "open_ledger",
-    "opened",
 ]
-
-
-# --- The ledger as an Iceberg table of the same catalog, for schedulers on several machines
-#
-# How a claim is exclusive. A claim is one row, written by one MERGE that either inserts it
-# or replaces exactly the row that was read before (compared by its full document). Because the
-# MERGE has a WHEN MATCHED clause, it is planned copy-on-write as an overwrite, and with
-# serializable isolation Iceberg refuses its commit if any file that could hold the claim's
-# row was added or removed since the snapshot that the MERGE read
-# (``OverwriteFiles.validateNoConflictingData`` and ``validateNoConflictingDeletes``). An
-# insert-only MERGE is planned as an append, which nothing refuses. If two runs read the same
-# snapshot, one commits; the other is refused, reads again, and finds the claim of the first. All this
-# rests on the catalog swapping metadata atomically, which every Iceberg catalog promises.
-# Measured with four sessions at once: in 12 rounds 36 commits were refused and 12 claims made;
-# in 4 rounds of insert-only MERGEs none was refused, and each left four claims.
-
-
-_ROWS_PER_MERGE = 200
-
-
-class TableLedger(Ledger):
-    """A ledger in ``<catalog>.<namespace>.ledger``, created by the first write; threads may share it.
-
-    A write takes about a second, because it is a commit.
-    The clocks of the machines that use the ledger must agree to well within a lease.
-    """
-
-    def __init__(self, lake: Lake, namespace: str = "icekit", *, clock: Callable[[], int] = now_ms) -> None:
-        """``clock`` gives milliseconds since 1970."""
-        self._rows = LedgerRows(lake, lake.sql_name(lake.identifier(f"{namespace}.ledger")), clock)
-        self._clock = clock
-
-    def __repr__(self) -> str:
-        return f"TableLedger({display_name(self._rows.name)})"
-
-    def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Take a table with one MERGE that replaces exactly the rows that were read, or nothing."""
-
-        def attempt() -> None:
-            there = self._claims_on(*{uuid or table, table})
-            claim = claim_over(there, table, uuid, run_id, self._clock())
-            self._put_claim(there, claim, insert=True)
-            for old in there:
-                if old.key != claim.key:
-                    self._delete(old)
-
-        self._rows.patiently(attempt, writing=True)
-
-    def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Renew the lease, or raise ClaimLost."""
-
-        def attempt() -> None:
-            there = self._claims_on(uuid or table)
-            # It does not restore a claim that was taken over and released meanwhile.
-            self._put_claim(there, renewed(there, table, run_id, self._clock()), insert=False)
-
-        self._rows.patiently(attempt, writing=True)
-
-    def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Delete the claim that this process holds for this run."""
-
-        def attempt() -> None:
-            for there in self._claims_on(uuid or table):
-                if there.is_held_by(run_id, Owner.here()):
-                    self._delete(there)
-
-        self._rows.patiently(attempt)
-
-    def claims(self) -> tuple[Claim, ...]:
-        """Every claim on record."""
-        return tuple(Claim.from_json(document) for document in self._rows.read("kind = 'claim'", "table_name"))
-
-    def save_run(self, run: RunRecord) -> None:
-        """Write a run; tidy the table once the run has ended."""
-        self._rows.upsert([("run", key_of(run), run.table, run.run_id, to_json(run))])
-        if run.ended_ms is not None:
-            self._rows.tidy()
-
-    def save_actions(self, actions: Iterable[ActionRecord]) -> None:
-        """Write actions, 200 per commit; the actions of a plan written together stay in one file."""
-        rows = [("action", key_of(action), action.table, action.run_id, to_json(action)) for action in actions]
-        for start in range(0, len(rows), _ROWS_PER_MERGE):
-            self._rows.upsert(rows[start : start + _ROWS_PER_MERGE])
-
-    def run(self, run_id: str) -> RunRecord | None:
-        """A run, or None."""
-        found = self._rows.read(f"kind = 'run' AND run_id = {text(run_id)}")
-        return from_json(RunRecord, found[0]) if found else None
-
-    def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
-        """The last started run on a table."""
-        found = [from_json(RunRecord, d) for d in self._rows.read(f"kind = 'run' AND table_name = {text(table)}")]
-        fitting = [run for run in found if statuses is None or run.status in statuses]
-        return max(fitting, key=lambda run: run.started_ms, default=None)
-
-    def disproved(self) -> tuple[RunRecord, ...]:
-        """Runs whose proof failed, oldest first."""
-        status = f"get_json_object(document, '{DOLLAR}.status')"
-        found = [from_json(RunRecord, d) for d in self._rows.read(f"kind = 'run' AND {status} = {text(DISPROVED)}")]
-        return tuple(sorted(found, key=lambda run: run.started_ms))
-
-    def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
-        """The newest attempt at each action of a run."""
-        return latest(from_json(ActionRecord, d) for d in self._rows.read(f"kind = 'action' AND run_id = {text(run_id)}"))
-
-    def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
-        """Done and measured actions, newest first."""
-        of_table = "" if table is None else f" AND table_name = {text(table)}"
-        # This column of the JSON is a string, so a JSON null in it is NULL.
-        done = "get_json_object(document, '$.status') = 'done' AND get_json_object(document, '$.actual') IS NOT NULL".replace("$", DOLLAR)
-        ended = f"CAST(get_json_object(document, '{DOLLAR}.ended_ms') AS BIGINT)"
-        found = self._rows.read(f"kind = 'action' AND {done}{of_table}", f"{ended} DESC NULLS LAST, updated_ms DESC LIMIT {limit:d}")
-        return tuple(from_json(ActionRecord, document) for document in found)
-
-    def _claims_on(self, *keys: str) -> list[Claim]:
-        """The newest claim under each key."""
-        wanted = ", ".join(text(key) for key in sorted(keys))
-        found = [Claim.from_json(document) for document in self._rows.select(f"kind = 'claim' AND key IN ({wanted})", "updated_ms")]
-        return list({claim.key: claim for claim in found}.values())
-
-    def _delete(self, claim: Claim) -> None:
-        self._rows.commit(
-            f"DELETE FROM {self._rows.table} WHERE kind = 'claim' AND key = {text(claim.key)} AND document = {text(claim.to_json())}"
-        )
-
-    def _put_claim(self, there: Sequence[Claim], claim: Claim, *, insert: bool) -> None:
-        # The WHEN MATCHED clause is needed even when there is nothing to replace: without it the MERGE is an append.
-        before = next((one.to_json() for one in there if one.key == claim.key), "")
-        matched = f"WHEN MATCHED AND t.document = {text(before)} THEN UPDATE SET *"
-        row = ("claim", claim.key, claim.table, claim.run_id, claim.to_json())
-        self._rows.merge([row], f"{matched} {'WHEN NOT MATCHED THEN INSERT *' if insert else ''}")
-        if self._claims_on(claim.key) != [claim]:
-            raise LostRace
 
 
 def default_path() -> Path:
@@ -197,25 +55,11 @@ def default_path() -> Path:
     return (Path(state) if state else Path.home() / ".local" / "state") / "icekit" / "ledger.db"
 
 
-def open_ledger(where: str | None, lake: Lake) -> Ledger:
-    """The ledger in the lake itself (``table``) or in a file; ``ICEKIT_LEDGER``, else :func:`default_path`, if None or empty."""
-    where = where or os.environ.get("ICEKIT_LEDGER")
-    if where == "table":
-        return TableLedger(lake)
-    return SqliteLedger(Path(where).expanduser() if where else None)
-
-
-@contextlib.contextmanager
-def opened(ledger: Ledger | str | None, lake: Lake) -> Iterator[Ledger]:
-    """The given ledger, or the one that :func:`open_ledger` opens, which is closed on exit."""
-    if isinstance(ledger, Ledger):
-        yield ledger
-        return
-    book = open_ledger(ledger, lake)
-    try:
-        yield book
-    finally:
-        book.close()
+def open_ledger(where: Ledger | str | None) -> Ledger:
+    """The given ledger, or the one in a file; ``ICEKIT_LEDGER``, else :func:`default_path`, if None or empty."""
+    if isinstance(where, Ledger):
+        return where
+    return Ledger(Path(where).expanduser() if where else None)
 
 
 def let_go_of_dead(ledger: Ledger, table: str) -> None:
@@ -241,8 +85,14 @@ _TABLES = (
 _FROM_1 = ("ALTER TABLE claims RENAME COLUMN table_name TO key",)
 
 
-class SqliteLedger(SqliteFile, Ledger):
-    """A ledger in a file on a local disk, for the threads and processes of one machine."""
+class Ledger(SqliteFile):
+    """The record of runs, of the attempts at their actions, and of who holds which table: a file for the processes of one machine.
+
+    Tables are named ``catalog.db.table`` as :func:`icekit.sql.display_name` does. Any
+    method raises :class:`~icekit.errors.LedgerUnusable` when the ledger cannot be read or
+    written. Every known secret in the texts is masked before they are saved. A ledger that nothing was
+    ever written to is empty, and reading it creates nothing.
+    """
 
     APPLICATION = 0x69636564  # "iced"
     SCHEMA = 2
@@ -256,10 +106,15 @@ class SqliteLedger(SqliteFile, Ledger):
         self._clock = clock
 
     def __repr__(self) -> str:
-        return f"SqliteLedger({str(self.path)!r})"
+        return f"Ledger({str(self.path)!r})"
 
     def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Take a table in one immediate transaction, so that one of two processes comes first."""
+        """Take a table for a run, or raise :class:`~icekit.errors.TableClaimed`; of two processes one comes first.
+
+        A table is claimed by its own ``uuid``, whatever its name; a table without one, by its name.
+        A dead claim is taken over: one whose lease has ended, or whose process on this host
+        no longer exists. A process may claim again a table that it holds for the same run.
+        """
 
         def work(db: sqlite3.Connection) -> None:
             there = _claims_on(db, *{uuid or table, table})
@@ -270,11 +125,11 @@ class SqliteLedger(SqliteFile, Ledger):
         self.write(work)
 
     def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Renew the lease, or raise ClaimLost."""
+        """Renew the lease; raises :class:`~icekit.errors.ClaimLost` if another run took the table over."""
         self.write(lambda db: _put_claim(db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())))
 
     def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Release a table that this process holds for this run."""
+        """Release a table that this process holds for this run; the claim of another process or run stays."""
 
         def work(db: sqlite3.Connection) -> None:
             if any(there.is_held_by(run_id, Owner.here()) for there in _claims_on(db, uuid or table)):
@@ -283,20 +138,24 @@ class SqliteLedger(SqliteFile, Ledger):
         self.write(work)
 
     def claims(self) -> tuple[Claim, ...]:
-        """Every claim on record."""
+        """Every claim on record, by table, including dead ones."""
         found = (Claim.from_json(document) for document in self._documents("SELECT document FROM claims"))
         return tuple(sorted(found, key=lambda claim: claim.table))
 
     def save_run(self, run: RunRecord) -> None:
-        """Write a run."""
+        """Write a run; replaces its earlier record."""
         row = [key_of(run), run.run_id, run.table, run.status, run.started_ms, to_json(run)]
         self.write(lambda db: db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row))
 
     def save_actions(self, actions: Iterable[ActionRecord]) -> None:
-        """Write actions in one transaction."""
+        """Write actions in one transaction; each replaces its record with the same starting snapshot."""
         rows = [[key_of(a), a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a)] for a in actions]
         # A replaced row gets the highest rowid, so rows are in the order of writing.
         self.write(lambda db: db.executemany("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows))
+
+    def save_action(self, action: ActionRecord) -> None:
+        """Write one action."""
+        self.save_actions([action])
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run, or None."""
@@ -304,7 +163,7 @@ class SqliteLedger(SqliteFile, Ledger):
         return from_json(RunRecord, found[0]) if found else None
 
     def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
-        """The last started run on a table."""
+        """The last started run on a table, among those with a status in ``statuses``."""
         found = self._documents(
             f"SELECT document FROM runs WHERE table_name = ? {_among(statuses)} ORDER BY started_ms DESC, rowid DESC LIMIT 1",
             table,
@@ -313,17 +172,17 @@ class SqliteLedger(SqliteFile, Ledger):
         return from_json(RunRecord, found[0]) if found else None
 
     def disproved(self) -> tuple[RunRecord, ...]:
-        """Runs whose proof failed, oldest first."""
+        """Every run whose proof failed and that no person has cleared, oldest first."""
         found = self._documents("SELECT document FROM runs WHERE status = ? ORDER BY started_ms", DISPROVED)
         return tuple(from_json(RunRecord, document) for document in found)
 
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
-        """The newest attempt at each action of a run."""
+        """The newest attempt at each action of a run, by ordinal."""
         found = self._documents("SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id)
         return latest(from_json(ActionRecord, document) for document in found)
 
     def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
-        """Done and measured actions, newest first."""
+        """Done and measured actions of one table, or of all tables, that ended last; newest first."""
         found = self._documents(
             "SELECT document FROM actions WHERE is_outcome AND (?1 IS NULL OR table_name = ?1) ORDER BY ended_ms DESC, rowid DESC LIMIT ?2",
             table,
@@ -385,5 +244,5 @@ def _is_marked(path: Path) -> bool:
     """Whether a file begins like an icekit ledger, whatever the state of the rest."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         header = file.read(72)
-        return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[68:72], "big") == SqliteLedger.APPLICATION
+        return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[68:72], "big") == Ledger.APPLICATION
     return False

@@ -48,7 +48,7 @@ class Prediction:
     ``seconds`` is None without past runs of about this size; ``shuffle_bytes`` is 0 for a
     rewrite that does not sort. ``file_opens_saved`` counts opens that a full scan no longer needs: data files
     that are removed, and delete files that are no longer opened for each data file.
-    ``bytes_untaught`` is ``bytes_out`` before past runs or a trial corrected it. ``unit`` is what
+    ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
     ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody
@@ -66,7 +66,6 @@ class Prediction:
     seconds: float | None = None
     file_opens_saved: int = 0
     source: str = "facts"
-    bytes_untaught: int = 0
     unit: str = "file"
     is_maximum: bool = False
     rows_in: int = 0
@@ -106,7 +105,6 @@ class Prediction:
             seconds=(self.seconds or 0) + (other.seconds or 0) if both_known else None,
             file_opens_saved=self.file_opens_saved + other.file_opens_saved,
             source=self.source if self.source == other.source else "mixed",
-            bytes_untaught=self.bytes_untaught + other.bytes_untaught,
             unit=self.unit,
             is_maximum=self.is_maximum or other.is_maximum,
             rows_in=self.rows_in + other.rows_in,

@@ -215,7 +215,7 @@ _CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written
 
 
 def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, float]:
-    """The ledger's figures of an action that was run, for calibration.
+    """The ledger's figures of an action that was run.
 
     ``whole`` is False for one that was killed in between: its duration is unknown.
     """

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.model import Action
 from icekit.compact.position_deletes import PositionDeletes
-from icekit.engine.bridge import elements, encryption_of, iceberg_version, lent, make_active, metadata_of, pinned
+from icekit.engine.bridge import elements, encryption_of, iceberg_version, lent, make_active, metadata_of
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
-from icekit.engine.compat import reads_dropped_keys
+from icekit.engine.compat import inheriting, reads_dropped_keys
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
@@ -309,7 +309,7 @@ class CheckedRewrite:
             make_active(self.spark)
             return work()
 
-        wrapped: Any = pinned(self.spark, run)  # type: ignore[arg-type]
+        wrapped: Any = inheriting(self.spark, run)  # type: ignore[arg-type]
         return wrapped  # type: ignore[no-any-return]
 
     def _keys_of(self, groups: Sequence[Any]) -> list[list[_Key]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
 from icekit.compact.candidates import dropped_by, is_bounded
-from icekit.compact.claims import ActionRecord, Ledger
+from icekit.compact.claims import ActionRecord
 from icekit.compact.execute import ask_planner, execute, narrowed, require_api
-from icekit.compact.ledger import opened
+from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction, Skipped
 from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.compact.plan import has_global_deletes, plan, saves_nothing
@@ -44,77 +43,7 @@ from icekit.units import count, size
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# --- Compare predictions with results, and measure the speed of past actions; pure
-
-
-#: The quantities that a plan predicts for each action; ``bytes_out`` in bytes, ``seconds`` in seconds.
-QUANTITIES = ("files_out", "bytes_out", "delete_files_removed", "seconds")
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One prediction and its result.
-
-    ``error`` is ``|actual - predicted| / actual``, 0 if both are 0, and None if only
-    the actual is 0, because there is no share of nothing. ``ratio`` is ``actual / predicted``,
-    None if 0 was predicted.
-    """
-
-    quantity: str
-    ended_ms: int | None
-    table: str
-    run_id: str
-    action_id: str
-    predicted: float
-    actual: float
-
-    @property
-    def error(self) -> float | None:
-        """The absolute error as a share of the actual; 0.1 is 10 %."""
-        if self.actual == self.predicted:
-            return 0.0
-        return abs(self.actual - self.predicted) / abs(self.actual) if self.actual else None
-
-    @property
-    def ratio(self) -> float | None:
-        """The actual as a multiple of the prediction: 2.0 is twice the prediction."""
-        return self.actual / self.predicted if self.predicted else None
-
-
-@dataclass(frozen=True, slots=True)
-class Accuracy:
-    """How well one quantity was predicted, over ``count`` actions.
-
-    ``mean_absolute_percentage_error`` is a share (0.1 is 10 %); it and ``median_ratio``
-    (actual / predicted) are None if no action gives one.
-    """
-
-    quantity: str
-    count: int
-    mean_absolute_percentage_error: float | None
-    median_ratio: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """The accuracy of each of :data:`QUANTITIES`, and every pair behind it, newest first."""
-
-    quantities: tuple[Accuracy, ...]
-    rows: tuple[Pair, ...]
-
-    def of(self, quantity: str) -> Accuracy:
-        """The accuracy of one quantity; KeyError if it is none of :data:`QUANTITIES`."""
-        for accuracy in self.quantities:
-            if accuracy.quantity == quantity:
-                return accuracy
-        raise KeyError(quantity)
-
-
-def calibration(outcomes: Iterable[ActionRecord]) -> Calibration:
-    """Compare predicted with actual, for actions that are done and quantities that both sides know."""
-    done = sorted((o for o in outcomes if o.is_outcome), key=lambda o: -(o.ended_ms or 0))
-    rows = tuple(pair for outcome in done for quantity in QUANTITIES if (pair := _pair(outcome, quantity)) is not None)
-    return Calibration(tuple(_accuracy(quantity, [row for row in rows if row.quantity == quantity]) for quantity in QUANTITIES), rows)
+# --- Measure the speed of past actions; pure
 
 
 def past_speed(of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in") -> Speed | None:
@@ -128,32 +57,6 @@ def _measured(outcomes: Iterable[ActionRecord], figure: str) -> Iterator[tuple[f
     for outcome in outcomes:
         if outcome.is_outcome:
             yield _number(outcome.actual, figure), _number(outcome.actual, "seconds")
-
-
-def _pair(outcome: ActionRecord, quantity: str) -> Pair | None:
-    predicted, actual = _number(outcome.predicted, quantity), _number(outcome.actual, quantity)
-    if predicted is None or actual is None:
-        return None
-    return Pair(
-        quantity=quantity,
-        ended_ms=outcome.ended_ms,
-        table=outcome.table,
-        run_id=outcome.run_id,
-        action_id=outcome.action_id,
-        predicted=predicted,
-        actual=actual,
-    )
-
-
-def _accuracy(quantity: str, rows: list[Pair]) -> Accuracy:
-    errors = [row.error for row in rows if row.error is not None]
-    ratios = [row.ratio for row in rows if row.ratio is not None]
-    return Accuracy(
-        quantity,
-        len(rows),
-        statistics.fmean(errors) if errors else None,
-        statistics.median(ratios) if ratios else None,
-    )
 
 
 def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
@@ -186,13 +89,11 @@ def predict(
     action: Action,
     *,
     sequence_number: int,
-    bytes_ratio: float = 1.0,
     speed: Speed | None = None,
     row_speed: Speed | None = None,
 ) -> Action:
     """The action with the engine's prediction instead of the estimate that it was selected by.
 
-    ``bytes_ratio`` is bytes written per live byte read, from a trial or past runs.
     The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them), whichever take longer. Without a bridge the estimate stays, and its ``source`` says so.
     """
     estimate = action.prediction
@@ -217,16 +118,13 @@ def predict(
             bytes_in=planned.bytes_in,
             rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
             files_out=files_out,
-            bytes_out=round(planned.bytes_in * live * bytes_ratio),
-            bytes_untaught=round(planned.bytes_in * live),
+            bytes_out=round(planned.bytes_in * live),
             delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
             groups=planned.groups,
             is_maximum=is_maximum,
             file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0) + planned.files_in - files_out,
             source="planner",
         )
-    else:
-        estimate = replace(estimate, bytes_out=round(estimate.bytes_out * bytes_ratio))
     return replace(
         action,
         prediction=replace(
@@ -319,13 +217,12 @@ def plan_table(
     recent = (
         written_since(lake.tables.source(facts.table).read, at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
     )
-    own, every = outcomes_of(ledger, lake, display_name(lake.sql_name(facts.table)))
+    own, every = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
     predicted = partial(
         predict,
         facts=facts,
         sequence_number=at.sequence_number,
-        bytes_ratio=_bytes_ratio(own),
         speed=speed,
         row_speed=past_speed(own, every, "rows_in"),
     )
@@ -355,24 +252,10 @@ def plan_table(
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
-def outcomes_of(ledger: Ledger | str | None, lake: Lake, table: str) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
+def outcomes_of(ledger: Ledger | str | None, table: str) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
     """Past outcomes of a table, and of all tables of the catalog."""
-    with opened(ledger, lake) as book:
-        return book.outcomes(table), book.outcomes()
-
-
-def _bytes_ratio(outcomes: Sequence[ActionRecord]) -> float:
-    """Bytes written per live byte read in past runs on the table, to improve the next prediction.
-
-    A rewrite of small files saves the space of headers and dictionaries; how much, only the
-    table's own data shows. The median; 1 before any run.
-    """
-    ratios = []
-    for outcome in outcomes:
-        read, written = outcome.predicted.get("bytes_untaught"), (outcome.actual or {}).get("bytes_out")
-        if read and written:
-            ratios.append(written / read)
-    return statistics.median(ratios) if ratios else 1.0
+    book = open_ledger(ledger)
+    return book.outcomes(table), book.outcomes()
 
 
 # --- Try a plan on a zero-copy clone, each action complete or as a bounded sample, and correct its predictions from the result

@@ -13,7 +13,7 @@ from typing import Any
 
 from icekit import sql
 from icekit.answer import html
-from icekit.diagnose.heap import FITS_SHARE, rewrite_heap
+from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, nearest
 from icekit.facts.model import FileGroup, Partition, TableFacts
@@ -298,12 +298,12 @@ class Context:
     @cached_property
     def rewrite_heap_bytes(self) -> int:
         """The heap per executor, in bytes, that a stock rewrite needs to apply equality deletes; 0 without any."""
-        return rewrite_heap(self.facts, self.executor)
+        return forecast_heap(self.facts, self.executor).needed_bytes
 
     @property
     def resolves_first(self) -> bool:
         """Tell whether a stock rewrite would not fit into an executor, so that equality deletes must become position deletes first."""
-        return self.rewrite_heap_bytes > FITS_SHARE * self.executor.heap_bytes
+        return verdict(self.rewrite_heap_bytes, self.executor.heap_bytes) != "fits"
 
     @property
     def executor(self) -> Executor:

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from icekit.engine.compat import classic, inheriting
+from icekit.engine.compat import classic
+from icekit.errors import ClassicSessionRequired
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 def has_bridge(spark: SparkSession) -> bool:
     """Whether the session gives access to its JVM (Spark Connect does not)."""
     return not type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def require_classic(spark: SparkSession) -> None:
+    """Raise :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect: called by all that tries or changes a table, or asks Iceberg's classes."""
+    if not has_bridge(spark):
+        raise ClassicSessionRequired(
+            "This needs a classic Spark session, which has its own driver: over Spark Connect, icekit only reads (look, report, plan). Nothing was written. "
+            "Unset SPARK_REMOTE, or run icekit where the driver runs."
+        )
 
 
 def load_table(spark: SparkSession, name: Identifier) -> Any:
@@ -202,10 +212,8 @@ def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
-    """Make a catalog the current one temporarily, also if other threads do; does nothing without the bridge."""
-    if not has_bridge(spark):
-        yield
-        return
+    """Make a catalog the current one temporarily, also if other threads do; raises as :func:`require_classic` does."""
+    require_classic(spark)
     session: Any = spark._jsparkSession
     manager = session.sessionState().catalogManager()
 
@@ -227,13 +235,6 @@ def make_active(spark: SparkSession) -> None:
     """Make the session the active one of this thread, which may be new to the JVM; threads that the engine starts from it take it over."""
     if has_bridge(spark):
         classic(spark).SparkSession.setActiveSession(spark._jsparkSession)
-
-
-def pinned(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:
-    """Give a Python thread its own JVM thread, with this session's local properties."""
-    if not has_bridge(spark):
-        return work
-    return inheriting(spark, work)
 
 
 # --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites, or change row ids

@@ -100,16 +100,11 @@ def memory_bytes(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """One executor: ``cores``, the largest heap of its JVM, and ``spark.task.cpus``.
-
-    ``delete_cache`` says whether reads use Iceberg's executor cache of delete files, as they
-    do unless a session turns it off.
-    """
+    """One executor: ``cores``, the largest heap of its JVM, and ``spark.task.cpus``."""
 
     cores: int
     heap_bytes: int
     task_cpus: int = 1
-    delete_cache: bool = True
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.heap_bytes < 1 or self.task_cpus < 1:
@@ -145,12 +140,11 @@ class Executor:
         """The executor of a session: its settings, or in local mode the driver's own heap and threads."""
         cluster = cluster_of(spark)
         cores = cluster.cores_per_executor
-        cache = caches_deletes({key: str(spark.conf.get(key, "true")) for key in CACHE_KEYS})
         if not has_bridge(spark):
-            return cls(cores, cluster.heap_bytes, int(spark.conf.get("spark.task.cpus", "1") or 1), cache)
+            return cls(cores, cluster.heap_bytes, int(spark.conf.get("spark.task.cpus", "1") or 1))
         context: Any = spark.sparkContext
         task_cpus = int(context.getConf().get("spark.task.cpus", "1"))
         if found := re.match(r"local(?:\[(\d+|\*))?", str(context.master)):
             processors = int(spark._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]
             cores = processors if found[1] == "*" else int(found[1] or 1)
-        return cls(cores, cluster.heap_bytes, task_cpus, cache)
+        return cls(cores, cluster.heap_bytes, task_cpus)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import compiled, elements, has_bridge
+from icekit.engine.bridge import compiled, elements
 from icekit.engine.cluster import is_local
 from icekit.engine.interrupting import new_tag, tagged
 from icekit.sql import Identifier
@@ -65,10 +65,8 @@ def unit_for(spark: SparkSession, location: str) -> str:
 
     The CPU time of tasks lacks the wait for a remote storage, and on a cluster also the time of the threads that read
     delete files. So it is for a local session with local files; elsewhere the time of the tasks counts.
-    Without the bridge (Spark Connect), and where Spark does not tell, only the clock is left.
+    Where Spark does not tell, only the clock is left.
     """
-    if not has_bridge(spark):
-        return CLOCK
     try:
         _spent(spark, new_tag(), TASKS)
         if not is_local(spark) or not location.startswith(("file:", "/")):

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, has_bridge, is_case_sensitive, load_now
+from icekit.engine.bridge import elements, is_case_sensitive, load_now
 from icekit.engine.errors import complaint, explain
-from icekit.errors import SparkUnavailable, StatementRefused
+from icekit.errors import StatementRefused
 from icekit.secrets import scrub
 from icekit.sql import Identifier, identifier
 from icekit.terminal import quiet_errors
@@ -59,14 +59,6 @@ class PlannedScan:
     def share_of(self, total_bytes: int) -> float:
         """The share of this many bytes that is opened."""
         return self.data_bytes / max(total_bytes, 1)
-
-
-def require_planner(spark: SparkSession) -> None:
-    """Raise :class:`~icekit.errors.SparkUnavailable` for a session without the JVM bridge, whose planner cannot be asked."""
-    if not has_bridge(spark):
-        raise SparkUnavailable(
-            "Spark Connect gives no access to Iceberg's planner; run this in a classic session. `look` and `report` work over Connect."
-        )
 
 
 def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
@@ -125,7 +117,7 @@ def plan_rewrite(
 ) -> Any:
     """Iceberg's plan of a rewrite of data files, or ``of_deletes`` of position delete files; None for a table without a snapshot.
 
-    Options that the planner does not know are ignored. Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
+    Options that the planner does not know are ignored. Needs a classic session; raises the errors of :mod:`icekit.errors`.
     """
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg

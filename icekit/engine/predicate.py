@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, has_bridge, java_list, load_table, scala_seq
+from icekit.engine.bridge import elements, java_list, load_table, scala_seq
 from icekit.engine.errors import complaint, condition_of, engine_errors, explain, reason
 from icekit.engine.planner import query_of_frame
 from icekit.errors import IcekitError, ParameterError, StatementRefused
@@ -76,8 +76,7 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate
     ``${…}`` (they could change the text around them, or be changed by a setting), non-boolean expressions,
     subqueries (a filter may use only this table's rows), aggregates, window functions and generators (they have no
     value for a single row), functions such as ``rand()`` (a filter must give the same answer each time), column names with a
-    table qualifier (a clone has another name), and anything only the session knows: its variables and functions (Spark
-    Connect does not report these), ``current_user()`` and so on. ``now()`` and ``current_date()`` are accepted.
+    table qualifier (a clone has another name), and anything only the session knows: its variables and functions, ``current_user()`` and so on. ``now()`` and ``current_date()`` are accepted.
 
     Raises :class:`~icekit.errors.ParameterError`, which names the text and what is wrong with it.
     """
@@ -86,11 +85,10 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate
     check_text(text)
     try:
         with quiet_errors():
-            _parse(spark, rows, text)
+            _parse(spark, text)
             # In parentheses no name may follow it.
             found = rows.where(f"({text})")
-            found.schema  # noqa: B018  under Connect nothing is analysed before
-            why = _depends_on_more(spark, rows, found, text) or _of_elsewhere(text, rows.columns)
+            why = _depends_on_more(spark, found) or _of_elsewhere(text, rows.columns)
     except Py4JNetworkError:
         raise
     except engine_errors() as error:
@@ -161,48 +159,30 @@ def _of_elsewhere(text: str, columns: Sequence[str]) -> str | None:
     return None
 
 
-def _parse(spark: SparkSession, rows: DataFrame, text: str) -> None:
+def _parse(spark: SparkSession, text: str) -> None:
     """Let Spark's parser take the text as an expression, which must be all of it."""
-    if has_bridge(spark):
-        state: Any = spark._jsparkSession.sessionState()
-        state.sqlParser().parseExpression(text)
-    else:
-        rows.where(text).schema  # noqa: B018
+    state: Any = spark._jsparkSession.sessionState()
+    state.sqlParser().parseExpression(text)
 
 
-def _depends_on_more(spark: SparkSession, rows: DataFrame, found: DataFrame, text: str) -> str | None:
+def _depends_on_more(spark: SparkSession, found: DataFrame) -> str | None:
     """What the value depends on besides the row; None if on nothing."""
-    random = "its value changes each time it is evaluated, as with rand() and uuid()"
-    if has_bridge(spark):
-        from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError
 
-        session: Any = spark
-        condition = _condition(found)
-        patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
-        if condition.containsPattern(patterns.PLAN_EXPRESSION()):
-            return _SUBQUERY
-        if not condition.deterministic():
-            return random
-        for pattern in ("VARIABLE_REFERENCE", "PYTHON_UDF", "SCALA_UDF"):
-            # Not every Spark has all of them.
-            with contextlib.suppress(Py4JError):
-                if condition.containsPattern(getattr(patterns, pattern)()):
-                    return "it has a variable or a function that only this session has; write the value instead"
-        # Works out what is constant in it, such as a text compared with a number that is not a number.
-        query_of_frame(found).optimizedPlan()
-        return None
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-
-    # Without the plan: Spark takes neither kind of expression in these places.
-    try:
-        rows.select(F.exists(F.array(F.lit(1)), lambda _: F.expr(text))).schema  # noqa: B018
-    except AnalysisException:
+    session: Any = spark
+    condition = _condition(found)
+    patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+    if condition.containsPattern(patterns.PLAN_EXPRESSION()):
         return _SUBQUERY
-    try:
-        rows.join(spark.range(1).toDF("icekit_other"), F.expr(text)).schema  # noqa: B018
-    except AnalysisException:
-        return random
+    if not condition.deterministic():
+        return "its value changes each time it is evaluated, as with rand() and uuid()"
+    for pattern in ("VARIABLE_REFERENCE", "PYTHON_UDF", "SCALA_UDF"):
+        # Not every Spark has all of them.
+        with contextlib.suppress(Py4JError):
+            if condition.containsPattern(getattr(patterns, pattern)()):
+                return "it has a variable or a function that only this session has; write the value instead"
+    # Works out what is constant in it, such as a text compared with a number that is not a number.
+    query_of_frame(found).optimizedPlan()
     return None
 
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from icekit.errors import ParameterError, nearest
 from icekit.facts.integrity import DeleteState, Integrity, UnappliedDeletes
 from icekit.facts.manifests import FileCounts
 from icekit.facts.model import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts, TableFacts, Totals
@@ -396,72 +393,3 @@ def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCo
     for row in facts.sequences:
         found.setdefault(row.partition, []).append(row)
     return found
-
-
-# --- Filter and sort the partitions of a table; the result is bounded
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionFigures:
-    """One partition: its live data files, and the deletes written into it.
-
-    ``path`` is for people to read, and empty for an unpartitioned table. Deletes of an
-    unpartitioned spec apply everywhere and count where they were written.
-    """
-
-    partition: Partition
-    path: str
-    data_file_count: int = 0
-    size_in_bytes: int = 0
-    record_count: int = 0
-    delete_file_count: int = 0
-    delete_record_count: int = 0
-
-    @property
-    def mean_bytes(self) -> float | None:
-        """Mean size of the data files; None without any."""
-        return self.size_in_bytes / self.data_file_count if self.data_file_count else None
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The first ``rows`` of the ``matched`` partitions that match a text, of ``total`` partitions."""
-
-    rows: tuple[PartitionFigures, ...]
-    matched: int
-    total: int
-
-
-#: The orders for partitions, worst first.
-ORDERS: Mapping[str, Callable[[PartitionFigures], float]] = MappingProxyType(
-    {
-        "most data files": lambda p: -p.data_file_count,
-        "most bytes": lambda p: -p.size_in_bytes,
-        "smallest mean file size": lambda p: p.mean_bytes if p.mean_bytes is not None else float("inf"),
-        "most delete records": lambda p: -p.delete_record_count,
-    }
-)
-
-
-def partition_figures(facts: TableFacts) -> tuple[PartitionFigures, ...]:
-    """Every partition with a live file, in the order of its values."""
-    found: dict[Partition, list[int]] = {}
-    for group in facts.groups:
-        row = found.setdefault(group.partition, [0] * 5)
-        if group.kind is Kind.DATA:
-            row[0], row[1], row[2] = row[0] + group.file_count, row[1] + group.size_in_bytes, row[2] + group.record_count
-        else:
-            row[3], row[4] = row[3] + group.file_count, row[4] + group.record_count
-    return tuple(PartitionFigures(p, facts.partition_path(p), *found[p]) for p in sorted(found, key=sort_key))
-
-
-def select(figures: Sequence[PartitionFigures], text: str = "", by: str = "most data files", limit: int = 20) -> Selection:
-    """The worst partitions whose path contains every word of a text, ignoring case.
-
-    ``by`` is one of :data:`ORDERS`; raises :class:`~icekit.errors.ParameterError` for another.
-    """
-    if by not in ORDERS:
-        raise ParameterError(f"Partitions cannot be sorted by {by!r}{nearest(by, ORDERS) or '; use ' + ', '.join(ORDERS) + '.'}")
-    words = text.casefold().split()
-    matched = [p for p in figures if all(word in p.path.casefold() for word in words)] if words else figures
-    return Selection(tuple(heapq.nsmallest(max(limit, 0), matched, key=ORDERS[by])), len(matched), len(figures))

@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import json
 import math
-import os
 import re
 import statistics
 from collections import Counter
@@ -381,19 +380,16 @@ def past(
     if before is None:
         before = remembered(where, lake, facts.name, count) if where else ()
     runs = tuple(same_table([*(h for h in before if h.observed_at_ms < now.observed_at_ms), now]))
-    done = _maintained(lake, facts, runs[0].observed_at_ms) if where else ()
+    done = _maintained(facts, runs[0].observed_at_ms) if where else ()
     return Past(facts.name, runs, done, limits, bool(where))
 
 
-def _maintained(lake: Lake, facts: TableFacts, since_ms: int) -> tuple[Maintained, ...]:
-    """The ledger's outcomes of a table; a ledger that needs Spark is skipped."""
-    from icekit.compact.ledger import opened
+def _maintained(facts: TableFacts, since_ms: int) -> tuple[Maintained, ...]:
+    """The ledger's outcomes of a table; none if the ledger cannot be read."""
+    from icekit.compact.ledger import open_ledger
 
-    if os.environ.get("ICEKIT_LEDGER") == "table" and not lake.spark_is_running:
-        return ()
     try:
-        with opened(None, lake) as ledger:
-            done = ledger.outcomes(display_name((facts.catalog, *facts.table)), _OUTCOMES)
+        done = open_ledger(None).outcomes(display_name((facts.catalog, *facts.table)), _OUTCOMES)
     except LedgerUnusable:
         return ()
     found = [

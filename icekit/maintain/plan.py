@@ -332,7 +332,7 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
 def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
     """The files that ``rewrite_position_delete_files`` would rewrite now, according to Iceberg's own planner.
 
-    Needs the JVM bridge; raises the errors of :mod:`icekit.errors`.
+    Needs a classic session; raises the errors of :mod:`icekit.errors`.
     """
     return rolled_up(plan_rewrite(spark, action.sql_name, action.options, where=action.where, of_deletes=True))
 

@@ -12,11 +12,11 @@ from typing import Any, Literal
 from icekit.answer import html
 from icekit.catalog import Lake
 from icekit.compact import Policy, plan
-from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion, sample_keys
+from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
-from icekit.errors import ConversionRefused
+from icekit.errors import ClassicSessionRequired, ConversionRefused
 from icekit.facts.collect import declared_filter_columns
 from icekit.facts.files import Partition
 from icekit.facts.head import head
@@ -246,20 +246,20 @@ def propose(
 
 def _forecast(lake: Lake, facts: TableFacts, executor: Executor | str) -> HeapForecast:
     wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
-    return forecast_heap(facts, wanted, sample_keys(lake, facts))
+    return forecast_heap(facts, wanted)
 
 
 def _said(forecast: HeapForecast) -> str:
     return (
-        f"Equality deletes: an executor has {size(forecast.executor.heap_bytes)} of heap; a stock read needs about {size(forecast.read_bytes)} "
-        f"({forecast.read_verdict}), a stock rewrite about {size(forecast.rewrite_bytes)} ({forecast.rewrite_verdict})."
+        f"Equality deletes: an executor has {size(forecast.executor.heap_bytes)} of heap; to read or rewrite the table, Spark itself needs about "
+        f"{size(forecast.needed_bytes)} ({forecast.verdict})."
     )
 
 
 def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
     try:
         plan = plan_conversion(case.lake, case.facts.table)
-    except ConversionRefused as refused:
+    except (ClassicSessionRequired, ConversionRefused) as refused:
         case.notes.append(f"The equality deletes cannot be converted: {refused}")
         return []
     if not plan.actions:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import has_bridge, iceberg_version
+from icekit.engine.bridge import iceberg_version
 from icekit.engine.cluster import Cluster, caches_deletes, cluster_of
 from icekit.engine.compat import arrow_of, where_then
 from icekit.engine.errors import explain
@@ -238,7 +238,7 @@ def prove_commits(
     strongest evidence. If they do not, or if ``resolve`` says so, it is read from a clone without them, and rows
     whose key has a younger delete are dropped by a plain anti-join of the table's own rows; this shares only
     the list of files and the reading of delete files with a conversion. Where no clone can be made (it needs
-    the right to create a table), and on Spark Connect, it is read in the first way.
+    the right to create a table), it is read in the first way.
 
     A commit is not provable if it, its parent or their files are gone; that is
     never reported as fine. Raises the errors of :mod:`icekit.errors`.
@@ -326,7 +326,7 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], k
 
 def _removed(lake: Lake, name: Identifier, parent_id: int | None, snapshot_id: int) -> tuple[int, int]:
     """The delete files that a commit removed, and those of them that applied before it; no files where that cannot be asked."""
-    if parent_id is None or not has_bridge(lake.spark):
+    if parent_id is None:
         return 0, 0
     try:
         return removed(lake.spark, name, parent_id, snapshot_id)
@@ -546,7 +546,7 @@ def _resolving(reader: _Reader, snapshot_ids: Sequence[int], resolve: bool | Non
     lake = reader.lake
     most = 0 if resolve else most_records(cluster_of(lake.spark))
     sides: set[int] = set()
-    if resolve is not False and has_bridge(lake.spark):
+    if resolve is not False:
         sides = {int(side["snapshot-id"]) for side in _sides(reader, snapshot_ids) if _may_have_more(side, most)}
     with contextlib.ExitStack() as stack:
         read: dict[int, Stripped] = {}

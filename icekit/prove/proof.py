@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import has_bridge, load_table
+from icekit.engine.bridge import load_table
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import IcekitError
@@ -493,8 +493,6 @@ def _look(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
     files = metadata_table(spark, name, "all_files").select("file_path").distinct()
     chosen, total = spread(files, sample), files.count()
     readable = Check(True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}")
-    if not has_bridge(spark):
-        return [readable, Check(None, "looking up files in storage needs the JVM bridge, which Spark Connect does not have")]
     io = load_table(spark, name).io()
     gone = [path for path in chosen if not io.newInputFile(path).exists()]
     if not gone:

@@ -22,7 +22,6 @@ from icekit.compact.execute import (
 )
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
-from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
@@ -204,15 +203,12 @@ class Runner:
         if action.procedure != "rewrite_data_files":
             # An action without commits (expiry, orphans) does what is left of it when it runs again.
             return (None if progress.actual.any else action), None
-        by_bridge = has_bridge(self.spark)
-        if progress.actual.any and (by_bridge or action.options.get("rewrite-all") == "true"):
+        if progress.actual.any:
             left = self._partitions_of_before(action, progress)
             if left is not None and not left:
                 return only_dangling(action), None
             if left is not None and len(left) < len(action.partitions):
                 action = narrowed(self.lake, action, left)
-        if not by_bridge:
-            return action, None
         planned = ask_planner(self.spark, action)
         # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
         return (action if planned.groups or action.options.get(DANGLING) == "true" else None), planned
@@ -247,7 +243,7 @@ class Runner:
                 left,
                 {RUN_TAG: self.run_id, ACTION_TAG: action.action_id},
                 stop=self.stop,
-                tick=self._tick(action, progress, before),
+                tick=self._tick(action, progress),
                 check=self.check,
             )
         except (Stopped, KeyboardInterrupt):
@@ -257,7 +253,7 @@ class Runner:
         finally:
             progress.seconds += time.monotonic() - started
             now = head(self.lake, action.table, action.branch)
-            self._reconcile(action, progress, before, now)
+            self._reconcile(action, progress, now)
             after = actual(commit for snapshot_id, commit in progress.commits.items() if snapshot_id not in earlier)
         is_alone = not _moved(before, now, progress.commits)
         if failure is not None:
@@ -293,23 +289,14 @@ class Runner:
         if fields:
             raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
 
-    def _reconcile(self, action: Action, progress: ActionProgress, before: Head, now: Head) -> None:
+    def _reconcile(self, action: Action, progress: ActionProgress, now: Head) -> None:
         """Read the commits of the attempt from the table's history, whatever the engine reported."""
         mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
-        if not has_bridge(self.spark):
-            # No tags: a replace by this application during the attempt is ours, because we hold the table.
-            app = str(self.spark.conf.get("spark.app.id", "") or "")
-            new = since(now, before.snapshot_id)
-            mine |= {
-                int(s["snapshot-id"])
-                for s in new
-                if (s.get("summary") or {}).get("operation") == "replace" and app and (s.get("summary") or {}).get("app-id") == app
-            }
         progress.note(own_commits(now, self.run_id, (), among=mine | set(progress.snapshot_ids)), now)
 
     def _partitions_of_before(self, action: Action, progress: ActionProgress) -> Sequence[Partition] | None:
         """The action's partitions that still have data files from before the run; None if that cannot be determined."""
-        if has_bridge(self.spark) and progress.starting_sequence_number:
+        if progress.starting_sequence_number:
             return partitions_left(self.spark, action, progress.starting_sequence_number)
         if action.options.get("rewrite-all") != "true":
             return None  # format version 1: no sequence numbers, and no deletes either
@@ -329,7 +316,7 @@ class Runner:
             found.add(Partition(row["spec_id"], tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]])))
         return [p for p in action.partitions if p in found]
 
-    def _tick(self, action: Action, progress: ActionProgress, before: Head) -> Callable[[float], None]:
+    def _tick(self, action: Action, progress: ActionProgress) -> Callable[[float], None]:
         """Report from time to time how long the action has taken, and how long it may still take; and note its commits before they can expire."""
         expected = action.prediction.seconds
         said, looked = [0.0], [0.0]
@@ -345,7 +332,7 @@ class Runner:
                 looked[0] = seconds
                 # What cannot be read now is read after the attempt.
                 with contextlib.suppress(Exception):
-                    self._reconcile(action, progress, before, head(self.lake, action.table, action.branch))
+                    self._reconcile(action, progress, head(self.lake, action.table, action.branch))
 
         return tick
 

@@ -19,13 +19,13 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
-from icekit.compact.claims import DISPROVED, ActionRecord, Ledger, RunRecord, claimed, now_ms
+from icekit.compact.claims import DISPROVED, ActionRecord, RunRecord, claimed, now_ms
 from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.execute import require_api, smaller_parts
-from icekit.compact.ledger import let_go_of_dead, opened
+from icekit.compact.ledger import Ledger, let_go_of_dead, open_ledger
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, is_there, measured, own_commits
-from icekit.engine.bridge import iceberg_version
+from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import files_below, metadata_table
@@ -91,14 +91,14 @@ def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, led
     is not resumed, and new plans start from the table as it is. Raises :class:`~icekit.errors.ParameterError` if that run does not block the table.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
-    with opened(ledger, lake) as book:
-        there = holding(lake, name, book)
-        found = tuple(run for run in there if run_id in {None, run.run_id})
-        if run_id is not None and not found:
-            known = f"the table is blocked by run {', '.join(run.run_id for run in there)}" if there else "no run blocks the table"
-            raise ParameterError(f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger).")
-        for run in found:
-            book.save_run(replace(run, status=CLEARED))
+    book = open_ledger(ledger)
+    there = holding(lake, name, book)
+    found = tuple(run for run in there if run_id in {None, run.run_id})
+    if run_id is not None and not found:
+        known = f"the table is blocked by run {', '.join(run.run_id for run in there)}" if there else "no run blocks the table"
+        raise ParameterError(f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger).")
+    for run in found:
+        book.save_run(replace(run, status=CLEARED))
     return found
 
 
@@ -163,6 +163,7 @@ class CheckpointedRun:
     record: RunRecord
 
     def __init__(self, lake: Lake, plan: Plan, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
+        require_classic(lake.spark)
         self.lake, self.plan, self.ledger = lake, plan, ledger
         self.limits, self.stop, self.say = limits, stop, say
         self.table = display_name(lake.sql_name(plan.table))
@@ -457,7 +458,7 @@ def run(
 ) -> Outcome:
     """Run a plan; a dry run unless ``execute`` is true.
 
-    Each action is recorded in the ledger (a :class:`Ledger`, ``table``, a path, or None for
+    Each action is recorded in the ledger (a :class:`Ledger`, a path, or None for
     the default file) before and after, tagged in the snapshots it commits, retried or split
     where that helps, and proved as ``limits`` say. Raises :class:`~icekit.errors.TableClaimed` if
     another run holds the table, and :class:`~icekit.errors.RunDisproved` if the proof of an earlier run
@@ -466,12 +467,12 @@ def run(
     """
     if not execute:
         return Outcome(plan, None, tuple(ActionOutcome(action, "planned") for action in plan.actions))
-    with opened(ledger, lake) as book:
-        if not plan.actions:
-            # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
-            refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
-            return Outcome(plan, None, ())
-        return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).start(run_id or new_run_id())
+    book = open_ledger(ledger)
+    if not plan.actions:
+        # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
+        refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
+        return Outcome(plan, None, ())
+    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).start(run_id or new_run_id())
 
 
 def resume(
@@ -496,27 +497,27 @@ def resume(
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     full = display_name(lake.sql_name(name))
-    with opened(ledger, lake) as book:
-        refuse(book, full, head(lake, name).metadata.get("table-uuid"))
-        # The newest run of all: an older run's plan was made for an earlier state of the table.
-        record = book.last_run(full)
-        if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
-            let_go_of_dead(book, full)
-            raise ParameterError(f"The ledger has no unfinished run on {display_name(name)}. Plan and run without --resume.")
-        if not record.plan:
-            raise ParameterError(
-                f"The plan of run {record.run_id} contains a secret, so the ledger did not store it. Plan and run without --resume."
-            )
-        plan = plan_of(record)
-        if plan.command != command:
-            raise ParameterError(
-                f"The unfinished run on {display_name(name)} is of another command. Continue it with `{plan.resume_command}`, or plan again."
-            )
-        if plan.converts:
-            # Clones that the killed run left next to the table.
-            with contextlib.suppress(IcekitError):
-                remove_stale(lake, stale_clones(lake, name))
-        return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(record)
+    book = open_ledger(ledger)
+    refuse(book, full, head(lake, name).metadata.get("table-uuid"))
+    # The newest run of all: an older run's plan was made for an earlier state of the table.
+    record = book.last_run(full)
+    if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
+        let_go_of_dead(book, full)
+        raise ParameterError(f"The ledger has no unfinished run on {display_name(name)}. Plan and run without --resume.")
+    if not record.plan:
+        raise ParameterError(
+            f"The plan of run {record.run_id} contains a secret, so the ledger did not store it. Plan and run without --resume."
+        )
+    plan = plan_of(record)
+    if plan.command != command:
+        raise ParameterError(
+            f"The unfinished run on {display_name(name)} is of another command. Continue it with `{plan.resume_command}`, or plan again."
+        )
+    if plan.converts:
+        # Clones that the killed run left next to the table.
+        with contextlib.suppress(IcekitError):
+            remove_stale(lake, stale_clones(lake, name))
+    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(record)
 
 
 # --- Convert a table's equality deletes: plan, run under a checkpoint, and prove

@@ -14,11 +14,10 @@ from icekit.catalog import Lake
 from icekit.compact.execute import RewriteResult
 from icekit.compact.model import CONVERT, Action
 from icekit.compact.outcome import Actual
-from icekit.engine.bridge import has_bridge
 from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
-from icekit.errors import ConversionRefused, MetadataUnreadable, NotATable, ParameterError, RemovalRefused
+from icekit.errors import MetadataUnreadable, NotATable, ParameterError, RemovalRefused
 from icekit.facts.collect import load_metadata
 from icekit.facts.head import head
 from icekit.facts.manifests import manifest_list
@@ -168,13 +167,6 @@ class _Conversion(_Deletes):
         gone = sum(int(summary.get("removed-equality-delete-files") or 0) for summary in mine)
         # Its own tags say what it read; the sizes in a summary cover only added and removed files.
         return replace(found, items_before=gone, bytes_in=committed.bytes_in)
-
-    def ready(self) -> Action | None:
-        if not has_bridge(self.lake.spark):
-            raise ConversionRefused(
-                "A conversion needs the JVM bridge, which Spark Connect does not have. Run it in a session with its own driver."
-            )
-        return self.action
 
 
 class _Manifests(Guard):

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from icekit.catalog import Lake, connect
-from icekit.engine.bridge import elements, has_bridge, load_table, metadata_of, write_bytes
+from icekit.engine.bridge import elements, load_table, metadata_of, require_classic, write_bytes
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, IcekitError, InvalidName, TableNotFound
 from icekit.facts.collect import load_metadata
@@ -257,9 +257,7 @@ def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> Non
 
 
 def remove_folders(spark: Any, folder: str) -> None:
-    """Remove a scratch table's empty folders: object stores have none; elsewhere removing files leaves them behind. Spark Connect cannot."""
-    if not has_bridge(spark):
-        return
+    """Remove a scratch table's empty folders: object stores have none; elsewhere removing files leaves them behind."""
     path = spark._jvm.org.apache.hadoop.fs.Path(folder)
     with contextlib.suppress(Exception):
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
@@ -336,15 +334,12 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
 
     ``clones`` are some results of :func:`stale_clones`; default: all. Each is checked
     again before it is dropped. Files that the source table has adopted stay, with a warning. Raises
-    :class:`~icekit.errors.CloneRefused` without a JVM bridge.
+    :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect.
     """
     wanted = stale_clones(lake) if clones is None else tuple(clones)
     removed = []
     for table in (c.table for c in wanted if c.is_dead):
-        if not has_bridge(lake.spark):
-            raise CloneRefused(
-                "Removing a clone's files needs the JVM bridge, which Spark Connect does not have. Run this in your own Spark session."
-            )
+        require_classic(lake.spark)
         try:
             stale = _judge(lake, table)
         except TableNotFound:
@@ -548,13 +543,12 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
     another table are not looked for.
 
     Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register such a table or
-    gives it no access to the table's files, or if there is no JVM bridge to clean up with;
+    gives it no access to the table's files; :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect;
     :class:`~icekit.errors.SnapshotNotFound`; and the errors of finding a table.
     """
     lake, name = _located(where, table)
     try:
-        if not has_bridge(lake.spark):
-            raise CloneRefused(f"A clone needs the JVM bridge, which Spark Connect does not have: {_LOST}.")
+        require_classic(lake.spark)
         source = lake.tables.source(name)
         made = scratch_name(name)
         metadata = load_metadata(source)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from icekit.engine.bridge import has_bridge, lent
+from icekit.engine.bridge import lent, require_classic
 from icekit.engine.effort import CLOCK, Effort, forget_deletes, metered, unit_for
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.interrupting import Stop, Stopped
@@ -79,10 +79,7 @@ class Budget:
 
 @contextmanager
 def _interruptible(spark: SparkSession) -> Iterator[None]:
-    """Interrupt the tasks of a cancelled job, as Spark Connect always does."""
-    if not has_bridge(spark):
-        yield
-        return
+    """Interrupt the tasks of a cancelled job."""
     context = spark.sparkContext
     before = context.getLocalProperty(_INTERRUPT)
     context.setInterruptOnCancel(True)
@@ -181,10 +178,18 @@ class Trial:
 
     @classmethod
     def of(
-        cls, lake: Lake, table: str | Identifier, budget: Budget, sample_bytes: str, progress: Callable[[str], None], *, if_empty: str = ""
+        cls,
+        lake: Lake,
+        table: str | Identifier,
+        budget: Budget,
+        sample_bytes: str = "1 GB",
+        progress: Callable[[str], None] = print,
+        *,
+        if_empty: str = "",
     ) -> Trial:
-        """A trial of the current table; a table without data files is refused, with ``if_empty`` as the consequence."""
+        """A trial of the current table; refused over Spark Connect, and with ``if_empty`` as the consequence for a table without data files."""
         sample = size_in_bytes(sample_bytes)
+        require_classic(lake.spark)
         facts = observe(lake, table, collector="spark")
         if if_empty and not facts.data.file_count:
             raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}. Write to it first.")
@@ -200,7 +205,7 @@ class Trial:
             yield
         except BudgetSpent as error:
             self.stopped = str(error)
-        except SparkUnavailable as error:
+        except (SparkUnavailable, CloneRefused) as error:
             self.stopped = f"nothing could be tried: {error}"
         except engine_errors() as error:
             self.stopped = f"Spark failed during the trial ({reason(error)}); the table was not touched"
@@ -209,32 +214,30 @@ class Trial:
         self.progress(f"stopped: {self.stopped}; the answer rests on the measurements so far")
 
     @contextmanager
-    def sandboxes(self, number: int, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Sequence[Sandbox]]:
-        """Provide ``number`` sandboxes and remove all of them; ``partitioned`` says whether samples are partitioned like the table."""
+    def clones(self, number: int) -> Iterator[Sequence[Sandbox]]:
+        """Provide ``number`` clones and remove all of them; raises :class:`~icekit.errors.CloneRefused`."""
+        with contextlib.ExitStack() as stack:
+            facts = self.facts
+            copies = [stack.enter_context(clone(self.lake, facts.table, facts.ref or facts.snapshot_id)) for _ in range(number)]
+            unit = unit_for(self.lake.spark, facts.location)
+            yield [
+                Sandbox(lake=self.lake, table=copy.table, size_in_bytes=facts.data.size_in_bytes, budget=self.budget, unit=unit)
+                for copy in copies
+            ]
+
+    @contextmanager
+    def sandboxes(self, number: int, *, always_sample: bool = False) -> Iterator[Sequence[Sandbox]]:
+        """Provide ``number`` clones, or copied samples where the catalog refuses clones, and remove all of them."""
         with contextlib.ExitStack() as stack:
             if not always_sample:
                 try:
-                    copies = [
-                        stack.enter_context(clone(self.lake, self.facts.table, self.facts.ref or self.facts.snapshot_id))
-                        for _ in range(number)
-                    ]
+                    boxes = stack.enter_context(self.clones(number))
                 except CloneRefused as error:
-                    stack.close()
                     self.progress(f"{error} The trial continues with copied samples.")
                 else:
-                    unit = unit_for(self.lake.spark, self.facts.location)
-                    yield [
-                        Sandbox(
-                            lake=self.lake,
-                            table=copy.table,
-                            size_in_bytes=self.facts.data.size_in_bytes,
-                            budget=self.budget,
-                            unit=unit,
-                        )
-                        for copy in copies
-                    ]
+                    yield boxes
                     return
-            samples = [stack.enter_context(self._sample(partitioned=partitioned)) for _ in range(number)]
+            samples = [stack.enter_context(self._sample()) for _ in range(number)]
             first = samples[0]
             self.progress(
                 f"tried on a copied sample of {size(first.size_in_bytes)}, {percent(1 / first.scale)} of the table; figures are scaled"
@@ -242,13 +245,13 @@ class Trial:
             yield samples
 
     @contextmanager
-    def sandbox(self, *, always_sample: bool = False, partitioned: bool = True) -> Iterator[Sandbox]:
+    def sandbox(self, *, always_sample: bool = False) -> Iterator[Sandbox]:
         """Provide one sandbox."""
-        with self.sandboxes(1, always_sample=always_sample, partitioned=partitioned) as (box,):
+        with self.sandboxes(1, always_sample=always_sample) as (box,):
             yield box
 
     @contextmanager
-    def _sample(self, *, partitioned: bool) -> Iterator[Sandbox]:
+    def _sample(self) -> Iterator[Sandbox]:
         """A copy of some of a table's rows with its partitioning, sort order and properties; removed afterwards.
 
         Takes complete partitions from all over the table while they fit, otherwise some data files. Rows are copied in file order, neither shuffled
@@ -271,7 +274,7 @@ class Trial:
             lake.spark.sql(
                 f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ({pairs}) LOCATION {literal(scratch)} AS SELECT * FROM {source} LIMIT 0"
             )
-            for part in facts.default_spec.fields if partitioned else ():
+            for part in facts.default_spec.fields:
                 if part.source is not None and part.transform != "void":
                     column = next(c for c in facts.columns if c.field_id == part.source_id)
                     lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), part.transform)}")

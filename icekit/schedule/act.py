@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 from icekit.catalog import Lake
 from icekit.compact import Plan, plan_table
-from icekit.compact.ledger import Ledger, opened
+from icekit.compact.ledger import Ledger, open_ledger
 from icekit.engine.interrupting import Ending, Stop, Stopped, heeded
 from icekit.errors import IcekitError, RunDisproved, TableClaimed, first_line, trace
 from icekit.report import FactsCache
@@ -150,17 +150,17 @@ def unfinished(work: TableWork, begun: StartedRun) -> Step | None:
     If its proof is missing, the table stays blocked, unless the resumed run completes the proof.
     """
     full = display_name(work.lake.sql_name(work.table))
-    with opened(work.ledger or None, work.lake) as book:
-        record = book.last_run(full)
-        if record is None or record.run_id != begun.run_id or record.status not in CUT_SHORT or not record.plan:
-            return _unproved(book, begun)
-        plan = plan_of(record)
-        why_not = still(begun, work.rule, plan.command)
-        if why_not is not None:
-            work.say(
-                f"{work.name}: run {record.run_id} of an earlier pass is not resumed, because {why_not}; its commits stay, and the rest is planned again"
-            )
-            return _unproved(book, begun)
+    book = open_ledger(work.ledger)
+    record = book.last_run(full)
+    if record is None or record.run_id != begun.run_id or record.status not in CUT_SHORT or not record.plan:
+        return _unproved(book, begun)
+    plan = plan_of(record)
+    why_not = still(begun, work.rule, plan.command)
+    if why_not is not None:
+        work.say(
+            f"{work.name}: run {record.run_id} of an earlier pass is not resumed, because {why_not}; its commits stay, and the rest is planned again"
+        )
+        return _unproved(book, begun)
     leave = work.permit()
     if not leave.granted:
         return Step(begun.action, "waits", f"run {record.run_id} is unfinished; {leave.why}", run_id=record.run_id)

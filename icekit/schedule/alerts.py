@@ -1,4 +1,4 @@
-"""Decide whom to notify about a pass, once per change, and send the messages; write the files for monitoring: JUnit XML and a file for Prometheus.
+"""Decide whom to notify about a pass, once per change, and send the messages; write JUnit XML.
 
 A receiver that fails does not affect the others.
 """
@@ -6,19 +6,20 @@ A receiver that fails does not affect the others.
 from __future__ import annotations
 
 import datetime as dt
-import logging
+import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from icekit import secrets
-from icekit.errors import EXIT_CRASHED, ParameterError, nearest, require
-from icekit.saving import naming, write_text
+from icekit.errors import EXIT_CRASHED, ParameterError, require
+from icekit.saving import write_text
 from icekit.schedule.policy import Receiver, SchedulePolicy
 from icekit.schedule.result import FAILED, Pass, Status, TableHealth, TableResult, health_of, unread
 from icekit.schedule.state import how_to_clear
@@ -27,8 +28,6 @@ from icekit.terminal import harmless
 from icekit.units import count, span
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from icekit.report import ReportRun
 
 Kind = Literal["unhealthy", "failed", "resolved", "done"]
@@ -62,7 +61,6 @@ class Message:
     receiver: str
     title: str
     body: str
-    is_grave: bool
     told: Mapping[str, dict[str, Any] | None]
 
 
@@ -181,7 +179,7 @@ def _message(receiver: Receiver, tell: Sequence[News], made: Pass, told: Mapping
     )
     body = "\n".join(map(str, tell))
     tail = f"\n{count(len(made.tables), 'table')} of catalog {made.catalog}: {made.counted()}.{again}"
-    return Message(receiver.name, title if tell else "", body + tail, bool(kinds["failed"] or kinds["unhealthy"]), told)
+    return Message(receiver.name, title if tell else "", body + tail, told)
 
 
 def _where(one: TableResult, policy: SchedulePolicy) -> str:
@@ -196,20 +194,20 @@ def _first(said: str) -> str:
     return "".join(c for c in said.split("\n", 1)[0] if not c.isdigit())[:200]
 
 
-# --- Send messages with Apprise; a failing receiver does not affect the others
+# --- Send each message as one JSON POST; a failing receiver does not affect the others
 
 
-_TELLING = "A policy with `notify`"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 #: A shorter part of an address, such as a port of three digits, is no secret.
 _SHORTEST_PART = 4
+_TIMEOUT_SECONDS = 30.0
 
 
 def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """Each receiver's URL with its secrets in place; from now on they are masked in all output.
 
-    Raises :class:`~icekit.errors.ParameterError` listing all variables that are not set, or for a
-    URL that Apprise does not recognize.
+    Raises :class:`~icekit.errors.ParameterError` listing all variables that are not set, or for an
+    address that cannot be posted to.
     """
     given = os.environ if environment is None else environment
     missing = sorted({name for one in policy.notify for name in _VARIABLE.findall(one.to) if not given.get(name)})
@@ -225,7 +223,8 @@ def urls(policy: SchedulePolicy, environment: Mapping[str, str] | None = None) -
         # A URL that is a single secret is used as it is; a secret that is part of a URL is quoted, because it may contain any character.
         whole = _VARIABLE.fullmatch(one.to)
         found[one.name] = given[whole[1]] if whole else _VARIABLE.sub(lambda m: quote(given[m[1]], safe=""), one.to)
-    _known(found)
+        if not _is_web(found[one.name]):
+            raise _no_address(one.name)
     return found
 
 
@@ -238,9 +237,8 @@ def check_receivers(policy: SchedulePolicy, environment: Mapping[str, str] | Non
     unknown = {one.name: [n for n in _VARIABLE.findall(one.to) if not given.get(n)] for one in policy.notify}
     urls(policy.model_copy(update={"notify": tuple(one for one in policy.notify if not unknown[one.name])}), environment)
     for one in policy.notify:
-        scheme, _, rest = one.to.partition("://")
-        if unknown[one.name] and "$" not in scheme and not (rest and scheme.lower() in _services()):
-            raise _no_address(one.name, scheme)
+        if unknown[one.name] and not one.to.startswith("$") and not _is_web(_VARIABLE.sub("x", one.to)):
+            raise _no_address(one.name)
     return [
         f"The address of {name} was not checked: {', '.join(names)} {'is' if len(names) == 1 else 'are'} not set here."
         for name, names in unknown.items()
@@ -253,52 +251,36 @@ def send(messages: Iterable[Message], to: Mapping[str, str]) -> dict[str, str | 
     return {message.receiver: _sent(message, to[message.receiver]) for message in messages if message.title}
 
 
-def _known(found: Mapping[str, str]) -> None:
-    if not found:
-        return
-    require("apprise", _TELLING)
-    from apprise import Apprise
-
-    with _Listening():
-        for name, url in found.items():
-            if Apprise.instantiate(url) is None:
-                raise _no_address(name, url.partition("://")[0])
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc and parts.port != 0
+    except ValueError:
+        return False
 
 
-def _no_address(name: str, scheme: str) -> ParameterError:
-    """The error for an address, of which only the name of a service that Apprise knows is said."""
-    known = _services()
-    service = scheme.lower()
-    hint = f" as {service}://." if service in known else nearest(service, known, count=1) or "."
+def _no_address(name: str) -> ParameterError:
+    """The error for an address, of which nothing is said: any part may be a secret."""
     return ParameterError(
-        f"Receiver {name} has an address that Apprise cannot use{hint} See https://github.com/caronc/apprise/wiki for the form of each service."
+        f"Receiver {name} has no address that a message can be posted to. Write https://host/path, without user:password@; secrets are ${{NAME}}."
     )
 
 
-def _services() -> set[str]:
-    """The schemes of the addresses that Apprise knows."""
-    require("apprise", _TELLING)
-    from apprise import Apprise
+class _NoRedirect(HTTPRedirectHandler):
+    """A POST that is redirected would arrive as a GET without the message; it fails instead."""
 
-    schemas = Apprise().details()["schemas"]
-    return {str(scheme) for one in schemas for kind in ("protocols", "secure_protocols") for scheme in one[kind] or ()}
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def _sent(message: Message, url: str) -> str | None:
-    from apprise import Apprise, NotifyFormat, NotifyType
-
-    with _Listening() as heard:
-        try:
-            receiver = Apprise.instantiate(url)
-            kind = NotifyType.FAILURE if message.is_grave else NotifyType.SUCCESS
-            done = receiver is not None and receiver.notify(
-                body=mask(message.body), title=mask(message.title), notify_type=kind, body_format=NotifyFormat.TEXT
-            )
-        except Exception as error:
-            done, said = False, f"{type(error).__name__}: {error}"
-        else:
-            said = heard.said() or "the service refused, and Apprise does not say why"
-    return None if done else _without_address(scrub(said), url)[:300]
+    body = json.dumps({"text": mask(f"{message.title}\n{message.body}")}).encode()
+    try:
+        request = Request(url, body, {"Content-Type": "application/json", "User-Agent": "icekit"}, method="POST")
+        with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_SECONDS):
+            return None
+    except Exception as error:
+        return _without_address(scrub(f"{type(error).__name__}: {error}"), url)[:300]
 
 
 def _without_address(said: str, url: str) -> str:
@@ -310,35 +292,6 @@ def _without_address(said: str, url: str) -> str:
     return said
 
 
-class _Listening(logging.Handler):
-    """Collects what Apprise logs, which includes the reason for a failure, and keeps it off the terminal."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self._log = logging.getLogger("apprise")
-        self._heard: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING:
-            self._heard.append(record.getMessage())
-
-    def said(self) -> str:
-        """The collected log in one line, scrubbed; not cut, because half a secret would not be recognized."""
-        return scrub("; ".join(" ".join(one.split()) for one in self._heard))
-
-    def __enter__(self) -> _Listening:
-        self._before = (self._log.propagate, self._log.level)
-        # Apprise logs the reason of a refused connection at DEBUG level, with the address in it, which is scrubbed.
-        self._log.propagate = False
-        self._log.addHandler(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._log.removeHandler(self)
-        self._log.propagate, level = self._before
-        self._log.setLevel(level)
-
-
 # --- Check that the files of a policy are writable before the pass does its work; creates nothing
 
 
@@ -348,8 +301,7 @@ def check_places(policy: SchedulePolicy) -> None:
         "ledger": policy.ledger,
         "history": policy.history,
         "state": policy.state,
-        "monitoring.junit": policy.monitoring.junit,
-        "monitoring.prometheus": policy.monitoring.prometheus,
+        "junit": policy.junit,
     }
     databases = {"ledger", "history", "state"}
     wrong = [_wrong("output", policy.output, is_folder=True)]
@@ -387,27 +339,15 @@ def _may_write(path: Path) -> bool:
     return os.access(path, os.W_OK | (os.X_OK if path.is_dir() else 0), effective_ids=os.access in os.supports_effective_ids)
 
 
-# --- Write what monitoring reads: JUnit XML with a case per table, and a file for Prometheus' node_exporter
+# --- Write JUnit XML with a case per table
 
 
-SEVERITIES = ("info", "warning", "critical")
-# Test cases about the run itself; a table's name has a dot.
-_NO_TABLES = frozenset({"policy", "alerts", "report"})
-_OF_HEALTH = {
-    "table_data_files": ("Live data files in the newest report.", "data_files"),
-    "table_data_bytes": ("Bytes of live data files in the newest report.", "data_bytes"),
-    "table_data_records": ("Records in live data files in the newest report, before deletes.", "records"),
-    "table_delete_files": ("Live delete files and deletion vectors in the newest report.", "delete_files"),
-    "table_delete_records": ("Records in live delete files and deletion vectors in the newest report.", "delete_records"),
-}
-# The functions that write, each with its file.
-Writers = Sequence[tuple[Callable[["Watched", Path], Path], Path]]
 Verdict = Literal["passed", "failure", "error", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One table for monitoring; ``verdict`` in JUnit's terms."""
+    """One table; ``verdict`` in JUnit's terms."""
 
     table: str
     status: str
@@ -415,18 +355,14 @@ class Case:
     said: str
     seconds: float
     health: TableHealth | None = None
-    is_unhealthy: bool = False
-    rewritten_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A report or a pass for monitoring; ``what`` is ``report``, or the policy's name."""
+    """A report or a pass for JUnit; ``what`` is ``report``, or the policy's name."""
 
     what: str
     catalog: str
-    exit_status: int
-    seconds: float
     ended: dt.datetime
     cases: tuple[Case, ...]
 
@@ -440,13 +376,11 @@ def of_pass(made: Pass) -> Watched:
             Case("policy", "crashed" if made.failure_status == EXIT_CRASHED else "misconfigured", "error", made.failure, made.seconds)
         )
     cases += [Case("alerts", "failed", "failure", problem, 0.0) for problem in made.alert_problems]
-    return Watched(
-        made.policy, made.catalog, made.exit_status, made.seconds, made.started + dt.timedelta(seconds=made.seconds), tuple(cases)
-    )
+    return Watched(made.policy, made.catalog, made.started + dt.timedelta(seconds=made.seconds), tuple(cases))
 
 
 def of_report(run: ReportRun, catalog: str, fail_on: str, ended: dt.datetime | None = None) -> Watched:
-    """A report run: a case per row; its duration is the sum over its tables."""
+    """A report run: a case per row."""
     ended = ended or dt.datetime.now(dt.UTC)
     now = int(ended.timestamp() * 1000)
     cases = []
@@ -456,11 +390,17 @@ def of_report(run: ReportRun, catalog: str, fail_on: str, ended: dt.datetime | N
         one = TableResult(row.table, "", status, row.error or "", fail_on, health)
         cases.append(_case(one, row.seconds))
     cases += [Case("report", "misconfigured", "error", problem, 0.0) for problem in run.problems]
-    return Watched("report", catalog, run.exit_status, sum(row.seconds for row in run.rows), ended, tuple(cases))
+    return Watched("report", catalog, ended, tuple(cases))
+
+
+def require_junit(path: Path | None) -> None:
+    """Raise :class:`~icekit.errors.ExtraMissing` if the library for this file is not installed: call this before the work is done."""
+    if path is not None:
+        require("junitparser", "Writing JUnit XML")
 
 
 def write_junit(watched: Watched, path: Path) -> Path:
-    """Write JUnit XML: unhealthy tables and failed work are failures, unreadable tables are errors, and tables that were not due are skipped."""
+    """Write JUnit XML, for which :func:`require_junit` was called: unhealthy tables and failed work are failures, unreadable tables are errors, and tables that were not due are skipped."""
     from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
     suite = TestSuite(_clean(f"icekit {watched.what}"))
@@ -482,66 +422,6 @@ def write_junit(watched: Watched, path: Path) -> Path:
     return write_text(path, written.getvalue().decode("utf-8"))
 
 
-def write_prometheus(watched: Watched, path: Path) -> Path:
-    """Write the text format for node_exporter's textfile collector, complete or not at all.
-
-    Labels are the catalog, the table (as many series as tables) and the severity;
-    ``what`` is the label ``policy``, so that several policies may share a folder of files.
-    """
-    from prometheus_client import write_to_textfile
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with naming(path):
-        write_to_textfile(str(path), registry(watched))
-    # Readable for the exporter, which is another user.
-    path.chmod(0o644)
-    return path
-
-
-def registry(watched: Watched) -> CollectorRegistry:
-    """The metrics of a report or a pass; gauges, because a file describes one point in time."""
-    from prometheus_client import CollectorRegistry, Gauge
-
-    made = CollectorRegistry()
-    of_all = {"policy": watched.what, "catalog": watched.catalog}
-
-    def gauge(name: str, said: str, *labels: str) -> Gauge:
-        return Gauge(f"icekit_{name}", said, [*of_all, *labels], registry=made)
-
-    gauge(
-        "last_run_exit_status",
-        "Exit status of the last run: 0 healthy, 1 unhealthy or failed, 2 misconfigured, 3 crashed, 130 stopped by hand.",
-    ).labels(**of_all).set(watched.exit_status)
-    gauge("last_run_timestamp_seconds", "When the last run ended, in seconds since 1970.").labels(**of_all).set(watched.ended.timestamp())
-    gauge("last_run_duration_seconds", "How long the last run took, in seconds.").labels(**of_all).set(watched.seconds)
-    states = gauge("last_run_tables", "Tables of the last run by status.", "status")
-    for status in sorted({one.status for one in watched.cases}):
-        states.labels(**of_all, status=status.replace(" ", "_")).set(sum(one.status == status for one in watched.cases))
-    tables = [one for one in watched.cases if one.table not in _NO_TABLES]
-    for name, (said, attribute) in _OF_HEALTH.items():
-        metric = gauge(name, said, "table")
-        for one in tables:
-            if one.health:
-                metric.labels(**of_all, table=one.table).set(getattr(one.health, attribute))
-    reported = gauge("table_report_timestamp_seconds", "Time of the newest report, in seconds since 1970.", "table")
-    unhealthy = gauge("table_unhealthy", "1 if the newest report is at least as serious as fail_on, else 0.", "table")
-    failed = gauge("table_failed", "1 if the last run could not read or fix the table, else 0.", "table")
-    rewritten = gauge("table_rewritten_bytes", "Bytes of data files that the last run rewrote.", "table")
-    for one in tables:
-        of_one = {**of_all, "table": one.table}
-        if one.health:
-            reported.labels(**of_one).set(one.health.reported_ms / 1000)
-        unhealthy.labels(**of_one).set(one.is_unhealthy)
-        failed.labels(**of_one).set(one.status in FAILED)
-        rewritten.labels(**of_one).set(one.rewritten_bytes)
-    findings = gauge("table_findings", "Findings of the newest report by severity.", "table", "severity")
-    for one in tables:
-        if one.health:
-            for severity in SEVERITIES:
-                findings.labels(**of_all, table=one.table, severity=severity).set(sum(s == severity for _, s in one.health.findings))
-    return made
-
-
 def _case(one: TableResult, seconds: float | None = None) -> Case:
     verdict: Verdict = "passed"
     if one.status in {"crashed", "timed out", "misconfigured"}:
@@ -555,7 +435,6 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         said = f"{one.health.status} with fail_on={one.fail_on}: {', '.join(name for name, _ in one.health.findings)}" + (
             f"\n{said}" if said else ""
         )
-    rewritten = sum(step.bytes_in for step in one.steps if step.run_id and step.action == "compact")
     return Case(
         table=one.table,
         status=one.status,
@@ -563,8 +442,6 @@ def _case(one: TableResult, seconds: float | None = None) -> Case:
         said=said or one.status,
         seconds=one.seconds if seconds is None else seconds,
         health=one.health,
-        is_unhealthy=one.is_unhealthy,
-        rewritten_bytes=rewritten,
     )
 
 
@@ -574,15 +451,3 @@ def _sentences(parts: Iterable[str]) -> str:
 
 def _clean(text: str) -> str:
     return harmless(mask(text))
-
-
-def writers(junit: Path | None, prometheus: Path | None) -> Writers:
-    """The requested files, and the function that writes each.
-
-    Raises :class:`~icekit.errors.ExtraMissing` where a library for one is not installed: call this before the work is done.
-    """
-    if junit is not None:
-        require("junitparser", "Writing JUnit XML")
-    if prometheus is not None:
-        require("prometheus_client", "Writing metrics for Prometheus")
-    return [(write, path) for write, path in ((write_junit, junit), (write_prometheus, prometheus)) if path is not None]

@@ -21,7 +21,7 @@ from icekit.facts.head import head
 from icekit.report import FactsCache, Part
 from icekit.schedule import result as document
 from icekit.schedule.act import Say, Table, TableWork, act, shares, stop, unfinished, while_ending
-from icekit.schedule.alerts import Writers, check_places, check_receivers, messages, of_pass, send, urls, writers
+from icekit.schedule.alerts import check_places, check_receivers, messages, of_pass, require_junit, send, urls, write_junit
 from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.schedule.result import Pass, PastAction, Step, TableResult, health_in, kept, ranked, reported, same_report, unread
 from icekit.schedule.state import LONGEST, Event, Failure, State, TableState, mark, one_at_a_time, state_path
@@ -307,7 +307,6 @@ def run_policy(
     *,
     dry_run: bool = False,
     junit: Path | None = None,
-    prometheus: Path | None = None,
     clock: Clock | None = None,
     say: Say = print,
 ) -> Pass:
@@ -326,7 +325,8 @@ def run_policy(
         say("\n" + document.text(made))
         return made
     to = urls(policy)
-    monitors = writers(junit or policy.monitoring.junit, prometheus or policy.monitoring.prometheus)
+    junit = junit or policy.junit
+    require_junit(junit)
     # A pass may end somewhat late, because commits are still proved.
     with one_at_a_time(path, max(LONGEST, 2 * (policy.budget.seconds or 0.0))), ended_like_interrupted() as ending:
         try:
@@ -342,10 +342,10 @@ def run_policy(
             with contextlib.suppress(Exception):
                 lost = tell(lost, policy, state, to)
             with contextlib.suppress(Exception):
-                _write(lost, policy, monitors)
+                _write(lost, policy, junit)
             raise
         made = tell(made, policy, state, to)
-        written = _write(made, policy, monitors)
+        written = _write(made, policy, junit)
     say("\n" + document.text(made))
     say("\n".join(f"{path.suffix[1:].upper():<5} {path}" for path in written))
     return made
@@ -360,10 +360,9 @@ def failed(policy: SchedulePolicy, problem: Exception, clock: Clock | None = Non
     return Pass(policy.name, policy.catalog or EMBEDDED, False, now, 0.0, (), output=policy.output, failure=said, failure_status=status)
 
 
-def _write(made: Pass, policy: SchedulePolicy, monitors: Writers) -> list[Path]:
+def _write(made: Pass, policy: SchedulePolicy, junit: Path | None) -> list[Path]:
     written = [*document.write(made, policy.output)]
-    watched = of_pass(made)
-    return written + [write(watched, path) for write, path in monitors]
+    return [*written, write_junit(of_pass(made), junit)] if junit else written
 
 
 def tell(made: Pass, policy: SchedulePolicy, state: State, to: dict[str, str], now: dt.datetime | None = None) -> Pass:

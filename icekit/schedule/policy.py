@@ -426,19 +426,12 @@ class Rule(Settings):
 
 
 class Receiver(_Section):
-    """A receiver of messages: an Apprise URL whose secrets are ``${NAME}``, the events, and the reminder interval."""
+    """A receiver of messages: the URL to post JSON to, whose secrets are ``${NAME}``, the events, and the reminder interval."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_. -]{0,60}$")]
     to: Annotated[str, Field(min_length=1, repr=False)]
     about: Annotated[tuple[News, ...], OneOrMore] = ("unhealthy", "failed", "resolved")
     remind: Span | None = 86_400.0
-
-
-class Monitoring(_Section):
-    """Files for monitoring; relative to the policy's folder."""
-
-    junit: Path | None = None
-    prometheus: Path | None = None
 
 
 class SchedulePolicy(_Section):
@@ -455,7 +448,7 @@ class SchedulePolicy(_Section):
     timeout: Patience | None = None
     state: Path | None = None
     budget: Limits = PassBudget()
-    monitoring: Monitoring = Monitoring()
+    junit: Path | None = None
     notify: tuple[Receiver, ...] = ()
     exclude: Patterns = ()
     tables: Annotated[tuple[Rule, ...], Field(min_length=1)]

@@ -240,16 +240,15 @@ def _absolute(policy: SchedulePolicy, path: Path) -> SchedulePolicy:
         return None if given is None else path.parent / given.expanduser()
 
     def named(store: str) -> str:
-        return store if store in {"", "table"} else str(at(Path(store)))
+        return str(at(Path(store))) if store else ""
 
-    watched = policy.monitoring.model_copy(update={"junit": at(policy.monitoring.junit), "prometheus": at(policy.monitoring.prometheus)})
     return policy.model_copy(
         update={
             "output": at(policy.output),
             "state": at(policy.state),
             "ledger": named(policy.ledger),
-            "history": named(policy.history),
-            "monitoring": watched,
+            "history": policy.history if policy.history == "table" else named(policy.history),
+            "junit": at(policy.junit),
         }
     )
 
@@ -390,9 +389,8 @@ def _rule(rule: Rule) -> list[str]:
 
 def _rest(policy: SchedulePolicy) -> list[str]:
     said = [f"Reports: {policy.output}{' at ' + policy.url if policy.url else ''}"]
-    for path, what in ((policy.monitoring.junit, "JUnit"), (policy.monitoring.prometheus, "Prometheus")):
-        if path:
-            said.append(f"{what}: {path}")
+    if policy.junit:
+        said.append(f"JUnit: {policy.junit}")
     for one in policy.notify:
         again = f", again after {span(one.remind * 1000)}" if one.remind else ""
         said.append(f"{one.name} is notified of {', '.join(one.about)}{again}")

@@ -168,10 +168,8 @@ def state_path(policy: SchedulePolicy) -> Path:
     """The policy's ``state``, else a separate file next to the default ledger, named after the policy and its output folder."""
     if policy.state is not None:
         return policy.state
-    ledger = default_path()
-    folder = Path(ledger).parent if str(ledger) != "table" else Path.home() / ".local" / "state" / "icekit"
     mark = hashlib.sha256(str(policy.output).encode()).hexdigest()[:8]
-    return folder / f"{policy.name}-{mark}.passes.db"
+    return default_path().parent / f"{policy.name}-{mark}.passes.db"
 
 
 class State(SqliteFile):

@@ -1,4 +1,4 @@
-"""Draw a table's files (sizes, deletes, partitions), the savings of a plan, and a heap forecast."""
+"""Draw a table's files (sizes, deletes, partitions) and the savings of a plan."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, TEXT, Grid
+from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, TEXT, Grid
 from icekit.compact.candidates import Candidate
 from icekit.compact.model import Plan
 from icekit.compact.plan import coverage
-from icekit.compact.service import QUANTITIES, Calibration
 from icekit.diagnose.findings import Thresholds
-from icekit.diagnose.heap import FITS_SHARE, SHOWN, HeapForecast, grid, summary
 from icekit.facts import rollup
-from icekit.facts.model import UNPARTITIONED, Kind, TableFacts
+from icekit.facts.model import Kind, TableFacts
 from icekit.facts.rollup import DeleteRatio, HistogramBar, expected_files
 from icekit.show import tables
 from icekit.show.chart import (
@@ -26,7 +24,6 @@ from icekit.show.chart import (
     GREEN,
     GREY,
     ORANGE,
-    PURPLE,
     SKY,
     SMALL,
     VERMILLION,
@@ -40,7 +37,6 @@ from icekit.show.chart import (
     nothing,
     partition_rows,
     percentages,
-    sizes_up_to,
     styled,
     whole_numbers,
 )
@@ -218,11 +214,7 @@ def partitions(facts: TableFacts) -> Chart:
     return Chart(figure, title, told, tables.worst_partitions(facts, WORST))
 
 
-# --- Draw the savings of a plan, and the accuracy of past predictions
-
-
-_MARKS = dict(zip(QUANTITIES, ("o", "s", "^", "D"), strict=True))
-_COLORS = dict(zip(QUANTITIES, (BLUE, ORANGE, GREEN, PURPLE), strict=True))
+# --- Draw the savings of a plan
 
 
 def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Chart:
@@ -286,69 +278,3 @@ def candidate_grid(facts: TableFacts, found: Sequence[Candidate], plan: Plan) ->
         for c in found
     ]
     return Grid("", columns, rows)
-
-
-def calibration(found: Calibration) -> Chart:
-    """Actual divided by predicted for each past action, oldest first: 1 is an exact prediction."""
-    title = "Predictions: actual ÷ predicted"
-    rows = [row for row in reversed(found.rows) if row.ratio is not None]
-    if not rows:
-        return nothing(title, "The ledger has no past action to compare with: nothing to draw.")
-    actions = list(dict.fromkeys((row.run_id, row.action_id) for row in rows))
-    place = {key: i + 1 for i, key in enumerate(actions)}
-    with styled():
-        figure, (axes,) = canvas(title, 3.6)
-        axes.axhspan(0.95, 1.05, color="#D9EFE6", zorder=0, label="within 5 %")
-        for quantity in QUANTITIES:
-            points = [(place[row.run_id, row.action_id], row.ratio) for row in rows if row.quantity == quantity and row.ratio is not None]
-            if points:
-                axes.plot(
-                    *zip(*points, strict=True), _MARKS[quantity], color=_COLORS[quantity], markersize=7, label=quantity.replace("_", " ")
-                )
-        axes.set_xlabel("Action, oldest first")
-        axes.set_ylabel("Actual ÷ predicted")
-        axes.set_ylim(bottom=0)
-        axes.margins(y=0.15)
-        axes.set_xlim(0.5, len(actions) + 0.5)
-        whole_numbers(axes.xaxis)
-        if len(actions) < 5:
-            axes.set_xticks(range(1, len(actions) + 1))
-        legend(axes, columns=3)
-    errors = ", ".join(
-        f"{a.quantity.replace('_', ' ')} {percent(a.mean_absolute_percentage_error)}"
-        for a in found.quantities
-        if a.mean_absolute_percentage_error is not None
-    )
-    return Chart(figure, title, f"Mean error of {count(len(actions), 'past action')}: {errors}.", calibration_grid(found))
-
-
-def calibration_grid(found: Calibration) -> Grid:
-    """Past predictions next to actual results, newest first."""
-    columns = {"table": NAME, "run_id": TEXT("run"), "action_id": TEXT("action"), "quantity": TEXT, "predicted": NUMBER, "actual": NUMBER}
-    columns["actual_over_predicted"] = NUMBER("actual ÷ predicted")
-    return Grid("", columns, [(r.table, r.run_id, r.action_id, r.quantity, r.predicted, r.actual, r.ratio) for r in found.rows])
-
-
-# --- A heap forecast as a chart
-
-
-def heap_forecast_chart(forecast: HeapForecast) -> Chart:
-    """The peak heap of an executor for each of the worst partitions, compared with its heap."""
-    title = f"Heap for equality deletes: {forecast.name}"
-    if forecast.is_empty:
-        return nothing(title, summary(forecast))
-    shown = forecast.partitions[:SHOWN]
-    heap = forecast.executor.heap_bytes
-    with styled():
-        figure, (axes,) = canvas(title, 2.1 + 0.45 * len(shown))
-        kinds = (Bars("read", [p.read_bytes for p in shown], BLUE), Bars("rewrite", [p.rewrite_bytes for p in shown], ORANGE, "//"))
-        draw_bars(axes, [""] * len(shown), kinds)
-        axes.axvline(heap, color=VERMILLION, linewidth=2, label=f"heap {size(heap)}")
-        axes.axvline(FITS_SHARE * heap, color=BLACK, linestyle="--", linewidth=1.6, label=f"a peak fits up to {size(FITS_SHARE * heap)}")
-        partition_rows(axes, [p.path or UNPARTITIONED for p in shown])
-        longest = max(heap, *(max(p.read_bytes, p.rewrite_bytes) for p in shown)) * 1.08
-        axes.set_xlim(0, longest)
-        sizes_up_to(axes.xaxis, longest)
-        axes.set_xlabel(f"Peak heap of an executor of {count(forecast.executor.cores, 'core')}")
-        legend(axes)
-    return Chart(figure, title, summary(forecast), grid(forecast))

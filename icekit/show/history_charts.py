@@ -44,13 +44,13 @@ from icekit.show.chart import (
     styled,
     whole_numbers,
 )
-from icekit.show.tables import class_limits, cut_at, left_alone_sizes
+from icekit.show.tables import class_limits, left_alone_sizes
 from icekit.units import at, count, moment, percent, plain, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["sizes_at_one", "sizes_through_time"]
+__all__ = ["sizes_through_time"]
 
 
 _MARKS = {"append": (BLUE, "o"), "overwrite": (VERMILLION, "s"), "delete": (PURPLE, "v"), "replace": (GREEN, "D")}
@@ -411,46 +411,6 @@ def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: 
         f"the maximum is {max(s.file_count for s in sizes):,}."
     )
     return Chart(figure, title, told, _table(sizes, names, counts))
-
-
-def sizes_at_one(facts: TableFacts, sizes: Sequence[SizesAt], place: int, thresholds: Thresholds | None = None) -> Chart:
-    """The histogram at one snapshot, with the same axes for all snapshots."""
-    shown = sizes[place]
-    title = f"File sizes at one snapshot: {facts.name}"
-    lowers = sorted({b.lower_bytes for s in sizes for b in s.bars})
-    if not lowers:
-        return nothing(title, "No data files at any of these snapshots: nothing to draw.")
-    # From the smallest to the largest size at any snapshot, and at least to the band that a rewrite leaves alone.
-    band = band_of(facts, sizes, thresholds)
-    low, high = min(lowers[0], band[0]), max(lowers[-1], band[1])
-    cut = cut_at(facts.data_edges, band)
-    edges = [e for e in cut if low <= e <= high]
-    files, held = _counted(shown, cut)
-    tallest = max(b.file_count for s in sizes for b in s.bars)
-    inside = [i for i, edge in enumerate(edges) if band[0] <= edge <= band[1]]
-    with styled():
-        figure, (axes,) = canvas(title, 3.6)
-        if inside:
-            label = f"{size(band[0])}–{size(band[1])}: left alone by rewrite_data_files"
-            axes.axvspan(min(inside), max(inside) + 1, color="#D9EFE6", zorder=0, label=label)
-            legend(axes, columns=1)
-        heights = [files.get(edge, 0) for edge in edges]
-        drawn = axes.bar([i + 0.5 for i in range(len(edges))], heights, width=0.86, color=BLUE)
-        axes.bar_label(drawn, [f"{n:,}" if n else "" for n in heights], fontsize=11, padding=2)
-        ends = [*edges, *cut[cut.index(edges[-1]) + 1 :][:1]]
-        axes.set_xticks(range(len(ends)), [size(edge) for edge in ends], rotation=60, ha="right", rotation_mode="anchor")
-        axes.set_ylim(0, tallest * 1.18)
-        axes.set_xlim(0, len(edges))
-        whole_numbers(axes.yaxis)
-        axes.set_ylabel("Files")
-        axes.set_xlabel("File size (each bar from one limit up to the next)")
-    told = (
-        f"Snapshot {place + 1} of {len(sizes)}: {shown.snapshot_id} of {moment(shown.committed_at_ms)} ({shown.operation or 'unknown'}). "
-        f"{count(shown.file_count, 'data file')}, {size(shown.size_in_bytes)}, {_mean(shown)} on average"
-        + (f"; {count(shown.delete_file_count, 'delete file')}." if shown.delete_file_count else ".")
-    )
-    columns = {"from": BYTES, "file_count": COUNT("files"), "size_in_bytes": BYTES("bytes")}
-    return Chart(figure, title, told, Grid("", columns, [(edge, files.get(edge, 0), held.get(edge, 0)) for edge in edges]))
 
 
 def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:

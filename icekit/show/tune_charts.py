@@ -225,7 +225,7 @@ def length_chart(answer: MetricsColumns) -> Chart:
     return Chart(figure, title, "; ".join(said) + ".", grid)
 
 
-# --- Charts of planning: manifests that queries open, and the cost of other encodings
+# --- Chart of planning: manifests that queries open
 
 
 #: The most queries in a chart.
@@ -252,33 +252,6 @@ def manifests_chart(answer: Planning) -> Chart:
         axes.set_xlabel("Data manifests opened")
         legend(axes)
     return Chart(figure, title, sentence, answer.tables()["manifests"])
-
-
-def encodings_chart(answer: Planning) -> Chart:
-    """Bytes, write time and read time of each encoding, relative to the current one."""
-    title = f"Other encodings: {answer.name}"
-    if not answer.encodings:
-        return nothing(title, "No other encoding was tried, so there is nothing to draw.")
-    here = answer.encodings[0]
-    smallest = min(answer.encodings, key=lambda e: e.size_in_bytes)
-    sentence = (
-        f"The smallest encoding, {smallest.name}, needs {smallest.size_in_bytes / here.size_in_bytes * 100:.0f} % of the current bytes, "
-        f"{smallest.write_seconds / here.write_seconds * 100:.0f} % of the write time and {smallest.scan_seconds / here.scan_seconds * 100:.0f} % of the read time."
-    )
-    tried = answer.encodings
-    kinds = (
-        Bars("bytes", [e.size_in_bytes / here.size_in_bytes for e in tried], BLUE),
-        Bars("write time", [e.write_seconds / here.write_seconds for e in tried], ORANGE, "//"),
-        Bars("read time", [e.scan_seconds / here.scan_seconds for e in tried], GREEN, ".."),
-    )
-    with styled():
-        figure, (axes,) = canvas(title, 2.0 + 0.62 * len(tried))
-        draw_bars(axes, [e.name for e in tried], kinds)
-        axes.axvline(1.0, color=GREY, linewidth=1.2)
-        percentages(axes.xaxis)
-        axes.set_xlabel("Relative to the current encoding (%)")
-        legend(axes, columns=3)
-    return Chart(figure, title, sentence, answer.tables()["encodings"])
 
 
 # --- Charts of the cost of write modes

@@ -19,7 +19,7 @@ QUESTIONS = {
     "metrics-columns": "which column statistics are worth their cost",
     "layout": "partitioning, sort order and bloom filters for the filters of your queries",
     "write-mode": "merge-on-read or copy-on-write, tried on clones with your own statement",
-    "planning": "where scans are planned, manifests, object store paths, compression",
+    "planning": "where scans are planned, manifests, object store paths",
 }
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from icekit.catalog.lake import session_of
-from icekit.engine.bridge import has_bridge
 from icekit.engine.compat import arrow_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
@@ -267,16 +266,11 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
 
     ``column = ?`` is a point lookup on a column without a value. Without any of these, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
     of scan reports and declared columns have no values, see :func:`bind`. Raises
-    :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, for
-    predicates under Spark Connect, and for a log that cannot be read.
+    :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, and for a log that cannot be read.
     """
     if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
         raise ParameterError(f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y 'filters: [\"id = 7\"]').")
     lookups = [_lookup(facts, text) for text in sql]
-    if None in lookups and not has_bridge(lake.spark):
-        raise ParameterError(
-            "Filters as SQL need a classic Spark session with access to its JVM, not Spark Connect; declare icekit.filter-columns, or give an event log or scan reports."
-        )
     known, gone = names_ever(lake, facts)
     unknown: set[str] = set()
     found = _Merged()

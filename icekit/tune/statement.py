@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import has_bridge, is_case_sensitive
+from icekit.engine.bridge import is_case_sensitive, require_classic
 from icekit.engine.predicate import BRANCH, Parts, Span, Tree, kind, parsed, resolved, spliced, with_variables
-from icekit.errors import ParameterError, SparkUnavailable, StatementRefused
+from icekit.errors import ParameterError, StatementRefused
 from icekit.sql import Identifier, identifier, unquoted
 
 if TYPE_CHECKING:
@@ -105,10 +105,9 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     temporary view before a table. Raises :class:`~icekit.errors.StatementRefused` for any other
     statement and for what cannot be read, :class:`~icekit.errors.NotATable` and
     :class:`~icekit.errors.TableNotFound` for a target that is no Iceberg table, and
-    :class:`~icekit.errors.SparkUnavailable` under Spark Connect.
+    :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect.
     """
-    if not has_bridge(spark):
-        raise SparkUnavailable("Parsing a statement needs the JVM bridge, which Spark Connect does not have; use a classic Spark session.")
+    require_classic(spark)
     text = with_variables(spark, sql)
     if not text:
         raise StatementRefused("The text has no statement; give one MERGE, UPDATE or DELETE.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.ledger import SqliteLedger
+from icekit.compact.ledger import Ledger
 from icekit.compact.model import Policy
 from icekit.compact.outcome import Actual, actual
 from icekit.compact.service import plan_table
@@ -91,7 +91,7 @@ def _targeted(lake: Lake, name: str) -> float:
     facts = lake.observe(name)
     started = time.monotonic()
     # A fresh ledger: another bench's figures would bend the prediction.
-    ledger = SqliteLedger(LAKE / f"ledger-{os.getpid()}.db")
+    ledger = Ledger(LAKE / f"ledger-{os.getpid()}.db")
     plan = plan_table(lake, facts, policy=Policy(leave_alone_minutes=0), ledger=ledger)
     planned = time.monotonic() - started
     outcome = run_plan(lake, plan, execute=True, ledger=ledger, progress=lambda _: None)

@@ -11,14 +11,13 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
+from icekit.compact.equality_deletes import Executor, forecast_heap
 from icekit.diagnose.heap import verdict
 from tests.bench.measure import show
 from tests.bench.upserts import KEYS, make_upserts
 
 CHILD = "tests.bench.forecast_child"
 CORES, HEAP_MB = 2, 3072
-ERROR = 0.3
 # Shares of the forecast peak that the heap is set to, from ample to too small; Spark starts with no less than 512 MB.
 HEAPS = (1 / 0.6, 1.0, 0.75, 0.6)
 LEAST_HEAP_MB = 512
@@ -38,25 +37,11 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
     rows = []
     for name, found in zip(tables, peaks, strict=True):
         forecast = found["forecast"]
-        worst = forecast["partitions"][0]
-        low, real = worst["set_bytes"], found["peak"] - found["before"]
-        # The task may still hold the set of the file before.
-        high = low + worst["previous_set_bytes"]
-        holds = low * (1 - ERROR) <= real <= high * (1 + ERROR)
-        rows.append(
-            (
-                name,
-                f"{worst['deletes_per_file']:,}",
-                f"{worst['distinct_keys']:,}",
-                _mb(low),
-                _mb(high),
-                _mb(real),
-                "reached" if holds else "NOT REACHED",
-            )
-        )
+        most, real = forecast["task_bytes"], found["peak"] - found["before"]
+        rows.append((name, f"{forecast['records']:,}", _mb(most), _mb(real), "reached" if real <= most else "NOT REACHED"))
     show(
-        f"Peak of the delete set of one task of a stock read, beside the forecast (±{ERROR:.0%})",
-        ("key", "deletes per file", "distinct keys (sample)", "one set", "with the one before", "real", "target"),
+        "Peak of the delete sets of one task of a stock read, beside the forecast, an upper bound",
+        ("key", "deletes per file", "forecast", "real", "target"),
         rows,
     )
     _shrink(dying)
@@ -68,8 +53,8 @@ def _dying(lake: Lake) -> dict[str, tuple[str, int]]:
     for name, keys in KEYS.items():
         table = make_upserts(lake, keys=keys, partitions=2, commits=5, rows=400_000)
         facts = lake.observe(table, collector="local")
-        executor = Executor(CORES, HEAP_MB * 2**20, delete_cache=False)
-        found[name] = table, forecast_heap(facts, executor, sample_keys(lake, facts)).read_bytes
+        executor = Executor(CORES, HEAP_MB * 2**20)
+        found[name] = table, forecast_heap(facts, executor).needed_bytes
     return found
 
 

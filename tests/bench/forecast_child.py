@@ -13,7 +13,7 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
+from icekit.compact.equality_deletes import Executor, forecast_heap
 from icekit.sql import call, identifier
 from tests.bench.upserts import copied
 
@@ -34,8 +34,8 @@ def _forecast(lake: Lake, table: str) -> dict[str, Any]:
     """The forecast for this process, with what decides it: heap and threads are those of its session."""
     facts = lake.observe(table, collector="local")
     executor = Executor.of(lake.spark)
-    found = forecast_heap(facts, executor, sample_keys(lake, facts))
-    return {**found.to_dict(), "tasks": executor.tasks}
+    found = forecast_heap(facts, executor)
+    return {**found.to_dict(), "task_bytes": found.task_bytes}
 
 
 def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:

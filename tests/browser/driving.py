@@ -60,10 +60,6 @@ class Driven:
         for _ in range(times):
             self.page.keyboard.press(key)
 
-    def slider_told(self, label: str) -> Locator:
-        """What a slider says beside its handle."""
-        return self.page.locator(".widget-slider", has=self.page.get_by_text(label, exact=True)).locator(".widget-readout")
-
     def button(self, name: str) -> Locator:
         """A button by what it says."""
         return self.page.get_by_role("button", name=name, exact=True)

@@ -32,47 +32,19 @@ def now(lake: Lake) -> TableFacts:
     return lake.observe(TABLE, collector="local")
 
 
-def test_a_budget_that_moves_changes_what_is_covered_and_takes_the_plan_away(notebook: Driven) -> None:
-    run = notebook.button(f"Run this plan on {TABLE}")
+def test_what_the_policy_covers_is_shown_before_anything_is_planned(notebook: Driven) -> None:
     cell = notebook.cell("widgets.compaction(")
     expect(
-        cell.get_by_text("This budget covers 3 of 5 candidates").or_(cell.get_by_text("This budget covers 2 of 5 candidates"))
+        cell.get_by_text("This policy covers 3 of 5 candidates").or_(cell.get_by_text("This policy covers 2 of 5 candidates"))
     ).to_be_visible()
-
-    budget = notebook.page.get_by_label("Budget", exact=True)
-    budget.fill("20 files")
-    budget.press("Enter")
-
-    expect(cell.get_by_text("20 files and 632 KiB become 3 files")).to_be_visible()
-    expect(run).to_be_disabled()
-    budget.fill("130 files")
-    budget.press("Enter")
-    expect(cell.get_by_text("20 files and 632 KiB become 3 files")).to_have_count(0)
 
 
 def planned(notebook: Driven) -> None:
     """A plan of more than one action, made now, whatever was planned before."""
-    budget, run = notebook.page.get_by_label("Budget", exact=True), notebook.button(f"Run this plan on {TABLE}")
-    for text in ("20 files", "130 files"):
-        budget.fill(text)
-        budget.press("Enter")
-    expect(notebook.slider_told("Budget covers")).to_contain_text("own budget, 130 files")
-    expect(run).to_be_disabled()
+    run = notebook.button(f"Run this plan on {TABLE}")
     notebook.button("Plan (dry run)").click()
     expect(run).to_be_enabled(timeout=PATIENCE)
     expect(notebook.page.get_by_text(f"A dry run: nothing has run on {TABLE}.")).to_be_visible()
-
-
-def test_the_slider_writes_the_budget_and_goes_where_a_budget_is_written(notebook: Driven) -> None:
-    budget = notebook.page.get_by_label("Budget", exact=True)
-    budget.fill("130 files")
-    budget.press("Enter")
-    expect(notebook.slider_told("Budget covers")).to_contain_text("own budget, 130 files")
-
-    notebook.move("Budget covers", "End", 1)
-
-    expect(budget).to_have_value("")
-    expect(notebook.slider_told("Budget covers")).to_have_text("all of 5 candidates")
 
 
 def test_a_dry_run_runs_nothing_and_a_no_runs_nothing(notebook: Driven, table_lake: Lake) -> None:
@@ -99,7 +71,7 @@ def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
     notebook.button(f"Yes, run it on {TABLE}").click()
     # The second action waits there to be cancelled.
     expect(cell.get_by_text("[2/")).to_be_visible(timeout=PATIENCE)
-    expect(notebook.button(f"Observe {TABLE}")).to_be_disabled()
+    expect(notebook.button("Observe")).to_be_disabled()
     cell.get_by_role("button", name="Cancel", exact=True).click()
 
     resume = notebook.button(f"Resume on {TABLE}")

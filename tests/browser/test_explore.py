@@ -1,4 +1,4 @@
-"""A person in 01_diagnose: chooses a table, moves a limit, filters, compares, slides through time."""
+"""A person in 01_diagnose: chooses a table, moves a limit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
 
 
 def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven, screenshots: Path | None) -> None:
-    for name in ("Observe lab.small_files", "List tables", "Compare", "Reset thresholds"):
+    for name in ("Observe", "Reset thresholds"):
         expect(notebook.button(name)).to_be_visible()
     expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
     expect(notebook.page.get_by_text("Error displaying widget")).to_have_count(0)
@@ -47,48 +47,21 @@ def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(not
     notebook.move("Snapshots: from", "Home", 1)
 
     expect(finding).to_have_count(1)
-    expect(
-        cell.get_by_text("New: snapshots piling up. Gone: none. To keep these thresholds: thresholds = {'snapshots': 1}")
-    ).to_be_visible()
+    expect(cell.get_by_text("To keep these thresholds: thresholds = {'snapshots': 1}")).to_be_visible()
     if images:
         notebook.pictured(images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500)
     notebook.button("Reset thresholds").click()
     expect(finding).to_have_count(0)
 
 
-def test_less_used_limits_are_folded_until_they_are_asked_for(notebook: Driven) -> None:
-    folded = notebook.slider("Skew: from")
-    expect(folded).to_be_hidden()
-
-    notebook.cell("widgets.thresholds(view)").get_by_text("More thresholds").click()
-
-    expect(folded).to_be_visible()
-
-
-def test_partitions_are_filtered_as_a_person_types(notebook: Driven) -> None:
-    cell = notebook.cell("widgets.partitions(view)")
-
-    notebook.page.get_by_label("Partition contains").fill("01-05")
-
-    expect(cell.get_by_text("1 partition of 5; the first 1 by most data files.")).to_be_visible()
-    expect(cell.locator("tbody tr")).to_have_count(1)
-
-
 def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driven) -> None:
     page = notebook.page
-    page.get_by_label("Catalog").focus()
+    page.get_by_label("Table", exact=True).focus()
     keys = page.keyboard
-    for stop in ("List tables", "Table"):
-        keys.press("Tab")
-        assert stop in page.evaluate("() => document.activeElement.textContent || document.activeElement.labels?.[0]?.textContent"), stop
-    listed = page.get_by_label("Tables", exact=True).locator("option")
-    expect(listed).to_have_text(["lab.equality_deletes", "lab.skewed_small_files", "lab.small_files"])
     keys.press("ControlOrMeta+a")
-    keys.type("DELETES")
-    expect(listed).to_have_text(["lab.equality_deletes"])
-    # One table is left. JupyterLab keeps arrow keys and letters in a list for its own cells, so that typing has to do.
-    expect(notebook.button("Observe lab.equality_deletes")).to_be_enabled()
-    for _ in range(3):
+    keys.type("lab.equality_deletes")
+    # Past the snapshot, to the button.
+    for _ in range(2):
         keys.press("Tab")
     keys.press("Enter")
 
@@ -96,7 +69,7 @@ def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driv
     expect(notebook.cell("widgets.choose(view)").locator(".title")).to_contain_text("lab.equality_deletes")
     titles = notebook.cell("widgets.thresholds(view)").locator(".finding .title")
     expect(titles.filter(has_text="equality deletes")).to_have_count(1)
-    expect(notebook.cell("widgets.partitions(view)")).to_contain_text("flight_id_bucket")
+    expect(notebook.cell("widgets.follow(view, tables.worst_partitions)")).to_contain_text("flight_id_bucket")
     # Charts and tables in cells of their own, too.
     expect(notebook.cell("widgets.follow(view, charts.file_sizes)").locator("img")).to_have_attribute(
         "alt", re.compile(r"^100 data files of lab\.equality_deletes")
@@ -120,33 +93,11 @@ def test_no_control_has_a_scrollbar_that_scrolls_nothing(notebook: Driven) -> No
     assert notebook.page.evaluate(SPARE_BARS) == []
 
 
-def test_a_slider_goes_through_time_once_the_snapshots_are_read(notebook: Driven) -> None:
-    cell = notebook.cell("widgets.sizes_over_time(view")
-    cell.get_by_role("button", name=re.compile("^Read .* snapshots?$")).click()
-    expect(cell.get_by_text("move the slider")).to_be_visible()
-
-    notebook.move("Snapshot", "Home", 1)
-
-    expect(cell.get_by_text(re.compile(r"^Snapshot 1 of \d+"))).to_be_visible()
-
-
-def test_two_tables_stand_side_by_side(notebook: Driven) -> None:
-    cell = notebook.cell("widgets.compare_with(view")
-    other = notebook.page.get_by_label("Compare with")
-    other.fill("lab.small_files")
-    other.press("Enter")
-
-    cell.get_by_role("button", name="Compare", exact=True).click()
-
-    expect(cell.get_by_text("lab.small_files was read in")).to_be_visible()
-    expect(cell.locator("tr").filter(has_text="equality delete files")).to_contain_text("+96")
-
-
 def test_the_dark_theme_is_readable(notebook: Driven, screenshots: Path | None) -> None:
     notebook.page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
     expect(notebook.page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
     notebook.picture(screenshots, "lab-01_diagnose-dark.png")
-    for label in ("Catalog", "Table", "Partition contains"):
+    for label in ("Table", "Snapshot"):
         text, ground = notebook.page.get_by_label(label, exact=True).evaluate(
             "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c => c.match(/[\\d.]+/g).slice(0, 3).map(Number))"
         )

@@ -15,7 +15,6 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog.lake import known_catalogs, session_catalogs
 from icekit.catalog.session import ICEBERG, add_catalog, check_settings, spark_conf
 from icekit.catalog.tables import SessionTables
 from icekit.engine.compat import classic
@@ -79,11 +78,6 @@ def test_a_temporary_view_is_none_of_its_tables(borrowed: Lake, catalog: str) ->
     tables = SessionTables(catalog, borrowed.spark)
 
     assert "passing" not in {name[-1] for name in (*tables.names(), *tables.names_in(("default",)))}
-
-
-def test_it_is_offered_among_the_catalogs_that_can_be_chosen(borrowed: Lake) -> None:
-    assert "mine" in known_catalogs(borrowed.spark)
-    assert "spark_catalog" not in session_catalogs(borrowed.spark)
 
 
 def test_it_is_not_stopped_and_not_changed(borrowed: Lake) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog.session import SPARK_RUNTIME, SQLITE_JDBC
-from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
+from icekit.compact.equality_deletes import Executor, forecast_heap
 from icekit.diagnose.heap import verdict
 from tests.bench.upserts import KEYS, make_upserts
 from tests.cluster.conftest import SPARK_HOME, Cluster
@@ -87,7 +87,7 @@ def test_the_executors_cannot_reach_the_loopback_of_the_driver(on_cluster: Lake,
 
 
 def test_the_resources_are_those_of_the_executors(on_cluster: Lake) -> None:
-    assert Executor.of(on_cluster.spark) == Executor(1, 2**30, delete_cache=False)
+    assert Executor.of(on_cluster.spark) == Executor(1, 2**30)
 
 
 def test_a_compaction_whose_executor_is_killed_ends_well(fragmented: Table, on_cluster: Lake, cluster: Cluster) -> None:
@@ -130,8 +130,8 @@ def test_a_stock_read_dies_in_the_executors_that_the_forecast_calls_too_small(on
     table = make_upserts(on_cluster, keys=KEYS["string"], partitions=2, commits=5, rows=800_000)
     facts = on_cluster.observe(table, collector="local")
     # Spark refuses an executor of less than 450 MiB.
-    small = Executor(1, 512 * 2**20, delete_cache=False)
-    needed = forecast_heap(facts, small, sample_keys(on_cluster, facts)).read_bytes
+    small = Executor(1, 512 * 2**20)
+    needed = forecast_heap(facts, small).needed_bytes
     enough = int(needed / 0.6 / 2**20) + 1
 
     def reads(memory_mb: int) -> bool:

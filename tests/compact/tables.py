@@ -8,7 +8,7 @@ from typing import Any
 
 from icekit.api import Lake
 from icekit.compact import Outcome, Plan, Policy, plan_table
-from icekit.compact.ledger import SqliteLedger
+from icekit.compact.ledger import Ledger
 from icekit.diagnose.findings import Findings
 from icekit.run import run
 from icekit.sql import Identifier, display_name, identifier
@@ -93,8 +93,8 @@ class Table:
     def full_name(self) -> str:
         return display_name(self.lake.sql_name(self.name))
 
-    def ledger(self) -> SqliteLedger:
-        return SqliteLedger(self.book)
+    def ledger(self) -> Ledger:
+        return Ledger(self.book)
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -21,7 +21,7 @@ import pytest
 import icekit
 from icekit import secrets
 from icekit.compact.claims import DISPROVED, LEASE, Claim, claimed
-from icekit.compact.ledger import SqliteLedger, default_path, open_ledger
+from icekit.compact.ledger import Ledger, default_path, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
@@ -30,14 +30,14 @@ from tests.compact.records import ACTION, RUN, TABLE, Clock
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> SqliteLedger:
-    return SqliteLedger(tmp_path / "state" / "ledger.db")
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "state" / "ledger.db")
 
 
 @contextlib.contextmanager
 def other_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
     """Run Python with ``ledger`` open at ``path`` in a process that is killed at the end."""
-    start = f"import sys\nfrom icekit.compact.ledger import *\nfrom icekit.errors import *\nledger = SqliteLedger({str(path)!r})\n"
+    start = f"import sys\nfrom icekit.compact.ledger import *\nfrom icekit.errors import *\nledger = Ledger({str(path)!r})\n"
     root = Path(icekit.__file__).parents[1]
     with subprocess.Popen(
         [sys.executable, "-c", start + code], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -65,18 +65,18 @@ def tell(process: subprocess.Popen[str], line: str) -> None:
 # Records.
 
 
-def test_what_is_saved_comes_back(ledger: SqliteLedger) -> None:
+def test_what_is_saved_comes_back(ledger: Ledger) -> None:
     done = replace(ACTION, status="done", actual={"seconds": 2}, snapshot_ids=(8, 9), started_ms=1, ended_ms=2)
     ledger.save_run(RUN)
     ledger.save_action(done)
 
-    again = SqliteLedger(ledger.path)
+    again = Ledger(ledger.path)
 
     assert again.run("r1") == RUN
     assert again.actions("r1") == (done,)
 
 
-def test_saving_again_replaces(ledger: SqliteLedger) -> None:
+def test_saving_again_replaces(ledger: Ledger) -> None:
     ledger.save_run(RUN)
     ledger.save_run(replace(RUN, status="done", ended_ms=5))
     ledger.save_action(ACTION)
@@ -88,21 +88,21 @@ def test_saving_again_replaces(ledger: SqliteLedger) -> None:
     assert [a.status for a in ledger.actions("r1")] == ["running"]
 
 
-def test_actions_come_by_ordinal_each_with_its_newest_attempt(ledger: SqliteLedger) -> None:
+def test_actions_come_by_ordinal_each_with_its_newest_attempt(ledger: Ledger) -> None:
     ledger.save_actions([replace(ACTION, action_id="b", ordinal=10), replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=None)])
     ledger.save_action(replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=8, attempt=2, status="running"))
 
     assert [(a.action_id, a.attempt) for a in ledger.actions("r1")] == [("a", 2), ("b", 1)]
 
 
-def test_of_two_records_of_one_attempt_the_one_written_last_counts(ledger: SqliteLedger) -> None:
+def test_of_two_records_of_one_attempt_the_one_written_last_counts(ledger: Ledger) -> None:
     ledger.save_action(replace(ACTION, starting_snapshot_id=None))
     ledger.save_action(replace(ACTION, starting_snapshot_id=8, status="running"))
 
     assert [a.status for a in ledger.actions("r1")] == ["running"]
 
 
-def test_the_last_run_of_a_table_may_be_asked_for_by_status(ledger: SqliteLedger) -> None:
+def test_the_last_run_of_a_table_may_be_asked_for_by_status(ledger: Ledger) -> None:
     ledger.save_run(replace(RUN, run_id="old", status="failed", started_ms=1))
     ledger.save_run(replace(RUN, run_id="new", status="done", started_ms=3))
     ledger.save_run(replace(RUN, run_id="elsewhere", table="lake.db.u", started_ms=9))
@@ -114,7 +114,7 @@ def test_the_last_run_of_a_table_may_be_asked_for_by_status(ledger: SqliteLedger
     assert (last(), last(("failed", "stopped")), last(("running",)), last(())) == ("new", "old", None, None)
 
 
-def test_outcomes_are_the_measured_ones_newest_first(ledger: SqliteLedger) -> None:
+def test_outcomes_are_the_measured_ones_newest_first(ledger: Ledger) -> None:
     done = replace(ACTION, status="done", actual={"seconds": 1})
     ledger.save_actions(
         [
@@ -129,7 +129,7 @@ def test_outcomes_are_the_measured_ones_newest_first(ledger: SqliteLedger) -> No
     assert [a.action_id for a in ledger.outcomes(limit=2)] == ["u", "a3"]
 
 
-def test_secrets_are_masked(ledger: SqliteLedger) -> None:
+def test_secrets_are_masked(ledger: Ledger) -> None:
     secrets.remember({"s3.secret-access-key": "ledger-s3cret"})
 
     ledger.save_run(replace(RUN, error="403 with ledger-s3cret", plan={"why": ["ledger-s3cret"]}))
@@ -144,12 +144,12 @@ def test_secrets_are_masked(ledger: SqliteLedger) -> None:
 # The file.
 
 
-def test_reading_makes_no_file(ledger: SqliteLedger) -> None:
+def test_reading_makes_no_file(ledger: Ledger) -> None:
     assert (ledger.run("r1"), ledger.actions("r1"), ledger.claims(), ledger.outcomes()) == (None, (), (), ())
     assert not ledger.path.parent.exists()
 
 
-def test_the_first_write_makes_a_folder_for_this_user_alone(ledger: SqliteLedger) -> None:
+def test_the_first_write_makes_a_folder_for_this_user_alone(ledger: Ledger) -> None:
     ledger.save_run(RUN)
 
     assert stat.S_IMODE(ledger.path.parent.stat().st_mode) == 0o700
@@ -169,17 +169,12 @@ def test_the_path_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch,
 
 def test_a_ledger_is_opened_by_path_or_in_its_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ICEKIT_LEDGER", str(tmp_path / "default.db"))
-    lake = icekit.connect()
 
-    assert repr(open_ledger(None, lake)) == repr(open_ledger("", lake)) == f"SqliteLedger('{tmp_path / 'default.db'}')"
-    assert repr(open_ledger(str(tmp_path / "x.db"), lake)) == f"SqliteLedger('{tmp_path / 'x.db'}')"
-    assert repr(open_ledger("table", lake)) == "TableLedger(lake.icekit.ledger)"
-    monkeypatch.setenv("ICEKIT_LEDGER", "table")
-    assert repr(open_ledger(None, lake)) == "TableLedger(lake.icekit.ledger)"
-    assert not lake.spark_is_running
+    assert repr(open_ledger(None)) == repr(open_ledger("")) == f"Ledger('{tmp_path / 'default.db'}')"
+    assert repr(open_ledger(str(tmp_path / "x.db"))) == f"Ledger('{tmp_path / 'x.db'}')"
 
 
-def test_a_ledger_of_a_newer_icekit_is_refused(ledger: SqliteLedger) -> None:
+def test_a_ledger_of_a_newer_icekit_is_refused(ledger: Ledger) -> None:
     ledger.save_run(RUN)
     with contextlib.closing(sqlite3.connect(ledger.path)) as db:
         db.execute("PRAGMA user_version = 99")
@@ -190,7 +185,7 @@ def test_a_ledger_of_a_newer_icekit_is_refused(ledger: SqliteLedger) -> None:
         ledger.save_run(RUN)
 
 
-def test_a_ledger_of_an_earlier_icekit_is_read_and_then_taken_over(ledger: SqliteLedger) -> None:
+def test_a_ledger_of_an_earlier_icekit_is_read_and_then_taken_over(ledger: Ledger) -> None:
     ledger.save_run(RUN)
     old = Claim(TABLE, "old", replace(Owner.here(), host="another"), time.time_ns() // 1_000_000, time.time_ns() // 1_000_000)
     document = old.to_json().replace(', "uuid": null', "")
@@ -203,14 +198,14 @@ def test_a_ledger_of_an_earlier_icekit_is_read_and_then_taken_over(ledger: Sqlit
     # It was claimed by name then, and that holds.
     with pytest.raises(TableClaimed, match="run old"):
         ledger.claim(TABLE, "new", "uuid")
-    later = SqliteLedger(ledger.path, clock=lambda: old.expires_ms)
+    later = Ledger(ledger.path, clock=lambda: old.expires_ms)
     later.claim(TABLE, "new", "uuid")
     assert [(claim.run_id, claim.uuid) for claim in ledger.claims()] == [("new", "uuid")]
     with contextlib.closing(sqlite3.connect(ledger.path)) as db:
         assert db.execute("PRAGMA user_version").fetchone() == (2,)
 
 
-def test_another_programs_database_is_left_alone(ledger: SqliteLedger) -> None:
+def test_another_programs_database_is_left_alone(ledger: Ledger) -> None:
     ledger.path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(ledger.path)) as db:
         db.execute("CREATE TABLE theirs (x)")
@@ -219,7 +214,7 @@ def test_another_programs_database_is_left_alone(ledger: SqliteLedger) -> None:
         ledger.save_run(RUN)
 
 
-def test_a_corrupt_file_is_named_with_what_to_do(ledger: SqliteLedger) -> None:
+def test_a_corrupt_file_is_named_with_what_to_do(ledger: Ledger) -> None:
     ledger.save_run(RUN)
     with contextlib.closing(sqlite3.connect(ledger.path)) as db:
         db.execute("PRAGMA journal_mode = DELETE")
@@ -233,7 +228,7 @@ def test_a_corrupt_file_is_named_with_what_to_do(ledger: SqliteLedger) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "root:x:0:0:root:/root:/bin/bash\n" * 40], ids=["a letter", "a text"])
-def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_it(ledger: SqliteLedger, text: str) -> None:
+def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_it(ledger: Ledger, text: str) -> None:
     ledger.path.parent.mkdir()
     ledger.path.write_text(text)
 
@@ -247,7 +242,7 @@ def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_i
 
 
 def test_a_device_is_no_ledger_though_it_reads_as_an_empty_file() -> None:
-    ledger = SqliteLedger(Path("/dev/null"))
+    ledger = Ledger(Path("/dev/null"))
 
     with pytest.raises(LedgerUnusable, match="is not an icekit ledger"):
         ledger.claims()
@@ -267,20 +262,20 @@ def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(tmp_path: Pa
     (tmp_path / "file").write_text("")
 
     with pytest.raises(LedgerUnusable, match="ICEKIT_LEDGER"):
-        SqliteLedger(tmp_path / "file" / "ledger.db").save_run(RUN)
+        Ledger(tmp_path / "file" / "ledger.db").save_run(RUN)
     with pytest.raises(LedgerUnusable, match="ICEKIT_LEDGER"):
-        SqliteLedger(tmp_path).save_run(RUN)
+        Ledger(tmp_path).save_run(RUN)
 
 
 def test_a_path_may_hold_what_a_uri_would_read(tmp_path: Path) -> None:
-    odd = SqliteLedger(tmp_path / "a?mode=memory&b#c %41.db")
+    odd = Ledger(tmp_path / "a?mode=memory&b#c %41.db")
     odd.save_run(RUN)
 
     assert odd.path.exists()
     assert odd.run("r1") == RUN
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: SqliteLedger) -> None:
+def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: Ledger) -> None:
     write = (
         "from icekit.compact.claims import *\nn = 0\nwhile True:\n"
         "    ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, 'x' * 5000, {}, None, (), None, None, None))\n"
@@ -295,7 +290,7 @@ def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: Sqlite
     assert ledger.run("r1") == RUN
 
 
-def test_many_threads_write_at_once(ledger: SqliteLedger) -> None:
+def test_many_threads_write_at_once(ledger: Ledger) -> None:
     def work(thread: int) -> None:
         for n in range(10):
             ledger.save_action(replace(ACTION, action_id=f"{thread}-{n}", ordinal=n))
@@ -314,7 +309,7 @@ def test_many_threads_write_at_once(ledger: SqliteLedger) -> None:
 
 def test_a_claimed_table_is_refused_with_who_since_when_and_what_to_do(tmp_path: Path) -> None:
     clock = Clock()
-    ledger = SqliteLedger(tmp_path / "ledger.db", clock=clock)
+    ledger = Ledger(tmp_path / "ledger.db", clock=clock)
     ledger.claim(TABLE, "first")
     for _ in range(3):
         clock.now += 60_000
@@ -331,21 +326,21 @@ def test_a_claimed_table_is_refused_with_who_since_when_and_what_to_do(tmp_path:
     assert "continue it with --resume" in message
 
 
-def test_a_process_may_claim_again_what_it_holds(ledger: SqliteLedger) -> None:
+def test_a_process_may_claim_again_what_it_holds(ledger: Ledger) -> None:
     ledger.claim(TABLE, "r1")
     ledger.claim(TABLE, "r1")
 
     assert [claim.run_id for claim in ledger.claims()] == ["r1"]
 
 
-def test_other_tables_are_free(ledger: SqliteLedger) -> None:
+def test_other_tables_are_free(ledger: Ledger) -> None:
     ledger.claim(TABLE, "r1")
     ledger.claim("lake.db.u", "r2")
 
     assert [(c.table, c.run_id) for c in ledger.claims()] == [(TABLE, "r1"), ("lake.db.u", "r2")]
 
 
-def test_a_table_is_claimed_by_its_uuid_whatever_it_is_called(ledger: SqliteLedger) -> None:
+def test_a_table_is_claimed_by_its_uuid_whatever_it_is_called(ledger: Ledger) -> None:
     ledger.claim(TABLE, "first", "uuid")
 
     with pytest.raises(TableClaimed, match=r"other\.db\.t \(which that run knows as lake\.db\.t\) is claimed by run first"):
@@ -356,7 +351,7 @@ def test_a_table_is_claimed_by_its_uuid_whatever_it_is_called(ledger: SqliteLedg
     ledger.claim("other.db.t", "second", "uuid")
 
 
-def test_runs_whose_proof_failed_are_found_until_they_are_cleared(ledger: SqliteLedger) -> None:
+def test_runs_whose_proof_failed_are_found_until_they_are_cleared(ledger: Ledger) -> None:
     held = replace(RUN, status=DISPROVED)
     ledger.save_run(held)
     ledger.save_run(replace(RUN, run_id="r2"))
@@ -366,14 +361,14 @@ def test_runs_whose_proof_failed_are_found_until_they_are_cleared(ledger: Sqlite
     assert ledger.disproved() == ()
 
 
-def test_a_released_table_is_free(ledger: SqliteLedger) -> None:
+def test_a_released_table_is_free(ledger: Ledger) -> None:
     ledger.claim(TABLE, "r1")
     ledger.release(TABLE, "r1")
 
     ledger.claim(TABLE, "r2")
 
 
-def test_nobody_releases_a_claim_of_another(ledger: SqliteLedger) -> None:
+def test_nobody_releases_a_claim_of_another(ledger: Ledger) -> None:
     ledger.claim(TABLE, "r1")
     ledger.release(TABLE, "r2")
 
@@ -382,7 +377,7 @@ def test_nobody_releases_a_claim_of_another(ledger: SqliteLedger) -> None:
 
 def test_a_lease_that_is_over_is_taken_over_and_its_run_is_told(tmp_path: Path) -> None:
     clock = Clock()
-    ledger = SqliteLedger(tmp_path / "ledger.db", clock=clock)
+    ledger = Ledger(tmp_path / "ledger.db", clock=clock)
     ledger.claim(TABLE, "first")
 
     clock.now += LEASE * 1000 - 1
@@ -399,7 +394,7 @@ def test_a_lease_that_is_over_is_taken_over_and_its_run_is_told(tmp_path: Path) 
 
 def test_a_lease_that_is_over_and_that_nobody_took_is_renewed(tmp_path: Path) -> None:
     clock = Clock()
-    ledger = SqliteLedger(tmp_path / "ledger.db", clock=clock)
+    ledger = Ledger(tmp_path / "ledger.db", clock=clock)
     ledger.claim(TABLE, "r1")
     clock.now += 10 * LEASE * 1000
 
@@ -408,7 +403,7 @@ def test_a_lease_that_is_over_and_that_nobody_took_is_renewed(tmp_path: Path) ->
     assert ledger.claims()[0].renewed_ms == clock.now
 
 
-def test_a_heartbeat_does_not_bring_back_a_claim_that_is_gone(ledger: SqliteLedger) -> None:
+def test_a_heartbeat_does_not_bring_back_a_claim_that_is_gone(ledger: Ledger) -> None:
     ledger.claim(TABLE, "r1")
     ledger.release(TABLE, "r1")
 
@@ -417,7 +412,7 @@ def test_a_heartbeat_does_not_bring_back_a_claim_that_is_gone(ledger: SqliteLedg
     assert ledger.claims() == ()
 
 
-def test_a_living_process_keeps_its_claim(ledger: SqliteLedger) -> None:
+def test_a_living_process_keeps_its_claim(ledger: Ledger) -> None:
     with other_process(HOLD, ledger.path) as process:
         assert said(process) == "held"
 
@@ -427,7 +422,7 @@ def test_a_living_process_keeps_its_claim(ledger: SqliteLedger) -> None:
             ledger.claim(TABLE, "other")
 
 
-def test_a_killed_process_loses_its_claim_at_once(ledger: SqliteLedger) -> None:
+def test_a_killed_process_loses_its_claim_at_once(ledger: Ledger) -> None:
     with other_process(HOLD, ledger.path) as process:
         assert said(process) == "held"
         os.kill(process.pid, signal.SIGKILL)
@@ -442,7 +437,7 @@ def test_a_killed_process_loses_its_claim_at_once(ledger: SqliteLedger) -> None:
     assert [claim.run_id for claim in ledger.claims()] == ["mine"]
 
 
-def test_of_several_processes_that_race_for_a_table_one_wins(ledger: SqliteLedger) -> None:
+def test_of_several_processes_that_race_for_a_table_one_wins(ledger: Ledger) -> None:
     race = (
         "me = sys.argv[0] + str(__import__('os').getpid())\nprint('ready', flush=True)\n"
         "for line in sys.stdin:\n    try:\n        ledger.claim(line.strip(), me)\n        print('won', flush=True)\n"
@@ -493,7 +488,7 @@ def eventually(held: threading.Event) -> bool:
     return held.wait(timeout=120)
 
 
-def test_a_held_table_is_renewed_and_then_released(ledger: SqliteLedger) -> None:
+def test_a_held_table_is_renewed_and_then_released(ledger: Ledger) -> None:
     with claimed(ledger, TABLE, "r1", interval=0.01) as held:
         first = ledger.claims()[0].renewed_ms
         deadline = time.monotonic() + 120
@@ -505,15 +500,15 @@ def test_a_held_table_is_renewed_and_then_released(ledger: SqliteLedger) -> None
     assert ledger.claims() == ()
 
 
-def test_a_table_is_released_when_what_ran_inside_failed(ledger: SqliteLedger) -> None:
+def test_a_table_is_released_when_what_ran_inside_failed(ledger: Ledger) -> None:
     with pytest.raises(ZeroDivisionError), claimed(ledger, TABLE, "r1"):
         raise ZeroDivisionError
 
     assert ledger.claims() == ()
 
 
-def test_a_run_whose_table_is_taken_over_is_told_and_leaves_it(ledger: SqliteLedger) -> None:
-    future = SqliteLedger(ledger.path, clock=lambda: time.time_ns() // 1_000_000 + LEASE * 1000 + 60_000)
+def test_a_run_whose_table_is_taken_over_is_told_and_leaves_it(ledger: Ledger) -> None:
+    future = Ledger(ledger.path, clock=lambda: time.time_ns() // 1_000_000 + LEASE * 1000 + 60_000)
 
     with claimed(ledger, TABLE, "r1", interval=0.05) as held:
         future.claim(TABLE, "r2")
@@ -522,7 +517,7 @@ def test_a_run_whose_table_is_taken_over_is_told_and_leaves_it(ledger: SqliteLed
     assert [claim.run_id for claim in ledger.claims()] == ["r2"]
 
 
-def test_a_run_that_cannot_renew_for_a_lease_has_lost_its_table(ledger: SqliteLedger) -> None:
+def test_a_run_that_cannot_renew_for_a_lease_has_lost_its_table(ledger: Ledger) -> None:
     with claimed(ledger, TABLE, "r1", interval=0.01, lease=0.2) as held:
         ledger.path.write_bytes(b"no database at all, " * 500)
         assert eventually(held.lost)
@@ -536,5 +531,5 @@ def test_a_marked_file_without_tables_is_somebody_elses(tmp_path: Path) -> None:
     before = path.read_bytes()
 
     with pytest.raises(LedgerUnusable, match="is not an icekit ledger"):
-        SqliteLedger(path).claim("db.t", "r1")
+        Ledger(path).claim("db.t", "r1")
     assert path.read_bytes() == before

@@ -3,17 +3,14 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.equality_deletes import Executor, HeapForecast, KeyColumnHeap, KeySample, forecast_heap
-from icekit.diagnose.heap import BASE_BYTES, MAX_PARTITIONS, RecordHeap, fixed_bytes, text_bytes, verdict
+from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
+from icekit.diagnose.heap import ASSUMED_BYTES, BASE_BYTES, RECORD_BYTES, value_bytes, verdict
 from icekit.errors import ParameterError
 from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionField, PartitionSpec, SequenceCounts, TableFacts
 from tests import factories as make
 
 BY_ID = (EqualityKey((1,), 1, 1),)
-BY_CARRIER = (EqualityKey((3,), 1, 1),)
-ROOMY = Executor(2, 100 * make.GIB, delete_cache=False)
-# Of a heap with 32-bit references, where the formula's figures hold.
-SMALL = Executor(2, 8 * make.GIB, delete_cache=False)
+SMALL = Executor(2, 8 * make.GIB)
 
 
 def upserted(*sequences: SequenceCounts, **overrides: Any) -> TableFacts:
@@ -40,128 +37,86 @@ def deletes(number: int, records: int, of: Partition | None = None) -> SequenceC
     return make.sequence(number, of, equality_delete_file_count=1, equality_delete_record_count=records)
 
 
-def sample(share: float | None = None, columns: tuple[KeyColumnHeap, ...] = ()) -> KeySample:
-    return KeySample(columns, share, 4, 1000, 1)
-
-
-def worst(facts: TableFacts, executor: Executor = SMALL, keys: KeySample | None = None) -> Any:
-    found = forecast_heap(facts, executor, keys).worst
-    assert found is not None
-    return found
+def forecast(facts: TableFacts, executor: Executor = SMALL) -> HeapForecast:
+    return forecast_heap(facts, executor)
 
 
 def test_a_table_without_equality_deletes_has_nothing_to_forecast() -> None:
-    forecast = forecast_heap(make.table_facts(), SMALL)
+    found = forecast(make.table_facts())
 
-    assert forecast.is_empty
-    assert forecast.verdict == "fits"
-    assert "nothing to forecast" in repr(forecast)
-    assert forecast.worst is None
+    assert (found.is_empty, found.verdict, found.needed_bytes) == (True, "fits", 0)
+    assert "nothing to forecast" in repr(found)
+    assert "nothing to forecast" in found._repr_html_()
 
 
 @pytest.mark.parametrize("facts", [make.empty_facts(), make.table_facts(format_version=1)], ids=["empty", "v1"])
 def test_an_empty_table_and_one_of_version_1_have_nothing_to_forecast(facts: TableFacts) -> None:
-    assert forecast_heap(facts, SMALL).is_empty
+    assert forecast(facts).is_empty
 
 
 def test_deletes_of_the_same_commit_and_of_earlier_ones_do_not_apply() -> None:
-    facts = upserted(deletes(1, 1000), data(2), deletes(3, 7), deletes(4, 10))
-
-    assert worst(facts).deletes_per_file == 17
-    assert forecast_heap(upserted(deletes(1, 1000), data(2)), SMALL).is_empty
+    assert forecast(upserted(deletes(1, 1000), data(2), deletes(3, 7), deletes(4, 10))).records == 17
+    assert forecast(upserted(deletes(1, 1000), data(2))).is_empty
 
 
 def test_the_oldest_data_file_is_the_worst_and_loads_add_up_over_files() -> None:
-    facts = upserted(data(1), deletes(2, 10), data(2, files=2), deletes(3, 5))
+    found = forecast(upserted(data(1), deletes(2, 10), data(2, files=2), deletes(3, 5)))
 
-    found = worst(facts)
-    assert (found.deletes_per_file, found.data_file_count, found.loads) == (15, 3, 15 + 2 * 5)
+    assert (found.records, found.data_file_count, found.loads) == (15, 3, 15 + 2 * 5)
 
 
 def test_deletes_apply_to_their_own_partition_only() -> None:
     here, there = make.partition(1), make.partition(2)
-    forecast = forecast_heap(upserted(data(1, of=here), deletes(2, 10, here), data(1, of=there), deletes(2, 3, there)), SMALL)
+    found = forecast(upserted(data(1, of=here), deletes(2, 10, here), data(1, of=there), deletes(2, 13, there)))
 
-    assert [(p.partition, p.deletes_per_file) for p in forecast.partitions] == [(here, 10), (there, 3)]
-    assert forecast.partition_count == 2
+    assert (found.records, found.path) == (13, "event_day=1970-01-03")
 
 
 def test_deletes_of_another_spec_do_not_apply() -> None:
     by_hour = PartitionSpec(1, (PartitionField(1001, "event_hour", "hour", 2, "event_time", "int"),))
-    facts = upserted(data(1), deletes(2, 10, make.partition(5, spec_id=1)), specs=(make.BY_DAY, by_hour))
 
-    assert forecast_heap(facts, SMALL).is_empty
+    assert forecast(upserted(data(1), deletes(2, 10, make.partition(5, spec_id=1)), specs=(make.BY_DAY, by_hour))).is_empty
 
 
 def test_deletes_of_an_unpartitioned_spec_apply_everywhere() -> None:
     everywhere = Partition(1, ())
     specs = (make.BY_DAY, PartitionSpec(1, ()))
-    facts = upserted(data(1, of=make.partition(1)), data(3, of=make.partition(2)), deletes(2, 10, everywhere), specs=specs)
+    found = forecast(upserted(data(1, of=make.partition(1)), data(3, of=make.partition(2)), deletes(2, 10, everywhere), specs=specs))
 
-    assert [(p.partition.values, p.deletes_per_file) for p in forecast_heap(facts, SMALL).partitions] == [((1,), 10)]
+    assert (found.records, found.data_file_count) == (10, 1)
 
 
 def test_an_unpartitioned_table_is_one_partition() -> None:
     whole = Partition(0, ())
-    forecast = forecast_heap(upserted(data(1, of=whole), deletes(2, 10, whole), specs=(make.UNPARTITIONED,)), SMALL)
+    found = forecast(upserted(data(1, of=whole), deletes(2, 10, whole), specs=(make.UNPARTITIONED,)))
 
-    assert [p.deletes_per_file for p in forecast.partitions] == [10]
-    assert "(unpartitioned)" in repr(forecast)
-
-
-def test_without_a_sample_every_delete_record_is_a_key() -> None:
-    facts = upserted(data(1), deletes(2, 1000))
-
-    forecast = forecast_heap(facts, SMALL)
-    assert forecast.distinct_basis == "upper bound"
-    assert worst(facts).distinct_keys == 1000
-    assert "upper bound" in repr(forecast)
+    assert (found.records, found.path) == (10, "(unpartitioned)")
 
 
-def test_a_sample_tells_how_many_keys_are_distinct() -> None:
-    facts = upserted(data(1), deletes(2, 1000))
-    forecast = forecast_heap(facts, SMALL, sample(0.25))
-
-    assert forecast.distinct_basis == "sample"
-    assert worst(facts, keys=sample(0.25)).distinct_keys == 250
-    assert forecast.read_bytes < forecast_heap(facts, SMALL).read_bytes
-
-
-def test_a_sample_of_single_files_leaves_the_upper_bound() -> None:
-    assert forecast_heap(upserted(data(1), deletes(2, 10)), SMALL, sample(None)).distinct_basis == "upper bound"
-
-
-def test_a_long_takes_what_was_measured() -> None:
-    long, text = RecordHeap(1, 24), RecordHeap(1, text_bytes(36))
-
-    assert long.list_bytes == 84 + 24
-    # Retained by a hash set of so many keys: 196 bytes of a long, 269 of a string of 36 characters.
-    assert long.retained(1_500_000) / 1_500_000 == pytest.approx(196, rel=0.05)
-    assert text.retained(1_500_000) / 1_500_000 == pytest.approx(252, rel=0.1)
-
-
-def test_a_composite_key_adds_up_and_more_than_two_columns_need_a_larger_record() -> None:
-    assert RecordHeap(2, 48).list_bytes - RecordHeap(1, 24).list_bytes == 24
-    assert RecordHeap(3, 0).list_bytes - RecordHeap(2, 0).list_bytes == 8
-
-
-def test_a_heap_of_32_gib_has_longer_references() -> None:
+def test_the_peak_is_the_records_of_the_worst_file_times_their_bytes_times_the_tasks() -> None:
     facts = upserted(data(1), deletes(2, 1_000_000))
 
-    assert worst(facts, Executor(2, 32 * make.GIB)).set_bytes > 1.2 * worst(facts, Executor(2, 31 * make.GIB)).set_bytes
+    for executor, tasks in ((Executor(2, 8 * make.GIB), 2), (Executor(16, 8 * make.GIB, task_cpus=8), 2), (Executor(5, make.GIB), 5)):
+        assert forecast(facts, executor).needed_bytes == BASE_BYTES + tasks * 1_000_000 * (RECORD_BYTES + 8)
+    assert "1,000,000 × (500 + 8 bytes of the key) × 2 tasks" in repr(forecast(facts))
 
 
 @pytest.mark.parametrize(
-    ("type_name", "size"), [("long", 24), ("decimal(18, 2)", 40), ("decimal(19,2)", 104), ("fixed[5]", 24), ("string", None)]
+    ("type_name", "bytes_"),
+    [("int", 4), ("long", 8), ("timestamptz", 8), ("uuid", 16), ("decimal(38, 2)", 16), ("fixed[5]", 5), ("string", ASSUMED_BYTES)],
 )
-def test_types_have_sizes(type_name: str, size: int | None) -> None:
-    assert fixed_bytes(type_name) == size
+def test_values_have_bytes(type_name: str, bytes_: int) -> None:
+    assert value_bytes(type_name) == bytes_
 
 
 def test_the_largest_of_several_keys_counts() -> None:
-    facts = upserted(data(1), deletes(2, 10), equality_keys=(EqualityKey((1,), 1, 5), EqualityKey((1, 2), 1, 5)))
+    keys = (EqualityKey((1,), 1, 5), EqualityKey((1, 2), 1, 5))
 
-    assert [c.name for c in forecast_heap(facts, SMALL).key] == ["event_id", "event_time"]
+    assert forecast(upserted(data(1), deletes(2, 10), equality_keys=keys)).key_bytes == 16
+
+
+def test_facts_without_field_ids_assume_a_text() -> None:
+    assert forecast(upserted(data(1), deletes(2, 10), equality_keys=())).key_bytes == ASSUMED_BYTES
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.6, "fits"), (0.61, "tight"), (1.0, "tight"), (1.01, "will not fit")])
@@ -169,103 +124,37 @@ def test_verdicts_have_borders(share: float, expected: str) -> None:
     assert verdict(int(share * make.GIB), make.GIB) == expected
 
 
-def test_text_of_unknown_length_never_fits_until_it_is_sampled() -> None:
-    facts = upserted(data(1), deletes(2, 10), equality_keys=BY_CARRIER)
-    sampled = sample(1.0, (KeyColumnHeap(3, "carrier", "string", 48, "sample"),))
-
-    assert forecast_heap(facts, ROOMY).verdict == "tight"
-    assert forecast_heap(facts, ROOMY).cores_that_fit is None
-    assert forecast_heap(facts, ROOMY, sampled).verdict == "fits"
-
-
-def test_facts_without_field_ids_assume_a_text() -> None:
-    forecast = forecast_heap(upserted(data(1), deletes(2, 10), equality_keys=()), ROOMY)
-
-    assert [c.basis for c in forecast.key] == ["assumed"]
-
-
 def test_the_largest_number_of_cores_that_fits_is_told() -> None:
-    # Two sets of about 200 MB a task.
+    # 484 MiB a task.
     facts = upserted(data(1, files=50), deletes(2, 1_000_000))
-    wide = forecast_heap(facts, Executor(16, 2 * make.GIB))
+    wide = forecast(facts, Executor(16, 2 * make.GIB))
 
-    assert wide.verdict == "will not fit"
-    assert wide.cores_that_fit == 2
-    assert forecast_heap(facts, Executor(2, 2 * make.GIB)).verdict == "fits"
-    assert forecast_heap(facts, Executor(3, 2 * make.GIB)).verdict == "tight"
-    assert "executors of 2 cores" in repr(wide)
-
-
-def test_no_number_of_cores_is_0_and_the_remedy_is_to_convert() -> None:
-    forecast = forecast_heap(upserted(data(1, files=9), deletes(2, 50_000_000)), Executor(2, 2 * make.GIB))
-
-    assert forecast.verdict == "will not fit"
-    assert forecast.cores_that_fit == 0
-    assert "icekit convert db.events --catalog prod" in repr(forecast)
+    assert (wide.verdict, wide.cores_that_fit) == ("will not fit", 1)
+    assert "executors of 1 core." in repr(wide)
+    assert [forecast(facts, Executor(cores, 2 * make.GIB)).verdict for cores in (1, 2, 3, 4)] == ["fits", "tight", "tight", "will not fit"]
+    assert forecast(facts, Executor(8, 2 * make.GIB, task_cpus=8)).verdict == "fits"
 
 
-def test_more_cores_a_task_make_fewer_sets() -> None:
-    facts = upserted(data(1, files=50), deletes(2, 1_000_000))
+def test_no_number_of_cores_is_0_and_the_remedies_are_named() -> None:
+    found = forecast(upserted(data(1, files=9), deletes(2, 50_000_000)), Executor(2, 2 * make.GIB))
 
-    assert forecast_heap(facts, Executor(16, 2 * make.GIB, task_cpus=8)).verdict == "fits"
-
-
-def test_there_are_no_more_sets_than_files_and_their_pieces() -> None:
-    one, many = (
-        forecast_heap(upserted(data(1, files=n), deletes(2, 1_000_000)), Executor(8, 8 * make.GIB, delete_cache=False)) for n in (2, 8)
-    )
-
-    held = one.read_bytes - BASE_BYTES
-    assert many.read_bytes - BASE_BYTES == pytest.approx(4 * held, rel=0.05)
+    assert (found.verdict, found.cores_that_fit) == ("will not fit", 0)
+    assert "it fits with no number of cores" in repr(found)
+    assert "icekit compact db.events --catalog prod does not need this memory." in repr(found)
+    assert "icekit convert db.events --catalog prod does not need it either" in repr(found)
+    assert "✖ will not fit" in found._repr_html_()
 
 
-def test_a_reader_may_still_hold_the_set_of_the_file_before() -> None:
-    one, two = (worst(upserted(data(1, files=n), deletes(2, 1_000_000))) for n in (1, 2))
-
-    assert one.set_bytes == two.set_bytes
-    assert one.previous_set_bytes == 0
-    assert two.previous_set_bytes == pytest.approx(1_000_000 * (108 + 80 + 8), rel=0.05)
-
-
-def test_a_rewrite_also_holds_the_row_group_it_writes() -> None:
-    found = worst(upserted(data(1, files=300), deletes(2, 10)))
-
-    assert found.rewrite_bytes - found.read_bytes == 2 * 128 * make.MIB
-
-
-def test_tasks_share_the_lists_of_the_executor_cache_where_all_find_room() -> None:
-    cached = Executor(2, 8 * make.GIB)
-    few = upserted(data(1, files=9), deletes(2, 1_000_000))
-    many = upserted(data(1, files=9), deletes(2, 20_000_000))
-
-    assert forecast_heap(few, cached).read_bytes < forecast_heap(few, SMALL).read_bytes
-    assert forecast_heap(few, cached).rewrite_bytes == forecast_heap(few, SMALL).rewrite_bytes
-    # 128 MiB by its own estimate of 8 bytes a long are 1.7 GiB of lists.
-    assert forecast_heap(many, cached).read_bytes - forecast_heap(many, SMALL).read_bytes == pytest.approx(1.69 * make.GIB, rel=0.01)
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_partitions_are_bounded_and_counted() -> None:
-    parts = [make.partition(day) for day in range(100_000)]
-    rows = [row for day, p in enumerate(parts) for row in (data(1, of=p), deletes(2, day + 1, p))]
-    facts = upserted(*rows)
-
-    forecast = forecast_heap(facts, SMALL)
-
-    assert (len(forecast.partitions), forecast.partition_count) == (MAX_PARTITIONS, 100_000)
-    assert forecast.worst is not None
-    assert forecast.worst.deletes_per_file == 100_000
-    assert "99,990 more partitions" in repr(forecast)
+def test_what_fits_needs_no_remedy() -> None:
+    assert "convert" not in repr(forecast(upserted(data(1), deletes(2, 10))))
 
 
 def test_it_is_written_as_json() -> None:
-    forecast = forecast_heap(upserted(data(1), deletes(2, 10)), SMALL)
+    written = json.loads(json.dumps(forecast(upserted(data(1), deletes(2, 10))).to_dict()))
 
-    written = json.loads(json.dumps(forecast.to_dict()))
-    assert written["table"] == "db.events"
-    assert written["verdict"] == "fits"
-    assert written["executor"] == {"cores": 2, "heap_bytes": 8 * make.GIB, "task_cpus": 1, "delete_cache": False}
-    assert written["partitions"][0]["path"] == "event_day=2026-01-01"
+    assert (written["table"], written["verdict"], written["records"]) == ("db.events", "fits", 10)
+    assert written["executor"] == {"cores": 2, "heap_bytes": 8 * make.GIB, "task_cpus": 1}
+    assert written["path"] == "event_day=2026-01-01"
 
 
 @pytest.mark.parametrize(
@@ -288,4 +177,3 @@ def test_other_words_are_refused(text: str) -> None:
 
 def test_it_is_frozen() -> None:
     assert isinstance(hash(Executor(1, 1)), int)
-    assert HeapForecast("c", ("db", "t"), None, SMALL).name == "db.t"

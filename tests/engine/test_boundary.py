@@ -202,7 +202,7 @@ def test_a_name_of_half_characters_is_no_name(place: Place, capsys: pytest.Captu
 
 def test_everything_is_printed_from_one_place() -> None:
     package = Path(__file__).parents[2] / "icekit"
-    alone = {"terminal.py", "compact/equality_deletes/measure.py"}  # the second is a process that talks to its parent
+    alone = {"terminal.py"}
 
     printing = [
         f"{path.relative_to(package)}:{number}"

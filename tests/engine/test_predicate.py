@@ -85,11 +85,7 @@ def read(lake: Lake, text: str) -> icekit.engine.predicate.Predicate:
 
 
 @pytest.mark.parametrize(("text", "why"), [(text, "as one expression") for text in ESCAPES] + NO_CONDITION)
-@pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "no bridge"])
-def test_what_is_no_condition_of_a_row_is_refused_by_name(
-    table: Lake, monkeypatch: pytest.MonkeyPatch, text: str, why: str, bridge: bool
-) -> None:
-    monkeypatch.setattr(icekit.engine.predicate, "has_bridge", lambda _: bridge)
+def test_what_is_no_condition_of_a_row_is_refused_by_name(table: Lake, text: str, why: str) -> None:
     with pytest.raises(ParameterError) as refused:
         read(table, text)
 
@@ -100,9 +96,7 @@ def test_what_is_no_condition_of_a_row_is_refused_by_name(
     assert "SQLSTATE" not in said
 
 
-@pytest.mark.parametrize("bridge", [True, False], ids=["bridge", "no bridge"])
-def test_a_condition_is_taken_whatever_its_values_hold(table: Lake, monkeypatch: pytest.MonkeyPatch, bridge: bool) -> None:
-    monkeypatch.setattr(icekit.engine.predicate, "has_bridge", lambda _: bridge)
+def test_a_condition_is_taken_whatever_its_values_hold(table: Lake) -> None:
     rows = table.spark.table(identifier(*table.sql_name(NAME)))
     texts = {
         "name = '-- /* ; ) OR (' OR id = 1": 1,

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from icekit.api import Lake
-from icekit.compact.ledger import SqliteLedger, let_go_of_dead
+from icekit.compact.ledger import Ledger, let_go_of_dead
 from icekit.compact.model import Policy
 from icekit.compact.outcome import Outcome
 from icekit.compact.service import plan_table
@@ -374,7 +374,7 @@ class Machine(RuleBasedStateMachine):
         """Resume what was killed, whatever it was."""
 
         def work(model: Model) -> Outcome:
-            record = SqliteLedger(self.real.ledger).last_run(display_name(self.lake.sql_name(model.name)))
+            record = Ledger(self.real.ledger).last_run(display_name(self.lake.sql_name(model.name)))
             command = plan_of(record).command if record is not None else "compact"
             return resume(self.lake, model.name, command=command, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
 
@@ -393,7 +393,7 @@ class Machine(RuleBasedStateMachine):
         assert child.returncode != 9 or place != "join" or stale_clones(self.lake), "the process died before its view of the keys was there"
         self.go_on(which, None)
         remove_stale(self.lake)
-        let_go_of_dead(SqliteLedger(self.real.ledger), display_name(self.lake.sql_name(self._model(which).name)))
+        let_go_of_dead(Ledger(self.real.ledger), display_name(self.lake.sql_name(self._model(which).name)))
 
     @rule(which=which, ids=ids, p=partitions, adopted=st.booleans(), other=st.none() | events)
     def clone(self, which: int, ids: set[int], p: int, adopted: bool, other: str | None) -> None:

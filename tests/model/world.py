@@ -23,7 +23,7 @@ from icekit.catalog.tables import EmbeddedTables
 from icekit.compact import execute as execution
 from icekit.compact import rewrite as rewriting
 from icekit.compact.claims import now_ms
-from icekit.compact.ledger import SqliteLedger
+from icekit.compact.ledger import Ledger
 from icekit.engine.bridge import elements, guarded
 from icekit.resolve import convert as converting
 from icekit.run import attempt, checkpointed
@@ -262,7 +262,7 @@ class World:
 
         with contextlib.ExitStack() as patches:
             for name in ("release", "save_run", "save_action"):
-                patches.enter_context(patch.object(SqliteLedger, name, unless_dead(getattr(SqliteLedger, name))))
+                patches.enter_context(patch.object(Ledger, name, unless_dead(getattr(Ledger, name))))
             patches.enter_context(patch.object(Killed, "__init__", die))
             try:
                 yield
@@ -273,7 +273,7 @@ class World:
     def _end_the_owners(self) -> None:
         """Let every claim be of a process that has ended."""
         with contextlib.closing(sqlite3.connect(self.ledger)) as database, database:
-            for claim in SqliteLedger(self.ledger).claims():
+            for claim in Ledger(self.ledger).claims():
                 gone = replace(claim, owner=replace(claim.owner, pid_started=0))
                 database.execute("UPDATE claims SET document = ? WHERE key = ?", (gone.to_json(), claim.key))
 
@@ -292,7 +292,7 @@ class World:
                 model.specs.update({(ref, text): spec for text, spec in rows})
         names = [name for name in self.lake.tables.names() if name[0] in {NAMESPACE, CLONES}]
         assert sorted(names) == sorted(model.name for model in self.models), f"the catalog has {names}"
-        claims = SqliteLedger(self.ledger).claims() if Path(self.ledger).exists() else ()
+        claims = Ledger(self.ledger).claims() if Path(self.ledger).exists() else ()
         living = [claim for claim in claims if not claim.is_dead(now_ms())]
         assert not living, f"claims are left: {living}"
 

@@ -6,7 +6,7 @@ Run by scripts/test-notebooks.sh.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,12 @@ from tests.workshop import building
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
-#: What is measured elsewhere need not take its time here.
-CHEAP: Mapping[str, Mapping[str, Any]] = {"04_equality_deletes": {"stock_limit": 0}}
 
 
 def joined(names: Iterable[str]) -> Any:
     """The code of some notebooks with what it is stored to print, and before each notebook a cell that builds its lab tables.
 
-    No names are left of the notebook before, and cheap parameters come after a notebook's own.
+    No names are left of the notebook before.
     """
     new_code_cell: Any = nbformat.v4.new_code_cell
     cells = [new_code_cell(f"%cd -q {FOLDER}")]
@@ -32,8 +30,6 @@ def joined(names: Iterable[str]) -> Any:
         for cell in code(name):
             cell.source += f"\n# {name}, cell {cell.execution_count}"
             cells.append(cell)
-            if "parameters" in cell.metadata.get("tags", ()):
-                cells += [new_code_cell(f"{parameter} = {value!r}") for parameter, value in CHEAP.get(name, {}).items()]
     new_notebook: Any = nbformat.v4.new_notebook
     return new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
 

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from icekit.notebook import MORE, SETTINGS
-from tests.notebooks.joined import CHEAP, NOTEBOOKS, code
+from tests.notebooks.joined import NOTEBOOKS, code
 
 
 def tagged(name: str) -> str:
@@ -25,11 +25,6 @@ def bound(source: str) -> set[str]:
     nodes = [*ast.walk(ast.parse(source))]
     names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return names | {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
-
-
-@pytest.mark.parametrize("name", CHEAP)
-def test_a_cheap_parameter_is_one_of_its_notebook(name: str) -> None:
-    assert set(CHEAP[name]) <= {*annotated(tagged(name)), *MORE[name]}
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -157,7 +157,7 @@ def test_plain_papermill_sets_what_is_rarely_changed(small_lake: Path, tmp_path:
     done = papermill(tmp_path, "-r", "table", "db.sick", "-p", "moments", "0", "-r", "output", str(tmp_path))
 
     assert done.returncode == 0, done.stderr
-    assert "No past snapshot was read, because none was asked for" in (tmp_path / "out.ipynb").read_text()
+    assert "No past snapshot was read: none was asked for" in (tmp_path / "out.ipynb").read_text()
 
 
 @pytest.mark.soak
@@ -361,8 +361,8 @@ def test_a_setting_of_a_notebook_that_does_not_have_it_is_refused(monkeypatch: p
     monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
     begin({"In": ["", TAGGED, "# Parameters\nstorage = True"], "storage": True}, "01_diagnose")
 
-    with pytest.raises(ParameterError, match="no parameter 'stock_limit'"):
-        begin({"In": ["", TAGGED, "# Parameters\nstock_limit = 5"], "stock_limit": 5}, "01_diagnose")
+    with pytest.raises(ParameterError, match="no parameter 'read_now'"):
+        begin({"In": ["", TAGGED, "# Parameters\nread_now = 5"], "read_now": 5}, "01_diagnose")
 
 
 def test_an_outcome_that_is_held_for_each_table_of_a_lake_has_the_names_of_findings_only(tmp_path: Path) -> None:

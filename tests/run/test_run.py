@@ -85,7 +85,6 @@ def test_a_run_is_proved_tagged_and_recorded_with_predicted_and_actual(sick: Tab
     assert (kept.actual["files_in"], kept.actual["files_out"]) == (10, 2)
     assert kept.snapshot_ids == action.snapshot_ids
     assert book.claims() == ()
-    book.close()
 
 
 def test_an_outcome_says_that_nothing_was_compared(sick: Table) -> None:
@@ -111,8 +110,8 @@ def test_nothing_is_left_when_it_is_planned_again(sick: Table) -> None:
 def claimed_by(book: Path, name: str, run_id: str) -> Iterator[int]:
     """Another process that lives and holds the table."""
     code = (
-        "import sys; from pathlib import Path; from icekit.compact.ledger import SqliteLedger\n"
-        "SqliteLedger(Path(sys.argv[1])).claim(sys.argv[2], sys.argv[3]); print('held', flush=True); sys.stdin.read()"
+        "import sys; from pathlib import Path; from icekit.compact.ledger import Ledger\n"
+        "Ledger(Path(sys.argv[1])).claim(sys.argv[2], sys.argv[3]); print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(book), name, run_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

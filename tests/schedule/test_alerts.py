@@ -11,7 +11,7 @@ from icekit.schedule.result import Pass
 from tests.schedule.making import NOW, NOW_MS, health, made, policy, result, step
 
 HOUR_MS = 3_600_000
-NOTIFY = "notify:\n  - name: team\n    to: json://host\n"
+NOTIFY = "notify:\n  - name: team\n    to: http://host\n"
 UNHEALTHY = result(health=health("critical", "small_files"), fail_on="critical")
 FAILED = result("db.f", status="failed", steps=(step(status="failed", said="commit 17 was refused"),))
 
@@ -29,7 +29,6 @@ def test_a_message_says_what_where_and_what_to_do_next() -> None:
     assert "db.t: critical: equality_deletes, small_files" in message.body
     assert "Report: https://lake.example.com/r/all/db.t.html" in message.body
     assert "Next: compact: 9 files → 1 file; its rule does not say" in message.body
-    assert message.is_grave
 
 
 def test_nobody_is_told_when_all_is_as_it_should_be() -> None:
@@ -57,7 +56,7 @@ def test_a_table_that_is_well_again_is_told_once_to_those_who_were_told_ill_of_i
     by = policy(NOTIFY)
     before = dict(told(made(UNHEALTHY), by).told)
     message = told(made(result()), by, before)
-    assert (message.title, message.is_grave, dict(message.told)) == ("icekit nightly: 1 resolved", False, {"db.t": None})
+    assert (message.title, dict(message.told)) == ("icekit nightly: 1 resolved", {"db.t": None})
     assert told(made(result()), by) is None
 
 
@@ -96,7 +95,7 @@ def test_a_pass_that_fails_itself_is_told_and_calls_no_table_well() -> None:
     before = dict(told(made(UNHEALTHY), by).told)
     lost = failed(by, ConnectionError("the catalog does not answer"), lambda: NOW)
     message = told(lost, by, before)
-    assert (lost.exit_status, message.is_grave, set(message.told)) == (2, True, {"policy"})
+    assert (lost.exit_status, set(message.told)) == (2, {"policy"})
     assert "the pass itself failed: A connection broke (ConnectionError: the catalog does not answer)" in message.body
     assert told(lost, by, {**before, **message.told}, NOW_MS + HOUR_MS) is None
 

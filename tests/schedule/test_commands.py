@@ -48,22 +48,21 @@ def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.Capt
 
 
 def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "p.yaml").write_text("version: 1\nstate: s.db\ntables: [{match: db.x}]\nnotify: [{to: 'json://${NOT_SET_ANYWHERE}'}]\n")
+    (tmp_path / "p.yaml").write_text("version: 1\nstate: s.db\ntables: [{match: db.x}]\nnotify: [{to: 'http://${NOT_SET_ANYWHERE}'}]\n")
     status, text = said(capsys, "schedule", "run", str(tmp_path / "p.yaml"))
     assert (status, "missing for notify in policy p: NOT_SET_ANYWHERE" in text) == (2, True)
     assert [p.name for p in tmp_path.iterdir()] == ["p.yaml"]
 
 
-def test_a_report_leaves_the_files_of_monitoring_before_it_fails(
+def test_a_report_leaves_its_junit_before_it_fails(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lake").mkdir()
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
     SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")).close()
-    files = ["--junit", str(tmp_path / "j.xml"), "--prometheus", str(tmp_path / "p.prom"), "--output", str(tmp_path / "out")]
+    files = ["--junit", str(tmp_path / "j.xml"), "--output", str(tmp_path / "out")]
 
     status, text = said(capsys, "report", "db.gone", *files)
 
     assert status == 2, text
     assert 'type="misconfigured"' in (tmp_path / "j.xml").read_text()
-    assert 'icekit_table_failed{catalog="lake",policy="report",table="db.gone"} 1.0' in (tmp_path / "p.prom").read_text()

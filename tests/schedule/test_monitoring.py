@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import stat
 from pathlib import Path
 
 from junitparser import JUnitXml
-from prometheus_client.parser import text_string_to_metric_families
 
 from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Severity
 from icekit.report import ReportRun, Row
-from icekit.schedule.alerts import of_pass, of_report, write_junit, write_prometheus
+from icekit.schedule.alerts import of_pass, of_report, write_junit
 from icekit.schedule.result import Pass, PastAction, document, page, text, write
 from tests.schedule.making import NOW_MS, health, made, result, step
 
@@ -25,17 +23,6 @@ SEVERAL = made(
     problems=("rule a: no table matches 'x'.",),
     alert_problems=("team could not be notified: refused",),
 )
-
-
-def values(path: Path) -> dict[tuple[str, str], float]:
-    """Each sample by its name and its labels without those that all have."""
-    found = {}
-    for family in text_string_to_metric_families(path.read_text()):
-        for sample in family.samples:
-            labels = {k: v for k, v in sample.labels.items() if k not in {"policy", "catalog"}}
-            assert {"policy", "catalog"} <= set(sample.labels)
-            found[sample.name, ",".join(labels[k] for k in sorted(labels))] = sample.value
-    return found
 
 
 def test_junit_has_a_case_per_table_with_its_verdict(tmp_path: Path) -> None:
@@ -54,24 +41,6 @@ def test_junit_has_a_case_per_table_with_its_verdict(tmp_path: Path) -> None:
     assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (7, 3, 2, 1)
 
 
-def test_prometheus_reads_gauges_with_units_and_bounded_labels(tmp_path: Path) -> None:
-    path = write_prometheus(of_pass(SEVERAL), tmp_path / "new" / "icekit.prom")
-    found = values(path)
-    assert found["icekit_last_run_exit_status", ""] == 3
-    assert found["icekit_last_run_duration_seconds", ""] == 12
-    assert found["icekit_last_run_tables", "not_due"] == 1
-    assert found["icekit_table_unhealthy", "db.ill"] == 1
-    assert found["icekit_table_failed", "db.failed"] == 1
-    assert found["icekit_table_rewritten_bytes", "db.done"] == 123
-    assert found["icekit_table_findings", "critical,db.ill"] == 1
-    assert found["icekit_table_data_bytes", "db.ill"] == 1000
-    # Absent is absent, never zero.
-    assert ("icekit_table_data_bytes", "db.crashed") not in found
-    assert ("icekit_table_unhealthy", "policy") not in found
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    assert [p.name for p in path.parent.iterdir()] == ["icekit.prom"]
-
-
 def test_a_report_is_watched_as_a_pass_is(tmp_path: Path) -> None:
     totals = {"data": {"file_count": 3, "size_in_bytes": 30, "record_count": 300}}
     found = ({"name": "small_files", "severity": "critical"},)
@@ -82,12 +51,9 @@ def test_a_report_is_watched_as_a_pass_is(tmp_path: Path) -> None:
     watched = of_report(ReportRun(rows, tmp_path / "index.html", 2), "prod", "critical")
     xml = JUnitXml.fromfile(str(write_junit(watched, tmp_path / "j.xml")))
     assert [type(case.result[0]).__name__ for suite in xml for case in suite] == ["Failure", "Error"]
-    metrics = values(write_prometheus(watched, tmp_path / "p.prom"))
-    assert (metrics["icekit_last_run_exit_status", ""], metrics["icekit_table_data_files", "db.ill"]) == (2, 3)
-    assert not of_report(ReportRun(rows[:1], tmp_path, 0), "prod", "never").cases[0].is_unhealthy
+    assert of_report(ReportRun(rows[:1], tmp_path, 0), "prod", "never").cases[0].verdict == "passed"
     lost = of_report(ReportRun(rows[:1], tmp_path, 2, problems=("No table matches 'x.*'.",)), "prod", "never")
     assert [(case.table, case.verdict) for case in lost.cases] == [("db.ill", "passed"), ("report", "error")]
-    assert ("icekit_table_failed", "report") not in values(write_prometheus(lost, tmp_path / "p.prom"))
 
 
 def test_the_most_serious_of_all_decides_the_exit_status() -> None:

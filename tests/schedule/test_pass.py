@@ -41,7 +41,7 @@ tables:
     match: scratch.*
     exclude: scratch.other
     compact: {execute: true}
-monitoring: {prometheus: icekit.prom}
+junit: junit.xml
 """
 
 
@@ -93,7 +93,7 @@ def test_a_pass_does_what_is_due_by_its_hours_and_nothing_twice(lake: Lake, scra
     assert (tmp_path / "out" / "own" / "after" / "scratch.sick.html").exists()
     document = json.loads((tmp_path / "out" / "pass.json").read_text())
     assert [one["status"] for one in document["tables"]] == ["failed", "done"]
-    assert 'icekit_table_failed{catalog="lake",policy="p",table="scratch.broken"} 1.0' in (tmp_path / "icekit.prom").read_text()
+    assert 'testcase name="scratch.broken"' in (tmp_path / "junit.xml").read_text()
 
     lake.spark.sql(f"DROP TABLE {broken.sql_name} PURGE")
     assert {name: one.status for name, one in passed(policy, 23)[1].items()} == {"scratch.sick": "not due"}

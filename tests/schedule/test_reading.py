@@ -27,7 +27,7 @@ def problems(text: str) -> list[tuple[int, str, str]]:
 def test_the_example_is_a_policy_and_stays_one_when_its_comments_are_taken_up() -> None:
     assert len(parse_policy(example(), HERE).tables) == 3
     taken_up = "\n".join(line[2:] if line.startswith(("# notify", "#   ", "# url", "# ledger")) else line for line in example().split("\n"))
-    assert [one.name for one in parse_policy(taken_up, HERE).notify] == ["team", "on-call", "hook"]
+    assert [one.name for one in parse_policy(taken_up, HERE).notify] == ["team", "on-call"]
 
 
 def test_the_example_has_every_key_that_a_rule_takes() -> None:
@@ -51,7 +51,7 @@ tables:
     fail_on: critcal
     maintain: {procedures: [expire_snapshot], keep: 1 minute}
 notify:
-  - to: json://host
+  - to: http://host
     about: [unhelthy]
 """
     )
@@ -156,13 +156,13 @@ def test_nothing_executes_unless_it_is_said() -> None:
 
 def test_paths_are_meant_from_the_policys_folder(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(
-        RULE + "output: out\nledger: runs.db\nhistory: h.db\ntimeout: 2 minutes\nstate: /var/s.db\nmonitoring: {junit: j.xml}\n"
+        RULE + "output: out\nledger: runs.db\nhistory: h.db\ntimeout: 2 minutes\nstate: /var/s.db\njunit: j.xml\n"
     )
     read = read_policy(tmp_path / "p.yaml")
     assert (read.history, read.timeout) == (str(tmp_path / "h.db"), 120.0)
     assert (read.output, read.ledger, read.state) == (tmp_path / "out", str(tmp_path / "runs.db"), Path("/var/s.db"))
-    assert (read.monitoring.junit, read.name) == (tmp_path / "j.xml", "p")
-    assert parse_policy(RULE + "ledger: table\n", HERE).ledger == "table"
+    assert (read.junit, read.name) == (tmp_path / "j.xml", "p")
+    assert parse_policy(RULE + "history: table\n", HERE).history == "table"
 
 
 def test_a_file_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_words_say_what_is_run_and_what_is_not() -> None:
 
 
 def test_words_show_no_address() -> None:
-    read = policy("notify:\n  - to: json://user:hunter2@host\n")
+    read = policy("notify:\n  - to: http://user:hunter2@host\n")
     assert "hunter2" not in in_words(read)
 
 
@@ -208,12 +208,12 @@ ADDRESS = f"slack://{TOKEN}/#data"
         f"[{{to: [{ADDRESS}]}}]",
         f"[{{to: {{slack: {TOKEN}}}}}]",
         f"[{{'{ADDRESS}': unhealthy}}]",
-        f"[{{to: json://h, '{ADDRESS}': a}}]",
-        f"[{{to: json://h, '{ADDRESS}': a, '{ADDRESS}': b}}]",
-        f"[{{to: json://h, about: '{ADDRESS}'}}]",
-        f"[{{to: json://h, remind: '{ADDRESS}'}}]",
-        f"[{{to: json://h, remind: [{TOKEN}]}}]",
-        f"[{{to: json://h, name: '{ADDRESS}'}}]",
+        f"[{{to: http://h, '{ADDRESS}': a}}]",
+        f"[{{to: http://h, '{ADDRESS}': a, '{ADDRESS}': b}}]",
+        f"[{{to: http://h, about: '{ADDRESS}'}}]",
+        f"[{{to: http://h, remind: '{ADDRESS}'}}]",
+        f"[{{to: http://h, remind: [{TOKEN}]}}]",
+        f"[{{to: http://h, name: '{ADDRESS}'}}]",
         f"[{{to: !!int '{TOKEN}'}}]",
         f"[{{to: !!float '{TOKEN}'}}]",
         f"[{{to: !{TOKEN} x}}]",
@@ -223,7 +223,7 @@ ADDRESS = f"slack://{TOKEN}/#data"
         f"[{{to: {ADDRESS}: x}}]",
         f"[{{to: '{ADDRESS}}}]",
         f'[{{to: "\\q{ADDRESS}"}}]',
-        f"[{{to: json://h, !!int {TOKEN}: x}}]",
+        f"[{{to: http://h, !!int {TOKEN}: x}}]",
     ],
 )
 def test_what_is_given_under_notify_is_never_repeated(notify: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

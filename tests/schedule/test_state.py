@@ -148,8 +148,6 @@ def test_each_policy_has_a_record_of_its_own(monkeypatch: pytest.MonkeyPatch, tm
     one, two = state_path(policy(output="a")), state_path(policy(output="b"))
     assert one.parent == two.parent == tmp_path
     assert one != two
-    monkeypatch.setenv("ICEKIT_LEDGER", "table")
-    assert state_path(policy()).is_absolute()
 
 
 def test_one_pass_at_a_time_and_a_killed_one_holds_nothing(tmp_path: Path) -> None:

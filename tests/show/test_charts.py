@@ -11,7 +11,7 @@ from icekit.facts.head import sizes_at
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap, TableFacts
 from icekit.show import charts
 from icekit.show.charts import Chart
-from icekit.show.history_charts import sizes_at_one, sizes_through_time
+from icekit.show.history_charts import sizes_through_time
 from tests import factories as make
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
@@ -261,5 +261,3 @@ def test_sizes_through_time_are_distinguished_by_the_limits_in_force() -> None:
     assert left_alone(None) == ("384 MiB–922 MiB (left alone)", 1)
     assert left_alone(moved) == ("256 MiB–922 MiB (left alone)", 3)
     assert left_alone(across) == left_alone(None), "what cannot be told exactly is told by Iceberg's own limits"
-    assert "256 MiB–922 MiB: left alone by rewrite_data_files" in legend(axes(sizes_at_one(facts, then, 0, moved)))
-    assert sum(sizes_at_one(facts, then, 0, moved).table["file_count"]) == 4

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.api import Lake
-from icekit.compact.ledger import SqliteLedger
+from icekit.compact.ledger import Ledger
 from icekit.compact.model import Scope
 from icekit.facts.model import Scalar
 from icekit.prove import Fingerprint, fingerprint
@@ -74,7 +74,7 @@ class Rounds:
 
     def __init__(self, lake: Lake, logs: Path, namespace: str = NAMESPACE, template: str = TEMPLATE) -> None:
         self.lake, self.logs, self.namespace, self.template = lake, logs, namespace, template
-        self.ledger = SqliteLedger(logs / "ledger.db")
+        self.ledger = Ledger(logs / "ledger.db")
         self.before: dict[tuple[Scalar, ...], Fingerprint] = dict(fingerprint(lake.spark, (lake.name, namespace, template)))
         self._waiting: dict[str, Child] = {}
 
@@ -176,7 +176,7 @@ class Rounds:
         return display_name(self.lake.sql_name(self.lake.identifier(table)))
 
 
-def _proved(lines: list[str], ledger: SqliteLedger, full: str) -> set[str]:
+def _proved(lines: list[str], ledger: Ledger, full: str) -> set[str]:
     """The actions whose proof the victim has reported, which is a line each."""
     run = ledger.last_run(full)
     told = sum("no row changed" in line for line in lines)

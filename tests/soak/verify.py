@@ -9,7 +9,7 @@ from pathlib import Path
 
 from icekit.api import Lake
 from icekit.compact.execute import partitions_left
-from icekit.compact.ledger import SqliteLedger
+from icekit.compact.ledger import Ledger
 from icekit.compact.model import Scope
 from icekit.compact.outcome import RUN_TAG, Outcome
 from icekit.compact.service import plan_table
@@ -32,7 +32,7 @@ class After:
     outcome: Outcome | None
 
 
-def where_killed(lake: Lake, table: str, ledger: SqliteLedger, lines: list[str]) -> str:
+def where_killed(lake: Lake, table: str, ledger: Ledger, lines: list[str]) -> str:
     """How far the victim had come, by the ledger, the table and its own last words."""
     full = display_name(lake.sql_name(lake.identifier(table)))
     record = ledger.last_run(full)
@@ -74,7 +74,7 @@ def unnamed(lake: Lake, table: str) -> set[str]:
     return files_on_disk(lake, table) - known
 
 
-def go_on(lake: Lake, table: str, scope: Scope, ledger: SqliteLedger, progress: Callable[[str], None]) -> Outcome:
+def go_on(lake: Lake, table: str, scope: Scope, ledger: Ledger, progress: Callable[[str], None]) -> Outcome:
     """Resume what the ledger knows of; plan and run where the kill came before there was anything."""
     full = display_name(lake.sql_name(lake.identifier(table)))
     if ledger.last_run(full, UNFINISHED) is not None:
@@ -84,7 +84,7 @@ def go_on(lake: Lake, table: str, scope: Scope, ledger: SqliteLedger, progress: 
 
 
 def check(
-    lake: Lake, table: str, scope: Scope, ledger: SqliteLedger, before: Prints, outcome: Outcome, there: set[str], proved: set[str]
+    lake: Lake, table: str, scope: Scope, ledger: Ledger, before: Prints, outcome: Outcome, there: set[str], proved: set[str]
 ) -> list[str]:
     """Everything that is wrong; nothing is.
 
@@ -120,7 +120,7 @@ def check(
     return wrong
 
 
-def _of_run(lake: Lake, table: str, ledger: SqliteLedger, run_id: str, outcome: Outcome, proved: set[str]) -> list[str]:
+def _of_run(lake: Lake, table: str, ledger: Ledger, run_id: str, outcome: Outcome, proved: set[str]) -> list[str]:
     """What is wrong with the run's commits and its records."""
     wrong = []
     commits = own(lake, table, run_id)

@@ -11,7 +11,7 @@ from pathlib import Path
 import icekit
 from icekit.api import Lake
 from icekit.compact.equality_deletes import plan_conversion
-from icekit.compact.ledger import SqliteLedger
+from icekit.compact.ledger import Ledger
 from icekit.compact.outcome import Outcome
 from icekit.compact.service import plan_table
 from icekit.run.attempt import Limits, Retry
@@ -53,7 +53,7 @@ def compact_while_written(
     before = {int(r[0]): str(r[1]) for r in lake.spark.sql(f"SELECT id, value FROM {table}").collect()}
     log = logs / f"{name}-writes.jsonl"
     log.with_suffix(".stop").unlink(missing_ok=True)
-    ledger = SqliteLedger(logs / f"{name}-ledger.db")
+    ledger = Ledger(logs / f"{name}-ledger.db")
     writer = Child("tests.soak.writer", [namespace, name, partitions, seed, commits, log], logs / f"{name}-writer.log")
     outcomes: list[Outcome] = []
     said: list[str] = []
@@ -82,7 +82,7 @@ def compact_while_written(
     return Written(log.read_text().count("\n"), tuple(outcomes), tuple(_wrong(rows, expected(before, log), outcomes, ledger)), tuple(said))
 
 
-def _wrong(rows: list[tuple[int, str]], wanted: dict[int, str], outcomes: list[Outcome], ledger: SqliteLedger) -> list[str]:
+def _wrong(rows: list[tuple[int, str]], wanted: dict[int, str], outcomes: list[Outcome], ledger: Ledger) -> list[str]:
     wrong = []
     if len(rows) != len(dict(rows)):
         wrong.append(f"{len(rows) - len(dict(rows))} keys are there twice")

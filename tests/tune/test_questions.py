@@ -16,7 +16,7 @@ def test_every_question_is_answered_with_a_budget_and_without_a_trial(question: 
     options = inspect.signature(answering(question)).parameters
 
     # Only a trial can tell write modes apart.
-    expected = {"budget_seconds", "budget_bytes", "sample_bytes", "progress"} | ({"trial"} if question != "write-mode" else set())
+    expected = {"budget_seconds", "budget_bytes", "progress"} | ({"trial"} if question != "write-mode" else set())
     assert expected <= options.keys()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.errors import NotATable, SparkUnavailable, StatementRefused, TableNotFound
+from icekit.errors import ClassicSessionRequired, NotATable, StatementRefused, TableNotFound
 from icekit.sandbox import clone
 from icekit.sql import Identifier, identifier
 from icekit.tune.statement import Statement, narrowed, parse
@@ -192,5 +192,5 @@ def test_without_a_bridge_it_says_so() -> None:
 
     Remote.__module__ = "pyspark.sql.connect.session"
 
-    with pytest.raises(SparkUnavailable, match="Spark Connect"):
+    with pytest.raises(ClassicSessionRequired, match="Spark Connect"):
         parse(Remote(), "DELETE FROM t")  # type: ignore[arg-type]

@@ -10,16 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.claims import Ledger
 from icekit.compact.execute import read_of
+from icekit.compact.ledger import Ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.compact.service import outcomes_of, past_speed
 from icekit.compact.speed import Speed
-from icekit.engine.bridge import has_bridge, is_case_sensitive
+from icekit.diagnose.heap import HeapForecast, forecast_heap
+from icekit.engine.bridge import is_case_sensitive, require_classic
+from icekit.engine.cluster import Executor
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
-from icekit.errors import ConversionRefused, ParameterError
+from icekit.errors import ParameterError
+from icekit.facts.collect import observe
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import PartitionSpec, other_optimizer, partition_path
 from icekit.parsing import size_in_bytes
@@ -57,6 +60,15 @@ class Batch:
         return sum(_bytes(scope) for scope in self.scopes)
 
 
+def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
+    """Forecast how much of an executor's heap Spark's own reading and rewriting of a table take; reads only metadata.
+
+    ``executor`` is an :class:`Executor`, or a text for :meth:`Executor.parse`; the default is the executor of the lake's session.
+    """
+    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    return forecast_heap(observe(lake, table, ref=ref), wanted)
+
+
 def plan_conversion(
     lake: Lake,
     table: Identifier | str,
@@ -71,16 +83,13 @@ def plan_conversion(
     ``where`` (SQL) selects the complete partitions that may hold matching rows; deletes that apply to
     every partition then stay. ``batch_bytes`` is how much space one batch may take on the disks that Spark
     spills to ("200 GB"; default: half of the free space, in local mode). Raises
-    :class:`~icekit.errors.ConversionRefused` without the JVM bridge, and the errors of
+    :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect, and the errors of
     :mod:`icekit.errors`.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     full = lake.sql_name(name)
     spark = lake.spark
-    if not has_bridge(spark):
-        raise ConversionRefused(
-            "A conversion needs the JVM bridge, which Spark Connect does not have. Run it in a session with its own driver."
-        )
+    require_classic(spark)
     budget = _budget(lake, batch_bytes)
     lake.tables.source(name)  # raises the usual errors for a missing table or a view
     asked_for = None if where is None else _files_of(spark, full, where)
@@ -104,7 +113,7 @@ def plan_conversion(
             if where and at.scopes
             else "The table has no equality deletes."
         )
-    speed = past_speed(*outcomes_of(ledger, lake, display_name(full)), "bytes_read")
+    speed = past_speed(*outcomes_of(ledger, display_name(full)), "bytes_read")
     up_to = max((s.max_sequence for s in chosen), default=0)
     model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
     actions = [_action(model, batch, at.specs, speed, place=place, up_to=up_to) for place, batch in enumerate(batches(chosen, budget))]

@@ -1,10 +1,10 @@
 """Explore a table in a notebook: controls that choose among what cells show, and the same facts as plain HTML without them."""
 
 from icekit.show.explorer import SWITCH, Explorer, widgets_on
-from icekit.show.widgets.chooser import choose, compare_with
+from icekit.show.widgets.chooser import choose
 from icekit.show.widgets.compaction import compaction
 from icekit.show.widgets.controls import View
-from icekit.show.widgets.explorers import follow, outlook, partitions, sizes_over_time, thresholds, trend
+from icekit.show.widgets.explorers import follow, outlook, sizes_over_time, thresholds, trend
 
 __all__ = [
     "SWITCH",
@@ -12,10 +12,8 @@ __all__ = [
     "View",
     "choose",
     "compaction",
-    "compare_with",
     "follow",
     "outlook",
-    "partitions",
     "sizes_over_time",
     "thresholds",
     "trend",

@@ -1,4 +1,4 @@
-"""Choose a catalog, a table and a snapshot, which the other explorers follow, and compare two of them."""
+"""Choose a table and a snapshot, which the other explorers follow."""
 
 from __future__ import annotations
 
@@ -6,57 +6,23 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from icekit.api import Lake, connect
-from icekit.catalog.lake import known_catalogs
+from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
-from icekit.diagnose.document import Comparison, compare, comparison_html, side
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.errors import IcekitError
-from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html, lines
 from icekit.show.explorer import Explorer
-from icekit.show.widgets.controls import (
-    WIDER,
-    Progress,
-    Say,
-    TableName,
-    View,
-    attempt,
-    button,
-    chosen,
-    column,
-    interruptible,
-    labelled,
-    note,
-    picture,
-    row,
-)
+from icekit.show.widgets.controls import Progress, Say, View, button, column, interruptible, labelled, picture, row
 from icekit.sql import display_name
-from icekit.units import count, moment
+from icekit.units import count
 
-__all__ = ["CURRENT", "Chooser", "choose", "observed", "refs_of"]
+__all__ = ["Chooser", "choose", "observed"]
 
-
-CURRENT = "the current snapshot"
-#: Snapshots that are offered, the newest.
-SNAPSHOTS = 200
 _BELOW = "The panels below show it now. Cells that plan, print or write still show the table before: to update them, use Run ▸ Run Selected Cell and All Below."
 
 
-def refs_of(facts: TableFacts) -> list[tuple[str, str]]:
-    """What can be observed of a table besides its current snapshot, as (label, ref): branches, tags, then the newest snapshots."""
-    history = facts.history
-    named = [(f"{ref.type} {ref.name}", ref.name) for ref in history.refs if ref.name != "main"]
-    newest = [
-        (f"{moment(c.committed_at_ms)}  {c.operation or 'unknown'}  {c.snapshot_id}", str(c.snapshot_id))
-        for c in history.commits[: -SNAPSHOTS - 1 : -1]
-    ]
-    return [*named, *newest]
-
-
 class Chooser(Explorer):
-    """The card of the table in view, and a choice of any other."""
+    """The card of the table in view, and a choice of any other of the catalog."""
 
     def __init__(self, view: View) -> None:
         super().__init__()
@@ -70,67 +36,26 @@ class Chooser(Explorer):
         return f"Data files: {dict(lines(self.view.facts))['data files']}"
 
     def build(self) -> Any:
-        """Three choices and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""
-        lake, facts = self.view.lake, self.view.facts
-        catalogs = list(dict.fromkeys([lake.name, *known_catalogs()]))
-        self.catalog = labelled(
-            ipw.Dropdown,
-            "Catalog",
-            "the embedded lake, profiles of pyiceberg's configuration, catalogs of the running session",
-            options=catalogs,
-            value=lake.name,
-        )
-        self.table = TableName(facts.name, self._other_table)
+        """A table, a snapshot and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""
+        tables = self.view.lake.tables
+        names = [display_name(name) for name in tables.names()] if isinstance(tables, EmbeddedTables) else []
+        self.table = labelled(ipw.Combobox, "Table", "namespace.table", value=self.view.facts.name, options=names)
         self.ref = labelled(
-            ipw.Dropdown,
-            "Snapshot",
-            "a branch, a tag or a snapshot of the table; known once you have observed the table",
-            options=[CURRENT],
-            layout={"width": WIDER},
+            ipw.Text, "Snapshot", "a branch, a tag or a snapshot id of the table; empty: what it is now", value=self.view.facts.ref or ""
         )
-        self.list_tables = button("List tables", "ask the catalog for the names of its tables; reads only", self._list)
-        self.observe = button("Observe", "", self._observe, style="primary")
-        self.progress = Progress("nothing was changed, and the same table stays in view.", [self.observe, self.list_tables])
+        self.observe = button(
+            "Observe", "read this table's metadata at this snapshot; writes nothing and opens no data file", self._observe, style="primary"
+        )
+        self.progress = Progress("nothing was changed, and the same table stays in view.", [self.observe])
         self.card = picture(self.static())
-        self._show_refs()
-        if isinstance(lake.tables, EmbeddedTables):
-            self.table.offer([display_name(name) for name in lake.tables.names()])
-        chosen(self.catalog, self._other_catalog)
-        chosen(self.ref, self._say_what)
         self.view.on_change(self._follow)
-        self.view.on_hold(self._say_what)
-        self._say_what()
-        return column(
-            row(self.catalog, self.list_tables),
-            self.table.box,
-            self.ref,
-            row(self.observe, self.progress.cancel),
-            self.progress.log,
-            self.card,
-        )
-
-    def _list(self) -> None:
-        name = self.catalog.value
-        lake = self._lake()
-        if lake is None:
-            return
-
-        def job(_: Say, stop: Stop) -> list[str]:
-            names = [display_name(found) for found in lake.tables.names()]
-            stop.check()
-            return names
-
-        def done(names: list[str]) -> str:
-            self.table.offer(names)
-            return f"{count(len(names), 'table')} in catalog {name}: choose one, or type a part of its name."
-
-        self.progress.run(f"Listing the tables of {name}", job, done, self._say_what)
+        self.view.on_hold(self._rest)
+        self._follow()
+        return column(self.table, self.ref, row(self.observe, self.progress.cancel), self.progress.log, self.card)
 
     def _observe(self) -> None:
-        table, ref, view = self.table.value, self._ref(), self.view
-        lake = self._lake()
-        if lake is None:
-            return
+        table, ref, view = self.table.value.strip(), self.ref.value.strip(), self.view
+        lake = view.lake
 
         def job(say: Say, stop: Stop) -> TableFacts:
             return observed(lake, table, ref, view, say, stop)
@@ -139,69 +64,17 @@ class Chooser(Explorer):
             view.look_at(lake, facts)
             return f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
 
-        self.progress.run(f"Observing {table}; until then the panels show {view.facts.name}", job, done, self._say_what)
-
-    def _lake(self) -> Lake | None:
-        """The catalog chosen; None, and a sentence, where there is no such.
-
-        Connecting contacts nothing, and is done here and not in the work's thread: Spark tells each thread of its own active session only.
-        """
-        if self.catalog.value == self.view.lake.name:
-            return self.view.lake
-        found: list[Lake] = []
-        attempt(lambda: found.append(connect(self.catalog.value)), self.progress.log)
-        return found[0] if found else None
+        self.progress.run(f"Reading {table} (panels below still show {view.facts.name})", job, done, self._rest)
 
     def _follow(self) -> None:
+        if self.table.value != self.view.facts.name:
+            self.table.value, self.ref.value = self.view.facts.name, self.view.facts.ref or ""
         self.card.value = self.static()
-        self._show_refs()
 
-    def _other_catalog(self) -> None:
-        self.table.offer(())
-        self.table.write("")
-
-        def list_own() -> None:
-            lake = connect(self.catalog.value)
-            if isinstance(lake.tables, EmbeddedTables):
-                self.table.offer([display_name(name) for name in lake.tables.names()])
-
-        attempt(list_own, self.progress.log)
-        self._say_what()
-
-    def _other_table(self) -> None:
-        self._show_refs()
-        self._say_what()
-
-    def _is_in_view(self) -> bool:
-        return bool(self.catalog.value == self.view.lake.name and self.table.value == self.view.facts.name)
-
-    def _show_refs(self) -> None:
-        """Offer what the table in view has; another table's snapshots are not known yet."""
-        if not self._is_in_view():
-            self.ref.options = [(f"{CURRENT} (others are known once you have observed the table)", "")]
-            return
-        options = [(CURRENT, ""), *refs_of(self.view.facts)]
-        wanted = self.view.facts.ref or ""
-        if [*self.ref.options] != options:
-            self.ref.options = options
-        self.ref.value = wanted if wanted in {value for _, value in options} else ""
-
-    def _ref(self) -> str:
-        return self.ref.value if self.ref.value != CURRENT else ""
-
-    def _say_what(self) -> None:
-        held = self.view.held
-        for control in (self.catalog, self.ref):
-            control.disabled = bool(held)
-        self.table.rest(bool(held))
-        table = self.table.value
-        self.observe.description = f"Observe {table}" if table else "Observe"
-        self.observe.disabled = not table or bool(held)
-        self.observe.tooltip = (
-            f"{held} is in progress; you can choose another table when it has ended"
-            if held
-            else "read this table's metadata at this snapshot; this writes nothing and opens no data file"
-        )
+    def _rest(self) -> None:
+        """No other table can be chosen while work is in progress on the one in view."""
+        for control in (self.table, self.ref, self.observe):
+            control.disabled = bool(self.view.held)
 
 
 def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop) -> TableFacts:
@@ -230,141 +103,3 @@ def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop)
 def choose(view: View) -> Chooser:
     """The table in view, and a choice of any other; see :class:`Chooser`."""
     return Chooser(view)
-
-
-# --- Compare the table in view with itself at another snapshot, or with another table
-
-
-OLDEST = "oldest"
-
-
-class Comparer(Explorer):
-    """What is in view next to another snapshot or table: figures, differences, new and resolved findings.
-
-    A limit that moves judges both sides again. When another table or snapshot comes into view, a line says that the comparison is of the
-    one before.
-    """
-
-    def __init__(self, view: View, before: str = "") -> None:
-        super().__init__()
-        self.view = view
-        self.compared: Comparison | None = None
-        self._sides: tuple[TableFacts, TableFacts] | None = None
-        self._why_not = "Nothing was compared: no snapshot, branch or tag to compare with was given."
-        if before:
-            self._compare_at_once(before)
-
-    def static(self) -> str:
-        """The comparison, or why there is none."""
-        return comparison_html(self.compared) if self.compared is not None else note(self._why_not)
-
-    def build(self) -> Any:
-        """Another table, another snapshot, and the button that reads it."""
-        self.other = labelled(
-            ipw.Combobox,
-            "Compare with",
-            "namespace.table of the same catalog; the table in view for another snapshot of it",
-            value=self.view.facts.name,
-            ensure_option=False,
-            continuous_update=False,
-        )
-        self.ref = labelled(ipw.Dropdown, "at", "which snapshot, branch or tag of it", options=[(CURRENT, "")], layout={"width": WIDER})
-        self.compare = button(
-            "Compare",
-            "read the other side's metadata and compare it with the table in view; writes nothing",
-            self._compare,
-            style="primary",
-        )
-        self.progress = Progress("nothing was changed.", [self.compare])
-        self.stale = picture()
-        self.shown = picture(self.static())
-        self._follow()
-        chosen(self.other, self._offer_refs)
-        self.view.on_change(self._follow)
-        return column(self.other, self.ref, row(self.compare, self.progress.cancel), self.progress.log, self.stale, self.shown)
-
-    def _follow(self) -> None:
-        self._judge_again()
-        self._offer_tables()
-
-    def _judge_again(self) -> None:
-        """Judge both sides by the limits in force; say so where the comparison is not of what is in view."""
-        self.stale.value = ""
-        if self._sides is None:
-            return
-        before, after = self._sides
-        if after is not self.view.facts:
-            shown = f"Stale: this compares {side(before)} with {side(after)}."
-            self.stale.value = note(f"{shown} To compare {side(self.view.facts)}, press Compare.", "warning")
-            return
-        try:
-            self._set(before)
-        except IcekitError as problem:
-            self.stale.value = note(f"Stale: this was judged with other thresholds. {problem}", "warning")
-        else:
-            self.shown.value = self.static()
-
-    def _offer_tables(self) -> None:
-        if isinstance(self.view.lake.tables, EmbeddedTables):
-            self.other.options = [display_name(name) for name in self.view.lake.tables.names()]
-        self.other.value = self.view.facts.name
-        self._offer_refs()
-
-    def _offer_refs(self) -> None:
-        """Snapshots of the table in view, the oldest chosen; of another table only what it is now."""
-        same = self.other.value == self.view.facts.name
-        options = refs_of(self.view.facts) if same else [(CURRENT, "")]
-        options = [o for o in options if o[1] != str(self.view.facts.snapshot_id)] or [(CURRENT, "")]
-        self.ref.options = options
-        self.ref.value = options[-1][1]
-
-    def _compare(self) -> None:
-        other, ref, view = self.other.value.strip(), self.ref.value, self.view
-
-        def job(say: Say, stop: Stop) -> TableFacts:
-            return observed(view.lake, other or view.facts.name, ref, view, say, stop)
-
-        def done(found: TableFacts) -> str:
-            self._set(found)
-            self.stale.value = ""
-            self.shown.value = self.static()
-            return f"{found.name} was read in {found.seconds:.1f} s."
-
-        self.progress.run(f"Reading {other}", job, done)
-
-    def _set(self, before: TableFacts) -> None:
-        self.compared = compare(before, self.view.facts, self.view.judged(before), self.view.findings)
-        self._sides = before, self.view.facts
-
-    def _compare_at_once(self, before: str) -> None:
-        """Compare with what a notebook's parameter names, if reading it takes no time."""
-        facts = self.view.facts
-        if before == OLDEST:
-            commits = facts.history.commits
-            if not commits or commits[0].snapshot_id == facts.snapshot_id:
-                self._why_not = f"{facts.name} has one snapshot: there is no older one to compare with."
-                return
-            before = str(commits[0].snapshot_id)
-        if too_much := too_much_at_once(self.view):
-            self._why_not = f"Nothing was compared: {too_much}"
-            return
-        self._set(self.view.lake.observe(facts.table, ref=before, size_ratios=self.view.thresholds.size_ratios))
-
-
-def too_much_at_once(view: View) -> str:
-    """Why an explorer reads no other snapshot when its cell runs; empty if it may."""
-    if not view.reads:
-        return "this run reads nothing beyond the facts it was given."
-    files = view.facts.data.file_count
-    if files > LOCAL_FILES_BESIDE_SPARK:
-        return f"reading {files:,} data files' metadata takes a while; press the button to start."
-    try:
-        view.lake.tables.source(view.facts.table)
-    except IcekitError as problem:
-        return f"the catalog does not have it ({problem})"
-    return ""
-
-
-def compare_with(view: View, before: str = "") -> Comparer:
-    """The table in view next to another side; ``before`` is a snapshot id, branch or tag, ``oldest``, or empty for nothing yet."""
-    return Comparer(view, before)

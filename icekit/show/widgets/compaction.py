@@ -1,4 +1,4 @@
-"""Move a budget and see what it would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
+"""See what a policy would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import ipywidgets as ipw
-
 from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, SHARE, Grid
 from icekit.compact.candidates import Candidate, candidates
-from icekit.compact.ledger import opened
+from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Plan, Policy, plan_html
 from icekit.compact.outcome import Outcome, outcome_html
 from icekit.compact.plan import Coverage, coverage
@@ -30,25 +28,20 @@ from icekit.show.widgets.controls import (
     Question,
     Say,
     View,
-    attempt,
     button,
-    chosen,
     column,
     interruptible,
-    labelled,
     note,
     picture,
     row,
 )
 from icekit.sql import Identifier, display_name
-from icekit.units import count, percent, plain, size
+from icekit.units import count, percent, size
 
 # --- Say in words and rows what budgets cover, and what a plan will do when it is run; no ipywidgets here
 
 
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
-_STEPS = 20
-_UNITS = (("TB", 10**12), ("TiB", 2**40), ("GB", 10**9), ("GiB", 2**30), ("MB", 10**6), ("MiB", 2**20), ("B", 1))
 #: Statuses of an action of which something is left to do.
 LEFT = ("failed", "stopped", "pending")
 
@@ -78,55 +71,14 @@ def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
     return Grid("What other budgets would cover, estimated from facts", columns, rows)
 
 
-def budget_text(policy: Policy) -> str:
-    """A policy's budget as a person writes it; empty for none."""
-    if policy.budget_bytes is not None:
-        exact = (f"{policy.budget_bytes // n} {unit}" for unit, n in _UNITS if policy.budget_bytes % n == 0)
-        return next(exact)
-    if policy.budget_files is not None:
-        return f"{policy.budget_files} files"
-    if policy.budget_rows is not None:
-        return f"{policy.budget_rows} rows"
-    return f"{plain(policy.budget_minutes, 6)} minutes" if policy.budget_minutes is not None else ""
-
-
-def with_budget(policy: Policy, budget: str) -> Policy:
-    """The policy with another budget; raises :class:`~icekit.errors.ParameterError` for a text that is none."""
-    given = Policy.of({"budget": budget})
-    return dataclasses.replace(
-        policy, **{name: getattr(given, name) for name in ("budget_bytes", "budget_files", "budget_rows", "budget_minutes")}
-    )
-
-
-def slider_steps(found: Sequence[Candidate], own: str = "", covers: int | None = None) -> list[tuple[str, str]]:
-    """Places for a slider: budgets that cover the first so many candidates, at most twenty of them, and last no limit.
-
-    ``own`` is a budget that a person wrote; where it is none of these, it has a place of its own,
-    among them by how many candidates it covers, ``covers`` (None: it cannot be read).
-    """
-    if not found:
-        return [("nothing is worth rewriting", own)]
-    places = sorted({round(i * len(found) / _STEPS) for i in range(1, _STEPS + 1)} - {0, len(found)})
-    steps = [
-        (n, f"{n:,} of {len(found):,} candidates, {size(total)}", f"{total} B")
-        for n in places
-        if (total := sum(c.bytes_in for c in found[:n]))
-    ]
-    if own and own not in {budget for _, _, budget in steps}:
-        said = f"{covers:,} of {count(len(found), 'candidate')}" if covers is not None else "not a budget"
-        before = [step for step in steps if step[0] <= (covers or 0)]
-        steps = [*before, (covers or 0, f"own budget, {own.strip()}: {said}", own), *steps[len(before) :]]
-    return [*((label, budget) for _, label, budget in steps), (f"all of {count(len(found), 'candidate')}", "")]
-
-
 def coverage_sentence(what: Coverage, plan: Plan) -> str:
     """What a plan covers, in a sentence."""
     p = plan.prediction
     if not plan.actions:
-        return f"This budget covers none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
+        return f"This policy covers none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
     won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
     return (
-        f"This budget covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
+        f"This policy covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
         f"become {count(p.files_out, 'file')}, which saves a full scan {what.file_opens_saved:,} file opens{won}."
     )
 
@@ -173,11 +125,11 @@ T = TypeVar("T")
 
 
 class CompactionExplorer(Explorer):
-    """What a budget covers, and the run of the plan it makes.
+    """What a policy covers, and the run of the plan it makes.
 
-    While the budget moves, plans are made by arithmetic on facts; the button asks the engine's planner.
+    The estimate is arithmetic on facts; the button asks the engine's planner.
     ``plan`` is the plan that the notebook has made, shown where there are no controls; ``trial`` says whether plans are
-    tried on a clone unless a person unticks it.
+    tried on a clone.
     """
 
     def __init__(
@@ -191,13 +143,11 @@ class CompactionExplorer(Explorer):
         trial: bool = False,
     ) -> None:
         super().__init__()
-        self._tries = trial
+        self.trial = trial
         self.view, self.policy, self.ledger, self.limits = view, policy, ledger, limits or Limits()
         self.given = plan
         self.plan: Plan | None = None
         self.outcome: Outcome | None = None
-        self._moving = False
-        self._is_estimated = False
         # What was stopped or has failed here, by catalog and table.
         self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
 
@@ -224,42 +174,17 @@ class CompactionExplorer(Explorer):
         )
 
     def build(self) -> Any:
-        """The budget with what it covers, then the buttons, then what they did."""
-        self.slider = labelled(
-            ipw.SelectionSlider,
-            "Budget covers",
-            "candidates, those that save most per byte first",
-            options=[("all", "")],
-            continuous_update=False,
-        )
-        self.budget = labelled(
-            ipw.Text,
-            "Budget",
-            "what the plan may read in all: 200 GB, 500 files, or empty for no limit",
-            value=budget_text(self.policy),
-            placeholder="no limit",
-            continuous_update=False,
-        )
+        """What the policy covers, then the buttons, then what they did."""
         self.savings, self.said = picture(), picture()
         self.planned, self.behind, self.came = picture(), picture(), picture()
-        self.trial = labelled(
-            ipw.Checkbox,
-            "Try it on a clone first",
-            "runs the plan on a zero-copy clone, which is removed afterwards; the table is not changed",
-            value=self._tries,
-            indent=True,
-        )
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
         self.go = button("Run", "", self._confirm, style="warning", disabled=True)
         self.again = button("Resume", "", self._confirm_rest, disabled=True)
         self.progress = Progress("what was committed stays, and the rest was not started; the table is intact.")
         self.question = Question(self._settle)
-        chosen(self.slider, self._slid)
-        chosen(self.budget, self._show)
         self.view.on_change(self._follow)
         self.view.on_hold(self._settle)
         self._follow()
-        budget = (row(self.slider), row(self.budget), self.said, self.savings, self.trial)
         run = (
             row(self.ask, self.go, self.again, self.progress.cancel),
             self.question.box,
@@ -268,9 +193,7 @@ class CompactionExplorer(Explorer):
             self.planned,
             self.came,
         )
-        return column(*budget, *run)
-
-    # What the budget covers.
+        return column(self.said, self.savings, *run)
 
     def _follow(self) -> None:
         """Another table or other limits: other candidates, and no plan for them yet."""
@@ -284,43 +207,16 @@ class CompactionExplorer(Explorer):
         self.again.tooltip = f"continue the unfinished run on {name}: only what is left of it; asks once more before it does"
         self._show()
 
-    def _slid(self) -> None:
-        if not self._moving:
-            self.budget.value = self.slider.value
-
-    def _place(self, found: Sequence[Candidate], covers: int | None) -> None:
-        """Put the slider where the budget is, which moves nothing."""
-        own = self.budget.value
-        self._moving = True
-        try:
-            if [*self.slider.options] != (steps := slider_steps(found, own, covers)):
-                self.slider.options = steps
-            self.slider.value = own
-        finally:
-            self._moving = False
-
     def _show(self) -> None:
         self._forget()
-
-        found = self.candidates()
-
-        def show() -> None:
-            estimated = self.estimate(with_budget(self.policy, self.budget.value))
-            what = coverage(found, estimated)
-            self._place(found, what.candidates)
-            now = "After the run below: " if self.came.value else ""
-            self.said.value = note(
-                f"{now}{coverage_sentence(what, estimated)} Estimated from facts; Plan (dry run) asks the engine's planner."
-            )
-            self.savings.value = charts.candidates(self.view.facts, found, estimated)._repr_html_()
-
-        self._is_estimated = attempt(show, self.said)
-        if not self._is_estimated:
-            self._place(found, None)
-        self._settle()
+        estimated = self.estimate(self.policy)
+        now = "After the run below: " if self.came.value else ""
+        covered = coverage_sentence(coverage(self.candidates(), estimated), estimated)
+        self.said.value = note(f"{now}{covered} Estimated from facts; Plan (dry run) asks the engine's planner.")
+        self.savings.value = self.static()
 
     def _forget(self) -> None:
-        """A plan for another budget is not the one to run."""
+        """A plan for another table or other limits is not the one to run."""
         self.plan = None
         self.question.close()
         self.planned.value = ""
@@ -331,9 +227,7 @@ class CompactionExplorer(Explorer):
     def _settle(self) -> None:
         """Which controls may be used: none while work is under way on what is in view."""
         held, asking = bool(self.view.held), self.question.is_open
-        for control in (self.budget, self.slider, self.trial):
-            control.disabled = held
-        self.ask.disabled = held or not self._is_estimated
+        self.ask.disabled = held
         self.go.disabled = held or asking or self.plan is None or not self.plan.actions
         self.again.disabled = held or asking or self._left is None
 
@@ -363,7 +257,7 @@ class CompactionExplorer(Explorer):
             self.view.let_go()
 
     def _plan(self) -> None:
-        policy, trial, view = with_budget(self.policy, self.budget.value), self.trial.value, self.view
+        policy, trial, view = self.policy, self.trial, self.view
         lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
         self._forget()
 
@@ -412,12 +306,12 @@ class CompactionExplorer(Explorer):
             return
 
         def job(say: Say, stop: Stop) -> Outcome:
-            with opened(self.ledger or None, lake) as book:
-                newest = book.last_run(display_name(lake.sql_name(table)))
-                if newest is None or newest.run_id != left.run_id:
-                    self._unfinished.pop((lake.name, table), None)
-                    raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan again.")
-                return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
+            book = open_ledger(self.ledger)
+            newest = book.last_run(display_name(lake.sql_name(table)))
+            if newest is None or newest.run_id != left.run_id:
+                self._unfinished.pop((lake.name, table), None)
+                raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan again.")
+            return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
 
         self._go(f"Resuming run {left.run_id} on {left.plan.name}", job)
 
@@ -462,5 +356,5 @@ def compaction(
     plan: Plan | None = None,
     trial: bool = False,
 ) -> CompactionExplorer:
-    """A budget to move and a plan to run; see :class:`CompactionExplorer`."""
+    """A plan to make and to run; see :class:`CompactionExplorer`."""
     return CompactionExplorer(view, policy, ledger=ledger, limits=limits, plan=plan, trial=trial)

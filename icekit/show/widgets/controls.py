@@ -17,7 +17,6 @@ from icekit.engine.bridge import make_active
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import IcekitError, ParameterError, first_line
 from icekit.facts.model import TableFacts
-from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -277,107 +276,6 @@ class Question:
         self._changed()
 
 
-# --- Name a table: type it, or choose it from a list that narrows as you type
-
-
-#: Names in the list at once: the browser stays fast, however many tables the catalog has.
-SHOWN = 200
-_ROWS = 8
-
-
-def matching(names: Sequence[str], text: str) -> list[str]:
-    """The names that contain every word of a text, in their order and whatever the case."""
-    words = text.lower().split()
-    return [name for name in names if all(word in name.lower() for word in words)]
-
-
-class TableName:
-    """A text for a table's name, and below it the known tables; ``changed`` is called for each new name."""
-
-    def __init__(self, value: str, changed: Callable[[], None]) -> None:
-        self._changed = changed
-        self._names: tuple[str, ...] = ()
-        self._sought = ""
-        self._is_showing = False
-        self.text = labelled(ipw.Text, "Table", "namespace.table; a part of it narrows the list below", value=value, continuous_update=True)
-        self.list = labelled(
-            ipw.Select,
-            "Tables",
-            "choose one, or type above until one is left; nothing is read until you press Observe",
-            rows=_ROWS,
-        )
-        self.said = picture()
-        self.box = column(self.text, self.list, self.said)
-        chosen(self.text, self._typed)
-        chosen(self.list, self._picked)
-        self.offer(())
-
-    @property
-    def value(self) -> str:
-        """The name that was typed or chosen; for a part that only one table contains, that table's name.
-
-        With a dot it is a whole name, perhaps of a table that is newer than the list.
-        """
-        is_part = self._written and "." not in self._written
-        found = matching(self._names, self._written) if is_part else []
-        return found[0] if len(found) == 1 else self._written
-
-    @property
-    def _written(self) -> str:
-        return str(self.text.value).strip()
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The known tables."""
-        return self._names
-
-    def offer(self, names: Sequence[str]) -> None:
-        """List these tables, all of them until somebody types a part of a name; no tables hide the list."""
-        self._names, self._sought = tuple(names), ""
-        self._show()
-
-    def write(self, name: str) -> None:
-        """Enter a name, as if it were typed."""
-        self.text.value = name
-
-    def rest(self, is_resting: bool) -> None:
-        """Disable the control for a while, or enable it again."""
-        self.text.disabled = self.list.disabled = is_resting
-
-    def _typed(self) -> None:
-        # A whole name was chosen or typed: the list stays as it is.
-        if self._written not in self._names:
-            self._sought = self._written
-        self._show()
-        self._changed()
-
-    def _picked(self) -> None:
-        if not self._is_showing and self.list.value is not None:
-            self.text.value = self.list.value
-
-    def _show(self) -> None:
-        found = matching(self._names, self._sought)
-        shown = tuple(found[:SHOWN])
-        if self.value in self._names and self.value not in shown:
-            shown = (self.value, *shown[: SHOWN - 1])
-        self._is_showing = True
-        try:
-            if self.list.options != shown:
-                self.list.options = shown
-            self.list.value = self.value if self.value in shown else None
-        finally:
-            self._is_showing = False
-        self.list.layout.display = "" if self._names else "none"
-        self.said.value = note(self._count_sentence(len(found), len(shown))) if self._names else ""
-
-    def _count_sentence(self, found: int, shown: int) -> str:
-        if not found:
-            return f"None of the {len(self._names):,} tables has {self._sought!r} in its name."
-        of = "" if found == len(self._names) else f" of {len(self._names):,}"
-        more = f"; the first {shown:,} are listed: type a part of a name to narrow the list" if found > shown else ""
-        return f"{count(found, 'table')}{of}{more}."
-
-
 # --- Hold what every explorer of a notebook shows: a table at a snapshot, and the limits it is judged by
 
 
@@ -440,12 +338,8 @@ class View:
         """
         self._listeners[instead_of or object()] = listener
 
-    def judged(self, facts: TableFacts) -> Findings:
-        """The findings in other facts, by the limits in force."""
-        return diagnose(facts, self.thresholds, session_conf=self.lake.session_conf())
-
     def _found(self) -> Findings:
-        return self.judged(self.facts)
+        return diagnose(self.facts, self.thresholds, session_conf=self.lake.session_conf())
 
     def _put_back(self, lake: Lake, facts: TableFacts) -> None:
         self.lake, self.facts = lake, facts

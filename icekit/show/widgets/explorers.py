@@ -1,4 +1,4 @@
-"""Step through a table's past, filter its partitions, move its limits: findings, charts and the trend follow."""
+"""Move a table's limits: findings, charts, its past and the trend follow."""
 
 from __future__ import annotations
 
@@ -11,236 +11,34 @@ from typing import Any
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, TEXT, Grid
-from icekit.diagnose.findings import Findings, Thresholds, findings_html
-from icekit.engine.interrupting import Stop
+from icekit.answer.grid import FIGURE, TEXT, Grid
+from icekit.diagnose.findings import Thresholds, findings_html
 from icekit.errors import IcekitError
+from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.files import Kind
-from icekit.facts.head import MOST, SizesAt, spread, through_time
-from icekit.facts.model import UNPARTITIONED, TableFacts
-from icekit.facts.rollup import ORDERS, PartitionFigures, Selection, expected_files, max_file_size, min_file_size, partition_figures, select
+from icekit.facts.head import SizesAt, through_time
+from icekit.facts.model import TableFacts
+from icekit.facts.rollup import min_file_size
 from icekit.history.store import Health
 from icekit.history.trend import Past, past, remembered
 from icekit.maintain.savings import savings_told
 from icekit.show.card import lines
+from icekit.show.chart import nothing
 from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.history_charts import outlook as outlook_grid
-from icekit.show.history_charts import sizes_at_one, sizes_through_time, trends
+from icekit.show.history_charts import sizes_through_time, trends
 from icekit.show.sizes_picture import sizes_picture
-from icekit.show.widgets.chooser import too_much_at_once
-from icekit.show.widgets.controls import Progress, Say, View, attempt, button, chosen, column, labelled, note, picture, row
+from icekit.show.widgets.controls import View, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.units import count, percent, plain, size
 
-__all__ = ["ThresholdsExplorer", "limit_text", "outlook", "thresholds", "trend"]
-
-
-class TimeExplorer(Explorer):
-    """File sizes at snapshots spread over the table's history."""
-
-    def __init__(self, view: View, at_once: int = 0) -> None:
-        super().__init__()
-        self.view = view
-        self.sizes: tuple[SizesAt, ...] = ()
-        # By table, target and snapshot: a table that comes back into view is not read again.
-        self._known: dict[tuple[object, ...], dict[int, SizesAt]] = {}
-        self._drawn: dict[tuple[int, int], str] = {}
-        self._why_not = "No past snapshot was read, because none was asked for."
-        self._shown_of: object = (self._key(), view.thresholds.size_ratios)
-        if at_once > 0:
-            if too_much := too_much_at_once(view):
-                self._why_not = f"No past snapshot was read: {too_much}"
-            else:
-                self.sizes = through_time(view.lake, view.facts, at_once, known=self._cache())
-
-    def static(self) -> str:
-        """All snapshots that were read, in one chart, or why there is none."""
-        return sizes_through_time(self.view.facts, self.sizes, self.view.thresholds)._repr_html_() if self.sizes else note(self._why_not)
-
-    def build(self) -> Any:
-        """A button that reads snapshots, a slider through them, and the picture."""
-        self.read = button("Read", "", self._read, style="primary")
-        self.slider = labelled(
-            ipw.SelectionSlider, "Snapshot", "which snapshot's file sizes are shown", options=["none read yet"], continuous_update=False
-        )
-        self.progress = Progress("what was read is kept; press the button again to read the rest.", [self.read])
-        self.at = picture()
-        self.all = picture()
-        chosen(self.slider, self._show_one)
-        self.view.on_change(self._follow)
-        self._say_what()
-        self._show()
-        return column(row(self.read, self.progress.cancel), self.progress.log, self.slider, self.at, self.all)
-
-    def _key(self) -> tuple[object, ...]:
-        facts = self.view.facts
-        return facts.catalog, facts.table, facts.table_uuid, facts.snapshot_id, facts.target_bytes
-
-    def _cache(self) -> dict[int, SizesAt]:
-        catalog, table, uuid, _, target = self._key()
-        return self._known.setdefault((catalog, table, uuid, target), {})
-
-    def _say_what(self) -> None:
-        chosen_now = spread(self.view.facts.history.commits)
-        todo = sum(c.snapshot_id not in self._cache() for c in chosen_now)
-        self.read.description = f"Read {count(todo, 'more snapshot') if len(chosen_now) > todo else count(todo, 'snapshot')}"
-        self.read.tooltip = f"read the metadata of up to {MOST} snapshots spread over the history of {self.view.facts.name}; writes nothing"
-        self.read.disabled = not todo
-
-    def _read(self) -> None:
-        view = self.view
-
-        def job(say: Say, stop: Stop) -> tuple[SizesAt, ...]:
-            def progress(place: int, of: int) -> None:
-                stop.check()
-                say(f"snapshot {place + 1} of {of}")
-
-            return through_time(view.lake, view.facts, known=self._cache(), progress=progress)
-
-        def done(found: tuple[SizesAt, ...]) -> str:
-            self.sizes = found
-            self._say_what()
-            self._show()
-            return f"{count(len(found), 'snapshot')} of {view.facts.name} read: move the slider."
-
-        self.progress.run(f"Reading snapshots of {view.facts.name}", job, done)
-
-    def _follow(self) -> None:
-        if (self._key(), self.view.thresholds.size_ratios) == self._shown_of:
-            return
-        self._shown_of = self._key(), self.view.thresholds.size_ratios
-        known = self._cache()
-        self.sizes = tuple(known[c.snapshot_id] for c in spread(self.view.facts.history.commits) if c.snapshot_id in known)
-        self._say_what()
-        self._show()
-
-    def _show(self) -> None:
-        self._drawn.clear()
-        if not self.sizes:
-            self.slider.disabled = True
-            self.slider.options = ["none read yet"]
-            self.at.value, self.all.value = "", note("Press the button to read past snapshots.")
-            return
-        self.slider.disabled = False
-        self.slider.options = [(f"{i + 1} of {len(self.sizes)}", i) for i in range(len(self.sizes))]
-        self.slider.value = len(self.sizes) - 1
-        self._show_one()
-        self.all.value = sizes_through_time(self.view.facts, self.sizes, self.view.thresholds)._repr_html_()
-
-    def _show_one(self) -> None:
-        place = self.slider.value
-        if not isinstance(place, int) or place >= len(self.sizes):
-            return
-        key = place, len(self.sizes)
-        if key not in self._drawn:
-            self._drawn[key] = sizes_at_one(self.view.facts, self.sizes, place, self.view.thresholds)._repr_html_()
-        self.at.value = self._drawn[key]
-
-
-def sizes_over_time(view: View, at_once: int = 0) -> TimeExplorer:
-    """File sizes through time; ``at_once`` snapshots are read when the cell runs, the others when asked for."""
-    return TimeExplorer(view, at_once)
-
-
-# --- Filter and sort a table's partitions; only some are shown, however many there are
-
-
-ROWS = (10, 20, 50, 200)
-
-
-class PartitionsExplorer(Explorer):
-    """The partitions of the table in view, filtered and sorted."""
-
-    def __init__(self, view: View) -> None:
-        super().__init__()
-        self.view = view
-        self._figures: tuple[PartitionFigures, ...] = ()
-        self._of: object = None
-
-    def static(self) -> str:
-        """The partitions with most files."""
-        return selection_html(select(self.figures, limit=ROWS[0]), self.view.facts.target_bytes, next(iter(ORDERS)))
-
-    @property
-    def figures(self) -> tuple[PartitionFigures, ...]:
-        """The figures of every partition of the table in view, calculated once."""
-        if self._of is not self.view.facts:
-            self._of, self._figures = self.view.facts, partition_figures(self.view.facts)
-        return self._figures
-
-    def build(self) -> Any:
-        """A filter, an order and a number of rows above the table."""
-        self.text = labelled(
-            ipw.Text,
-            "Partition contains",
-            "words that the partition's path must contain; empty: all",
-            placeholder="month=2013-01 or a part of it",
-            continuous_update=True,
-        )
-        self.by = labelled(ipw.Dropdown, "Sorted by", "which partitions come first", options=list(ORDERS), layout={"width": "26em"})
-        self.limit = labelled(
-            ipw.Dropdown, "Rows", "how many partitions to show at most", options=ROWS, value=ROWS[0], layout={"width": "18em"}
-        )
-        self.shown = picture()
-        for control in (self.text, self.by, self.limit):
-            chosen(control, self._show)
-        self._table = self.view.facts.table
-        self.view.on_change(self._follow)
-        self._show()
-        return column(self.text, row(self.by, self.limit), self.shown)
-
-    def _follow(self) -> None:
-        # A filter for one table's partitions would hide all of another's.
-        if self._table != self.view.facts.table:
-            self._table = self.view.facts.table
-            self.text.value = ""
-        self._show()
-
-    def _show(self) -> None:
-        found = select(self.figures, self.text.value, self.by.value, self.limit.value)
-        self.shown.value = selection_html(found, self.view.facts.target_bytes, self.by.value)
-
-
-def selection_html(found: Selection, target_bytes: int, by: str) -> str:
-    """Partitions as a table, with a sentence that says how many there are."""
-    columns = {
-        "partition": NAME,
-        "data_files": COUNT,
-        "needed": COUNT,
-        "size_in_bytes": BYTES("bytes"),
-        "mean_bytes": BYTES("mean file"),
-        "data_records": COUNT,
-        "delete_files": COUNT,
-        "delete_records": COUNT,
-    }
-    rows = [
-        (
-            p.path or UNPARTITIONED,
-            p.data_file_count,
-            expected_files(p.size_in_bytes, target_bytes) if p.data_file_count else None,
-            p.size_in_bytes,
-            p.mean_bytes,
-            p.record_count,
-            p.delete_file_count,
-            p.delete_record_count,
-        )
-        for p in found.rows
-    ]
-    of = "" if found.matched == found.total else f" of {found.total:,}"
-    said = f"{count(found.matched, 'partition')}{of}; the first {len(rows):,} by {by}. needed: the number of files of {size(target_bytes)} that would hold the same bytes."
-    if not rows:
-        said = f"No partition{of} matches." if found.total else "No partition has a file."
-    return html.framed(f"<p>{html.prose(said)}</p>{Grid('', columns, rows, len(rows)).html()}")
-
-
-def partitions(view: View) -> PartitionsExplorer:
-    """Partitions to filter and sort; see :class:`PartitionsExplorer`."""
-    return PartitionsExplorer(view)
+__all__ = ["ThresholdsExplorer", "follow", "limit_text", "outlook", "sizes_over_time", "thresholds", "trend"]
 
 
 # --- Describe the limits that can be moved: what each counts, where it comes from, and its range; no ipywidgets here
 
 
-_CHOICE = "a choice"
+_CHOICE = "icekit default"
+_SIZE = "min_file_size_ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +67,8 @@ class Limit:
         return isinstance(getattr(Thresholds(), self.name), int)
 
 
-#: The limits that people move most, each of another finding; always in sight.
-LIMITS_IN_SIGHT = (
+#: The limits that people move most, each of another finding; the others are a notebook's parameters.
+LIMITS = (
     Limit(
         name="min_file_size_ratio",
         label="Small files: under",
@@ -301,66 +99,6 @@ LIMITS_IN_SIGHT = (
     ),
     Limit(name="snapshots", label="Snapshots: from", unit="snapshots kept", source=_CHOICE, low=1, high=1000, step=1),
 )
-#: The others, folded below them.
-LIMITS_FOLDED = (
-    Limit(
-        name="max_file_size_ratio",
-        label="Large files: over",
-        unit="× the target size",
-        source="rewrite_data_files: max-file-size-bytes",
-        low=1.1,
-        high=16,
-        step=0.1,
-    ),
-    Limit(
-        name="min_input_files",
-        label="Files per rewrite: from",
-        unit="files in one group",
-        source="rewrite_data_files: min-input-files",
-        low=1,
-        high=50,
-        step=1,
-    ),
-    Limit(
-        name="critical_share",
-        label="Small files critical: from",
-        unit="% of all data files",
-        source=_CHOICE,
-        low=0,
-        high=1,
-        step=0.05,
-    ),
-    Limit(
-        name="critical_files",
-        label="… and from",
-        unit="files that compaction would remove",
-        source=_CHOICE,
-        low=0,
-        high=1000,
-        step=10,
-    ),
-    Limit(name="skew_ratio", label="Skew: from", unit="× the median partition's bytes", source=_CHOICE, low=1, high=100, step=1),
-    Limit(
-        name="critical_delete_ratio",
-        label="Deletes critical: from",
-        unit="% of the data records",
-        source="rewrite_data_files: delete-ratio-threshold",
-        low=0,
-        high=1,
-        step=0.01,
-    ),
-    Limit(name="overlap_share", label="Manifest overlap: from", unit="% of the other manifests", source=_CHOICE, low=0, high=1, step=0.05),
-    Limit(
-        name="files_per_partition_per_commit",
-        label="Files per commit: from",
-        unit="files per partition changed",
-        source=_CHOICE,
-        low=1,
-        high=20,
-        step=0.5,
-    ),
-)
-LIMITS = (*LIMITS_IN_SIGHT, *LIMITS_FOLDED)
 
 
 def moved(thresholds: Thresholds) -> dict[str, float]:
@@ -370,24 +108,16 @@ def moved(thresholds: Thresholds) -> dict[str, float]:
     return {name: getattr(thresholds, name) for name in names if getattr(thresholds, name) != getattr(default, name)}
 
 
-def size_ratios(facts: TableFacts, *, over: bool, also: float) -> tuple[float, ...]:
-    """Limits of file size that the facts can answer exactly, as shares of the target: no bucket of sizes spans one.
-
-    ``over`` asks for limits over the target, else for those up to it; ``also`` is one that is in force.
-    """
+def size_ratios(facts: TableFacts, also: float) -> tuple[float, ...]:
+    """Limits of file size that the facts can answer exactly, as shares of the target: no bucket of sizes spans one. ``also`` is in force."""
     buckets = [b for g in facts.of_kind(Kind.DATA) for b in g.buckets]
-    target = facts.target_bytes
 
     def is_exact(ratio: float) -> bool:
         # The same question as icekit.diagnose.findings.under: a file of exactly the limit is left alone on either side.
-        limit = max_file_size(target, ratio) + 1 if over else min_file_size(target, ratio)
+        limit = min_file_size(facts.target_bytes, ratio)
         return not any(b.min_bytes < limit <= b.max_bytes for b in buckets)
 
-    return tuple(sorted({also, *filter(is_exact, _OVER if over else _UP_TO)}))
-
-
-_UP_TO = tuple(round(0.05 * i, 2) for i in range(1, 21))
-_OVER = (*(round(1 + 0.1 * i, 1) for i in range(1, 11)), 2.5, 3.0, 4.0, 6.0, 8.0, 16.0)
+    return tuple(sorted({also, *filter(is_exact, (round(0.05 * i, 2) for i in range(1, 21)))}))
 
 
 # --- Move a limit and see the findings change at once: the facts stay the same, and judging them is arithmetic
@@ -418,7 +148,7 @@ class ThresholdsExplorer(Explorer):
         return self._cards() + html.framed(f"<details><summary>Thresholds in force</summary>{table}</details>")
 
     def build(self) -> Any:
-        """A slider for each limit above the findings; the less used ones are folded."""
+        """A slider for each limit above the findings."""
         self.sliders = {limit.name: self._slider(limit) for limit in LIMITS}
         self.reset = button("Reset thresholds", "set every threshold to the value in the notebook's parameters", self._reset)
         self.said = picture()
@@ -427,18 +157,14 @@ class ThresholdsExplorer(Explorer):
             chosen(self.sliders[limit.name], partial(self._move, limit))
         self.view.on_change(self._follow)
         self._show()
-        in_sight, folded = ([self._labelled(limit) for limit in limits] for limits in (LIMITS_IN_SIGHT, LIMITS_FOLDED))
-        self.more = ipw.Accordion([column(*folded)], titles=("More thresholds",), selected_index=None)
-        return column(*in_sight, self.more, row(self.reset), self.said, self.found)
-
-    def _labelled(self, limit: Limit) -> Any:
-        return row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}"))
+        rows = [row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}")) for limit in LIMITS]
+        return column(*rows, row(self.reset), self.said, self.found)
 
     def _slider(self, limit: Limit) -> Any:
         value = getattr(self.view.thresholds, limit.name)
         tooltip = f"{limit.unit}; where it comes from: {limit.source}"
         layout = {"width": "32em"}
-        if limit.name in ("min_file_size_ratio", "max_file_size_ratio"):
+        if limit.name == _SIZE:
             return labelled(
                 ipw.SelectionSlider, limit.label, tooltip, options=self._sizes(limit), value=value, continuous_update=False, layout=layout
             )
@@ -459,8 +185,7 @@ class ThresholdsExplorer(Explorer):
 
     def _sizes(self, limit: Limit) -> list[tuple[str, float]]:
         """Limits of file size for which the facts have exact counts."""
-        over = limit.name.startswith("max")
-        ratios = size_ratios(self.view.facts, over=over, also=getattr(self.view.thresholds, limit.name))
+        ratios = size_ratios(self.view.facts, getattr(self.view.thresholds, limit.name))
         return [(f"{limit_text(limit, r)} ({size(self.view.facts.target_bytes * r)})", r) for r in ratios]
 
     def _move(self, limit: Limit) -> None:
@@ -485,7 +210,7 @@ class ThresholdsExplorer(Explorer):
         try:
             for limit in LIMITS:
                 slider = self.sliders[limit.name]
-                if limit.name in ("min_file_size_ratio", "max_file_size_ratio"):
+                if limit.name == _SIZE:
                     # Another table has another target size, and other exact limits.
                     slider.options = self._sizes(limit)
                 slider.value = getattr(limits, limit.name)
@@ -497,17 +222,8 @@ class ThresholdsExplorer(Explorer):
         self._show()
 
     def _show(self) -> None:
-        at_given = self._at_given()
-        here = self.view.findings
         changed = moved(self.view.thresholds)
-        parts = []
-        came = [f.title for f in here if f.name not in at_given.names]
-        went = [f.title for f in at_given if f.name not in here.names]
-        if came or went:
-            parts.append(f"New: {', '.join(came) or 'none'}. Gone: {', '.join(went) or 'none'}.")
-        if changed:
-            parts.append(f"To keep these thresholds: thresholds = {changed!r}")
-        self.said.value = note(" ".join(parts)) if parts else ""
+        self.said.value = note(f"To keep these thresholds: thresholds = {changed!r}") if changed else ""
         self.found.value = self._cards()
 
     def _cards(self) -> str:
@@ -517,11 +233,6 @@ class ThresholdsExplorer(Explorer):
         context = [f"Snapshot {snapshot}; {count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."]
         picture = sizes_picture(facts, self.view.thresholds)
         return findings_html(found, savings_told(facts, found, self.view.thresholds), context=context, picture=picture)
-
-    def _at_given(self) -> Findings:
-        from icekit.diagnose import diagnose
-
-        return diagnose(self.view.facts, self.given, session_conf=self.view.lake.session_conf())
 
 
 def limit_text(limit: Limit, value: float) -> str:
@@ -598,7 +309,35 @@ def follow(view: View, draw: Callable[..., Any]) -> Following:
     return Following(view, draw)
 
 
-# --- Follow the table in view through the runs that a history keeps of it
+# --- Follow the table in view through its own past: its snapshots, and the runs that a history keeps of it
+
+
+def sizes_over_time(view: View, moments: int = 0) -> Following:
+    """File sizes at so many snapshots spread over the table's history, from the manifests that were current then."""
+    read: dict[tuple[object, ...], dict[int, SizesAt]] = {}
+
+    def drawn(facts: TableFacts, thresholds: Thresholds) -> Any:
+        if why := _not_read(view, facts, moments):
+            return nothing(f"File sizes over time: {facts.name}", f"No past snapshot was read: {why}.")
+        known = read.setdefault((facts.catalog, facts.table, facts.table_uuid, facts.target_bytes), {})
+        return sizes_through_time(facts, through_time(view.lake, facts, moments, known=known), thresholds)
+
+    return Following(view, drawn, "sizes over time")
+
+
+def _not_read(view: View, facts: TableFacts, moments: int) -> str:
+    """Why no other snapshot is read; empty if some may be."""
+    if not view.reads:
+        return "this run reads nothing beyond the facts it was given"
+    if not moments:
+        return "none was asked for (moments)"
+    if facts.data.file_count > LOCAL_FILES_BESIDE_SPARK:
+        return f"the metadata of {facts.data.file_count:,} data files takes a while to read"
+    try:
+        view.lake.tables.source(facts.table)
+    except IcekitError as problem:
+        return f"the catalog does not have it ({problem})"
+    return ""
 
 
 def trend(view: View, history: str = "") -> Following:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NUMBER, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.diagnose import Finding, diagnose
-from icekit.engine.bridge import has_bridge, session_value
+from icekit.engine.bridge import session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.errors import ParameterError
@@ -381,7 +381,7 @@ def tune_file_sizes(
     """Measure what decides the sizes of a table's files, and advise settings.
 
     The answer always covers appends; ``operation`` (delete, update, merge) adds a row-level operation, and without it
-    those of the table's history are added. Without ``trial``, and under Spark Connect, nothing is
+    those of the table's history are added. Without ``trial`` nothing is
     written: the answer has the settings, the modes, the origin of small files and the rate of commits, but no verified advice.
     A trial writes rows of at most ``sample_bytes`` at a time, and stops at ``budget_seconds`` or
     ``budget_bytes`` (written in total).
@@ -397,10 +397,8 @@ def tune_file_sizes(
         found = spreading.modes(facts, session)
         chain = sizes.chain(facts, session, cluster_of(lake.spark), mode=found[0].value)
         run = Trials(attempt, chain, found)
-        if trial and has_bridge(lake.spark):
+        if trial:
             run.run(operation)
-        elif trial:
-            attempt.stopped = "under Spark Connect there is no bridge to the JVM for clones and shuffle metrics"
         return _answer(run, spreading.cohorts(lake, facts))
 
 

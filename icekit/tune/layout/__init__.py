@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, NUMBER, SHARE, TEXT, Grid
 from icekit.catalog.lake import session_of
-from icekit.engine.bridge import has_bridge
 from icekit.engine.cluster import cluster_of
 from icekit.engine.planner import PlannedScan, kind, nodes, plan_scan, query_of_frame
 from icekit.errors import ParameterError, require_number
@@ -525,8 +523,7 @@ def tune_layout(
     Without ``trial`` nothing is written, and the advice comes only from the sample. With ``reads_per_day``, how many such queries
     run in a day, the answer says after which time the rewrite of the existing data files is paid back.
 
-    A trial that reaches ``budget_seconds`` or ``budget_bytes`` (data written) stops and says so. Under Spark Connect there is no
-    planner and no trial: the bytes that filters read come from the sample, and predicates cannot be parsed.
+    A trial that reaches ``budget_seconds`` or ``budget_bytes`` (data written) stops and says so.
 
     Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read, and for a table without data.
     """
@@ -536,17 +533,16 @@ def tune_layout(
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is no layout to tune")
     facts = attempt.facts
     with session_of(lake):
-        bridged = has_bridge(lake.spark)
         found = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
         progress(f"{facts.name}: {count(len(found.filters), 'different filter')}")
-        drawn, notes = _drawn(attempt, found, is_limited=bridged)
+        drawn, notes = _drawn(attempt, found)
         bound = _most(bind(found.filters, drawn))
         plan = partial(plan_scan, lake.spark, lake.sql_name(facts.table))
-        opened = plans(plan, facts, bound, progress, seconds=PLANNING * budget_seconds) if bridged else {}
+        opened = plans(plan, facts, bound, progress, seconds=PLANNING * budget_seconds)
         # All layouts are compared with the same lookups.
         bound = tuple(f for f in bound if f in opened) if opened else bound
         asked = AskedFilters(found=found, bound=bound, opened=opened)
-        answer = _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial and bridged)
+        answer = _answer(attempt, asked, drawn, (*found.notes, *notes), max_sort_columns, is_tried=trial)
         return answer.with_reads(reads_per_day)
 
 
@@ -683,7 +679,7 @@ def _compared(trial: Trial, rows: SampleRows, asked: AskedFilters, most: int) ->
         return orders, [], share_now, [f"Specs were not compared: {error}."]
 
 
-def _drawn(trial: Trial, found: Filters, *, is_limited: bool) -> tuple[Sample, list[str]]:
+def _drawn(trial: Trial, found: Filters) -> tuple[Sample, list[str]]:
     """Sampled rows of the relevant columns, within the budget if Spark's work can be cancelled, and notes on what was left out."""
     lake, facts = trial.lake, trial.facts
     top = set(lake.spark.table(identifier(*lake.sql_name(facts.table))).columns)
@@ -701,7 +697,7 @@ def _drawn(trial: Trial, found: Filters, *, is_limited: bool) -> tuple[Sample, l
             f"Columns left out: {', '.join(left)}. At most {MOST_SAMPLED} columns are sampled: columns of the partitioning and the sort order first, then of the most frequent filters.",
         )
     try:
-        with trial.budget.watching(lake.spark) if is_limited else contextlib.nullcontext():
+        with trial.budget.watching(lake.spark):
             return sample(lake, facts, names, sample_bytes=trial.sample_bytes), notes
     except BudgetSpent as error:
         return Sample({name: [] for name in names}, facts.data.record_count), [*notes, f"No rows were sampled: {error}."]

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, has_bridge, load_now
+from icekit.engine.bridge import elements, load_now
 from icekit.engine.planner import plan_scan
 from icekit.facts.collect import load_metadata, observe
 from icekit.facts.manifests import manifest_list
@@ -16,7 +16,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.where import NO_BOUNDS
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties
-from icekit.tune.filters import Bounds, Filter, predicates
+from icekit.tune.filters import Filter, predicates
 from icekit.tune.metrics_columns.advise import (
     DrawnColumn,
     Footers,
@@ -218,19 +218,13 @@ def tune_metrics_columns(
     columns that the table declares. The effect of the advice on manifests, planning and files read is tried on a clone
     unless ``trial`` is false. ``budget_seconds`` and ``budget_bytes`` (written) limit the trial; ``sample_bytes`` limits the rows read.
 
-    Under Spark Connect, which has no JVM bridge, the answer has bytes of manifests, shared prefixes and the order of rows, but no files
-    read, full bounds or trial. Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for
+    Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for
     an event log or scan report that cannot be read.
     """
     attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
     facts = attempt.facts
-    bridged = has_bridge(lake.spark)
     asked = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
     notes = list(asked.notes)
-    if not bridged:
-        notes.append(
-            "Under Spark Connect there is no access to Iceberg's planner, file footers and clones: files read, other bounds and the trial are left out."
-        )
     entry = entry_bytes(lake, facts)
     progress(
         f"{facts.name}: {count(facts.data.file_count, 'data file')}, {count(len(asked.filters), 'filter')} on {count(len(asked.columns), 'column')}"
@@ -245,7 +239,7 @@ def tune_metrics_columns(
                 drawn = sample(lake, facts, _sampled(facts, asked), rows=SAMPLED_ROWS, sample_bytes=attempt.sample_bytes)
             prefixes = tuple(p for name, values in drawn.columns.items() if (p := prefix_of(name, values)))
             bound = bind(asked.filters, drawn)
-            skips, more = _skipping(attempt, asked, bound, drawn, bridged=bridged)
+            skips, more = _skipping(attempt, asked, bound, drawn)
             notes += more
     else:
         notes.append("The table has no data files, so there is nothing to measure yet; settings will apply from the first file.")
@@ -258,7 +252,7 @@ def tune_metrics_columns(
     advice = advise_metrics(facts, measures)
     properties = {setting: value for one in reversed(advice) for setting, value in one.properties}
     tried: MetricsTrial | None = None
-    if trial and bridged and attempt.stopped is None and facts.data.file_count and any(a.is_change for a in advice):
+    if trial and attempt.stopped is None and facts.data.file_count and any(a.is_change for a in advice):
         tried = try_metrics(attempt, properties, _planned_filters(facts, bound))
         advice = confirmed(advice, tried)
     return MetricsColumns(
@@ -293,17 +287,13 @@ def _sampled(facts: TableFacts, asked: Filters) -> list[str]:
     return list(dict.fromkeys([*wanted, *[n for n in texts if n not in inside][:MOST_TEXTS]]))
 
 
-def _skipping(
-    trial: Trial, asked: Filters, bound: Sequence[Filter], drawn: Sample, *, bridged: bool
-) -> tuple[tuple[Skipping, ...], list[str]]:
+def _skipping(trial: Trial, asked: Filters, bound: Sequence[Filter], drawn: Sample) -> tuple[tuple[Skipping, ...], list[str]]:
     """What bounds skip by each column that filters ask for, and what was left out."""
     facts, columns, notes = trial.facts, trial.facts.by_name, list[str]()
     names = [n for n in asked.columns if n in columns and not columns[n].type.startswith(NO_BOUNDS)]
-    bounds: dict[str, Bounds] = {}
-    if bridged:
-        bounds = real_bounds(trial.lake, facts, [columns[n] for n in names], trial.budget.check)
-        if names and not bounds:
-            notes.append("No data file is Parquet, so the files' own bounds were not read, and the effect of longer bounds is not known.")
+    bounds = real_bounds(trial.lake, facts, [columns[n] for n in names], trial.budget.check)
+    if names and not bounds:
+        notes.append("No data file is Parquet, so the files' own bounds were not read, and the effect of longer bounds is not known.")
     known = bound[:MOST_PLANNED]
     if len(bound) > MOST_PLANNED:
         notes.append(f"Of {len(bound):,} filters with values, only the {MOST_PLANNED} most frequent are planned and simulated.")
@@ -316,7 +306,7 @@ def _skipping(
                 DrawnColumn(name, drawn.columns.get(name, ()), bounds.get(name), is_text=columns[name].type == "string"),
                 own,
                 files=facts.data.file_count,
-                now=_now(trial, own, name, reads) if bridged else None,
+                now=_now(trial, own, name, reads),
             )
         )
     return tuple(found), notes

@@ -333,7 +333,7 @@ SAMPLED_FOOTERS = 200
 def real_bounds(lake: Lake, facts: TableFacts, columns: Sequence[Column], check: Callable[[], None]) -> dict[str, Bounds]:
     """The full bounds of columns in up to 200 Parquet files from across the table, by name; empty without Parquet files.
 
-    Reads only footers. ``check`` is called before each file, and may raise. Needs the JVM bridge.
+    Reads only footers. ``check`` is called before each file, and may raise.
     """
     if not columns or facts.snapshot_id is None:
         return {}

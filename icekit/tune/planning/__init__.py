@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, SECONDS, SHARE, TEXT, Grid
+from icekit.answer.grid import BYTES, COUNT, FIGURE, NAME, SECONDS, TEXT, Grid
 from icekit.catalog.lake import session_of
-from icekit.engine.bridge import session_value
-from icekit.engine.planner import require_planner
 from icekit.errors import ParameterError
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
-from icekit.sql import Identifier, call, display_name, reset_session
+from icekit.sql import Identifier, call, display_name
 from icekit.tune.answer import SESSION, Advice, Answer, Effect, overriding, to_set, tried_or_not
 from icekit.tune.filters import Filter, leaves
 from icekit.tune.planning.measure import (
@@ -25,10 +23,8 @@ from icekit.tune.planning.measure import (
     MOST_FILTERS,
     PUTS_PER_SECOND,
     REQUEST_SECONDS,
-    SESSION_CODEC,
     Circumstances,
     Decision,
-    Encoding,
     Rewritten,
     Storage,
     Timing,
@@ -38,7 +34,6 @@ from icekit.tune.planning.measure import (
     in_each_mode,
     is_too_small_a_result,
     look,
-    try_encodings,
     try_rewrite,
     with_threads,
 )
@@ -60,8 +55,6 @@ MANIFESTS = "existing manifests"
 MANIFEST_GAIN, MANIFESTS_SAVED = 0.5, 8
 #: A choice: and this many seconds of planning, or nobody would notice.
 MANIFEST_SECONDS = 1.0
-#: A choice: another encoding must save this share of the bytes, and slow scans and writes by no more than this share.
-BYTES_GAIN, SLOWER = 0.15, 0.1
 
 
 def planning_mode(facts: TableFacts, c: Circumstances, timings: Sequence[Timing]) -> tuple[Advice, ...]:
@@ -169,55 +162,12 @@ def object_storage(facts: TableFacts, s: Storage) -> Advice:
     )
 
 
-def encoding(facts: TableFacts, tried: Sequence[Encoding], sampled_bytes: int) -> Advice:
-    """Whether another codec, level, row group or page size is worth it."""
-    name = "write.parquet.compression-codec"
-    if not tried:
-        now = facts.setting(name)
-        return Advice(name, now, now, "No other encoding was tried.")
-    here = tried[0]
-    fine = [
-        e
-        for e in tried[1:]
-        if e.size_in_bytes <= here.size_in_bytes * (1 - BYTES_GAIN)
-        and e.scan_seconds <= here.scan_seconds * (1 + SLOWER)
-        and e.write_seconds <= here.write_seconds * (1 + SLOWER)
-    ]
-    smallest = min(tried, key=lambda e: e.size_in_bytes)
-    sample = f"in a sample of {size(sampled_bytes)}"
-    if not fine:
-        gain = 1 - smallest.size_in_bytes / here.size_in_bytes if here.size_in_bytes else 0.0
-        said = (
-            f"{sample}, the smallest encoding ({smallest.name}) saves {percent(gain)} of the bytes; it writes in {smallest.write_seconds:.2f} s instead of {here.write_seconds:.2f} s and reads in "
-            f"{smallest.scan_seconds:.2f} s instead of {here.scan_seconds:.2f} s. A change must save {percent(BYTES_GAIN)} and make writes and reads at most {percent(SLOWER)} slower"
-        )
-        return Advice(
-            name,
-            here.name,
-            here.name,
-            f"{raised(said)}." if smallest is not here else "No encoding that was tried is smaller.",
-        )
-    best = min(fine, key=lambda e: e.size_in_bytes)
-    gain = 1 - best.size_in_bytes / here.size_in_bytes
-    said = (
-        f"{size(here.size_in_bytes)} became {size(best.size_in_bytes)} ({sample}); it writes in {best.write_seconds:.2f} s instead of {here.write_seconds:.2f} s "
-        f"and reads in {best.scan_seconds:.2f} s instead of {here.scan_seconds:.2f} s"
-    )
-    return to_set(
-        facts,
-        dict(best.properties),
-        current=here.name,
-        evidence=f"{best.name} saves {percent(gain)} of the bytes; existing files keep their encoding until they are rewritten.",
-        verified=f"{said}.",
-    )
-
-
 # --- The answer on planning, in figures, sentences and tables
 
 
 @dataclass(frozen=True, repr=False)
 class Planning(Answer):
-    """How scans are planned and files are stored; ``rewritten`` and ``encodings`` are empty without a trial."""
+    """How scans are planned and files are stored; ``rewritten`` is None without a trial."""
 
     question: ClassVar[str] = "planning"
 
@@ -227,8 +177,6 @@ class Planning(Answer):
     threads: tuple[Timing, ...]
     rewritten: Rewritten | None
     storage: Storage
-    encodings: tuple[Encoding, ...]
-    sampled_bytes: int
     split_bytes: int
     filters: tuple[Filter, ...]
     notes: tuple[str, ...]
@@ -277,23 +225,6 @@ class Planning(Answer):
         mode = next((a for a in self.advice if a.setting == "read.data-planning-mode" and a.is_change), None)
         if mode is not None and mode.proposed in times:
             found.append(Effect("time to plan a full scan", elapsed(times[self.decisions[0].place]), elapsed(times[mode.proposed])))
-        chosen = next((a for a in self.advice if a.properties and a.setting.startswith("write.parquet.")), None)
-        other = next((e for e in self.encodings[1:] if chosen and dict(e.properties) == dict(chosen.properties)), None)
-        if other is not None:
-            here = self.encodings[0]
-            of = f"a sample of {size(self.sampled_bytes)}"
-            found += [
-                Effect(f"bytes of {of}", size(here.size_in_bytes), size(other.size_in_bytes)),
-                Effect(
-                    f"time to write {of}",
-                    elapsed(here.write_seconds),
-                    elapsed(other.write_seconds),
-                    other.write_seconds > here.write_seconds,
-                ),
-                Effect(
-                    f"time to read {of}", elapsed(here.scan_seconds), elapsed(other.scan_seconds), other.scan_seconds > here.scan_seconds
-                ),
-            ]
         return found
 
     def confidence(self) -> str:
@@ -308,12 +239,11 @@ class Planning(Answer):
         )
 
     def tables(self) -> dict[str, Grid]:
-        """Where planning runs and how long it takes, the effect of a manifest rewrite, encodings, storage."""
+        """Where planning runs and how long it takes, the effect of a manifest rewrite, storage."""
         return {
             "modes": _modes(self),
             "times": _threads(self),
             "manifests": _reads(self),
-            "encodings": _encodings(self),
             "storage": _storage(self),
         }
 
@@ -386,19 +316,6 @@ def _reads(answer: Planning) -> Grid:
     return Grid("Manifests that queries open, now and rewritten on a clone", columns, rows)
 
 
-def _encodings(answer: Planning) -> Grid:
-    here = answer.encodings[0].size_in_bytes if answer.encodings else 0
-    rows = [(e.name, e.size_in_bytes, e.size_in_bytes / here if here else None, e.write_seconds, e.scan_seconds) for e in answer.encodings]
-    columns = {
-        "written_as": TEXT,
-        "size_in_bytes": BYTES("bytes"),
-        "share_of_now": SHARE("of the current bytes"),
-        "write_seconds": SECONDS("time to write"),
-        "scan_seconds": SECONDS("time to read all"),
-    }
-    return Grid(f"A sample of {size(answer.sampled_bytes)}, written with other encodings", columns, rows)
-
-
 def _storage(answer: Planning) -> Grid:
     s = answer.storage
     rows = (
@@ -437,22 +354,19 @@ def tune_planning(
     repeats: int = 2,
     budget_seconds: float = BUDGET_SECONDS,
     budget_bytes: str = BUDGET_BYTES,
-    sample_bytes: str = "256 MB",
     trial: bool = True,
     progress: Callable[[str], None] = print,
 ) -> Planning:
     """Measure how scans of a table are planned and the effect of other settings; only reads the table.
 
     ``filters`` (predicates or queries), a Spark ``event_log`` and Iceberg ``scan_reports`` give the filters of queries;
-    without them, the declared columns do. With ``trial``, icekit rewrites the manifests of a zero-copy clone and writes a sample of
-    ``sample_bytes`` with other codecs, row groups and pages. A trial that reaches its budget stops and says so.
+    without them, the declared columns do. With ``trial``, icekit rewrites the manifests of a zero-copy clone. A trial that reaches its budget stops and says so.
 
-    Raises :class:`~icekit.errors.ParameterError`, and :class:`~icekit.errors.SparkUnavailable` under Spark Connect, which has no planner to ask.
+    Raises :class:`~icekit.errors.ParameterError`.
     """
     if repeats < 1:
         raise ParameterError(f"repeats is {repeats}, but must be 1 or more.")
-    require_planner(lake.spark)
-    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
+    attempt = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), progress=progress)
     facts = attempt.facts
     with session_of(lake) as spark:
         name = lake.sql_name(facts.table)
@@ -469,8 +383,6 @@ def tune_planning(
             threads=(),
             rewritten=None,
             storage=look(spark, name, facts, slots=c.slots, file_io=file_io(spark, name)),
-            encodings=(),
-            sampled_bytes=0,
             split_bytes=int(facts.properties.get("read.split.target-size") or 134_217_728),
             filters=bound,
             notes=found.notes,
@@ -501,18 +413,10 @@ def _measured(trial: Trial, answer: Planning, repeats: int, *, is_tried: bool) -
         answer = replace(answer, threads=with_threads(lake.spark, answer.table, manifests, repeats=repeats, budget=trial.budget))
         if not is_tried:
             return answer
-        with trial.sandbox() as box:
-            if not box.is_sample:
-                rewritten = try_rewrite(trial, box, answer.filters, repeats=repeats)
-                answer = replace(answer, rewritten=rewritten)
-                progress(f"a rewrite on a clone turns {count(rewritten.count_before, 'data manifest')} into {rewritten.count_after:,}")
-        codec = session_value(lake.spark, SESSION_CODEC)
-        if codec is not None:
-            said = f"The session's {SESSION_CODEC} = {codec} overrides the table's codec, so no other encoding was tried; first run {reset_session(SESSION_CODEC)}."
-            return replace(answer, notes=(*answer.notes, said))
-        # Encodings do not depend on partitions, and one large file shows differences better than many small ones.
-        with trial.sandbox(always_sample=True, partitioned=False) as box:
-            answer = replace(answer, encodings=try_encodings(trial, box, repeats=repeats), sampled_bytes=box.size_in_bytes)
+        with trial.clones(1) as (box,):
+            rewritten = try_rewrite(trial, box, answer.filters, repeats=repeats)
+            answer = replace(answer, rewritten=rewritten)
+            progress(f"a rewrite on a clone turns {count(rewritten.count_before, 'data manifest')} into {rewritten.count_after:,}")
     return replace(answer, stopped=trial.stopped)
 
 
@@ -523,7 +427,6 @@ def _advice(answer: Planning) -> list[Advice]:
         *worker_threads(answer.circumstances, answer.threads),
         manifests(facts, answer.rewritten),
         object_storage(facts, answer.storage),
-        encoding(facts, answer.encodings, answer.sampled_bytes),
     ]
 
 

@@ -1,10 +1,10 @@
-"""Measure planning: in the driver and on the executors, with more or fewer threads, other manifests, other encodings."""
+"""Measure planning: in the driver and on the executors, with more or fewer threads, and with other manifests."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,9 @@ from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import PlannedScan, is_scan_of, nodes, plan_files, query_of
 from icekit.errors import StatementRefused
-from icekit.facts.head import head
-from icekit.facts.metadata import ROW_GROUP
 from icekit.facts.model import Kind, TableFacts
-from icekit.sandbox.trial import Budget, Committed, Sandbox, Trial
-from icekit.sql import Identifier, call, display_name, identifier, literal, set_properties, unset_properties
+from icekit.sandbox.trial import Budget, Sandbox, Trial
+from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.tune.answer import InForce, in_force
 from icekit.tune.filters import Filter, predicates
 from icekit.units import count, size
@@ -179,87 +177,6 @@ def with_threads(spark: SparkSession, table: Identifier, manifests: int, *, repe
         finally:
             pool.shutdown()
     return tuple(found)
-
-
-# --- Try other compression, row groups and pages on a copied sample: bytes, write time, read time
-
-
-#: A session's codec overrides every table's.
-SESSION_CODEC = "spark.sql.iceberg.compression-codec"
-CODEC, LEVEL = "write.parquet.compression-codec", "write.parquet.compression-level"
-PAGE = "write.parquet.page-size-bytes"
-_PAGE_BYTES = 1_048_576
-_CODECS: tuple[tuple[str, str | None], ...] = (("zstd", "1"), ("zstd", "9"), ("snappy", None), ("gzip", None))
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """The sample written with one encoding; wall-clock seconds, for a scan the minimum of several runs.
-
-    ``properties`` are those that differ from the table's own; empty for the current encoding.
-    """
-
-    name: str
-    properties: tuple[tuple[str, str], ...]
-    size_in_bytes: int
-    write_seconds: float
-    scan_seconds: float
-
-
-def candidates(facts: TableFacts) -> dict[str, dict[str, str]]:
-    """The encodings to try, by name: the current one, other codecs and levels, smaller row groups and pages; empty unless the table writes Parquet."""
-    if (facts.setting("write.format.default") or "parquet").lower() != "parquet":
-        return {}
-    codec = (facts.setting(CODEC) or "").lower()
-    level = facts.properties.get(LEVEL)
-    now = f"{codec}{f' {level}' if level else ''} (current)"
-    found: dict[str, dict[str, str]] = {now: {}}
-    for other, at in _CODECS:
-        # A level belongs to its codec; gzip has no numeric levels (ZlibCompressor.CompressionLevel), and no statement sets and unsets at once.
-        if (other, at) != (codec, level) and (at is not None or level is None):
-            found[f"{other}{f' {at}' if at else ''}"] = {CODEC: other, **({LEVEL: at} if at else {})}
-    found["row groups ÷ 4"] = {ROW_GROUP: str(facts.int_setting(ROW_GROUP) // 4)}
-    found["pages ÷ 4"] = {PAGE: str(int(facts.properties.get(PAGE) or _PAGE_BYTES) // 4)}
-    return found
-
-
-def try_encodings(trial: Trial, box: Sandbox, *, repeats: int) -> tuple[Encoding, ...]:
-    """Write the rows of a sandbox (a copy of some of the table's rows) with each encoding, and read them."""
-    facts = trial.facts
-    # Reads the copy, not the table: the same small source for every encoding.
-    source = f"SELECT * FROM {identifier(*box.name)} VERSION AS OF {head(box.lake, box.table).snapshot_id}"
-    written: list[tuple[str, tuple[tuple[str, str], ...], Committed]] = []
-    reset = {
-        CODEC: facts.setting(CODEC) or "",
-        ROW_GROUP: str(facts.int_setting(ROW_GROUP)),
-        PAGE: facts.properties.get(PAGE) or str(_PAGE_BYTES),
-    }
-    for number, (title, properties) in enumerate(candidates(facts).items()):
-        _set(box, {**reset, **properties}, facts.properties.get(LEVEL))
-        # The first write is a warm-up and is not measured.
-        for is_measured in (False, True) if number == 0 else (True,):
-            done = box.run(f"INSERT OVERWRITE {identifier(*box.name)} {source}", expected_bytes=box.size_in_bytes)
-            if is_measured:
-                written.append((title, tuple(properties.items()), done))
-                trial.progress(f"{title}: {size(done.summed('added-files-size'))}, written in {done.seconds:.2f} s")
-    # Each encoding is a separate snapshot, read in turn, so that load on the machine affects all of them equally.
-    reads: list[list[float]] = [[] for _ in written]
-    for _ in range(repeats + 1):
-        for times, (*_, done) in zip(reads, written, strict=True):
-            times.append(box.scan(snapshot_id=int(done.snapshots[-1]["snapshot-id"])).seconds)
-    return tuple(
-        Encoding(title, properties, done.summed("added-files-size"), done.seconds, min(times[1:]))
-        for (title, properties, done), times in zip(written, reads, strict=True)
-    )
-
-
-def _set(box: Sandbox, properties: Mapping[str, str], level: str | None) -> None:
-    wanted = dict(properties)
-    if LEVEL not in wanted and level is not None:
-        wanted[LEVEL] = level
-    box.set(set_properties(box.name, wanted))
-    if LEVEL not in wanted:
-        box.set(unset_properties(box.name, [LEVEL]))
 
 
 # --- Try on a clone how a rewrite of the manifests, which clusters them by partition, affects planning
@@ -442,7 +359,7 @@ def _scheme(location: str) -> str:
     return found[1].lower() if found else "file"
 
 
-# --- Read the inputs of the decision from the session and the table; needs the JVM bridge
+# --- Read the inputs of the decision from the session and the table
 
 
 _SESSION = {"data": "spark.sql.iceberg.data-planning-mode", "delete": "spark.sql.iceberg.delete-planning-mode"}

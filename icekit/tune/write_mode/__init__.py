@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE, TEXT, Grid, Unit
 from icekit.catalog.lake import session_of
 from icekit.engine.effort import CLOCK, CPU, TASKS
-from icekit.engine.planner import query_of, require_planner
+from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, require_number
 from icekit.facts.files import Kind
@@ -369,12 +369,10 @@ def choose_write_mode(
     A trial that reaches ``budget_seconds`` or ``budget_bytes`` (data written) stops and says so.
     If the catalog supports no clones, or with ``sample``, the trial uses a copy of ``sample_bytes`` and scales the result.
 
-    Raises :class:`~icekit.errors.ParameterError`, :class:`~icekit.errors.StatementRefused`, and
-    :class:`~icekit.errors.SparkUnavailable` under Spark Connect, which has no planner to ask how many delete files scans open.
+    Raises :class:`~icekit.errors.ParameterError` and :class:`~icekit.errors.StatementRefused`.
     """
     _check(statement, [share, operation, spread, file_share], commits=commits, repeats=repeats, compact_every=compact_every)
     _check_numbers(margin=margin, reads_per_day=reads_per_day, reads_per_commit=reads_per_commit)
-    require_planner(lake.spark)
     budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake):
         said: Statement | None = None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.equality_deletes import Executor, forecast_heap, sample_keys
+from icekit.compact.equality_deletes import Executor, forecast_heap
 from icekit.facts.model import EqualityKey
 
-pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes", "well_sized_equality_deletes", "healthy_partitioned")]
+pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes")]
 
 TABLE = "lab.equality_deletes"
 
@@ -30,33 +30,17 @@ def test_the_forecast_counts_what_entries_count(lake: Lake) -> None:
 
     forecast = forecast_heap(facts, Executor(2, 2**30))
 
-    assert {p.partition.values[0]: p.deletes_per_file for p in forecast.partitions} == worst
+    assert forecast.records == max(worst.values())
     assert forecast.loads == sum(row["records"] for row in applied)
     assert forecast.data_file_count == len(applied)
 
 
-def test_the_key_is_in_the_facts_and_its_size_in_the_sample(lake: Lake) -> None:
+def test_the_key_is_in_the_facts(lake: Lake) -> None:
     facts = lake.observe(TABLE)
-    sample = sample_keys(lake, facts)
 
     assert [(len(k.field_ids), k.file_count, k.record_count) for k in facts.equality_keys] == [(1, 96, 43_015)]
     assert isinstance(facts.equality_keys[0], EqualityKey)
-    assert sample.file_count == 8
-    assert sample.distinct_share is not None
-    assert 0 < sample.distinct_share <= 1
-    assert [(c.name, c.basis) for c in sample.columns] == [("flight_id", "type")]
-    assert forecast_heap(facts, Executor(2, 2**30), sample).distinct_basis == "sample"
-
-
-def test_a_text_in_the_key_is_measured(lake: Lake) -> None:
-    sample = sample_keys(lake, lake.observe("lab.well_sized_equality_deletes"))
-
-    # Airports are of three letters: a String of 24 bytes, and an array of 16 and 3, aligned to 8.
-    assert {c.name: (c.heap_bytes, c.basis) for c in sample.columns}["origin"] == (48, "sample")
-
-
-def test_a_healthy_table_is_not_sampled(lake: Lake) -> None:
-    assert sample_keys(lake, lake.observe("lab.healthy_partitioned")).file_count == 0
+    assert forecast_heap(facts, Executor(2, 2**30)).key_bytes == 8
 
 
 def test_the_executor_is_that_of_the_session(lake: Lake) -> None:
@@ -64,4 +48,3 @@ def test_the_executor_is_that_of_the_session(lake: Lake) -> None:
 
     assert executor.cores == 2
     assert 0.8 * 2**30 < executor.heap_bytes <= 2**30
-    assert not executor.delete_cache

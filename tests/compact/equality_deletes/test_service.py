@@ -10,7 +10,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.compact.equality_deletes import plan_conversion, stock_rewrite
+from icekit.compact.equality_deletes import plan_conversion
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
 from icekit.facts.model import SnapshotStatistics
 from icekit.prove import prove_commits
@@ -114,26 +114,6 @@ def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: 
     outcome = convert_equality_deletes(lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
 
     assert prove_commits(lake, table.name, outcome.actions[0].snapshot_ids, resolve=True).ok is True
-
-
-@pytest.mark.lab("equality_deletes")
-@pytest.mark.soak  # notebook 04 runs it too
-def test_a_stock_rewrite_runs_on_a_clone_in_a_process_of_its_own(lake: Lake) -> None:
-    before = [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()]
-
-    done = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=300)
-
-    assert done.outcome == "finished", done
-    lake.spark.sql("REFRESH TABLE lake.lab.equality_deletes")
-    assert [row[0] for row in lake.spark.sql("SELECT snapshot_id FROM lake.lab.equality_deletes.snapshots").collect()] == before
-
-
-@pytest.mark.lab("equality_deletes")
-def test_a_stock_rewrite_that_takes_too_long_is_stopped_with_all_that_it_started(lake: Lake) -> None:
-    stopped = stock_rewrite(lake, "lab.equality_deletes", "2 cores 1g", limit_seconds=1)
-
-    assert stopped.outcome == "stopped"
-    assert "was stopped before it finished" in repr(stopped)
 
 
 def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_path: Path) -> None:

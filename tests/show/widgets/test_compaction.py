@@ -10,7 +10,7 @@ import pytest
 from icekit.api import Lake
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Policy, Prediction
 from icekit.compact.claims import RunRecord
-from icekit.compact.ledger import opened
+from icekit.compact.ledger import open_ledger
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.show import widgets
@@ -94,9 +94,9 @@ def test_resuming_asks_first_and_names_the_run(view: widgets.View, explorer: Com
 
 def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: CompactionExplorer) -> None:
     ran(explorer, stopped(view))
-    with opened(explorer.ledger, view.lake) as book:
-        book.save_run(record(view.lake, "r1", 1_000))
-        book.save_run(record(view.lake, "somebody-else", 2_000))
+    book = open_ledger(explorer.ledger)
+    book.save_run(record(view.lake, "r1", 1_000))
+    book.save_run(record(view.lake, "somebody-else", 2_000))
 
     explorer.again.click()
     explorer.question.yes.click()
@@ -121,8 +121,8 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     explorer._go("Running 2 actions on db.sick", job)
     assert begun.wait(120)
     try:
-        assert all(control.disabled for control in (chooser.catalog, chooser.table.text, chooser.table.list, chooser.ref, chooser.observe))
-        assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again, explorer.budget, explorer.slider))
+        assert all(control.disabled for control in (chooser.table, chooser.ref, chooser.observe))
+        assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again))
         with pytest.raises(ParameterError, match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view"):
             view.look_at(view.lake, fine)
         view.limit(Thresholds().with_changes(snapshots=5))
@@ -132,15 +132,15 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     assert explorer.progress.work.wait(120)
 
     assert view.facts.name == "db.sick"
-    assert not any(control.disabled for control in (chooser.catalog, chooser.table.text, chooser.table.list, chooser.ref, chooser.observe))
-    assert not any(control.disabled for control in (explorer.ask, explorer.again, explorer.budget, explorer.slider))
+    assert not any(control.disabled for control in (chooser.table, chooser.ref, chooser.observe))
+    assert not any(control.disabled for control in (explorer.ask, explorer.again))
     view.look_at(view.lake, fine)
 
 
 def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_view(view: widgets.View) -> None:
     chooser = widgets.choose(view)
     assert chooser.controls is not None
-    chooser.table.write("db.fine")
+    chooser.table.value = "db.fine"
     view.held = "Running 2 actions on db.sick"  # begun after the button was pressed
 
     chooser._observe()
@@ -148,24 +148,6 @@ def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_v
     assert chooser.progress.work.wait(120)
     assert "stays in view; wait until it has ended, or cancel it" in chooser.progress.log.value
     assert view.facts.name == "db.sick"
-
-
-def test_the_slider_stands_where_the_budget_is(view: widgets.View) -> None:
-    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0, budget_files=50))
-    assert explorer.controls is not None
-    assert explorer.slider.label == "own budget, 50 files: 1 of 1 candidate"
-
-    view.limit(Thresholds().with_changes(snapshots=5))
-    assert (explorer.slider.value, explorer.budget.value) == ("50 files", "50 files")
-    explorer.budget.value = "3 files"
-    assert explorer.slider.label == "own budget, 3 files: 0 of 1 candidate"
-    explorer.budget.value = "three"
-    assert explorer.slider.label == "own budget, three: not a budget"
-
-    explorer.slider.value = ""
-    assert (explorer.budget.value, explorer.slider.label) == ("", "all of 1 candidate")
-    view.look_at(view.lake, view.lake.observe("db.fine"))
-    assert (explorer.budget.value, explorer.slider.label) == ("", "nothing is worth rewriting")
 
 
 def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_until_they_take_it(
@@ -178,7 +160,7 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
 
     assert (explorer.planned.value, explorer.plan) == ("", None)
     assert "The plan of this run" in explorer.came.value
-    assert "After the run below: This budget covers" in explorer.said.value
+    assert "After the run below: This policy covers" in explorer.said.value
     assert "The cells below still show what was before this run" in explorer.behind.value
     assert explorer.take_outcome() is outcome
     assert explorer.behind.value == ""

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.lake import known_catalogs
 from icekit.compact import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import LedgerUnusable, ParameterError
@@ -24,8 +23,7 @@ from icekit.report.index import without_widgets
 from icekit.show import charts, tables, widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
 from icekit.show.widgets import explorers
-from icekit.show.widgets.controls import SHOWN, TableName
-from icekit.show.widgets.explorers import LIMITS, LIMITS_IN_SIGHT, Following, moved, size_ratios
+from icekit.show.widgets.explorers import LIMITS, Following, moved, size_ratios
 from tests.factories import MIB, file_group, table_facts
 
 
@@ -37,8 +35,6 @@ def every(view: widgets.View) -> list[widgets.Explorer]:
     return [
         widgets.choose(view),
         widgets.thresholds(view),
-        widgets.partitions(view),
-        widgets.compare_with(view, "oldest"),
         widgets.sizes_over_time(view, 3),
         widgets.compaction(view, Policy(leave_alone_minutes=0)),
         widgets.follow(view, charts.partitions),
@@ -150,7 +146,7 @@ def test_every_control_has_a_visible_label_and_says_what_it_does(view: widgets.V
 
     controls = [w for e in every(view) for w in walk(e.controls) if isinstance(w, (ipw.Button, ipw.ValueWidget))]
     told = [w for w in controls if not isinstance(w, (ipw.HTML, ipw.Label))]
-    assert len(told) > 30
+    assert len(told) >= 14
     for control in told:
         assert control.description, control
         assert control.tooltip, control.description
@@ -164,7 +160,7 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     explorer.sliders["snapshots"].value = 5
 
     assert "snapshots_piling_up" in view.findings.names
-    assert "New: snapshots piling up. Gone: none. To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
+    assert "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
     explorer.reset.click()
     assert view.thresholds == Thresholds()
     assert explorer.said.value == ""
@@ -196,7 +192,7 @@ def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_
 def test_only_limits_of_size_that_the_facts_can_answer_are_offered() -> None:
     spread = table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),))
 
-    found = size_ratios(spread, over=False, also=0.75)
+    found = size_ratios(spread, 0.75)
 
     assert {0.5, 0.75} <= set(found)
     assert 0.65 not in found  # 333 MiB: files on either side, counted together
@@ -207,23 +203,6 @@ def test_every_limit_is_a_threshold_within_its_reach() -> None:
     for limit in LIMITS:
         assert limit.low <= getattr(default, limit.name) <= limit.high, limit.name
     assert moved(default.with_changes(snapshots=7)) == {"snapshots": 7}
-
-
-def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
-    chooser, partitions = widgets.choose(view), widgets.partitions(view)
-    assert chooser.controls is not None
-    assert partitions.controls is not None
-    assert {"db.sick", "db.fine"} <= set(chooser.table.list.options)
-    partitions.text.value = "nowhere"
-
-    chooser.table.list.value = "db.fine"
-    assert view.facts.name == "db.sick", "nothing is read before the button is pressed"
-    chooser.observe.click()
-
-    assert chooser.progress.work.wait(120)
-    assert view.facts.name == "db.fine"
-    assert "db.fine" in chooser.card.value
-    assert partitions.text.value == ""
 
 
 def test_charts_and_tables_follow_the_table_and_the_limits_in_view(view: widgets.View, local_lake: Lake) -> None:
@@ -251,53 +230,38 @@ def test_charts_and_tables_follow_the_table_and_the_limits_in_view(view: widgets
     assert len(drawn) == 4, "what has not changed is not drawn again"
 
 
-def test_the_list_of_tables_is_there_and_narrows_as_a_person_types() -> None:
-    told: list[str] = []
-    name = TableName("db.t7", lambda: told.append(name.value))
-    names = [f"db.t{n}" for n in range(5000)]
-    assert name.list.layout.display == "none"
-
-    name.offer(names)
-    assert name.list.layout.display == ""
-    assert (len(name.list.options), name.list.value) == (SHOWN, "db.t7")
-    assert "5,000 tables; the first 200 are listed: type a part of a name to narrow the list." in text(name.said.value)
-
-    name.text.value = "T499"
-    assert name.list.options == ("db.t499", *(f"db.t499{n}" for n in range(10)))
-    assert name.list.value is None
-    assert "11 tables of 5,000." in text(name.said.value)
-    name.list.value = "db.t4990"
-    assert (name.value, told[-1]) == ("db.t4990", "db.t4990")
-    assert len(name.list.options) == 11, "the list does not jump under a person's hands"
-
-    name.text.value = "4990"
-    assert (name.value, name.list.value, name.list.options) == ("db.t4990", "db.t4990", ("db.t4990",)), "one is left: it is meant"
-    name.text.value = "nowhere"
-    assert name.value == "nowhere"
-    assert name.list.options == ()
-    assert "None of the 5,000 tables has &#x27;nowhere&#x27; in its name." in text(name.said.value)
-    name.text.value = ""
-    assert len(name.list.options) == SHOWN
-    name.text.value = "db.t4711"
-    assert name.list.value == "db.t4711", "a name that is written out is chosen, wherever it is in the list"
-
-
-def test_a_snapshot_of_the_table_in_view_can_be_chosen(view: widgets.View) -> None:
-    chooser = widgets.choose(view)
+def test_choosing_a_table_feeds_the_others(view: widgets.View) -> None:
+    chooser, partitions = widgets.choose(view), widgets.follow(view, charts.partitions)
     assert chooser.controls is not None
-    oldest = chooser.ref.options[-1][1]
+    assert partitions.controls is not None
+    assert {"db.sick", "db.fine"} <= set(chooser.table.options)
 
-    chooser.ref.value = oldest
+    chooser.table.value = "db.fine"
+    assert view.facts.name == "db.sick", "nothing is read before the button is pressed"
     chooser.observe.click()
 
     assert chooser.progress.work.wait(120)
-    assert (view.facts.data.file_count, str(view.facts.snapshot_id)) == (1, oldest)
+    assert view.facts.name == "db.fine"
+    assert "db.fine" in chooser.card.value
+    assert "db.fine" in partitions.shown.value
+
+
+def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+    oldest = view.facts.history.commits[0].snapshot_id
+
+    chooser.ref.value = str(oldest)
+    chooser.observe.click()
+
+    assert chooser.progress.work.wait(120)
+    assert (view.facts.data.file_count, view.facts.snapshot_id, chooser.ref.value) == (1, oldest, str(oldest))
 
 
 def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widgets.View) -> None:
     chooser = widgets.choose(view)
     assert chooser.controls is not None
-    chooser.table.write("db.sik")
+    chooser.table.value = "db.sik"
 
     chooser.observe.click()
 
@@ -309,69 +273,22 @@ def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widget
 def test_a_report_that_has_its_facts_reads_no_others(local_lake: Lake) -> None:
     view = widgets.View(local_lake, local_lake.observe("db.sick"), reads=False)
 
-    for explorer in (widgets.compare_with(view, "oldest"), widgets.sizes_over_time(view, 5)):
-        assert "this run reads nothing beyond the facts it was given" in text(explorer.static())
+    assert "this run reads nothing beyond the facts it was given" in text(widgets.sizes_over_time(view, 5).static())
 
 
-def test_the_past_is_read_when_asked_for_and_only_once(view: widgets.View) -> None:
-    explorer = widgets.sizes_over_time(view, 2)
+def test_the_past_is_read_of_the_table_in_view_and_each_snapshot_once(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
+    explorer = widgets.sizes_over_time(view, 3)
     assert explorer.controls is not None
-    assert explorer.read.description == "Read 10 more snapshots"
-
-    explorer.read.click()
-
-    assert explorer.progress.work.wait(120)
-    assert len(explorer.sizes) == 12
-    assert explorer.read.disabled
-    explorer.slider.value = 0
-    assert "Snapshot 1 of 12" in text(explorer.at.value)
-
-
-def test_a_budget_is_text_or_slider_and_a_wrong_one_is_refused_in_place(view: widgets.View) -> None:
-    explorer = widgets.compaction(view, Policy(leave_alone_minutes=0, budget_files=50))
-    assert explorer.controls is not None
-    assert explorer.budget.value == "50 files"
-    assert "This budget covers 1 of 1 candidate" in text(explorer.said.value)
-
-    explorer.budget.value = "3 files"
-    assert "covers none" in text(explorer.said.value)
-    explorer.budget.value = "three"
-    assert "is not bytes" in text(explorer.said.value)
-    assert explorer.ask.disabled
-    explorer.slider.value = ""
-
-
-def test_five_limits_are_in_sight_and_the_others_folded(view: widgets.View) -> None:
-    explorer = widgets.thresholds(view)
-    assert explorer.controls is not None
-
-    assert len(LIMITS_IN_SIGHT) == 5
-    assert explorer.more.selected_index is None
-    folded = [row.children[0] for row in explorer.more.children[0].children]
-    assert folded == [explorer.sliders[limit.name] for limit in LIMITS[5:]]
-
-
-def test_a_comparison_is_judged_by_the_limits_in_force(view: widgets.View) -> None:
-    explorer = widgets.compare_with(view, "oldest")
-    assert explorer.controls is not None
-    assert "snapshots piling up" not in explorer.shown.value
-
-    view.limit(Thresholds().with_changes(snapshots=5))
-
-    assert "snapshots piling up" in explorer.shown.value
-    assert explorer.stale.value == ""
-
-
-def test_a_comparison_of_a_table_no_longer_in_view_says_so_until_it_is_back(view: widgets.View) -> None:
-    explorer = widgets.compare_with(view, "oldest")
-    assert explorer.controls is not None
-    sick = view.facts
+    assert "3 snapshots of db.sick" in text(explorer.shown.value)
+    with monkeypatch.context() as patched:
+        patched.setattr("icekit.facts.head.observe", refused)
+        view.limit(Thresholds().with_changes(snapshots=5))
+        assert "3 snapshots of db.sick" in text(explorer.shown.value)
 
     view.look_at(view.lake, view.lake.observe("db.fine"))
-    assert re.search(r"Stale: this compares db\.sick, snapshot .* To compare db\.fine, .*, press Compare\.", text(explorer.stale.value))
-    view.look_at(view.lake, sick)
 
-    assert explorer.stale.value == ""
+    assert "1 snapshot of db.fine" in text(explorer.shown.value)
+    assert "none was asked for" in text(widgets.sizes_over_time(view).static())
 
 
 def test_the_trend_and_its_outlook_follow_the_table_and_the_limits(view: widgets.View, tmp_path: Path) -> None:
@@ -411,13 +328,6 @@ def refused(*_: object) -> None:
     raise LedgerUnusable("The history is locked.")
 
 
-def test_the_trial_box_is_as_the_notebook_is_set(view: widgets.View) -> None:
-    for trial in (True, False):
-        explorer = widgets.compaction(view, Policy(leave_alone_minutes=0), trial=trial)
-        assert explorer.controls is not None
-        assert explorer.trial.value is trial
-
-
 def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
     explorer = widgets.compaction(view, Policy(leave_alone_minutes=0))
     assert explorer.controls is not None
@@ -426,24 +336,3 @@ def test_nothing_can_be_run_before_a_plan_was_shown(view: widgets.View) -> None:
     explorer._confirm()
     assert not explorer.question.is_open
     assert explorer.go.description == "Run this plan on db.sick"
-
-
-def test_catalogs_are_the_embedded_lake_and_the_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__URI", "https://catalog.example.com")
-
-    assert known_catalogs()[0] == "lake"
-    assert "prod" in known_catalogs()
-
-
-def test_a_catalog_that_is_not_an_embedded_lake_is_asked_only_when_the_button_is_pressed(
-    view: widgets.View, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__DOWN__URI", "http://127.0.0.1:9")
-    chooser = widgets.choose(view)
-    assert chooser.controls is not None
-
-    chooser.catalog.value = "down"
-
-    assert chooser.table.names == ()
-    assert chooser.table.list.layout.display == "none"
-    assert chooser.observe.disabled

@@ -18,7 +18,6 @@ from icekit.facts.metadata import undo_order
 from icekit.facts.model import TableFacts
 from icekit.sandbox import NAMESPACE
 from icekit.sql import Identifier, identifier
-from icekit.tune import layout, queries
 from icekit.tune.ddl import rewrite, write_order
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.layout import AskedFilters, Layout, run_trial, tune_layout
@@ -245,23 +244,6 @@ def test_an_error_of_the_engine_ends_a_trial_and_loses_no_answer(lake: Lake, scr
     assert ran.tried is None
     assert "Spark failed during the trial" in str(trial.stopped)
     assert table.state == before
-
-
-def test_under_spark_connect_the_sample_answers_and_predicates_are_refused(
-    lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = Table(lake, scratch, "connect", properties=", 'icekit.filter-columns' = 'key'")
-    table.append(0, 8_000)
-    for module in (layout, queries):
-        monkeypatch.setattr(module, "has_bridge", lambda _: False)
-
-    answer = table.tune()
-
-    assert not answer.is_measured
-    assert answer.levels[0].files is None
-    assert answer.tried is None
-    with pytest.raises(ParameterError, match="Spark Connect"):
-        table.tune(filters=["key = 'a'"])
 
 
 def test_a_table_without_data_and_parameters_that_cannot_be_are_refused(lake: Lake, scratch: str) -> None:

@@ -1,4 +1,4 @@
-"""Planning, storage and encoding are changed where that was measured to pay, and left alone elsewhere."""
+"""Planning and storage are changed where that was measured to pay, and left alone elsewhere."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from icekit.engine.planner import PlannedScan
 from icekit.tune import planning
 from icekit.tune.answer import in_force
-from icekit.tune.planning.measure import Encoding, PlannedFilter, Rewritten, Storage, Timing, candidates
+from icekit.tune.planning.measure import PlannedFilter, Rewritten, Storage, Timing
 from tests import factories
 from tests.tune.planning.test_mode import LARGE, MB, stated
 
@@ -15,7 +15,6 @@ TABLE = ("lake", "db", "events")
 FACTS = factories.table_facts(catalog="lake", table=TABLE[1:])
 FILES = Storage("file", "HadoopFileIO", False, 1_000, 10, 10, 0.5, 0.0, 0, 100.0, 10, None)
 S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
-NOW = Encoding("zstd (current)", (), 1_000, 10.0, 5.0)
 
 
 def timings(local: float, distributed: float) -> list[Timing]:
@@ -113,34 +112,3 @@ def test_paths_stay_on_file_systems_at_low_rates_and_where_they_are_hashed() -> 
     assert not replace(S3, puts_per_commit=100_000).is_at_risk
     for storage in (FILES, S3, replace(busy, is_enabled=True), replace(busy, hashed_share=1.0), replace(busy, scheme="hdfs")):
         assert not planning.object_storage(FACTS, storage).is_change
-
-
-def test_an_encoding_that_is_smaller_and_no_slower_is_advised_with_its_figures() -> None:
-    smaller = Encoding("zstd 9", (("write.parquet.compression-level", "9"),), 700, 10.5, 5.0)
-    advice = planning.encoding(FACTS, [NOW, smaller], 5)
-
-    assert advice.properties == (("write.parquet.compression-level", "9"),)
-    assert "saves 30 %" in advice.evidence
-
-
-def test_an_encoding_that_costs_time_or_saves_little_is_not() -> None:
-    slow = Encoding("gzip", (("write.parquet.compression-codec", "gzip"),), 500, 10.0, 6.0)
-    little = replace(slow, size_in_bytes=900, scan_seconds=5.0)
-
-    assert not planning.encoding(FACTS, [NOW, slow], 5).is_change
-    assert not planning.encoding(FACTS, [NOW, little], 5).is_change
-    assert not planning.encoding(FACTS, [NOW], 5).is_change
-    assert not planning.encoding(FACTS, [], 5).is_change
-
-
-def test_only_parquet_is_tried_in_other_ways() -> None:
-    assert list(candidates(FACTS)) == ["gzip (current)", "zstd 1", "zstd 9", "snappy", "row groups ÷ 4", "pages ÷ 4"]
-    orc = replace(FACTS, settings=tuple(replace(s, value="orc") if s.name == "write.format.default" else s for s in FACTS.settings))
-    assert candidates(orc) == {}
-
-
-def test_a_level_of_one_codec_is_not_tried_with_another() -> None:
-    levelled = replace(FACTS, properties={**FACTS.properties, "write.parquet.compression-level": "5"})
-
-    assert {"gzip", "snappy"} & set(candidates(levelled)) == set()
-    assert "zstd 9" in candidates(levelled)
