@@ -205,7 +205,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
 
 def has_global_deletes(facts: TableFacts) -> bool:
     """Whether equality deletes of an unpartitioned spec apply to partitions of another spec."""
-    return len(facts.specs) > 1 and any(facts.spec(g.partition.spec_id).is_unpartitioned for g in facts.of_kind(Kind.EQUALITY_DELETES))
+    return len(facts.specs) > 1 and any(facts.spec(p.spec_id).is_unpartitioned for p in facts.equality_delete_partitions)
 
 
 def _renews(facts: TableFacts) -> bool:
@@ -217,7 +217,7 @@ def _renews(facts: TableFacts) -> bool:
     the rewrite would never be finished. A table without equality deletes does not need this.
     """
     scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
-    return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
+    return not scoped and not facts.equality_delete_partitions
 
 
 #: Replaces an estimate with the engine's prediction; see :func:`icekit.compact.service.predict`.
