@@ -87,6 +87,11 @@ class Prediction:
         return f"{count(self.files_in, self.unit)} → {'at most ' if self.is_maximum else ''}{count(self.files_out, self.unit_out)}"
 
     @property
+    def most_opens(self) -> str:
+        """``at most``, to precede the file opens saved, if equality deletes are among them: a scan may leave out more by its bounds."""
+        return "at most " if self.is_maximum and self.delete_files_removed and self.file_opens_saved > 0 else ""
+
+    @property
     def about(self) -> str:
         """``; about 3 minutes``, to end a sentence; empty if no past run says."""
         return "" if self.seconds is None else f"; about {span(max(self.seconds, 1.0) * 1000)}"
@@ -407,12 +412,12 @@ def predicted(p: Prediction) -> str:
     if p.unit != "file":
         sure = {"planner": " (predicted by the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
         return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
-    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {size(p.bytes_out)}"
+    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {most}{size(p.bytes_out)}"
     if p.delete_files_removed:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
-    said += f"; a full scan opens {count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
+    said += f"; a full scan opens {p.most_opens}{count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
     return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 

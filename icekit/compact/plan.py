@@ -205,7 +205,7 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
 
 def has_global_deletes(facts: TableFacts) -> bool:
     """Whether equality deletes of an unpartitioned spec apply to partitions of another spec."""
-    return len(facts.specs) > 1 and any(facts.spec(p.spec_id).is_unpartitioned for p in facts.equality_delete_partitions)
+    return len(facts.specs) > 1 and any(facts.spec(g.partition.spec_id).is_unpartitioned for g in facts.of_kind(Kind.EQUALITY_DELETES))
 
 
 def _renews(facts: TableFacts) -> bool:

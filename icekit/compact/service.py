@@ -167,7 +167,7 @@ def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
 
 def _has_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
     """Whether equality deletes may apply to some of the partitions: their own, or those of an unpartitioned spec."""
-    return has_global_deletes(facts) or not facts.equality_delete_partitions.isdisjoint(partitions)
+    return has_global_deletes(facts) or not {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)}.isdisjoint(partitions)
 
 
 def delete_files_removed(facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int) -> int:

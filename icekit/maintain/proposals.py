@@ -295,7 +295,9 @@ def _compaction(case: _Case, plan: Plan, found: Sequence[Candidate], given: str)
             "compact",
             tuple(f.name for f in case.findings if f.name in _COMPACTED),
             _list(
-                f"{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan saved" if total.file_opens_saved else "",
+                f"{total.most_opens}{total.file_opens_saved:,} of {count(there.opens, 'file open')} of a full scan saved"
+                if total.file_opens_saved
+                else "",
                 f"{count(dropped, 'delete file')} that apply to nothing removed" if dropped else "",
                 f"{rows:,} of {count(there.delete_rows, 'delete row')} no longer applied" if rows else "",
                 f"{percent(share)} of its cost saved" if share else "",

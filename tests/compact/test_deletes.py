@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from icekit.compact.candidates import DeleteLoad, deletes_over, dropped_by
-from icekit.compact.model import Action, Prediction
+from icekit.compact.model import Action, Prediction, predicted
 from icekit.compact.service import delete_files_removed
 from icekit.engine.planner import PlannedRewrite
 from icekit.facts.integrity import DeleteState, UnappliedDeletes
@@ -65,6 +65,15 @@ def test_deletes_of_new_keys_are_dropped_with_all_data_that_is_older() -> None:
     facts = facts_of([data(1), data(1, rest)], unapplied=tuple(new), specs=specs, default_spec_id=0)
 
     assert [dropped_by(facts, chosen, 9) for chosen in ([rest], [partition()], [partition(), rest])] == [0, 2, 7]
+
+
+def test_a_prediction_with_equality_deletes_promises_no_exact_bytes_or_file_opens() -> None:
+    sure = Prediction(9, 900 * MIB, 2, 800 * MIB, delete_files_removed=5, file_opens_saved=40)
+
+    assert predicted(sure).startswith("9 files of 900 MiB become 2 of 800 MiB, 5 delete files removed; a full scan opens 40 files fewer")
+    assert predicted(dataclasses.replace(sure, is_maximum=True)).startswith(
+        "9 files of 900 MiB become at most 2 of at most 800 MiB, 5 delete files removed; a full scan opens at most 40 files fewer"
+    )
 
 
 def test_deletes_of_an_unpartitioned_spec_are_opened_everywhere_and_once_at_home() -> None:
