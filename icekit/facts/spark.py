@@ -368,11 +368,11 @@ def _without(snapshot: _Snapshot, judged: DataFrame, new_keys: Iterable[tuple[in
     """The counts with these equality deletes among those that do not apply."""
     from pyspark.sql import functions as F
 
-    ruled_out = snapshot.spark.createDataFrame(list(new_keys), "place LONG, end LONG").withColumn("is_new", F.lit(True))
-    placed = judged.selectExpr("*", f"{_place(snapshot.scope)} AS place", f"{_range_end(width)} AS end")
+    ruled_out = snapshot.spark.createDataFrame(list(new_keys), "place LONG, last_sequence LONG").withColumn("is_new", F.lit(True))
+    placed = judged.selectExpr("*", f"{_place(snapshot.scope)} AS place", f"{_range_end(width)} AS last_sequence")
     is_new = f"state = 0 AND kind = {_code(Kind.EQUALITY_DELETES)} AND is_new"
     state = F.expr(f"if({is_new}, {_state(DeleteState.NEW_KEYS)}, state)")
-    return placed.join(ruled_out, ["place", "end"], "left").withColumn("state", state)
+    return placed.join(ruled_out, ["place", "last_sequence"], "left").withColumn("state", state)
 
 
 def check_listed(spark: SparkSession, table: Identifier, snapshot_id: int, expected: FileCounts | None, listed: FileCounts) -> None:
