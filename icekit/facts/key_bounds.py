@@ -18,7 +18,7 @@ import numpy as np
 _LITTLE_ENDIAN = frozenset({"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
 _AS_BYTES = frozenset({"string", "binary", "fixed", "boolean"})
 # The deletes of a partition are compared with its data one sequence number at a time up to this many, and in as many blocks beyond.
-_BLOCKS = 512
+_BLOCKS = 256
 # The most comparisons in memory at once.
 _AT_ONCE = 1_000_000
 
