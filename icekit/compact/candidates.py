@@ -118,7 +118,7 @@ def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts],
             later_equality += equality[place][1]
             place += 1
         later_position += 0 if scoped else row.position_delete_file_count
-        opens += row.data_file_count * (later_equality + later_position)
+        opens += row.data_file_count * (later_equality - row.ruled_out_file_count + later_position)
     return opens
 
 
@@ -135,6 +135,11 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     vectors = {g.partition: g.file_count for g in facts.of_kind(Kind.DELETION_VECTORS)}
     dropped = sum(n for partition, n in vectors.items() if partition in chosen)
     dropped += sum(each.file_count for each in facts.unapplied_in(DeleteState.DANGLING))
+    # Those of new keys are not above the snapshot's sequence number either.
+    data = {g.partition for g in facts.of_kind(Kind.DATA)}
+    for each in facts.unapplied_in(DeleteState.NEW_KEYS):
+        reached = data if facts.spec(each.partition.spec_id).is_unpartitioned else {each.partition}
+        dropped += each.file_count if reached <= chosen else 0
     sequences = sequences_by_partition(facts)
     oldest = {
         partition: sequence_number

@@ -407,13 +407,13 @@ def predicted(p: Prediction) -> str:
     if p.unit != "file":
         sure = {"planner": " (predicted by the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
         return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
-    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {size(p.bytes_out)}"
+    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {most}{size(p.bytes_out)}"
     if p.delete_files_removed:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
-    least = "at least " if p.is_maximum and p.file_opens_saved > 0 else ""
-    said += f"; a full scan opens {least}{count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
+    about = "about " if p.is_maximum else ""
+    said += f"; a full scan opens {about}{count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
     return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 

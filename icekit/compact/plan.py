@@ -217,7 +217,7 @@ def _renews(facts: TableFacts) -> bool:
     the rewrite would never be finished. A table without equality deletes does not need this.
     """
     scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
-    return not scoped and not facts.of_kind(Kind.EQUALITY_DELETES)
+    return not scoped and not facts.equality_delete_partitions
 
 
 #: Replaces an estimate with the engine's prediction; see :func:`icekit.compact.service.predict`.

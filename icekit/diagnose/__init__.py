@@ -28,6 +28,7 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         files.orphan_files,
         files.shared_location,
         deletes.equality_deletes,
+        deletes.equality_deletes_of_new_keys,
         deletes.executor_cache,
         deletes.position_deletes,
         deletes.v2_position_deletes,

@@ -14,6 +14,7 @@ from icekit.facts.rollup import DeleteRatio, delete_ratios, equality_deletes_app
 from icekit.sql import unset_properties
 from icekit.units import count, percent, size
 
+_UPSERT = "write.upsert.enabled"
 _Count = Callable[[DeleteRatio], int]
 
 
@@ -43,7 +44,7 @@ def equality_deletes(context: Context) -> Finding | None:
         evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} {'applies' if total.record_count == 1 else 'apply'} to at most {files:,} of {facts.data.file_count:,} data files "
         f"({percent(reached)} of the rows); one data file needs up to {count(max(a.max_deletes_per_file for a in applied), 'delete record')}, "
         f"a full scan loads {sum(a.loads for a in applied):,}",
-        threshold="any equality delete with a higher sequence number than data it may apply to; key bounds may rule some out",
+        threshold="any equality delete with a higher sequence number than data whose key bounds it meets",
         source="table spec, Scan Planning",
         effect="For every data file, a reader builds a hash set of all later delete records: work grows with the square of the commits, and memory with keys × cores.",
         remedy=f"{first} From then on, commit less often, or write position deletes or deletion vectors.",
@@ -170,6 +171,33 @@ def dangling_deletes(context: Context) -> Finding | None:
         source="table spec, Scan Planning",
         effect="They delete no row. Planning still reads their entries and matches them to data files, and routine maintenance does not remove them.",
         remedy=f"Run icekit compact {facts.name}, which drops those of them that a scan gives to no data file, even if no data file needs a rewrite.",
+        files_at_stake=files,
+        bytes_at_stake=sum(each.size_in_bytes for each in found),
+    )
+
+
+def equality_deletes_of_new_keys(context: Context) -> Finding | None:
+    """Equality deletes that a stream of new rows writes in upsert mode: they delete nothing."""
+    facts = context.facts
+    found = facts.unapplied_in(DeleteState.NEW_KEYS)
+    if not found:
+        return None
+    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
+    total = facts.total(Kind.EQUALITY_DELETES).file_count + sum(
+        each.file_count for each in facts.unapplied if each.kind is Kind.EQUALITY_DELETES
+    )
+    return context.finding(
+        "equality_deletes_of_new_keys",
+        Severity.WARNING,
+        context.paths(list(dict.fromkeys(each.partition for each in found))),
+        evidence=f"{files:,} of {count(total, 'equality delete file')} ({count(records, 'record')}) {'deletes' if files == 1 else 'delete'} only keys outside "
+        "the key ranges of all older data files",
+        threshold="one equality delete file whose key bounds meet those of no older data file",
+        source="DeleteFileIndex: canContainEqDeletesForFile",
+        effect="They delete no row, and no scan opens them. But every commit writes a delete file beside each data file, and planning reads the entries of both with their bounds.",
+        remedy="If the stream only adds rows with new keys, turn off the writer's upsert mode (write.upsert.enabled in Flink). Compaction alone does not help: the writer "
+        f"adds delete files with every commit. Later, icekit compact {facts.name} drops those that are older than the data files it has rewritten.",
+        sql=(context.alter({_UPSERT: "false"}),) if facts.properties.get(_UPSERT, "").lower() == "true" else (),
         files_at_stake=files,
         bytes_at_stake=sum(each.size_in_bytes for each in found),
     )

@@ -96,13 +96,14 @@ def observe(
         counts = manifest_facts(manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes"))
         sample = sample_metrics(manifests, columns, source.read, schema.get("identifier-field-ids") or ())
         by_id, widths = {spec.spec_id: spec for spec in specs}, _widths(manifests, int(meta.get("last-sequence-number", 0)))
+        of_keys = metadata.key_columns(meta)
         if used == "local":
-            rollup, width = local.roll_up(manifests, by_id, cut, source.read, widths, progress)
+            rollup, width = local.roll_up(manifests, by_id, cut, source.read, widths, progress, of_keys)
         else:
             from icekit.facts import spark
 
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
-            rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths)
+            rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths, of_keys)
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
         if is_uncounted:
             there = rollup.file_counts()

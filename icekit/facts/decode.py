@@ -21,7 +21,9 @@ from typing import Any
 # From the bytes of a block and a position, to the value at the position and the position after it.
 Read = Callable[[bytes, int], tuple[Any, int]]
 Skip = Callable[[bytes, int], int]
-Fields = Mapping[str, "Fields | None"]
+#: The fields to read: each with None for the complete value, with fields of a nested record, or with keys of a map, whose values are then a
+#: tuple in their order, with None for a key that is missing.
+Fields = Mapping[str, "Fields | tuple[int, ...] | None"]
 
 # A number has the high bit set in every byte except its last.
 _NUMBER = rb"[\x80-\xff]*+."
@@ -34,8 +36,7 @@ _LONGEST_MATCH = 2000
 def record_reader(schema: Any, fields: Fields | None = None) -> Read:
     """Compile a reader of records, which returns a dict in the schema's order.
 
-    ``fields`` names the fields to read, each with None for the complete value or with the
-    fields of a nested record; without ``fields``, all are read.
+    Without ``fields``, all are read.
     """
     plan: list[tuple[str | None, Any]] = []
     for field in schema["fields"]:
@@ -43,6 +44,8 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
         inner = fields.get(name) if fields is not None else None
         if fields is not None and name not in fields:
             plan.append((None, _compiled(kind)[1]))
+        elif isinstance(inner, tuple):
+            plan.append((name, _picker(kind, inner)))
         elif inner is not None:
             plan.append((name, record_reader(kind, inner)))
         else:
@@ -144,6 +147,59 @@ def _array(items: Any) -> tuple[Read, Skip]:
                     raise EOFError("an array goes beyond its block")
 
     return read, skip
+
+
+def _picker(schema: Any, keys: tuple[int, ...]) -> Read:
+    """Read the values of some keys of a map that is written as an array of pairs.
+
+    One regular expression skips the other pairs as fast as the whole array: it expects the keys where the last array of that length had them.
+    """
+    if isinstance(schema, list):
+        none = (None,) * len(keys)
+        reads = {2 * i: (lambda _, at: (none, at)) if branch == "null" else _picker(branch, keys) for i, branch in enumerate(schema)}
+        return lambda data, at: reads[data[at]](data, at + 1)
+    read_pairs, read_value = _array(schema["items"])[0], _compiled(schema["items"]["fields"][1]["type"])[0]
+    value, is_bytes = _pattern(schema["items"]["fields"][1]["type"]), schema["items"]["fields"][1]["type"] == "bytes"
+    wanted = [_number(key) for key in keys]
+    any_pair = _NUMBER + (value or b"")
+    layouts: dict[int, tuple[re.Pattern[bytes], list[int]]] = {}
+
+    def learn(pairs: Sequence[Any], value: bytes) -> None:
+        places = {pair["key"]: place for place, pair in enumerate(pairs)}
+        groups, parts, at = [0] * len(keys), [], 0
+        # No key is there twice, so only one that is missing may be elsewhere next time.
+        missing = [re.escape(wanted[i]) for i, key in enumerate(keys) if key not in places]
+        other = b"(?!%b)%b" % (b"|".join(missing), any_pair) if missing else any_pair
+        for group, (place, key) in enumerate(sorted((places[key], i) for i, key in enumerate(keys) if key in places), 1):
+            parts.append(b"(?:%b){%d}%b(%b)" % (other, place - at, re.escape(wanted[key]), value))
+            groups[key], at = group, place + 1
+        parts.append(b"(?:%b){%d}\x00" % (other, len(pairs) - at))
+        layouts[len(pairs)] = re.compile(b"".join(parts), re.DOTALL), groups
+
+    def read(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+        count, start = _long(data, at)
+        if count in layouts:
+            pattern, groups = layouts[count]
+            if match := pattern.match(data, start):
+                if is_bytes:  # after a length of one byte
+                    return tuple([match[group][1:] if group else None for group in groups]), match.end()
+                return tuple([read_value(data, match.start(group))[0] if group else None for group in groups]), match.end()
+        pairs, end = read_pairs(data, at)
+        if value is not None and len(pairs) == count <= _LONGEST_MATCH:
+            learn(pairs, value)
+        held = {pair["key"]: pair["value"] for pair in pairs}
+        return tuple([held.get(key) for key in keys]), end
+
+    return read
+
+
+def _number(value: int) -> bytes:
+    """A number as Avro writes it."""
+    left, written = (value << 1) ^ (value >> 63), bytearray()
+    while left > 127:
+        written.append(left & 127 | 128)
+        left >>= 7
+    return bytes([*written, left])
 
 
 def _pattern(schema: Any) -> bytes | None:

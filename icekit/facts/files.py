@@ -143,7 +143,8 @@ class SequenceCounts:
     data of the same or a lower sequence number, an equality delete to data of a lower one
     (table spec, "Scan Planning"). ``sequence_number`` is the highest of
     :attr:`TableFacts.sequence_width` consecutive ones; the width is 1 (exact) unless there
-    are very many. ``well_sized_*`` are data files that no size rule would rewrite.
+    are very many. ``well_sized_*`` are data files that no size rule would rewrite. ``ruled_out_*`` are the later equality deletes whose
+    key bounds rule out that they apply to this data, see :mod:`icekit.facts.key_bounds`.
     """
 
     partition: Partition
@@ -156,6 +157,8 @@ class SequenceCounts:
     equality_delete_record_count: int = 0
     position_delete_file_count: int = 0
     position_delete_record_count: int = 0
+    ruled_out_file_count: int = 0
+    ruled_out_record_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

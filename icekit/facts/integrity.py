@@ -18,12 +18,14 @@ class DeleteState(StrEnum):
 
     ``DANGLING``: no data file is left that they could apply to. ``MISFILED``: they name a live data file of another partition or spec;
     Iceberg before 1.12 applies them, 1.12 cannot plan a scan of that file. ``UNMATCHED``: they name no live data file, but their
-    partition has one with the same file name that is not newer, so its path is written in another way.
+    partition has one with the same file name that is not newer, so its path is written in another way. ``NEW_KEYS``: equality deletes
+    whose key bounds meet those of no older data file.
     """
 
     DANGLING = "dangling"
     MISFILED = "misfiled"
     UNMATCHED = "unmatched"
+    NEW_KEYS = "new keys"
 
 
 class Contradiction(StrEnum):

@@ -10,14 +10,17 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from icekit.facts.integrity import EXAMPLES, MOST_PARTITIONS, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest
+from icekit.facts.key_bounds import KeyColumn, Keyed, Spans, compared, decode, range_end, rule_out
 from icekit.facts.manifests import (
     BOUND_FIELDS,
     FILE_FIELDS,
+    NULL_FIELDS,
     SIZE_FIELDS,
     Record,
     added_by,
@@ -29,7 +32,7 @@ from icekit.facts.manifests import (
     of_manifests,
 )
 from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, partition_of
-from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, range_end, sort_key
+from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, sort_key
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546
@@ -48,17 +51,19 @@ def roll_up(
     read: Callable[[str], bytes],
     width: Callable[[int], int],
     progress: Callable[[int, int], None] | None = None,
+    columns: Mapping[int, KeyColumn] = MappingProxyType({}),
 ) -> tuple[Rollup, int]:
     """Count every live file; returns the rollup and the width of its sequence numbers.
 
     Memory grows with partitions and sequence numbers, and by 8 bytes a file (36 where deletes name a single data file): a few manifests
     are in memory at a time, one decoded and the others read ahead. Manifests are read again only to name what contradicts itself.
-    ``width`` gives the sequence width for a number of partitions; without deletes, sequence numbers are not counted.
+    ``width`` gives the sequence width for a number of partitions; without deletes, sequence numbers are not counted. Key bounds are read
+    only if there are equality deletes, and only those of their keys; ``columns`` are the table's, by field id.
     """
     # Deletes first, to know whether any names a data file.
     live = sorted((m for m in manifests if may_have_live(m)), key=is_delete_manifest, reverse=True)
     with_deletes = any(map(is_delete_manifest, live))
-    counting = _Counting(specs, cut, with_deletes)
+    counting = _Counting(specs, cut, with_deletes, columns)
     contents = _read_ahead(read, [manifest["manifest_path"] for manifest in live])
     for place, manifest in enumerate(live):
         if progress:
@@ -66,6 +71,8 @@ def roll_up(
         (counting.add_deletes if is_delete_manifest(manifest) else counting.add_data)(manifest, next(contents))
     states = counting.settle()
     counted, rollup = counting.counted, counting.rollup
+    step = width(len({partition for partition, _, _ in counted})) if with_deletes else 1
+    counting.rule_out(step)
     merged: dict[tuple[Partition, Kind], dict[int, list[int]]] = {}
     for (partition, kind, _), buckets in counted.items():
         into = merged.setdefault((partition, kind), {})
@@ -74,7 +81,6 @@ def roll_up(
     for (partition, kind), buckets in merged.items():
         for edge, row in buckets.items():
             rollup.add_bucket(partition, kind, Bucket(edge, *row))
-    step = width(len({partition for partition, _ in merged})) if with_deletes else 1
     if with_deletes:
         _count_sequences(counted, rollup, cut, step)
     rollup.integrity = of_manifests(manifests, counting.narrow)
@@ -167,6 +173,7 @@ class _Counting:
     specs: Mapping[int, PartitionSpec]
     cut: Cut
     with_deletes: bool
+    columns: Mapping[int, KeyColumn]
     counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = field(default_factory=dict)
     rollup: Rollup = field(default_factory=Rollup)
     #: A hash of each file, to find those that are listed twice.
@@ -175,6 +182,11 @@ class _Counting:
     scoped: _Scoped = field(default_factory=_Scoped)
     numbers: dict[Partition, int] = field(default_factory=dict)
     narrow: list[NarrowManifest] = field(default_factory=list)
+    #: The columns of equality delete keys that are compared, and the numbers of the partitions to which the deletes may apply; None for all.
+    keyed: dict[int, KeyColumn] = field(default_factory=dict)
+    keyed_partitions: set[int] | None = field(default_factory=set)
+    keyed_data: Keyed | None = None
+    keyed_deletes: dict[tuple[int, ...], Keyed] = field(default_factory=dict)
 
     def add_data(self, manifest: Record, raw: bytes) -> None:
         """Count the data files of a manifest."""
@@ -182,7 +194,9 @@ class _Counting:
         inherited, with_deletes, counted = manifest.get("sequence_number") or 0, self.with_deletes, self.counted
         data, is_named = self.data, len(self.scoped.files) > 0
         known: dict[tuple[Any, ...], tuple[Partition, int]] = {}
-        for entry in entries(raw, manifest["manifest_path"], _DATA_FIELDS):
+        reader, keyed_partitions = _KeyReader(self.keyed), self.keyed_partitions
+        keyed = self.keyed_data = self.keyed_data or Keyed({column: Spans() for column in self.keyed})
+        for entry in entries(raw, manifest["manifest_path"], _DATA_FIELDS, of_columns=reader.fields):
             file = entry["data_file"]
             values = tuple(file["partition"].values())
             partition, number = known.get(values) or self._known(known, spec, values)
@@ -192,6 +206,8 @@ class _Counting:
             if with_deletes:
                 own = entry.get("sequence_number")
                 sequence = inherited if own is None else own
+                if reader.fields and (keyed_partitions is None or number in keyed_partitions):
+                    reader.add(file, keyed, keyed.row(number, sequence))
                 if is_named:
                     data.paths.append(hash(path))
                     data.names.append(_name_hash(number, path))
@@ -205,7 +221,11 @@ class _Counting:
         """Count the delete files of a manifest, except those of a single data file, which are settled when all data files are known."""
         spec, inherited, scoped = self.specs[manifest["partition_spec_id"]], manifest.get("sequence_number") or 0, self.scoped
         known: dict[tuple[Any, ...], tuple[Partition, int]] = {}
-        for entry in entries(raw, manifest["manifest_path"], _delete_fields(raw, manifest["manifest_path"])):
+        names_paths, keys = _delete_columns(raw, manifest["manifest_path"])
+        of_keys = compared(self.columns, keys)
+        self.keyed.update(of_keys)
+        reader = _KeyReader(of_keys, names_paths)
+        for entry in entries(raw, manifest["manifest_path"], _DELETE_FIELDS, of_columns=reader.fields):
             file = entry["data_file"]
             values = tuple(file["partition"].values())
             partition, number = known.get(values) or self._known(known, spec, values)
@@ -218,7 +238,19 @@ class _Counting:
             named = named_data_file(file) if kind is not Kind.EQUALITY_DELETES else None
             if named is None:
                 if kind is Kind.EQUALITY_DELETES:
-                    self.rollup.add_key(file.get("equality_ids") or (), 1, records)
+                    key = tuple(sorted(file.get("equality_ids") or ()))
+                    self.rollup.add_key(key, 1, records)
+                    if spec.is_unpartitioned:
+                        self.keyed_partitions = None
+                    elif self.keyed_partitions is not None:
+                        self.keyed_partitions.add(number)
+                    keyed = self.keyed_deletes.get(key)
+                    if keyed is None:
+                        keyed = self.keyed_deletes[key] = Keyed({column: Spans() for column in key if column in of_keys})
+                    row = keyed.row(number, sequence)
+                    keyed.files[row] += 1
+                    keyed.records[row] += records
+                    reader.add(file, keyed, row)
                 _count(self.counted.setdefault((partition, kind, sequence), {}), self.cut.deletes, size, records)
                 continue
             scoped.files.append(identity)
@@ -251,6 +283,26 @@ class _Counting:
         self._set_older_apart()
         return misplaced
 
+    def rule_out(self, width: int) -> None:
+        """Set the equality deletes apart whose keys are in no older data file by their bounds, and count what bounds rule out of other data."""
+        if not self.keyed or self.keyed_data is None:
+            return
+        partitions = list(self.numbers)
+        everywhere = {number for partition, number in self.numbers.items() if self.specs[partition.spec_id].is_unpartitioned}
+        data, deletes = self.keyed_data, self.keyed_deletes
+        if width > 1:
+            equality = Kind.EQUALITY_DELETES
+            data = data.within(width, lambda _, __: True)
+            deletes = {k: d.within(width, lambda n, s: (partitions[n], equality, s) in self.counted) for k, d in deletes.items()}
+        found = rule_out(data, deletes, everywhere, width == 1)
+        for (number, end), counts in found.data.items():
+            self.rollup.add_ruled_out(partitions[number], end, *counts)
+        for key in [key for key in self.counted if key[1] is Kind.EQUALITY_DELETES]:
+            partition, kind, sequence = key
+            if (self.numbers[partition], range_end(sequence, width)) in found.deletes:
+                for row in self.counted.pop(key).values():
+                    _add(self.rollup.unapplied[partition, kind, DeleteState.NEW_KEYS], *row[:3])
+
     def _set_older_apart(self) -> None:
         """Set the deletes apart that are older than all data they could apply to (table spec, "Scan Planning")."""
         oldest: dict[Partition, int] = {}
@@ -276,6 +328,33 @@ class _Counting:
     def _check_summary(self, manifest: Record, spec: PartitionSpec, known: Collection[tuple[Any, ...]]) -> None:
         fields = [(f.name, f.result_type) for f in spec.fields]
         self.narrow += narrow_fields(manifest, fields, field_ranges([result for _, result in fields], known))
+
+
+class _KeyReader:
+    """Reads the bounds and null counts of some columns from the entries of a manifest: those of keys, after those of paths if these are wanted."""
+
+    def __init__(self, columns: Mapping[int, KeyColumn], names_paths: bool = False) -> None:
+        first = (PATH_FIELD_ID,) if names_paths else ()
+        self.skipped = len(first)
+        self.columns = [(each, decode(column.type) or bytes, column.required) for each, column in columns.items()]
+        self.none = (None,) * (len(first) + len(columns))
+        names = (BOUND_FIELDS if self.none else frozenset()) | (
+            NULL_FIELDS if any(not c.required for c in columns.values()) else frozenset()
+        )
+        self.fields = dict.fromkeys(names, (*first, *columns))
+
+    def add(self, file: Record, keyed: Keyed, row: int) -> None:
+        """Add a file to a row."""
+        none, place, columns = self.none, self.skipped, keyed.columns
+        lows, highs = file.get("lower_bounds") or none, file.get("upper_bounds") or none
+        nulls, values = file.get("null_value_counts") or none, file.get("value_counts") or none
+        for column, read, required in self.columns:
+            if column in columns:
+                low, high = lows[place], highs[place]
+                if low is not None and high is not None:
+                    low, high = read(low), read(high)
+                columns[column].add(row, low, high, nulls[place], values[place], required)
+            place += 1
 
 
 def _count(buckets: dict[int, list[int]], edges: Sequence[int], size: int, records: int) -> None:
@@ -327,8 +406,9 @@ class _Naming:
             raw, spec = read(manifest["manifest_path"]), self.specs[manifest["partition_spec_id"]]
             is_deletes = is_delete_manifest(manifest)
             own = ("status", "snapshot_id")
-            fields = _delete_fields(raw, manifest["manifest_path"]) if is_deletes else _DATA_FIELDS
-            for entry in entries(raw, manifest["manifest_path"], fields, own):
+            fields = _DELETE_FIELDS if is_deletes else _DATA_FIELDS
+            paths = _KeyReader({}, is_deletes).fields
+            for entry in entries(raw, manifest["manifest_path"], fields, own, paths):
                 file = entry["data_file"]
                 snapshot_id = added_by(entry, manifest) or 0
                 kind = kind_of(file["content"], file["file_format"]) if is_deletes else Kind.DATA
@@ -391,31 +471,31 @@ def file_name(path: str) -> str:
     return path.rpartition("/")[2]
 
 
-def _delete_fields(raw: bytes, location: str) -> frozenset[str]:
-    """The fields to read: bounds only if they show whether a position delete file names a single data file.
+def _delete_columns(raw: bytes, location: str) -> tuple[bool, set[tuple[int, ...]]]:
+    """Whether bounds of paths show which data file a position delete file names, and the keys of the equality deletes.
 
-    A first pass without bounds costs a fraction of reading the bounds of equality deletes.
+    A first pass without statistics costs a fraction of reading them.
     """
+    names_paths, keys = False, set()
     for entry in entries(raw, location, FILE_FIELDS - SIZE_FIELDS):
         file = entry["data_file"]
-        if kind_of(file["content"], file["file_format"]) is Kind.POSITION_DELETES and file.get("referenced_data_file") is None:
-            return _DELETE_FIELDS | BOUND_FIELDS
-    return _DELETE_FIELDS
+        kind = kind_of(file["content"], file["file_format"])
+        if kind is Kind.EQUALITY_DELETES:
+            keys.add(tuple(file.get("equality_ids") or ()))
+        elif file.get("referenced_data_file") is None:
+            names_paths = True
+    return names_paths, keys
 
 
 def named_data_file(file: Record) -> str | None:
     """The path of the only data file that a position delete file or deletion vector names, directly or by equal bounds of its path column.
 
-    Source: ContentFileUtil.referencedDataFile.
+    Source: ContentFileUtil.referencedDataFile. The bounds are those of the path column, if they were read, and maybe of others.
     """
     if (path := file.get("referenced_data_file")) is not None:
         return str(path)
-    lower, upper = _bound(file.get("lower_bounds")), _bound(file.get("upper_bounds"))
+    (lower, *_), (upper, *_) = (file.get(f"{end}_bounds") or (None,) for end in ("lower", "upper"))
     return lower.decode(errors="replace") if lower is not None and lower == upper else None
-
-
-def _bound(pairs: Iterator[Record] | None) -> bytes | None:
-    return next((pair["value"] for pair in pairs or () if pair["key"] == PATH_FIELD_ID), None)
 
 
 def _merge(into: list[int], row: list[int]) -> None:

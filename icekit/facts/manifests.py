@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
@@ -41,6 +42,7 @@ SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts", "column_sizes"})
+NULL_FIELDS = frozenset({"null_value_counts", "value_counts"})
 _SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | SIZE_FIELDS | {"file_path"}
 # The fields of a file that every manifest has, from any writer.
 _OF_FILE = frozenset({"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"})
@@ -65,16 +67,23 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
 
 
 def entries(
-    raw: bytes, location: str, file_fields: frozenset[str] = FILE_FIELDS, own: Sequence[str] = ("status", "sequence_number")
+    raw: bytes,
+    location: str,
+    file_fields: frozenset[str] = FILE_FIELDS,
+    own: Sequence[str] = ("status", "sequence_number"),
+    of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Iterator[Record]:
-    """The live entries of a manifest, reduced to the given fields of ``data_file`` and ``own`` fields, of which ``status`` is one."""
+    """The live entries of a manifest, reduced to the given fields of ``data_file`` and ``own`` fields, of which ``status`` is one.
+
+    ``of_columns`` are fields of statistics with the ids of the columns to read, as :data:`~icekit.facts.decode.Fields` says.
+    """
     import fastavro
 
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
-        wanted: Fields = {**dict.fromkeys(own), "data_file": dict.fromkeys(file_fields)}
+        wanted: Fields = {**dict.fromkeys(own), "data_file": {**dict.fromkeys(file_fields), **of_columns}}
         schema = inlined(blocks.writer_schema)
-        _check_fields(schema, file_fields)
+        _check_fields(schema, file_fields | of_columns.keys())
         read = record_reader(schema, wanted)
         for block in blocks:
             data, at = block.bytes_.getvalue(), 0  # type: ignore[attr-defined]
@@ -94,7 +103,7 @@ def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
     file = {field["name"]: field["type"] for field in entry["data_file"]["fields"]}
     if missing := {"status"} - entry.keys() | (file_fields & _OF_FILE) - file.keys():
         raise KeyError(*missing)
-    for name in file_fields & file.keys() & (BOUND_FIELDS | COUNT_FIELDS):
+    for name in file_fields & file.keys() & (BOUND_FIELDS | COUNT_FIELDS | NULL_FIELDS):
         branches = file[name] if isinstance(file[name], list) else [file[name]]
         pair = next(branch["items"] for branch in branches if isinstance(branch, dict))
         if {field["name"] for field in pair["fields"]} != {"key", "value"}:

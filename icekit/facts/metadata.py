@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from icekit.errors import MetadataUnreadable, ParameterError, SnapshotNotFound, nearest
+from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.model import (
     Column,
     Commit,
@@ -264,6 +265,18 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
             )
         )
     return tuple(found)
+
+
+def key_columns(metadata: Json) -> dict[int, KeyColumn]:
+    """The leaf columns of the current schema as keys of equality deletes, by field id.
+
+    A scan compares bounds by the type and the nullability in a schema of the table (DeleteFileIndex); required is what every schema requires.
+    """
+    required: dict[int, bool] = {}
+    for schema in metadata.get("schemas") or [metadata["schema"]]:
+        for field_id, _, _, is_required, _ in leaves(schema["fields"]):
+            required[field_id] = is_required and required.get(field_id, True)
+    return {field_id: KeyColumn(kind, required[field_id]) for field_id, _, kind, _, _ in leaves(schema_of(metadata)["fields"])}
 
 
 def _limited(fields: Sequence[Json], limit: int) -> set[int]:

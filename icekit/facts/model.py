@@ -779,6 +779,12 @@ class TableFacts:
         """Tell whether any delete file or deletion vector is live, even if it applies to nothing."""
         return bool(self.unapplied) or any(self.total(kind).file_count for kind in DELETE_KINDS)
 
+    @property
+    def equality_delete_partitions(self) -> frozenset[Partition]:
+        """The partitions with equality deletes that are later than some data, also those that key bounds rule out now."""
+        of_new_keys = {each.partition for each in self.unapplied_in(DeleteState.NEW_KEYS)}
+        return frozenset({g.partition for g in self.of_kind(Kind.EQUALITY_DELETES)} | of_new_keys)
+
     def unapplied_in(self, state: DeleteState) -> tuple[UnappliedDeletes, ...]:
         """The deletes that apply to nothing for one reason."""
         return tuple(each for each in self.unapplied if each.state is state)
@@ -852,7 +858,7 @@ class TableFacts:
         data, deletes = ({g.partition.spec_id for k in kinds for g in self.of_kind(k)} for kinds in ((Kind.DATA,), DELETE_KINDS))
         # With nulls instead of their values, deletes that apply to nothing may apply to other files.
         deletes |= {each.partition.spec_id for each in self.unapplied}
-        are_global = any(self.spec(g.partition.spec_id).is_unpartitioned for g in self.of_kind(Kind.EQUALITY_DELETES))
+        are_global = any(self.spec(partition.spec_id).is_unpartitioned for partition in self.equality_delete_partitions)
         under = data if are_global else data & deletes
         return tuple(dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped))
 

@@ -131,7 +131,7 @@ class Rollup:
 
     buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(default_factory=lambda: defaultdict(list))
     file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
-    by_sequence: dict[tuple[Partition, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * 8))
+    by_sequence: dict[tuple[Partition, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * 10))
     by_key: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
     unapplied: dict[tuple[Partition, Kind, DeleteState], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
     integrity: Integrity = field(default_factory=Integrity)
@@ -145,6 +145,10 @@ class Rollup:
         counts = self.by_key[tuple(sorted(field_ids))]
         counts[0] += files
         counts[1] += records
+
+    def add_ruled_out(self, partition: Partition, sequence_number: int, files: int, records: int) -> None:
+        """Add the later equality deletes that do not apply to the data of a partition and (range of) sequence number."""
+        self.by_sequence[partition, sequence_number][8:] = files, records
 
     def equality_keys(self) -> tuple[EqualityKey, ...]:
         """Freeze the keys of the equality deletes; a table has one or a few."""
@@ -196,11 +200,6 @@ def add_sequence(counts: list[int], kind: Kind, files: int, records: int, well_f
     if kind is Kind.DATA:
         counts[2] += well_files
         counts[3] += well_bytes
-
-
-def range_end(sequence_number: int, width: int) -> int:
-    """The highest sequence number of the range that contains ``sequence_number``."""
-    return -(-sequence_number // width) * width
 
 
 # --- Derive figures from facts: size histogram, delete ratios, worst partitions
@@ -344,10 +343,10 @@ class Applied:
 
 
 def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
-    """Find the equality deletes that apply in each partition: deletes with a higher sequence number.
+    """Find the equality deletes that apply in each partition: deletes with a higher sequence number whose key bounds meet those of the data.
 
     Deletes written under an unpartitioned spec apply to every partition (table spec,
-    "Scan Planning"). Key bounds are ignored, so this is an upper bound.
+    "Scan Planning"). Bounds tell what a scan reads, not which keys match: this is an upper bound.
     """
     by_partition = sequences_by_partition(facts)
     # Within a range of sequence numbers the order is not known, so deletes count as later.
@@ -368,13 +367,14 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
             while place < len(deletes) and deletes[place][0] >= row.sequence_number + exact:
                 pending += deletes[place][1]
                 place += 1
-            if pending and row.data_file_count:
+            reaching = pending - row.ruled_out_record_count
+            if reaching > 0 and row.data_file_count:
                 files += row.data_file_count
                 records += row.data_record_count
                 well_files += row.well_sized_file_count
                 well_bytes += row.well_sized_bytes
-                loads += pending * row.data_file_count
-                most = max(most, pending)
+                loads += reaching * row.data_file_count
+                most = max(most, reaching)
         if files:
             yield Applied(
                 partition=partition,

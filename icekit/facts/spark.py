@@ -15,6 +15,7 @@ from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable
 from icekit.facts.integrity import EXAMPLES, MOST_PARTITIONS, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest
+from icekit.facts.key_bounds import KeyColumn, Keyed, Spans, compared, decode, rule_out
 from icekit.facts.local import PATH_FIELD_ID, file_name
 from icekit.facts.manifests import (
     FieldRange,
@@ -55,6 +56,7 @@ class _Snapshot:
     manifests: Sequence[Record]
     specs: Mapping[int, PartitionSpec]
     cut: Cut
+    columns: Mapping[int, KeyColumn]
 
     @property
     def names(self) -> list[tuple[int, str]]:
@@ -78,15 +80,16 @@ def roll_up(
     specs: Mapping[int, PartitionSpec],
     cut: Cut,
     width: Callable[[int], int],
+    columns: Mapping[int, KeyColumn],
 ) -> tuple[Rollup, int]:
-    """Count every live file of a snapshot, which has these ``manifests``; ``table`` includes its catalog.
+    """Count every live file of a snapshot, which has these ``manifests``; ``table`` includes its catalog, ``columns`` are its columns by id.
 
     Without delete files this reads ``data_files``, which reads no statistics. With delete files it reads ``entries``, the only table
     with sequence numbers. The columns that count are cached while they are aggregated: by partition, by file and by manifest. The
     driver receives a row per partition, kind, size bucket and, with deletes, sequence number, and a row per manifest. More is read only
-    to join delete files with the data files that they name, and to name what contradicts itself.
+    to join delete files with the data files that they name, to compare the key bounds of equality deletes, and to name what contradicts itself.
     """
-    snapshot = _Snapshot(spark, table, snapshot_id, manifests, specs, cut)
+    snapshot = _Snapshot(spark, table, snapshot_id, manifests, specs, cut, columns)
     with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
     rollup = Rollup()
     try:
@@ -184,15 +187,25 @@ def _count_deletes(snapshot: _Snapshot, rows: DataFrame, rollup: Rollup, width: 
     fine = _aggregated(_brought_together(settled, scope), keys).persist()
     try:
         judged = _judged(snapshot, fine)
-        applied = judged.where("state = 0")
-        _read_buckets(_merged(applied, [*scope, "kind", "bucket"]), specs, names, rollup)
-        _read_unapplied(judged, specs, names, rollup)
+        _read_judged(snapshot, judged, rollup)
         _read_equality_keys(snapshot, rollup)
         step = width(len({partition for partition, _ in rollup.buckets}))
-        _read_sequences(applied, specs, names, rollup, snapshot.cut, step)
+        if new_keys := _rule_out(snapshot, judged, rollup, step):
+            judged = _without(snapshot, judged, new_keys, step)
+            _read_judged(snapshot, judged, rollup)
+        _read_sequences(judged.where("state = 0"), specs, names, rollup, snapshot.cut, step)
     finally:
         fine.unpersist()
     return step
+
+
+def _read_judged(snapshot: _Snapshot, judged: DataFrame, rollup: Rollup) -> None:
+    """Read the counts of files, of those that apply and of those that do not; instead of what was read before."""
+    for held in (rollup.buckets, rollup.file_scoped, rollup.unapplied):
+        held.clear()
+    specs, names = snapshot.specs, snapshot.names
+    _read_buckets(_merged(judged.where("state = 0"), [*snapshot.scope, "kind", "bucket"]), specs, names, rollup)
+    _read_unapplied(judged, specs, names, rollup)
 
 
 def _named_deletes(snapshot: _Snapshot, rows: DataFrame) -> DataFrame | None:
@@ -254,6 +267,112 @@ def _judged(snapshot: _Snapshot, fine: DataFrame) -> DataFrame:
         )
         .selectExpr("*", f"if(kind = {_code(Kind.POSITION_DELETES)} AND named_state = 0, files, 0L) AS scoped")
     )
+
+
+# --- Rule out equality deletes by the bounds of their keys
+
+
+def _rule_out(snapshot: _Snapshot, judged: DataFrame, rollup: Rollup, width: int) -> set[tuple[int, int]]:
+    """The (place, sequence number) of equality deletes that apply to no data by key bounds; adds what they rule out of other data.
+
+    The driver receives a row per partition with equality deletes, kind, key and (range of) sequence number.
+    """
+    columns = compared(snapshot.columns, rollup.by_key)
+    applied = {partition for partition, kind in rollup.buckets if kind is Kind.EQUALITY_DELETES}
+    if not columns or not applied:
+        return set()
+    table = arrow_of(
+        _key_spans(snapshot, judged, columns, width, is_global=any(snapshot.specs[p.spec_id].is_unpartitioned for p in applied))
+    )
+    partitions = Partitions(snapshot.specs, snapshot.names).read(table)
+    numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
+    data, deletes = Keyed({column: Spans() for column in columns}), dict[tuple[int, ...], Keyed]()
+    places, order = dict[int, int](), {column: place for place, column in enumerate(columns)}
+    for partition, row in zip(partitions, table.to_pylist(), strict=True):
+        number, key = numbers[partition], tuple(row["ids"] or ())
+        places[number] = row["place"]
+        held = data
+        if row["kind"] != _code(Kind.DATA):
+            held = deletes.setdefault(key, Keyed({column: Spans() for column in key if column in columns}))
+        into = held.row(number, row["sequence"])
+        held.files[into], held.records[into] = row["files"], row["records"]
+        for column, spans in held.columns.items():
+            place = order[column]
+            low, high = (_bound(columns[column].type, row[f"{end}{place}"]) for end in ("low", "high"))
+            spans.merge(into, low, high, row[f"null{place}"], row[f"value{place}"], row[f"bounded{place}"])
+    everywhere = {number for partition, number in numbers.items() if snapshot.specs[partition.spec_id].is_unpartitioned}
+    found, named = rule_out(data, deletes, everywhere, width == 1), list(numbers)
+    for (number, end), counts in found.data.items():
+        rollup.add_ruled_out(named[number], end, *counts)
+    return {(places[number], end) for number, end in found.deletes}
+
+
+def _key_spans(snapshot: _Snapshot, judged: DataFrame, columns: Mapping[int, KeyColumn], width: int, *, is_global: bool) -> DataFrame:
+    """What data files, and equality deletes that are not older than all data, may hold in the columns of keys."""
+    from pyspark.sql import functions as F
+
+    equality, place = _code(Kind.EQUALITY_DELETES), f"{_place(snapshot.scope)} AS place"
+    applied = judged.where(f"state = 0 AND kind = {equality}").selectExpr(place, "sequence").distinct()
+    entries = snapshot.files("entries").where(f"status < 2 AND {CONTENT} <> 1")
+    stated, spans = [], []
+    for i, (column, (kind, required)) in enumerate(columns.items()):
+        nulls, values = (f"data_file.{name}_counts[{column}]" for name in ("null_value", "value"))
+        maybe = "false" if required else f"coalesce({nulls}, 1) > 0"
+        only = "false" if required else f"coalesce({nulls} > 0 AND {nulls} = {values}, false)"
+        low, high = (f"if({only}, NULL, {_ordered(kind, f'data_file.{end}_bounds[{column}]')})" for end in ("lower", "upper"))
+        stated += [f"{low} AS low{i}", f"{high} AS high{i}", f"{maybe} AS null{i}", f"NOT {only} AS value{i}"]
+        spans += [f"{how}({name}{i}) AS {name}{i}" for name, how in (("low", "min"), ("high", "max"), ("null", "max"), ("value", "max"))]
+        spans.append(f"min(NOT value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL) AS bounded{i}")
+    rows = entries.selectExpr(
+        "data_file.spec_id AS spec_id",
+        *partition_columns(entries, "data_file.partition", snapshot.names),
+        f"{_KIND} AS kind",
+        "sequence_number AS sequence",
+        "data_file.record_count AS records",
+        "array_sort(data_file.equality_ids) AS ids",
+        *stated,
+    ).selectExpr("*", place)
+    data, deletes = rows.where(f"kind <> {equality}"), rows.where(f"kind = {equality}").join(applied, ["place", "sequence"], "left_semi")
+    if not is_global:
+        data = data.join(applied.select("place").distinct(), "place", "left_semi")
+    ranged = data.unionByName(deletes).withColumn("sequence", F.expr(_range_end(width)))
+    keys = [*snapshot.scope, "place", "kind", "sequence", "ids"]
+    return _grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
+
+
+def _range_end(width: int) -> str:
+    return f"CAST(ceil(sequence / {width}D) AS BIGINT) * {width}"
+
+
+# Two's complement of 128 bits, with the other sign, so that texts of hexadecimal digits have the order of the numbers.
+_SIGN = 1 << 127
+
+
+def _ordered(type_name: str, raw: str) -> str:
+    """SQL for a bound in a form that has the order of :func:`icekit.facts.key_bounds.decode`; :func:`_bound` reads it."""
+    if decode(type_name) is bytes:
+        return raw
+    digits = f"hex({raw})"
+    if not type_name.startswith("decimal"):
+        digits = f"concat_ws('', transform(sequence(length({raw}), 1, -1), i -> substring({digits}, 2 * i - 1, 2)))"
+    padded = f"lpad({digits}, 32, if(substring({digits}, 1, 1) >= '8', 'F', '0'))"
+    flipped = f"translate(substring({padded}, 1, 1), '0123456789ABCDEF', '89ABCDEF01234567') || substring({padded}, 2)"
+    return f"if(length({raw}) > 0, {flipped}, NULL)"
+
+
+def _bound(type_name: str, value: Any) -> Any:
+    return value if value is None or decode(type_name) is bytes else int(value, 16) - _SIGN
+
+
+def _without(snapshot: _Snapshot, judged: DataFrame, new_keys: Iterable[tuple[int, int]], width: int) -> DataFrame:
+    """The counts with these equality deletes among those that do not apply."""
+    from pyspark.sql import functions as F
+
+    ruled_out = snapshot.spark.createDataFrame(list(new_keys), "place LONG, last_sequence LONG").withColumn("is_new", F.lit(True))
+    placed = judged.selectExpr("*", f"{_place(snapshot.scope)} AS place", f"{_range_end(width)} AS last_sequence")
+    is_new = f"state = 0 AND kind = {_code(Kind.EQUALITY_DELETES)} AND is_new"
+    state = F.expr(f"if({is_new}, {_state(DeleteState.NEW_KEYS)}, state)")
+    return placed.join(ruled_out, ["place", "last_sequence"], "left").withColumn("state", state)
 
 
 def check_listed(spark: SparkSession, table: Identifier, snapshot_id: int, expected: FileCounts | None, listed: FileCounts) -> None:
@@ -431,7 +550,7 @@ def _read_sequences(
         fine.selectExpr(
             *scope,
             "kind",
-            f"CAST(ceil(sequence / {width}D) AS BIGINT) * {width} AS sequence",
+            f"{_range_end(width)} AS sequence",
             "files",
             "records",
             f"if({well}, files, 0L) AS well_files",

@@ -507,6 +507,7 @@ URLS = (
 
 
 _LONG_STREAM_COMMITS = 32
+_NEW_ROWS = 20_000
 _STATUSES = ("scheduled", "boarding", "departed", "landed")
 
 
@@ -575,6 +576,22 @@ def _well_sized_equality_deletes(lab: Lab) -> None:
     lab.create("origin", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
     _stream(lab, ("flight_id", "origin"), ("origin", "origin"), commits=2, first_day=181, corrected_one_in=100)
+
+
+def _equality_deletes_of_new_keys(lab: Lab) -> None:
+    """Append new flights with a writer in upsert mode.
+
+    Before it adds a row, the writer deletes the row's key, although no older row has it. By the ranges of their keys,
+    a scan leaves all these delete files out.
+    """
+    lab.create("origin", {"format-version": "2", "write.upsert.enabled": "true"})
+    lab.sql(f"INSERT INTO {{t}} SELECT * FROM {{flights}} WHERE flight_id < {ROWS // 2}")
+    later = f"flight_id >= {ROWS // 2} AND flight_id < {ROWS // 2 + 2 * _NEW_ROWS}"
+    rows: Any = arrow_of(lab.spark.sql(f"SELECT * FROM {FLIGHTS} WHERE {later} ORDER BY flight_id"))
+    stream = UpsertStream(lab, ("flight_id", "origin"))
+    for commit in range(2):
+        batch = rows.slice(commit * _NEW_ROWS, _NEW_ROWS)
+        stream.commit((f"origin={origin}", batch.filter(pc.equal(batch["origin"], origin))) for origin in ("EWR", "JFK", "LGA"))
 
 
 def _long_upsert_stream(lab: Lab) -> None:
@@ -650,6 +667,12 @@ UPSERTS = (
         "Its data files are well-sized, so the default compaction never rewrites them, but equality deletes apply to each of them.",
         frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "executor_cache"}),
         _well_sized_equality_deletes,
+    ),
+    LabTable(
+        "equality_deletes_of_new_keys",
+        "A stream of new rows is written in upsert mode, so each data file comes with an equality delete file that deletes nothing.",
+        frozenset({"equality_deletes_of_new_keys"}),
+        _equality_deletes_of_new_keys,
     ),
     LabTable(
         "long_upsert_stream",

@@ -296,7 +296,7 @@ def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
     rows = savings.delete_rows_gone
     dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)
     share = _share(total.file_opens_saved * savings.open_file_cost + max(total.bytes_in - total.bytes_out, 0), savings)
-    most = "up to " if total.is_maximum else ""
+    most = "at most " if total.is_maximum else ""
     return [
         Proposal(
             "compact",

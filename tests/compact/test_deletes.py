@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from icekit.compact.candidates import DeleteLoad, deletes_over, dropped_by
-from icekit.compact.model import Action, Prediction
+from icekit.compact.model import Action, Prediction, predicted
 from icekit.compact.service import delete_files_removed
 from icekit.engine.planner import PlannedRewrite
+from icekit.facts.integrity import DeleteState, UnappliedDeletes
 from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 
@@ -44,6 +47,33 @@ def test_each_data_file_opens_every_later_equality_delete_file() -> None:
 
     # 3 + 2 + 1: a commit's own deletes reach older rows only.
     assert over == DeleteLoad(3, 6, 0.0, False, ("equality deletes",), is_least=True)
+
+
+def test_deletes_that_key_bounds_rule_out_are_not_opened() -> None:
+    upserts = [data(1, files=5), data(2), equality(3), equality(4)]
+    upserts[0] = dataclasses.replace(upserts[0], ruled_out_file_count=2, ruled_out_record_count=20)
+    upserts[1] = dataclasses.replace(upserts[1], ruled_out_file_count=1, ruled_out_record_count=10)
+    over = deletes_over(facts_of(upserts))[partition()]
+
+    assert (over.files, over.opens) == (1, 1)
+
+
+def test_deletes_of_new_keys_are_dropped_with_all_data_that_is_older() -> None:
+    rest, home = partition(FIRST_DAY + 1), Partition(1, ())
+    new = [UnappliedDeletes(of, Kind.EQUALITY_DELETES, DeleteState.NEW_KEYS, files, MIB, 9) for of, files in ((partition(), 2), (home, 5))]
+    specs = (BY_DAY, PartitionSpec(1, UNPARTITIONED.fields))
+    facts = facts_of([data(1), data(1, rest)], unapplied=tuple(new), specs=specs, default_spec_id=0)
+
+    assert [dropped_by(facts, chosen, 9) for chosen in ([rest], [partition()], [partition(), rest])] == [0, 2, 7]
+
+
+def test_a_prediction_with_equality_deletes_promises_no_exact_bytes_or_file_opens() -> None:
+    sure = Prediction(9, 900 * MIB, 2, 800 * MIB, delete_files_removed=5, file_opens_saved=40)
+
+    assert predicted(sure).startswith("9 files of 900 MiB become 2 of 800 MiB, 5 delete files removed; a full scan opens 40 files fewer")
+    assert predicted(dataclasses.replace(sure, is_maximum=True)).startswith(
+        "9 files of 900 MiB become at most 2 of at most 800 MiB, 5 delete files removed; a full scan opens about 40 files fewer"
+    )
 
 
 def test_deletes_of_an_unpartitioned_spec_are_opened_everywhere_and_once_at_home() -> None:

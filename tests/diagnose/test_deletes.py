@@ -55,6 +55,17 @@ def test_an_equality_delete_applies_to_data_of_a_lower_sequence_number_only() ->
     )
 
 
+def test_data_loads_no_deletes_that_key_bounds_rule_out() -> None:
+    first, second, third = upserts(data={1: 100, 2: 100, 3: 100}, deletes={2: 10, 3: 10})
+    rows = [dataclasses.replace(first, ruled_out_file_count=1, ruled_out_record_count=10), second, third]
+    (some,) = equality_deletes_applied(deleted(rows))
+    rows[0] = dataclasses.replace(first, ruled_out_file_count=2, ruled_out_record_count=20)
+    (fewer,) = equality_deletes_applied(deleted(rows))
+
+    assert (some.data_file_count, some.loads, some.max_deletes_per_file) == (2, 20, 10)
+    assert (fewer.data_file_count, fewer.loads, fewer.max_deletes_per_file) == (1, 10, 10)
+
+
 def test_loads_grow_with_the_square_of_the_commits() -> None:
     loads = []
     for commits in (10, 20, 40):

@@ -181,6 +181,26 @@ def test_deletes_that_apply_to_nothing_are_dangling_and_count_for_nothing_else()
     assert facts.contradictions == ()
 
 
+def test_deletes_of_new_keys_are_told_with_the_writers_setting_and_count_for_nothing_else() -> None:
+    new = UnappliedDeletes(NEXT, Kind.EQUALITY_DELETES, DeleteState.NEW_KEYS, 3, 3 * MIB, 100)
+    upserts = {"write.upsert.enabled": "true"}
+    facts = table_facts(groups=(file_group(500 * MIB, records_per_file=100),), unapplied=(new,), properties=upserts)
+
+    assert told(facts, "equality_deletes_of_new_keys") == (
+        Severity.WARNING,
+        ("event_day=2026-01-02",),
+        "3 of 3 equality delete files (100 records) delete only keys outside the key ranges of all older data files",
+        ("ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.upsert.enabled' = 'false')",),
+        3,
+        3 * MIB,
+    )
+    assert diagnose(facts).names == {"equality_deletes_of_new_keys"}
+    assert delete_ratio(facts).by_records == 0
+    assert facts.equality_delete_partitions == {NEXT}
+    (same,) = diagnose(dataclasses.replace(facts, properties={}))
+    assert same.sql == ()
+
+
 def test_beside_deletes_that_apply_the_others_are_dangling() -> None:
     groups = (
         file_group(500 * MIB, records_per_file=100),

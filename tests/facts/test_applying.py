@@ -13,6 +13,7 @@ import pytest
 from icekit.facts import local
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState
+from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.manifests import FieldRange, narrow_fields
 from icekit.facts.model import PartitionField, PartitionSpec
 from icekit.facts.rollup import Cut, Rollup, edges
@@ -31,6 +32,12 @@ _MAYBE = ("referenced_data_file", "string"), ("content_offset", "long"), ("conte
 def _schema(spec: PartitionSpec) -> Any:
     fields: list[Any] = [{"name": name, "type": kind} for name, kind in _FILE]
     fields += [{"name": name, "type": ["null", kind], "default": None} for name, kind in _MAYBE]
+    pair = {"type": "record", "name": "pair", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}]}
+    for name in ("lower_bounds", "upper_bounds"):
+        fields.append(
+            {"name": name, "type": ["null", {"type": "array", "items": pair if name == "lower_bounds" else "pair"}], "default": None}
+        )
+    fields.append({"name": "equality_ids", "type": ["null", {"type": "array", "items": "int"}], "default": None})
     values = [{"name": field.name, "type": ["null", "int"], "default": None} for field in spec.fields]
     fields.append({"name": "partition", "type": {"type": "record", "name": "r102", "fields": values}})
     entry = [
@@ -84,8 +91,15 @@ class Lists:
     def deletes(self, sequence: int, of: str | None = None, *, content: int = 1, path: str = "d", **more: Any) -> Lists:
         return self.add(sequence, path, content=content, referenced_data_file=of, **more)
 
-    def counted(self) -> Rollup:
-        rollup, _ = local.roll_up(self.records, SPECS, CUT, self.contents.__getitem__, lambda _: 1)
+    def keys(self, sequence: int, low: int, high: int, *, path: str = "", **more: Any) -> Lists:
+        """A file with bounds of the key, column 7: of data, or equality deletes if a ``content`` says so."""
+        lower, upper = ([{"key": 3, "value": b"x" * 64}, {"key": 7, "value": struct.pack("<q", each)}] for each in (low, high))
+        ids = [7] if more.get("content") == 2 else None
+        return self.add(sequence, path or f"{sequence}-{low}", lower_bounds=lower, upper_bounds=upper, equality_ids=ids, **more)
+
+    def counted(self, width: int = 1) -> Rollup:
+        columns = {7: KeyColumn("long", required=True)}
+        rollup, _ = local.roll_up(self.records, SPECS, CUT, self.contents.__getitem__, lambda _: width, columns=columns)
         return rollup
 
 
@@ -142,6 +156,37 @@ def test_a_delete_of_one_file_applies_by_path_partition_and_sequence_number(
     assert sum(rollup.file_scoped.values()) == (0 if expected else 1)
     misplaced = [(each.state, each.named_path, each.data_path) for each in rollup.integrity.misplaced]
     assert misplaced == ([(expected, named, "s3://b/x/a")] if expected not in (None, DeleteState.DANGLING) else [])
+
+
+def test_equality_deletes_whose_bounds_meet_no_older_data_are_of_new_keys() -> None:
+    lists = (
+        Lists().keys(1, 0, 9).keys(1, 50, 59, day=2).keys(2, 50, 59, content=2, path="new").keys(2, 55, 56, content=2, path="old", day=2)
+    )
+    lists.keys(3, 50, 59).keys(4, 0, 1, content=2, path="first").keys(4, 90, 95, content=2, path="new2").keys(
+        5, 58, 95, content=2, path="last"
+    )
+
+    assert states(lists) == [(EQUALITY, DeleteState.NEW_KEYS, 1)]
+    rows = {(row.partition.values, row.sequence_number): row for row in lists.counted().sequences(lambda _: False)}
+    # Those of sequence number 4 are compared together, and so may apply to both.
+    ruled_out = {place: (row.ruled_out_file_count, row.ruled_out_record_count) for place, row in rows.items() if row.ruled_out_file_count}
+    assert ruled_out == {((1,), 1): (1, 10)}
+
+
+def test_in_a_range_of_sequence_numbers_equality_deletes_meet_data_of_the_range_unless_they_are_older_than_all_data() -> None:
+    lists = Lists().keys(2, 50, 59).keys(2, 50, 59, content=2, path="same").keys(3, 0, 9).keys(3, 0, 9, content=2, path="own")
+    lists.keys(3, 90, 95, content=2, path="new", day=2).keys(1, 0, 9, day=2)
+
+    assert states(lists) == [
+        (EQUALITY, DeleteState.DANGLING, 1),
+        (EQUALITY, DeleteState.NEW_KEYS, 1),
+        (EQUALITY, DeleteState.NEW_KEYS, 1),
+    ]
+    found = lists.counted(width=10)
+    assert [(each.partition.values, each.state) for each in found.unapplied_deletes()] == [
+        ((1,), DeleteState.DANGLING),
+        ((2,), DeleteState.NEW_KEYS),
+    ]
 
 
 def test_files_that_are_listed_twice_are_named_with_the_snapshots_that_added_them() -> None:

@@ -66,6 +66,31 @@ def test_every_type_is_read_and_skipped(name: str) -> None:
     assert skipped == [{"before": i, "after": -i} for i in range(len(values))]
 
 
+@pytest.mark.parametrize("item", ["bytes", "long"])
+def test_some_keys_of_a_map_are_read_wherever_they_are(item: str) -> None:
+    """Also where maps of the same length have other keys, the same ones in another order, none, or long values."""
+    chance = random.Random(1)
+    pair = {"type": "record", "name": "pair", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": item}]}
+    maps: list[Any] = [None, []]
+    for size in (1, 2, 3, 70) * 30:
+        keys = chance.sample(range(-3, 200), size) if chance.random() < 0.5 else range(size)
+        maps.append(
+            [
+                {"key": k, "value": b"v" * chance.choice((0, 5, 63, 64)) if item == "bytes" else chance.randrange(-(2**40), 2**40)}
+                for k in keys
+            ]
+        )
+    schema, data = encoded(["null", {"type": "array", "items": pair}], maps)
+    wanted = (1, 130, 0, -2)
+    read = record_reader(schema, {"before": None, "it": wanted, "after": None})
+    at = 0
+    for place, pairs in enumerate(maps):
+        record, at = read(data, at)
+        held = {each["key"]: each["value"] for each in pairs or ()}
+        assert record == {"before": place, "it": tuple(held.get(key) for key in wanted), "after": -place}
+    assert at == len(data)
+
+
 def test_decimals_and_uuids_come_as_text_and_other_logical_types_as_stored() -> None:
     number = {"type": "fixed", "name": "n", "size": 16, "logicalType": "decimal", "precision": 38, "scale": 10}
     identity = {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"}

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from icekit.facts.key_bounds import range_end
 from icekit.facts.manifests import _mean_share, _repeated_identifiers, _stab_share, _write
 from icekit.facts.model import Column, RepeatedIdentifiers, SampledWrite
-from icekit.facts.rollup import bucket_of, edges, max_file_size, min_file_size, range_end, sequence_width
+from icekit.facts.rollup import bucket_of, edges, max_file_size, min_file_size, sequence_width
 
 
 def some_ranges(seed: int) -> list[tuple[int, int]]:

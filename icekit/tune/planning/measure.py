@@ -13,7 +13,7 @@ from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import PlannedScan, is_scan_of, nodes, plan_files, query_of
 from icekit.errors import StatementRefused
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Budget, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.tune.answer import InForce, in_force
@@ -376,7 +376,7 @@ def circumstances(spark: SparkSession, facts: TableFacts) -> Circumstances:
     return Circumstances(
         data=ManifestsRead(facts.manifests.data_count, facts.manifests.data_bytes),
         deletes=ManifestsRead(facts.manifests.delete_count, facts.manifests.delete_bytes),
-        may_have_equality_deletes=facts.total(Kind.EQUALITY_DELETES).file_count > 0,
+        may_have_equality_deletes=bool(facts.equality_delete_partitions),
         threads=int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE),
         parallelism=max(parallelism, int(state.conf().numShufflePartitions())),
         slots=cluster_of(spark).tasks,

@@ -1,0 +1,282 @@
+"""The facts count the equality deletes that Iceberg plans for each data file, whatever their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from zlib import crc32
+
+import pytest
+
+from icekit import diagnose
+from icekit.engine.bridge import elements
+from icekit.facts import TableFacts, collect
+from icekit.facts.integrity import DeleteState
+from icekit.facts.model import Kind
+from icekit.facts.rollup import equality_deletes_applied
+from tests.facts.both import observed_both_ways
+from tests.resolve.tables import Table, add_column, types
+from tests.resolve.writing import rows_of
+
+pytestmark = pytest.mark.spark
+
+# The data files with equality deletes, the delete records that each loads summed up, the most of one, and the delete files that any has.
+Planned = tuple[int, int, int, int]
+
+
+@pytest.fixture
+def table(lake: object, scratch: str, request: pytest.FixtureRequest) -> Table:
+    return Table(lake, scratch, f"k{crc32(request.node.name.encode())}")  # type: ignore[arg-type]
+
+
+def planned(table: Table) -> Planned:
+    """What a scan gives each data file."""
+    tasks = table.files.table().newScan().planFiles()
+    loads, paths = [], set()
+    for task in elements(tasks):
+        deletes = [each for each in elements(task.deletes()) if str(each.content()) == "EQUALITY_DELETES"]
+        paths |= {str(each.location()) for each in deletes}
+        loads.append(sum(int(each.recordCount()) for each in deletes))
+    tasks.close()
+    loads = [each for each in loads if each]
+    return len(loads), sum(loads), max(loads, default=0), len(paths)
+
+
+def counted(facts: TableFacts) -> Planned:
+    """The same of the facts."""
+    applied = list(equality_deletes_applied(facts))
+    return (
+        sum(each.data_file_count for each in applied),
+        sum(each.loads for each in applied),
+        max((each.max_deletes_per_file for each in applied), default=0),
+        facts.total(Kind.EQUALITY_DELETES).file_count,
+    )
+
+
+def facts_of(table: Table) -> TableFacts:
+    return observed_both_ways(table.lake, ".".join(table.name))
+
+
+def ids(low: int, high: int) -> str:
+    return f"SELECT id FROM range({low}, {high})"
+
+
+def rows(low: int, high: int) -> str:
+    return f"SELECT id, 'a' FROM range({low}, {high})"
+
+
+def _new_keys(table: Table) -> None:
+    table.create()
+    for n in range(5):
+        table.commit().data(rows(10 * n, 10 * n + 10)).deletes("id", ids(10 * n, 10 * n + 10)).done()
+
+
+def _recent_keys(table: Table) -> None:
+    table.create()
+    for n in range(8):
+        table.commit().data(rows(10 * n, 10 * n + 10)).deletes("id", ids(10 * n - 12, 10 * n + 10)).done()
+
+
+def _one_late_old_key(table: Table) -> None:
+    _new_keys(table)
+    table.delete("id", ids(3, 4)).delete("id", ids(500, 501))
+
+
+def _nulls(table: Table) -> None:
+    table.create()
+    some, none, every = "SELECT 1L, CAST(NULL AS STRING) UNION ALL SELECT 2L, 'm'", "SELECT 3L, 'b'", "SELECT 4L, CAST(NULL AS STRING)"
+    for data in (some, none, every):
+        table.commit().data(data).done()
+    for deletes in ("SELECT 'x'", "SELECT 'b'", "SELECT CAST(NULL AS STRING)", "SELECT CAST(NULL AS STRING) UNION ALL SELECT 'z'"):
+        table.delete("name", deletes)
+
+
+def _without_bounds(mode: str) -> Callable[[Table], None]:
+    def make(table: Table) -> None:
+        table.create(write_metadata_metrics_default=mode)
+        for n in range(3):
+            table.commit().data(f"SELECT id, if(id % 3 = {n}, NULL, 'a') FROM range({10 * n}, {10 * n + 2})").deletes(
+                "id", ids(90, 91)
+            ).done()
+        table.delete("name", "SELECT 'q'").delete("name", "SELECT CAST(NULL AS STRING)")
+
+    return make
+
+
+def _bounds_since_a_change(table: Table) -> None:
+    """The first files have no bounds; a commit has one file with bounds and one without."""
+    _without_bounds("none")(table)
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'truncate(16)')")
+    for n in range(5, 8):
+        table.commit().data(rows(10 * n, 10 * n + 2)).deletes("id", ids(10 * n, 10 * n + 2)).done()
+
+
+def _partitions(table: Table) -> None:
+    table.create("id bigint, p int", "p")
+    for n in range(4):
+        commit = table.commit()
+        for p in range(3):
+            low = 10 * n if p else 0
+            commit.data(f"SELECT id, {p} FROM range({low}, {low + 10})", {"p": p})
+            commit.deletes("id", ids(low, low + 10), {"p": p})
+        commit.done()
+    table.commit().data("SELECT 1L, CAST(NULL AS INT)", {"p": None}).done()
+    table.delete("id", ids(1, 2), {"p": None}).delete("id", ids(7, 8), {"p": None})
+
+
+def _everywhere(table: Table) -> None:
+    """Deletes of an unpartitioned spec apply to data of all specs."""
+    table.create("id bigint, p int")
+    table.commit().data("SELECT id, 0 FROM range(10)").deletes("id", ids(0, 10)).done()
+    table.sql("ALTER TABLE {t} ADD PARTITION FIELD p")
+    for n in range(1, 4):
+        table.commit().data(f"SELECT id, {n} FROM range({10 * n}, {10 * n + 10})", {"p": n}).done()
+        table.delete("id", ids(10 * n + 5, 10 * n + 25), spec=0).delete("id", ids(15, 16), {"p": n})
+    table.delete("id", ids(300, 310), spec=0)
+
+
+def _two_columns(table: Table) -> None:
+    table.create("id bigint, p int")
+    for n in range(3):
+        table.commit().data(f"SELECT id, {n} FROM range(10)").deletes(["id", "p"], f"SELECT id, {n} FROM range(10)").done()
+    table.delete(["id", "p"], "SELECT 3L, 1").delete(["id", "p"], "SELECT 30L, 1").delete("p", "SELECT 2").delete("p", "SELECT 9")
+
+
+def _wider_types(table: Table) -> None:
+    """Bounds of the first files have the old width."""
+    table.create("id int, d decimal(5,2)")
+    table.commit().data("SELECT -7, CAST(-1.50 AS DECIMAL(5,2))").deletes("id", "SELECT -9").done()
+    table.sql("ALTER TABLE {t} ALTER COLUMN id TYPE bigint")
+    table.sql("ALTER TABLE {t} ALTER COLUMN d TYPE decimal(20,2)")
+    table.commit().data("SELECT 70000000000L, CAST(300000000000.25 AS DECIMAL(20,2))").done()
+    for key in ("-8L", "-7L", "3L", "70000000000L", "-70000000000L"):
+        table.delete("id", f"SELECT {key}")
+    for key in ("-1.5", "-1.51", "0", "300000000000.25", "300000000000.26"):
+        table.delete("d", f"SELECT CAST({key} AS DECIMAL(20,2))")
+
+
+def _required(table: Table) -> None:
+    table.create("id bigint NOT NULL, s struct<k: int>")
+    for n in range(3):
+        table.commit().data(f"SELECT {n}L, named_struct('k', {n})").deletes("id", f"SELECT {n}L").done()
+    table.delete("id", "SELECT 1L")
+
+
+def _texts(table: Table) -> None:
+    """Bounds are cut to 16 characters; characters beyond the first plane come last."""
+    table.create("id bigint, name string")
+    long = "abcdefghijklmnopqrst"
+    for n, value in enumerate((f"'{long}'", "'\\uFFFD'", "'😀'", "''", "'ß'")):
+        table.commit().data(f"SELECT {n}L, {value}").done()
+    for value in (f"'{long[:16]}a'", f"'{long[:15]}z'", "'\\uFFFD'", "'😀'", "'😁'", "''", "'z'", "'ss'", "'ß'"):
+        table.delete("name", f"SELECT {value}")
+
+
+_VALUES = {
+    "c_boolean": ("boolean", "false", "true"),
+    "c_int": ("int", "-7", "8"),
+    "c_long": ("bigint", "-70000000000", "1"),
+    "c_decimal": ("decimal(9,2)", "-1.50", "2.50"),
+    "c_large": ("decimal(38,3)", "-12345678901234567890.125", "1"),
+    "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
+    "c_ntz": ("timestamp_ntz", "TIMESTAMP_NTZ '1969-01-01 00:00:00.000001'", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'"),
+    "c_tz": ("timestamp", "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'", "TIMESTAMP '2024-01-01 00:00:00.000002 UTC'"),
+    "c_string": ("string", "'ß'", "'ss'"),
+    "c_binary": ("binary", "X'00FF'", "X'7F'"),
+    "c_fixed": ("binary", "X'01020304'", "X'FF020305'"),
+}
+
+
+def _every_type(table: Table) -> None:
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in _VALUES.items() if name != "c_fixed")
+    table.create(f"id bigint, {columns}")
+    add_column(table, "c_fixed", types(table).FixedType.ofLength(4))
+    for place in (1, 2):
+        table.commit().data(rows_of([[str(place), *(value[place] for value in _VALUES.values())]])).done()
+        commit = table.commit()
+        for name, value in _VALUES.items():
+            commit.deletes(name, f"SELECT cast({value[3 - place]} AS {value[0]})")
+        commit.done()
+    commit = table.commit()
+    for name, value in _VALUES.items():
+        commit.deletes(name, f"SELECT cast({value[1]} AS {value[0]})")
+    commit.done()
+
+
+EXACT = {
+    "new keys": _new_keys,
+    "recent keys": _recent_keys,
+    "one late old key": _one_late_old_key,
+    "nulls": _nulls,
+    "no metrics": _without_bounds("none"),
+    "counts alone": _without_bounds("counts"),
+    "bounds since a change": _bounds_since_a_change,
+    "partitions": _partitions,
+    "deletes of an unpartitioned spec": _everywhere,
+    "two columns": _two_columns,
+    "wider types": _wider_types,
+    "required": _required,
+    "texts": _texts,
+    "every type": _every_type,
+}
+
+
+@pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
+def test_what_applies_is_what_a_scan_plans(table: Table, make: Callable[[Table], None]) -> None:
+    make(table)
+
+    assert counted(facts_of(table)) == planned(table)
+
+
+def test_a_table_that_only_gets_deletes_of_new_keys_has_none_that_apply(table: Table) -> None:
+    _new_keys(table)
+    facts = facts_of(table)
+
+    assert planned(table) == (0, 0, 0, 0)
+    # The deletes of the first commit are older than all data that they could apply to.
+    assert [(each.state, each.file_count) for each in facts.unapplied] == [(DeleteState.DANGLING, 1), (DeleteState.NEW_KEYS, 4)]
+    assert not {"equality_deletes", "executor_cache", "deletes_default_rewrite_ignores"} & diagnose(facts).names
+
+
+def _uuids(table: Table) -> None:
+    """Versions of Iceberg order UUIDs differently."""
+    table.create("id bigint")
+    add_column(table, "u", types(table).UUIDType.get())
+    table.commit().data("SELECT 1L, '279c3e09-677c-4bbd-a479-3f349cb785e7'").done()
+    table.delete("u", "SELECT '379c3e09-677c-4bbd-a479-3f349cb785e7'").delete("u", "SELECT '279c3e09-677c-4bbd-a479-3f349cb785e7'")
+
+
+def _fractions(table: Table) -> None:
+    table.create("id bigint, f double")
+    table.commit().data("SELECT 1L, 1.5D").done()
+    table.delete("f", "SELECT 9D").delete("f", "SELECT 1.5D")
+
+
+def _several_files(table: Table) -> None:
+    """Files of one commit are compared together."""
+    table.create()
+    table.commit().data(rows(0, 10)).data(rows(100, 110)).done()
+    table.commit().deletes("id", ids(50, 51)).done()
+
+
+def _dropped_column(table: Table) -> None:
+    table.create("id bigint, k int")
+    table.commit().data("SELECT 1L, 5").done()
+    table.delete("k", "SELECT 9")
+    table.sql("ALTER TABLE {t} DROP COLUMN k")
+
+
+@pytest.mark.parametrize("make", [_uuids, _fractions, _several_files, _dropped_column])
+def test_where_bounds_are_not_compared_one_by_one_more_may_apply(table: Table, make: Callable[[Table], None]) -> None:
+    make(table)
+
+    assert all(known >= real for known, real in zip(counted(facts_of(table)), planned(table), strict=True))
+
+
+@pytest.mark.parametrize("make", [_recent_keys, _one_late_old_key, _everywhere, _partitions])
+def test_ranges_of_sequence_numbers_give_an_upper_bound(
+    table: Table, make: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collect, "sequence_width", lambda *_: 3)
+    make(table)
+
+    assert all(known >= real for known, real in zip(counted(facts_of(table)), planned(table), strict=True))
