@@ -39,9 +39,14 @@ class Chooser(Explorer):
         """A table, a snapshot and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""
         tables = self.view.lake.tables
         names = [display_name(name) for name in tables.names()] if isinstance(tables, EmbeddedTables) else []
-        self.table = labelled(ipw.Combobox, "Table", "namespace.table", value=self.view.facts.name, options=names)
+        # Both are sent as a whole when a person leaves them: while somebody types, the front end sends some letters late, after the button's press.
+        self.table = labelled(ipw.Combobox, "Table", "namespace.table", value=self.view.facts.name, options=names, continuous_update=False)
         self.ref = labelled(
-            ipw.Text, "Snapshot", "a branch, a tag or a snapshot id of the table; empty: what it is now", value=self.view.facts.ref or ""
+            ipw.Text,
+            "Snapshot",
+            "a branch, a tag or a snapshot id of the table; empty: what it is now",
+            value=self.view.facts.ref or "",
+            continuous_update=False,
         )
         self.observe = button(
             "Observe", "read this table's metadata at this snapshot; writes nothing and opens no data file", self._observe, style="primary"
