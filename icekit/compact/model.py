@@ -352,7 +352,7 @@ def plan_text(plan: Plan) -> str:
     if plan.rehearsed:
         lines.append(f"tried on a zero-copy clone: {plan.rehearsed}")
     lines += [
-        f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f" ({', '.join(a.examples)})" if a.examples else "")
+        f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f": {', '.join(a.examples)}" if a.examples else "")
         for a in plan.left_alone
     ]
     if note := statistics_note(plan):

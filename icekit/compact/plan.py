@@ -357,7 +357,7 @@ def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
     found = selected.found
     if found and not selected.chosen:
         _, files, opens = _sums(found)
-        reasons = "; ".join(f"{count(s.partition_count, 'partition')} {s.reason}" for s in selected.skipped)
+        reasons = "; ".join(f"{count(s.partition_count, 'partition')}, {s.reason}" for s in selected.skipped)
         is_recent = any(s.is_recent for s in selected.skipped)
         flag = " To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')." if is_recent else ""
         return (

@@ -204,7 +204,7 @@ def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None
         return f"Nothing is rewritten before these findings are fixed: {first}."
     selected = selection(facts, findings, thresholds)
     opens = sum(c.file_opens_saved for c in selected.found) - sum(c.file_opens_saved for c in selected.chosen)
-    reasons = "; ".join(f"{count(skipped.partition_count, 'partition')} {skipped.reason}" for skipped in selected.skipped)
+    reasons = "; ".join(f"{count(skipped.partition_count, 'partition')}, {skipped.reason}" for skipped in selected.skipped)
     return (
         f"Compaction leaves alone for now: {reasons}. Rewriting them would save a full scan {count(opens, 'file open')}." if reasons else ""
     )

@@ -329,7 +329,7 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     assert (wins(facts, SMALL).opens_saved, waiting(facts, SMALL)) == (8, "")
     assert wins(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
-        "Compaction leaves alone for now: 1 partition written within the last 60 minutes, and a commit is likely to conflict with the rewrite. "
+        "Compaction leaves alone for now: 1 partition, written within the last 60 minutes, and a commit is likely to conflict with the rewrite. "
         "Rewriting them would save a full scan 4 file opens."
     )
 
@@ -394,13 +394,13 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
     outside = made(of(small(1)), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
 
     assert planned.waits == (
-        "Each of the 2 candidates was left alone (2 partitions written within the last 60 minutes, and a commit is likely to conflict with the rewrite). "
+        "Each of the 2 candidates was left alone (2 partitions, written within the last 60 minutes, and a commit is likely to conflict with the rewrite). "
         "A rewrite of 10 files would save a full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')."
     )
     assert repr(planned).startswith(f"db.events: {planned.waits}")
     assert "healthy" not in planned._repr_html_()
     assert outside.waits is not None
-    assert outside.waits.startswith("The only candidate was left alone (1 partition outside the time window).")
+    assert outside.waits.startswith("The only candidate was left alone (1 partition, outside the time window).")
     assert "--leave-alone" not in outside.waits
     assert "Nothing is worth doing" not in repr(outside)
 

@@ -112,7 +112,7 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
 
     assert main(["plan", "scratch.sick", "--leave-alone", "2 hours"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Each of the 2 candidates was left alone (2 partitions written within the last 120 minutes)" in text
+    assert "Each of the 2 candidates was left alone (2 partitions, written within the last 120 minutes)" in text
     assert "add --leave-alone '0 minutes'" in text
 
     assert main(["plan", "scratch.sick", "--leave-alone", "0 minutes", "--json"]) == 0
