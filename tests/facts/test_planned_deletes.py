@@ -8,6 +8,7 @@ from zlib import crc32
 import pytest
 
 from icekit import diagnose
+from icekit.compact import Policy, plan_table
 from icekit.engine.bridge import elements
 from icekit.facts import TableFacts, collect
 from icekit.facts.integrity import DeleteState
@@ -235,6 +236,25 @@ def test_a_table_that_only_gets_deletes_of_new_keys_has_none_that_apply(table: T
     # The deletes of the first commit are older than all data that they could apply to.
     assert [(each.state, each.file_count) for each in facts.unapplied] == [(DeleteState.DANGLING, 1), (DeleteState.NEW_KEYS, 4)]
     assert not {"equality_deletes", "executor_cache", "deletes_default_rewrite_ignores"} & diagnose(facts).names
+
+
+def test_deletes_of_new_keys_can_be_dropped_when_the_data_was_rewritten(table: Table) -> None:
+    _new_keys(table)
+    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.upsert.enabled' = 'true')")
+    (statement,) = next(f for f in diagnose(facts_of(table)) if f.name == "equality_deletes_of_new_keys").sql
+    table.spark.sql(statement)
+    before = table.rewritten()
+    facts = facts_of(table)
+    # Iceberg's commit has dropped those that are older than all data.
+    assert [(each.state, each.file_count) for each in facts.unapplied] == [(DeleteState.DANGLING, 1)]
+    plan = plan_table(table.lake, facts, policy=Policy(leave_alone_minutes=0))
+    (action,) = plan.actions
+    assert (action.only_drops, action.prediction.delete_files_removed) == (True, 1)
+    assert table.lake.run(plan, execute=True).status == "done"
+    table.files.refresh()
+    after = table.lake.observe(table.name, collector="local")
+    assert (after.has_deletes, after.properties["write.upsert.enabled"]) == (False, "false")
+    assert table.rows() == before
 
 
 def _uuids(table: Table) -> None:
