@@ -46,7 +46,6 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "ledger": ("", "the file that runs are recorded in; empty: the default file"),
     "margin": (0.1, "advise a change only if it saves this share of the whole cost"),
     "max_sort_columns": (4, "try sort orders of up to this many columns"),
-    "moments": (6, "snapshots whose file sizes are read; 0: none"),
     "output": ("", "folder for the JSON document; empty: none is written"),
     "procedures": ([], 'procedures that may be planned, for example ["remove_orphan_files"]; empty: all but that one'),
     "prove": (
@@ -70,7 +69,7 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
 
 #: Which of them a notebook has; its ``more`` line names the same.
 MORE: Mapping[str, tuple[str, ...]] = {
-    "01_diagnose": ("storage", "collector", "moments", "history", "facts_file", "output", "fail_on"),
+    "01_diagnose": ("storage", "collector", "history", "facts_file", "output", "fail_on"),
     "02_compact": ("ref", "window", "thresholds", "filter_columns", "trial", "resume", "prove", "ledger", "output"),
     "03_maintain": ("storage", "procedures", "thresholds", "filter_columns", "resume", "prove", "ledger", "output"),
     "04_equality_deletes": ("branch", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),

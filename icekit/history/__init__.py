@@ -1,4 +1,4 @@
-"""The health of tables over time: stored in an Iceberg table or in SQLite, read back in bounded amounts, and checked for trends."""
+"""The health of tables over time: stored in an Iceberg table or a SQLite file, read back in bounded amounts, and compared."""
 
 from icekit.history.store import Health, health
 

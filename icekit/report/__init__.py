@@ -23,8 +23,8 @@ from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import IcekitError, first_line, trace
 from icekit.facts.model import TableFacts
-from icekit.history.store import Health, Store, health
-from icekit.history.trend import handed_over, opened
+from icekit.history.iceberg import store
+from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
 from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRun, Row, begin, closing, exit_status, write_index
@@ -134,7 +134,7 @@ class Workers:
         facts, findings, waited = observed(self._lake, name, self._options, self._options.timeout_seconds, collect=self._collect)
         chosen = limits(self._options.thresholds)
         won = wins(facts, findings, chosen)
-        known = health(facts, findings, won, self._run_id, chosen)
+        known = health(facts, findings, won, self._run_id)
         return _Observed(name, kept(facts, Path(self._scratch.name)), time.monotonic() - started - waited, won, known)
 
     def _collect(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
@@ -252,15 +252,14 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
     there = {row.table for row in begun.done}
     todo = [name for name in names if display_name(name) not in there]
     rows = list(begun.done)
-    with opened(options.history, lake) as store, _absolute_lake(), ended_like_interrupted():
-        remembered = store.lately(asked, other_than=begun.run_id) if store else {}
+    kept_in = store(options.history, lake)
+    with _absolute_lake(), ended_like_interrupted():
+        remembered = kept_in.last(asked, other_than=begun.run_id) if kept_in else {}
 
         def history_of(table: str, folder: Path) -> str:
-            """All that is kept of one table, read when its notebook is next; empty where no history is kept."""
-            if store is None:
-                return ""
-            kept = store.last([table], other_than=begun.run_id).get(table, []) if table in remembered else []
-            return handed_over(kept, table, folder)
+            """A file with the earlier runs of one table for its notebook, empty without any: a notebook's kernel opens no catalog."""
+            path = folder / f"{slug(table)}.history.db"
+            return str(path) if SqliteStore(path).append(remembered.get(table, ())) else ""
 
         def index() -> Path:
             made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
@@ -292,7 +291,7 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
                         due = next_index(began, time.monotonic())
                 journal.end()
         finally:
-            lost += remember(store, rows, progress)
+            lost += remember(kept_in, rows, progress)
             page = index()
     return ReportRun(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
 
@@ -302,12 +301,12 @@ def next_index(began: float, ended: float) -> float:
     return ended + max(_INDEX_SECONDS, _INDEX_PATIENCE * (ended - began))
 
 
-def remember(store: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> list[str]:
+def remember(kept_in: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> list[str]:
     """Append this run's observations in one commit; returns an error sentence if that failed."""
-    if store is None:
+    if kept_in is None:
         return []
     try:
-        store.append([row.health for row in rows if row.health is not None])
+        kept_in.append([row.health for row in rows if row.health is not None])
     except Exception as error:
         if (problem := outside(error)) is None:
             raise

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from icekit.answer import html
 from icekit.answer.html import render
 from icekit.diagnose.document import ReportedHealth, read
 from icekit.diagnose.findings import Thresholds, titles
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
-from icekit.history.store import Health, RecentRuns
-from icekit.history.trend import better, worse
+from icekit.history.store import Health
+from icekit.history.trend import Comparison, compare
 from icekit.maintain.savings import Savings, total
 from icekit.saving import naming, write_text
 from icekit.secrets import mask_data
@@ -362,7 +361,7 @@ class Index:
     made_at: str
     catalog: str
     pending: int = 0
-    remembered: Mapping[str, RecentRuns] = field(default_factory=dict)
+    remembered: Mapping[str, Sequence[Health]] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
     problems: Sequence[str] = ()
 
@@ -414,8 +413,10 @@ _FIGURES = (
 def write_index(index: Index, path: Path) -> Path:
     """Rank the tables: what could not be read first, then by what maintenance would save a full scan."""
     ranked = sorted(index.rows, key=rank)
-    compared = [(row, index.remembered[row.table].last, row.health) for row in ranked if row.health and row.table in index.remembered]
-    judged = [(row, "; ".join(said)) for row, was, now in compared if (said := worse(was, now, index.thresholds))]
+    earlier = index.remembered
+    compared = {
+        row.table: compare([*earlier[row.table], row.health], index.thresholds) for row in ranked if row.health and row.table in earlier
+    }
     is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in ranked)
     figures = [column for column in _FIGURES if is_listed or column is not _ORPHANS]
     columns = [*_COLUMNS, *figures]
@@ -430,15 +431,18 @@ def write_index(index: Index, path: Path) -> Path:
         verdict=_verdict(numbers, len(ranked)),
         totals=_totals([row.wins for row in ranked if row.wins]),
         compared=len(compared),
-        worse=judged,
+        worse=[(row, "; ".join(compared[row.table].worse)) for row in ranked if row.table in compared and compared[row.table].worse],
         most_worse=_MOST_WORSE,
-        fixed=sum(bool(better(was, now)) for _, was, now in compared),
+        better=sum(bool(each.better) for each in compared.values()),
         statuses=[{"name": s, "css": s.replace(" ", "-"), "sign": _SIGNS[s], "tables": numbers[s]} for s in STATUSES if numbers[s]],
         groups=[(name, len(list(each))) for name, each in groupby(c.group for c in columns if not c.is_more)],
         columns=columns,
         ranks={status: place for place, status in enumerate(STATUSES)},
         signs=_SIGNS,
-        rows=[(row, [pair for pair in zip(_FIGURES, _cells(row, index), strict=True) if pair[0] in figures]) for row in ranked],
+        rows=[
+            (row, [pair for pair in zip(_FIGURES, _cells(row, compared.get(row.table)), strict=True) if pair[0] in figures])
+            for row in ranked
+        ],
         link=_link,
         finds=_finds,
     )
@@ -496,7 +500,7 @@ def _totals(each: Sequence[Savings]) -> list[_Box]:
     return [*boxes, _Box(size(summed.rewrite_bytes), "to rewrite", "of data files, to save this")]
 
 
-def _cells(row: Row, index: Index) -> list[_Cell]:
+def _cells(row: Row, compared: Comparison | None) -> list[_Cell]:
     """A table's cells, in the order of :data:`_FIGURES`."""
     won, data = row.wins, row.outcome.totals["data"] if row.outcome else None
     share = won.share if won else None
@@ -510,7 +514,7 @@ def _cells(row: Row, index: Index) -> list[_Cell]:
         _of(won.delete_rows_gone, won.delete_rows) if won else _Cell(),
         _of(won.manifests_gone, won.manifests) if won else _Cell(),
         _bytes(won.rewrite_bytes if won else None),
-        _over_time(row, index.remembered.get(row.table), index.thresholds),
+        _Cell("", len(compared.worse) + bool(compared.trend) / 2, note=compared) if compared else _Cell(value=0),
         _bytes(won.saved if won else None),
         _Cell(f"{data['file_count']:,}", data["file_count"]) if data else _Cell(),
         _bytes(data["size_in_bytes"] if data else None),
@@ -540,38 +544,6 @@ def _orphans(won: Savings | None) -> _Cell:
 
 def _held(won: Savings) -> str:
     return about(won.orphan_bytes or 0, is_estimate=won.are_orphans_estimated)
-
-
-def _over_time(row: Row, before: RecentRuns | None, limits: Thresholds) -> _Cell:
-    now = row.health.opens_saved if row.health else None
-    points = [*(before.points if before else ()), *([now] if now is not None else [])]
-    if len(points) < 2:
-        return _Cell(value=0)
-    from markupsafe import Markup
-
-    said = worse(before.last, row.health, limits) if row.health and before else ()
-    drawn = _sparkline(points, f"File opens that compaction would save, {len(points)} runs: first {points[0]:,}, now {points[-1]:,}")
-    return _Cell("", len(said), note=Markup(drawn) + "; ".join(said))
-
-
-# Of a sparkline: its size and its margin in pixels, and the most points.
-_WIDTH, _HEIGHT, _MOST = 120, 24, 90
-_ROOM = 3.0
-
-
-def _sparkline(points: Sequence[float], said: str) -> str:
-    """The newest points from left to right, from zero up, the last one marked; ``said`` is for those who do not see it."""
-    shown = list(points)[-_MOST:]
-    top = max([*shown, 0.0]) or 1.0
-    step = (_WIDTH - 2 * _ROOM) / max(len(shown) - 1, 1)
-    places = [(_ROOM + step * i, _HEIGHT - _ROOM - (_HEIGHT - 2 * _ROOM) * max(value, 0.0) / top) for i, value in enumerate(shown)]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    x, y = places[-1] if places else (_ROOM, _HEIGHT - _ROOM)
-    return (
-        f"<svg class=spark role=img aria-label='{html.text(said)}' width={_WIDTH} height={_HEIGHT} viewBox='0 0 {_WIDTH} {_HEIGHT}'>"
-        f"<title>{html.text(said)}</title><polyline points='{line}' fill=none stroke='#0072b2' stroke-width=1.8 />"
-        f"<circle cx={x:.1f} cy={y:.1f} r=2.6 fill='#d55e00' /></svg>"
-    )
 
 
 def _finds(row: Row) -> str:

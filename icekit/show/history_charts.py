@@ -1,11 +1,10 @@
-"""Draw how a table changed: manifests and commits, figures with their thresholds, file sizes at each snapshot."""
+"""Draw how a table changed: manifests, commits, and the figure that reaches its threshold first."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
 import statistics
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -13,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib import dates
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, NullLocator
 
-from icekit.answer.grid import BYTES, COUNT, FIGURE, IDENTIFIER, SHARE, TEXT, TIME, Grid
+from icekit.answer.grid import BYTES, COUNT, SHARE, TEXT, TIME, Grid
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.head import SizesAt
-from icekit.facts.model import Commit, Kind, ManifestFacts, TableFacts, expected_manifests
-from icekit.facts.rollup import HistogramBar, bucket_of
-from icekit.history.trend import LEAST_RUNS, MEASURES, Measure, Past
+from icekit.facts.model import Commit, ManifestFacts, TableFacts, expected_manifests
+from icekit.history.store import Health
+from icekit.history.trend import MEASURES, compare
 from icekit.show import tables
 from icekit.show.chart import (
     BLACK,
@@ -29,7 +27,6 @@ from icekit.show.chart import (
     GREY,
     ORANGE,
     PURPLE,
-    SKY,
     SMALL,
     VERMILLION,
     Bars,
@@ -39,19 +36,14 @@ from icekit.show.chart import (
     draw_bars,
     legend,
     nothing,
-    percentages,
     sizes_up_to,
     styled,
     whole_numbers,
 )
-from icekit.show.tables import class_limits, left_alone_sizes
 from icekit.units import at, count, moment, percent, plain, size
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-__all__ = ["sizes_through_time"]
-
 
 _MARKS = {"append": (BLUE, "o"), "overwrite": (VERMILLION, "s"), "delete": (PURPLE, "v"), "replace": (GREEN, "D")}
 _OTHER = (GREY, "X")
@@ -157,7 +149,7 @@ def commits(facts: TableFacts) -> Chart:
             scatter(sizes, [(c, mean) for c, mean in means if c.operation == operation])
         _count_axis(files, [n for c in told for n in (c.added_data_files, c.added_delete_files) if n])
         _size_axis(sizes, [mean for _, mean in means], facts.target_bytes)
-        _time_axis(sizes, told)
+        _time_axis(sizes, [c.committed_at_ms for c in told], "Committed at (UTC)")
         legend(files, columns=3, handles=_operations(told))
         legend(sizes)
     return Chart(figure, title, _commits_told(facts, told, [mean for _, mean in means]), tables.commits(facts, limit=None))
@@ -220,9 +212,8 @@ def _size_axis(axes: Axes, means: Sequence[float], target: int) -> None:
     axes.set_ylabel("Mean size (log)")
 
 
-def _time_axis(axes: Axes, told: Sequence[Commit]) -> None:
-    first, last = at(told[0].committed_at_ms), at(told[-1].committed_at_ms)
-    first, last = min(first, last), max(first, last)
+def _time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
+    first, last = sorted((at(moments_ms[0]), at(moments_ms[-1])))
     # A single moment has no width to draw in.
     room = max((last - first) * 0.03, dt.timedelta(seconds=2)) if first != last else dt.timedelta(minutes=30)
     ends: Any = first - room, last + room
@@ -231,7 +222,7 @@ def _time_axis(axes: Axes, told: Sequence[Commit]) -> None:
     axes.xaxis.set_major_locator(locator)
     formatter = dates.ConciseDateFormatter(locator, tz=dt.UTC, formats=_TICKS, offset_formats=_AXIS_ENDS)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(formatter)
-    axes.set_xlabel("Committed at (UTC)")
+    axes.set_xlabel(label)
 
 
 def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[float]) -> str:
@@ -254,217 +245,39 @@ def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[flo
     return sentence + "."
 
 
-# --- Draw how a table has changed: a small chart for each figure, with its threshold, maintenance and trend
+# --- Draw the figure of a table that reaches its threshold first, over the stored runs
 
 
-_TITLES = {
-    "data_files": "Data files",
-    "mean_file_bytes": "Mean file size",
-    "delete_ratio": "Delete rows (%)",
-    "undersized_manifests": "Small manifests",
-    "snapshots": "Snapshots",
-}
-
-
-def trends(past: Past) -> Chart:
-    """Each figure over the stored runs, with its threshold and the maintenance between runs."""
-    title = f"Trend: {past.table}"
-    if not past.is_kept:
-        return nothing(
-            title, "No history is kept: run icekit report with --history FILE (or table), and set the parameter history to the same value."
-        )
-    if len(past.runs) < 2:
-        return nothing(title, "This is the first run in the history; the next run can be compared with it.")
-    times: Any = [at(run.observed_at_ms) for run in past.runs]
+def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = None) -> Chart:
+    """The figure that reaches its threshold first (file size if none does) over the runs, oldest first; the sentence says what got worse or better."""
+    title = f"Trend: {table}"
+    if len(runs) < 2:
+        return nothing(title, "No earlier run to compare with: icekit report --history FILE (or table) keeps each run.")
+    compared = compare(runs, thresholds)
+    coming = compared.trend
+    measure = coming.measure if coming else MEASURES[0]
+    limit = measure.limit(runs[-1], thresholds or Thresholds())
+    times = [run.observed_at_ms for run in runs]
     with styled():
-        figure, panels = canvas(title, 1.2 + 1.55 * len(MEASURES), (1,) * len(MEASURES), sharex=True)
-        for axes, measure in zip(panels, MEASURES, strict=True):
-            _panel(axes, past, measure, times)
-        locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=6)  # type: ignore[no-untyped-call]
-        if past.maintained:
-            handles, labels = panels[0].get_legend_handles_labels()
-            panels[0].legend(handles[:1], labels[:1], loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1)
-        panels[-1].xaxis.set_major_locator(locator)
-        panels[-1].xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
-        panels[-1].set_xlabel("Observed at (UTC)")
-    return Chart(figure, title, _told(past), runs(past))
-
-
-def _panel(axes: Axes, past: Past, measure: Measure, times: Any) -> None:
-    values = [measure.value(run) for run in past.runs]
-    drawn = [float("nan") if value is None else value for value in values]
-    axes.plot(times, drawn, color=BLUE, marker="o", markersize=3.5, linewidth=1.6)
-    axes.set_title(_TITLES[measure.name], loc="left", fontsize=SMALL)
-    limit = measure.limit(past.runs[-1], past.thresholds)
-    highest = max([v for v in values if v is not None], default=0.0)
-    if limit is not None:
-        axes.axhline(limit, color=VERMILLION, linestyle="--", linewidth=1.5)
-        axes.annotate(
-            f"threshold {measure.write(limit)}",
-            (0.995, limit),
-            (0, 2),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            ha="right",
-            va="bottom",
-            fontsize=SMALL - 2,
-            color=VERMILLION,
-        )
-    for done in past.maintained:
-        when: Any = at(done.ended_ms)
-        axes.axvline(when, color=GREEN, linestyle=":", linewidth=1.8, label="maintained by icekit")
-    top = max(highest, limit or 0.0, 1e-9)
-    axes.set_ylim(0, 1.3 * top)
-    if measure.unit == "bytes":
-        sizes_up_to(axes.yaxis, 2 * top)
-    elif measure.unit == "share":
-        percentages(axes.yaxis, ticks=3)
-    else:
-        whole_numbers(axes.yaxis)
-        axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-
-
-def _told(past: Past) -> str:
-    first, last = past.runs[0], past.runs[-1]
-    told = [f"{count(len(past.runs), 'run')} of {past.table} from {moment(first.observed_at_ms)} to {moment(last.observed_at_ms)}"]
-    told += [f"{trend.measure.title}: {trend.sentence}" for trend in past.trends]
-    if past.maintained:
-        told.append(
-            f"dotted lines: {count(len(past.maintained), 'icekit action')} ({', '.join(sorted({m.what for m in past.maintained}))})"
-        )
-    if past.worse:
-        told.append(f"since the last run: {', '.join(past.worse)}")
-    if past.better:
-        told.append(f"gone since the last run: {', '.join(past.better)}")
-    return "; ".join(told) + "."
-
-
-_UNITS = {"bytes": BYTES, "share": SHARE}
-
-
-def runs(past: Past) -> Grid:
-    """The figures of each run, newest first."""
-    columns = {"observed_at": TIME, **{m.name: _UNITS.get(m.unit, COUNT)(_TITLES[m.name]) for m in MEASURES}, "status": TEXT}
-    rows = [(at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status) for run in reversed(past.runs)]
-    return Grid("", columns, rows)
-
-
-#: The first report with a history begins it; until then there is nothing to draw a trend through.
-_NO_OUTLOOK = (
-    f"There is no outlook without a history. The first run of icekit report with --history begins one; a trend needs {LEAST_RUNS} runs."
-)
-
-
-def outlook(past: Past) -> Grid:
-    """A row per figure: its current value, its threshold, the days until it reaches the threshold (0 = already past; – = never), and a sentence.
-
-    Without a history there are no rows, and the table says how to keep one.
-    """
-    columns = {"figure": TEXT, "now": FIGURE, "threshold": FIGURE, "days_until": FIGURE, "outlook": TEXT}
-    rows = [
-        (
-            trend.measure.title,
-            None if trend.now is None else trend.measure.write(trend.now),
-            None if trend.limit is None else trend.measure.write(trend.limit),
-            trend.days_told,
-            trend.sentence,
-        )
-        for trend in (past.trends if past.is_kept else ())
-    ]
-    return Grid("", columns, rows, if_empty=_NO_OUTLOOK)
-
-
-# --- Draw how the file sizes of a table changed: one snapshot's histogram, and all snapshots in one chart
-
-
-_UNDER, _BAND, _OVER = ((VERMILLION, "xx"), (ORANGE, "//"), (SKY, "..")), (GREEN, ""), (BLUE, "\\\\")
-
-
-def sizes_through_time(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None = None) -> Chart:
-    """Data files at each snapshot, stacked by size: sizes that a rewrite leaves alone, smaller and larger ones."""
-    title = f"File sizes over time: {facts.name}"
-    if not sizes:
-        return nothing(title, "No snapshot was read: nothing to draw.")
-    names, counts = _classes(facts, sizes, band_of(facts, sizes, thresholds))
-    places = range(len(sizes))
-    with styled():
-        figure, (axes,) = canvas(title, 4.4)
-        ends = [0] * len(sizes)
-        looks = (*_UNDER[: len(names) - 2], _BAND, _OVER)
-        for name, (color, hatch), files in zip(names, looks, counts, strict=True):
-            if any(files):
-                axes.bar(places, files, 0.8, bottom=ends, facecolor=color, edgecolor=BLACK, linewidth=0.5, hatch=hatch, label=name)
-            ends = [end + n for end, n in zip(ends, files, strict=True)]
-        axes.set_ylabel("Data files")
-        whole_numbers(axes.yaxis)
-        axes.margins(y=0.1)
-        marks = sorted({round(i * (len(sizes) - 1) / 4) for i in range(5)})
-        times = [at(sizes[i].committed_at_ms) for i in marks]
-        one_day = times[0].date() == times[-1].date()
-        axes.set_xticks(marks, [t.strftime("%H:%M:%S" if one_day else "%Y-%m-%d\n%H:%M") for t in times])
-        axes.set_xlabel("Snapshot, committed at (UTC" + (f", {times[0]:%Y-%m-%d})" if one_day else ")"))
-        legend(axes, columns=2)
-    first, last = sizes[0], sizes[-1]
-    told = (
-        f"{count(len(sizes), 'snapshot')} of {facts.name} from {moment(first.committed_at_ms)} to {moment(last.committed_at_ms)}: "
-        f"{count(first.file_count, 'data file')} of {_mean(first)} on average in the first, {last.file_count:,} of {_mean(last)} in the last; "
-        f"the maximum is {max(s.file_count for s in sizes):,}."
-    )
-    return Chart(figure, title, told, _table(sizes, names, counts))
-
-
-def band_of(facts: TableFacts, sizes: Sequence[SizesAt], thresholds: Thresholds | None) -> tuple[int, int]:
-    """The sizes that a rewrite leaves alone under the given limits; Iceberg's own limits if a snapshot's files were not counted at the given ones."""
-    given, own = (left_alone_sizes(facts, Kind.DATA, limits) for limits in (thresholds, None))
-    assert given is not None  # data files always have a band
-    assert own is not None
-    limits = (given[0], given[1] + 1)
-    bars = [(b.min_bytes, b.max_bytes) for one in sizes for b in one.bars]
-    lies_across = any(low is not None and high is not None and low < limit <= high for low, high in bars for limit in limits)
-    return own if lies_across else given
-
-
-def _classes(facts: TableFacts, sizes: Sequence[SizesAt], band: tuple[int, int]) -> tuple[list[str], list[list[int]]]:
-    """The ranges of :func:`icekit.show.tables.class_limits`, and the files of each at each snapshot."""
-    limits, labels = class_limits(facts.target_bytes, band)
-    names = [f"{label} (left alone)" if limit == band[0] else label for limit, label in zip(limits, labels, strict=True)]
-    counts = [[0] * len(sizes) for _ in limits]
-    for place, one in enumerate(sizes):
-        for bar in one.bars:
-            counts[bisect_right(limits, _least(bar)) - 1][place] += bar.file_count
-    return names, counts
-
-
-def _table(sizes: Sequence[SizesAt], names: Sequence[str], counts: Sequence[Sequence[int]]) -> Grid:
-    columns = {
-        "committed_at": TIME,
-        "snapshot_id": IDENTIFIER("snapshot"),
-        "operation": TEXT,
-        "file_count": COUNT("data files"),
-        "size_in_bytes": BYTES("bytes"),
-        "delete_file_count": COUNT("delete files"),
-        **dict.fromkeys(names, COUNT),
-    }
-    rows = [
-        (at(s.committed_at_ms), s.snapshot_id, s.operation, s.file_count, s.size_in_bytes, s.delete_file_count, *files)
-        for s, files in zip(sizes, zip(*counts, strict=True), strict=True)
-    ]
-    return Grid("", columns, rows)
-
-
-def _mean(one: SizesAt) -> str:
-    return size(one.mean_bytes) if one.mean_bytes is not None else "–"
-
-
-def _counted(one: SizesAt, edges: tuple[int, ...]) -> tuple[Counter[int], Counter[int]]:
-    """Files and bytes of a snapshot by the lower edge of their bar, which may be cut at a changed limit."""
-    files, held = Counter[int](), Counter[int]()
-    for bar in one.bars:
-        edge = bucket_of(_least(bar), edges)
-        files[edge] += bar.file_count
-        held[edge] += bar.size_in_bytes
-    return files, held
-
-
-def _least(bar: HistogramBar) -> int:
-    return bar.lower_bytes if bar.min_bytes is None else bar.min_bytes
+        figure, (axes,) = canvas(title, 3.6)
+        points: Any = [(at(run.observed_at_ms), value) for run in runs if (value := measure.value(run)) is not None]
+        axes.plot(*zip(*points, strict=True), color=BLUE, marker="o", label=measure.title) if points else None
+        if limit is not None:
+            axes.axhline(limit, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"threshold {measure.write(limit)}")
+        if coming:
+            ahead: Any = [at(times[-1]), at(round(times[-1] + coming.days * 86_400_000))]
+            axes.plot(ahead, [coming.limit - coming.per_day * coming.days, coming.limit], color=GREY, linestyle=":", label="trend")
+            # As far ahead as the runs go back, so that these do not shrink to a point.
+            times.append(round(times[-1] + min(coming.days * 86_400_000, times[-1] - times[0])))
+        top = max((*(value for _, value in points), limit or 0))
+        axes.set_ylim(0, 1.15 * top or 1)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: measure.write(value)))
+        if measure.write is size:
+            sizes_up_to(axes.yaxis, top)
+        _time_axis(axes, times, "Observed at (UTC)")
+        legend(axes, columns=3)
+    told = f"{count(len(runs), 'run')} of {table} from {moment(runs[0].observed_at_ms)} to {moment(runs[-1].observed_at_ms)}; {compared}."
+    units = {size: BYTES, percent: SHARE}
+    columns = {"observed_at": TIME, **{m.title: units.get(m.write, COUNT) for m in MEASURES}, "status": TEXT}
+    rows = [(at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status) for run in reversed(runs)]
+    return Chart(figure, title, told, Grid("", columns, rows))

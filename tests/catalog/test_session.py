@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
+from icekit.catalog.lake import cancel, tagged
 from icekit.catalog.session import ICEBERG, add_catalog, check_settings, spark_conf
 from icekit.catalog.tables import SessionTables
 from icekit.engine.compat import classic
@@ -241,3 +243,27 @@ def test_what_spark_fails_at_is_no_bug_of_icekits_and_what_cannot_be_asked_is(la
     assert "lacks a class" in str(absent)
     assert raised(lambda: jvm.java.lang.System.nothing()) is None
     assert raised(lambda: lake.spark.sql("SELEKT")) is None
+
+
+def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> None:
+    ended: list[BaseException | None] = []
+    over = threading.Event()
+    slow = "SELECT sum(hash(a.id * b.id)) FROM range(0, 10000000, 1, 2) a CROSS JOIN range(0, 10000) b"
+
+    def work() -> None:
+        try:
+            with tagged(lake, "icekit-test") as taken:
+                taken.spark.sql(slow).collect()
+            ended.append(None)
+        except Exception as error:
+            ended.append(error)
+        finally:
+            over.set()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    cancel(lake, "icekit-test", over)
+    thread.join(60)
+
+    assert not thread.is_alive()
+    assert "cancel" in str(ended[0]).lower()

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sqlite3
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit import diagnose
-from icekit.api import Lake
 from icekit.errors import HistoryUnusable
 from icekit.history import iceberg
-from icekit.history.iceberg import IcebergStore
-from icekit.history.store import COLUMNS, Health, RecentRuns, SqliteStore, Store, health
-from icekit.history.trend import handed_over, past, remembered, store
+from icekit.history.iceberg import IcebergStore, store
+from icekit.history.store import COLUMNS, Health, SqliteStore, Store, health
 from icekit.maintain.savings import wins
-from icekit.show import history_charts
-from tests.factories import NOW_MS, file_group, history, table_facts
+from tests.factories import NOW_MS, file_group, table_facts
 
 DAY = 86_400_000
 
@@ -48,7 +48,7 @@ def test_what_was_never_written_is_empty_and_reading_makes_nothing(kept: Store, 
 
 
 def test_a_run_is_appended_once_and_read_back_as_it_was(kept: Store) -> None:
-    first, other = record(), record(table="db.`odd's name`", orphan_files=3)
+    first, other = record(), record(table="db.`odd's name`", delete_files=3)
 
     assert kept.append([first]) == 1
     assert kept.append([first, other]) == 1
@@ -66,18 +66,16 @@ def test_the_newest_runs_of_each_table_come_back_oldest_first(kept: Store) -> No
     assert list(found) == ["db.b"]
 
 
-def test_of_all_tables_the_last_run_comes_back_with_one_figure_of_the_newest(kept: Store) -> None:
-    assert kept.lately(["db.a"]) == {}
+def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older_month(kept: Store) -> None:
     for start in range(0, 80, 20):
-        days = range(start, start + 20)
-        kept.append([record(day, name, opens_saved=None if day == 77 else day) for day in days for name in ("db.a", "db.b")])
+        kept.append([record(day, name) for day in range(start, start + 20) for name in ("db.a", "db.b")])
     kept.append([record(5, "db.late")])
 
-    found = kept.lately(["db.a", "db.late", "db.none"], 10, other_than="run079")
+    found = kept.last(["db.a", "db.late", "db.none"], 10, other_than="run079")
+
+    assert found["db.a"] == [record(day, "db.a") for day in range(69, 79)]
+    assert found["db.late"] == [record(5, "db.late")]
     assert found.keys() == {"db.a", "db.late"}
-    assert found["db.a"] == RecentRuns(record(78, "db.a", opens_saved=78), (*range(69, 77), 78))
-    assert found["db.late"].last == record(5, "db.late")
-    assert kept.lately(["db.a"])["db.a"].points == (*range(77), 78, 79)
 
 
 def test_the_iceberg_table_keeps_itself_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,15 +98,15 @@ def test_the_iceberg_table_keeps_itself_well(tmp_path: Path, monkeypatch: pytest
 
 def test_a_later_column_is_added_and_older_rows_read_as_none(kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     newer = dict(COLUMNS)
-    older = {name: kind for name, kind in newer.items() if name not in {"expirable_bytes", "icekit_version"}}
+    older = {name: kind for name, kind in newer.items() if name not in {"opens_saved", "snapshots"}}
     for module in ("store", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", older)
-    kept.append([record(1, expirable_bytes=7)])
+    kept.append([record(1, opens_saved=7)])
     for module in ("store", "iceberg"):
         monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", newer)
-    kept.append([record(2, expirable_bytes=8)])
+    kept.append([record(2, opens_saved=8)])
 
-    assert [h.expirable_bytes for h in kept.last(["db.events"])["db.events"]] == [None, 8]
+    assert [h.opens_saved for h in kept.last(["db.events"])["db.events"]] == [None, 8]
 
 
 def test_an_older_icekit_reads_and_writes_a_wider_table(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,66 +146,48 @@ def test_a_table_of_that_name_that_is_not_icekits_is_refused(tmp_path: Path) -> 
     (tmp_path / "warehouse").mkdir()
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse")
     catalog.create_namespace("icekit")
-    catalog.create_table("icekit.health", iceberg.as_arrow([]).schema)
+    catalog.create_table("icekit.health", pa.schema([("run_id", pa.string())]))
 
-    with pytest.raises(HistoryUnusable, match="is not icekit's"):
+    with pytest.raises(HistoryUnusable, match="is not this icekit's"):
         IcebergStore(lambda: catalog).append([record()])
+    with pytest.raises(HistoryUnusable, match="is not this icekit's"):
+        IcebergStore(lambda: catalog).last(["db.events"])
     catalog.close()
 
 
-def test_every_field_of_a_record_has_a_documented_column() -> None:
-    fields = {f.name for f in dataclasses.fields(Health)} - {"observed_at_ms"}
-
-    assert fields == set(COLUMNS) - {"observed_at", "observed_month"}
-    assert all(doc for _, doc in COLUMNS.values())
+def test_every_column_says_what_it_means() -> None:
+    assert all(meaning for _, meaning in COLUMNS.values())
 
 
-def test_what_is_remembered_is_handed_to_a_notebook_in_a_file(tmp_path: Path) -> None:
-    lake: Any = None
-    handed = handed_over([record(1), record(2)], "db.events", tmp_path)
+def test_a_file_of_an_earlier_or_a_newer_icekit_is_refused_by_its_schema(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    SqliteStore(path).append([record()])
 
-    assert remembered(handed, lake, "db.events") == (record(1), record(2))
-    assert remembered(handed_over([], "db.first", tmp_path), lake, "db.first") == ()
-
-
-@pytest.fixture
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Lake]:
-    """A lake without tables, and a ledger that nothing was written to."""
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    monkeypatch.setenv("ICEKIT_LEDGER", str(tmp_path / "ledger.db"))
-    return icekit.connect
+    for version, why in ((0, "schema 0 was written by an earlier icekit"), (9, "schema 9, and this icekit knows 1")):
+        with contextlib.closing(sqlite3.connect(path)) as db:
+            db.execute(f"PRAGMA user_version = {version}")
+        for use in (lambda: SqliteStore(path).append([record()]), lambda: SqliteStore(path).last(["db.events"])):
+            with pytest.raises(HistoryUnusable, match=why):
+                use()
 
 
-def test_the_present_run_is_the_last_of_the_past_and_the_chart_says_where_it_goes(tmp_path: Path, nowhere: Callable[[], Lake]) -> None:
-    kept = SqliteStore(tmp_path / "h.db")
-    kept.append([record(day, snapshots=10 + day) for day in range(390, 400)])
-    facts = table_facts(groups=(file_group(1024, 2048),), history=history(snapshot_count=411))
-    seen = past(nowhere(), facts, diagnose(facts), str(kept.path))
+def test_writers_at_once_lose_nothing_and_store_nothing_twice(kept: Store) -> None:
+    runs = [[record(day, name) for name in ("db.a", "db.b")] for day in range(3)]
+    kept.append(runs[0])
 
-    assert len(seen.runs) == 11
-    assert seen.runs[-1].snapshots == 411
-    chart = history_charts.trends(seen)
-    assert "11 runs of db.events" in chart.alt
-    assert "snapshots: 411, past 100; up 1 a day" in chart.alt
-    assert len(chart.png()) > 10_000
-    outlook = history_charts.outlook(seen)
-    assert list(outlook["figure"])[-1] == "snapshots"
+    with ThreadPoolExecutor(3) as pool:
+        appended = list(pool.map(kept.append, runs * 2))
+
+    assert kept.last(["db.a", "db.b"]) == {name: [run[place] for run in runs] for place, name in enumerate(("db.a", "db.b"))}
+    assert sum(appended) == 4
 
 
-def test_without_a_history_the_chart_and_the_outlook_are_a_sentence_that_says_how_to_keep_one(
-    nowhere: Callable[[], Lake], tmp_path: Path
-) -> None:
-    facts = table_facts()
-    none = past(nowhere(), facts, diagnose(facts), "")
-    first = past(nowhere(), facts, diagnose(facts), str(tmp_path / "h.db"))
+def test_a_catalog_that_only_a_session_knows_keeps_its_history_in_a_file() -> None:
+    lake: Any = SimpleNamespace(name="theirs", tables=object())
 
-    assert "--history FILE" in repr(history_charts.trends(none))
-    assert "first run" in repr(history_charts.trends(first))
-    assert repr(history_charts.outlook(none)) == (
-        "There is no outlook without a history. The first run of icekit report with --history begins one; a trend needs 5 runs."
-    )
-    assert "too few runs for a trend" in repr(history_charts.outlook(first))
-    assert not (tmp_path / "h.db").exists()
+    with pytest.raises(HistoryUnusable, match="Only a Spark session knows the catalog theirs: keep the history in a file"):
+        store("table", lake)
+    assert store("", lake) is None
 
 
 def test_findings_are_kept_as_json_that_sql_can_read() -> None:

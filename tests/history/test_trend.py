@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from icekit import Thresholds
 from icekit.history.store import Health
-from icekit.history.trend import MEASURES, Past, Trend, better, same_table, since_reset, slope, trends, worse
+from icekit.history.trend import Comparison, Trend, compare, same_table, since_reset, slope
 from icekit.show import history_charts
 
 DAY = 86_400_000
@@ -25,8 +25,10 @@ def run(day: float, **figures: Any) -> Health:
     return Health(f"run{day}", "db.t", round(day * DAY), **made)
 
 
-def of(name: str, runs: list[Health], limits: Thresholds | None = None) -> Trend:
-    return next(t for t in trends(runs, limits) if t.measure.name == name)
+def trend(runs: list[Health], **limits: float) -> Trend:
+    found = compare(runs, Thresholds().with_changes(**limits)).trend
+    assert found is not None
+    return found
 
 
 def test_the_slope_of_a_straight_line_is_its_own() -> None:
@@ -59,38 +61,40 @@ def test_too_few_runs_and_figures_that_stand_still_have_no_trend(points: list[tu
 
 
 def test_the_days_until_a_threshold_are_those_of_the_line() -> None:
-    trend = of("snapshots", [run(d, snapshots=10 + 5 * d) for d in range(10)], Thresholds(snapshots=100))
+    found = trend([run(d, snapshots=10 + 5 * d) for d in range(10)], snapshots=100)
 
     # 55 on the ninth day and five a day: nine days to a hundred.
-    assert trend.per_day == pytest.approx(5)
-    assert trend.days == pytest.approx(9)
-    assert trend.sentence == "55; up 5 a day; about 9 days until 100"
+    assert found.per_day == pytest.approx(5)
+    assert found.days == pytest.approx(9)
+    assert str(found) == "snapshots: 55, about 9 days until 100"
 
 
-def test_a_threshold_that_was_met_is_past_and_one_that_recedes_is_never_met() -> None:
-    rising = of("snapshots", [run(d, snapshots=100 + d) for d in range(10)])
-    falling = of("snapshots", [run(d, snapshots=90 - d) for d in range(10)])
+def test_of_several_figures_the_one_that_reaches_its_threshold_first_is_told() -> None:
+    runs = [run(d, snapshots=10 + 5 * d, undersized_manifests=10 * d) for d in range(10)]
 
-    assert rising.days == 0.0
-    assert "past 100" in rising.sentence
-    assert falling.days is None
-    assert falling.per_day == pytest.approx(-1)
+    assert str(trend(runs, snapshots=100, fragmented_manifests=100)) == "small data manifests: 90, about 1 day until 100"
+    assert trend(runs, snapshots=60, fragmented_manifests=200).measure.title == "snapshots"
 
 
-def test_a_mean_size_falls_ill_downwards() -> None:
-    trend = of("mean_file_bytes", [run(d, data_bytes=10 * (2**20 - d * 2**14)) for d in range(10)])
+def test_a_threshold_that_was_met_recedes_or_is_more_than_a_year_away_has_no_trend() -> None:
+    past, falling, slow = ([run(d, snapshots=start + step * d) for d in range(10)] for start, step in ((100, 1), (90, -1), (10, 0.1)))
+
+    assert [compare(runs).trend for runs in (past, falling, slow)] == [None, None, None]
+    assert str(compare(past)) == "no change"
+
+
+def test_a_mean_size_gets_worse_downwards() -> None:
+    found = trend([run(d, data_bytes=10 * (2**20 - d * 2**14)) for d in range(10)])
 
     # 0.75 of a MiB is 16 steps of 16 KiB down; nine are done.
-    assert trend.days == pytest.approx(7)
+    assert found.days == pytest.approx(7)
 
 
 def test_only_the_runs_since_the_last_maintenance_are_judged() -> None:
     saw = [run(d, snapshots=10 + 8 * (d % 10)) for d in range(18)]
-    trend = of("snapshots", saw)
 
-    assert trend.runs == 8
-    assert trend.per_day == pytest.approx(8)
-    assert of("snapshots", saw[:12]).why == "2 runs since it was fixed"
+    assert trend(saw).per_day == pytest.approx(8)
+    assert compare(saw[:12]).trend is None, "two runs since it was fixed"
 
 
 def test_a_step_that_doubles_a_size_is_a_reset_too() -> None:
@@ -99,47 +103,53 @@ def test_a_step_that_doubles_a_size_is_a_reset_too() -> None:
 
 
 def test_a_figure_that_older_runs_do_not_have_is_judged_by_the_newer_ones() -> None:
-    runs = [run(d, snapshots=None) for d in range(5)] + [run(d, snapshots=d) for d in range(5, 12)]
+    newer = [run(d, snapshots=d) for d in range(5, 12)]
 
-    assert of("snapshots", runs).runs == 7
-    assert of("undersized_manifests", runs).sentence == "not known"
+    assert trend([run(d, snapshots=None) for d in range(5)] + newer) == trend(newer)
 
 
 def test_a_table_created_again_under_its_old_name_begins_a_new_history() -> None:
     old, new = [run(d, table_uuid="old") for d in range(5)], [run(d, table_uuid="new") for d in range(5, 7)]
 
     assert same_table([*old, *new]) == new
-    assert worse(old[-1], dataclasses.replace(new[0], findings=(("small_files", "critical"),))) == ()
-    assert trends([]) == ()
+    assert compare([*old, dataclasses.replace(new[0], findings=(("small_files", "critical"),))]) == compare([]) == Comparison()
 
 
-def test_what_got_worse_is_a_new_finding_a_graver_one_or_a_threshold_that_was_crossed() -> None:
-    before = run(1, findings=(("small_files", "warning"), ("equality_deletes", "warning")), snapshots=99)
-    now = run(2, findings=(("small_files", "critical"), ("position_deletes", "info")), snapshots=100)
+def test_what_changed_is_a_finding_that_came_went_or_changed_and_a_threshold_that_was_crossed() -> None:
+    before = run(1, findings=(("small_files", "warning"), ("equality_deletes", "warning"), ("wide", "critical")), snapshots=99)
+    now = run(2, findings=(("small_files", "critical"), ("position_deletes", "info"), ("wide", "info")), snapshots=100)
+    found = compare([before, now])
 
-    assert worse(before, now) == ("small files is now critical", "position deletes is new", "snapshots: 99 → 100")
-    assert better(before, now) == ("equality deletes",)
-    assert worse(now, now) == ()
+    assert found.worse == ("small files is now critical", "position deletes is new", "snapshots: 99 → 100")
+    assert found.better == ("wide is now info", "equality deletes is gone")
+    assert str(found) == f"worse: {', '.join(found.worse)}; better: {', '.join(found.better)}"
+    assert "snapshots: 100 → 99" in compare([now, dataclasses.replace(before, observed_at_ms=3 * DAY)]).better
+    assert compare([now, now]) == Comparison()
 
 
 @pytest.mark.parametrize(("was", "now"), [(None, 100), (99, None), (None, None)])
 def test_a_threshold_is_not_crossed_from_or_to_what_is_not_known(was: int | None, now: int | None) -> None:
-    assert worse(run(1, snapshots=was), run(2, snapshots=now)) == ()
+    assert compare([run(1, snapshots=was), run(2, snapshots=now)]) == Comparison()
 
 
-def test_days_beyond_any_number_are_not_known() -> None:
-    # The smallest step that a number can have, once a day: no count of days reaches the threshold.
-    line = [run(d, delete_bytes=0, position_delete_records=d, data_records=10**320) for d in range(9)]
-    trend = of("delete_ratio", line, Thresholds(delete_ratio=0.9))
+def test_a_table_without_earlier_runs_has_a_sentence_and_no_chart() -> None:
+    chart = history_charts.trend("db.t", [run(1)])
 
-    assert trend.per_day is not None
-    assert (trend.days, trend.days_told) == (None, "–")
-    assert slope([(x * 1e-300, x * 1e300) for x in range(9)]) is None
+    assert chart.figure is None
+    assert chart.alt == "No earlier run to compare with: icekit report --history FILE (or table) keeps each run."
 
 
-def test_every_measure_writes_its_own_figures() -> None:
-    assert [m.write(0.5) for m in MEASURES if m.unit == "share"] == ["50 %"]
-    assert all(m.falls_ill in {-1, 0, 1} for m in MEASURES)
+@pytest.mark.parametrize("snapshots", [5, None])
+def test_the_chart_draws_the_runs_the_threshold_and_the_way_to_it(snapshots: int | None) -> None:
+    runs = [run(d, snapshots=snapshots and 10 + snapshots * d, status="healthy") for d in range(10)]
+    chart = history_charts.trend("db.t", runs)
+
+    assert chart.figure is not None
+    labels = [line.get_label() for line in chart.figure.axes[0].get_lines()]
+    assert labels == (["snapshots", "threshold 100", "trend"] if snapshots else ["mean size of a data file", "threshold 768 KiB"])
+    told = "snapshots: 55, about 9 days until 100" if snapshots else "no change"
+    assert chart.alt == f"10 runs of db.t from 1970-01-01 00:00 UTC to 1970-01-10 00:00 UTC; {told}."
+    assert list(chart.table["status"]) == ["healthy"] * 10
 
 
 #: What a history may hold: absent figures, zeros, ones that stand still, and the largest that a column takes.
@@ -147,7 +157,7 @@ FIGURES = st.one_of(st.none(), st.sampled_from([0, 7, 2**63 - 1]), st.integers(0
 
 
 @given(st.lists(st.tuples(st.integers(0, 3 * DAY), FIGURES, FIGURES, FIGURES), max_size=12))
-def test_days_and_slopes_are_numbers_or_absent_whatever_the_history_holds(
+def test_a_trend_is_of_numbers_or_absent_whatever_the_history_holds(
     rows: list[tuple[int, int | None, int | None, int | None]],
 ) -> None:
     runs = [
@@ -158,33 +168,23 @@ def test_days_and_slopes_are_numbers_or_absent_whatever_the_history_holds(
             data_files=files,
             data_bytes=held,
             snapshots=files,
-            delete_bytes=held,
             data_records=records,
-            position_delete_records=files,
+            delete_records=files,
             undersized_manifests=held,
             target_file_bytes=2**20,
         )
         for place, (at, files, held, records) in enumerate(sorted(rows, key=lambda row: row[0]))
     ]
 
-    for trend in trends(runs):
-        for value in (trend.now, trend.per_day, trend.days):
-            assert value is None or math.isfinite(value), trend
-        assert trend.days is None or trend.days >= 0
-        assert not {"nan", "inf", "none"} & set(trend.sentence.lower().split()), trend.sentence
-    shown = history_charts.outlook(Past("db.t", tuple(runs), (), Thresholds()))
-    assert not {"nan", "inf", "none"} & set(repr(shown).lower().split())
+    found = compare(runs)
+    if found.trend:
+        assert all(map(math.isfinite, (found.trend.now, found.trend.per_day, found.trend.days)))
+        assert 0 <= found.trend.days <= 365
+    assert not {"nan", "inf", "none"} & set(str(found).lower().replace(",", "").split())
 
 
-@given(st.lists(st.tuples(st.floats(), st.floats()), max_size=12))
-def test_a_slope_is_a_number_or_none(points: list[tuple[float, float]]) -> None:
-    found = slope(points)
+def test_days_beyond_any_number_are_no_trend() -> None:
+    # The smallest step that a number can have, once a day: no count of days reaches the threshold.
+    line = [run(d, delete_records=d, data_records=10**320) for d in range(9)]
 
-    assert found is None or math.isfinite(found)
-
-
-def test_days_that_are_not_known_are_a_dash() -> None:
-    def told(days: float | None) -> str:
-        return Trend(MEASURES[0], 1.0, 2.0, None, days, 9, "no trend").days_told
-
-    assert [told(d) for d in (None, 0.0, 0.01, 1.0, 9.4, 365.0, 366.0)] == ["–", "0", "under 1", "1", "9", "365", "over 365"]
+    assert compare(line, Thresholds(delete_ratio=0.9)).trend is None

@@ -154,7 +154,7 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
 
 @pytest.mark.soak
 def test_plain_papermill_sets_what_is_rarely_changed(small_lake: Path, tmp_path: Path) -> None:
-    done = papermill(tmp_path, "-r", "table", "db.sick", "-p", "moments", "0", "-r", "output", str(tmp_path))
+    done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path))
 
     assert done.returncode == 0, done.stderr
     assert "No past snapshot was read: none was asked for" in (tmp_path / "out.ipynb").read_text()
@@ -323,7 +323,7 @@ def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
     ("parameters", "said"),
     [
         ({"storage": "False"}, "storage must be true or false"),
-        ({"more": {"moments": True}}, "moments must be a whole number"),
+        ({"more": {"collector": True}}, "collector must be a string"),
         ({"filter_columns": "dest"}, "filter_columns must be a list"),
         ({"thresholds": "{snapshots: 5}"}, "thresholds must be a mapping"),
         ({"table": 5}, "table must be a string"),
@@ -339,10 +339,15 @@ def test_a_notebook_parameter_of_another_name_or_type_is_refused(parameters: dic
         begin({"In": cells, "table": "db.t", "filter_columns": [], "thresholds": {}, **parameters}, "01_diagnose")
 
 
-def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default() -> None:
-    settings = begin({"more": {"moments": 3, "collector": "spark"}, "collector": "local"}, "01_diagnose")
+def test_true_is_no_whole_number() -> None:
+    with pytest.raises(ParameterError, match="max_sort_columns must be a whole number"):
+        begin({"more": {"max_sort_columns": True}}, "09_tune_layout")
 
-    assert (settings.collector, settings.moments, settings.storage, settings["fail_on"]) == ("local", 3, False, "never")
+
+def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default() -> None:
+    settings = begin({"more": {"history": "table", "collector": "spark"}, "collector": "local"}, "01_diagnose")
+
+    assert (settings.collector, settings.history, settings.storage, settings["fail_on"]) == ("local", "table", False, "never")
     assert settings.only("storage", "collector") == {"storage": False, "collector": "local"}
     assert list(settings) == list(MORE["01_diagnose"])
     with pytest.raises(AttributeError, match="did you mean storage"):
@@ -350,7 +355,7 @@ def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default() ->
 
 
 def test_settings_are_shown_with_what_each_does() -> None:
-    shown = repr(begin({"more": {"moments": 3}}, "01_diagnose"))
+    shown = repr(begin({"more": {"history": "table"}}, "01_diagnose"))
 
     for name in MORE["01_diagnose"]:
         assert name in shown

@@ -15,12 +15,11 @@ from icekit.diagnose.findings import Findings
 from icekit.facts.metadata import OPEN_FILE_COST
 from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
 from icekit.facts.orphans import weighed
-from icekit.history.store import RecentRuns, health
+from icekit.history.store import health
 from icekit.maintain.savings import Savings, expirable_bytes, savings_told, total, wins
 from icekit.report import ReportRun, Row, closing
 from icekit.report.index import Index, rank, write_index
 from tests.factories import (
-    ENTRY_BYTES,
     GIB,
     MIB,
     NOW_MS,
@@ -249,7 +248,7 @@ def test_the_history_of_compaction_leaves_out_what_coarser_partitions_save() -> 
     facts = table_facts(groups=tuple(file_group(MIB, of=partition(day)) for day in range(100)))
     made = health(facts, diagnose(facts), won(facts), "run")
 
-    assert (made.files_gone, made.opens_saved, made.scan_bytes_saved) == (0, 0, 99 * ENTRY_BYTES)
+    assert (won(facts).opens_saved, made.opens_saved) == (99, 0)
 
 
 def test_the_index_lists_findings_that_one_action_fixes_together(tmp_path: Path) -> None:
@@ -352,16 +351,17 @@ def test_the_index_weighs_orphans_only_where_storage_was_listed(tmp_path: Path) 
     assert page.count("<th scope") * len(rows) == page.split("<tbody>")[1].count("<td")
 
 
-def test_the_index_tells_what_got_worse_and_draws_each_table_over_time(tmp_path: Path) -> None:
-    before = [record(day, opens_saved=day) for day in range(5)]
-    now = record(9, opens_saved=50, findings=(("small_files", "critical"),))
-    remembered = {"db.events": RecentRuns(before[-1], tuple(h.opens_saved or 0 for h in before))}
+def test_the_index_says_what_got_worse_or_better_and_the_days_until_a_threshold(tmp_path: Path) -> None:
+    before = [record(day, snapshots=50 + day, findings=(("executor_cache", "info"),)) for day in range(9)]
+    now = record(9, snapshots=59, findings=(("small_files", "critical"),))
+    remembered = {"db.events": before}
     page = written(tmp_path, row("db.events", "critical", 50, health=now), row("db.other"), pending=3, remembered=remembered)
 
-    assert "small files is new" in page
-    assert "Of 1 table compared with the last run, 1 got worse, and none had findings resolved." in page
+    cells = re.findall(r"data-v='([-\d.]+)' data-label='Over time'>([^\n]*)", page)
+    change = "<small>worse: small files is new; better: executor cache is gone; snapshots: 59, about 41 days until 100</small>"
+    assert cells == [("1.500", change), ("0.000", "–")]
+    assert "Of 1 table compared with the last run, 1 got worse, and 1 got better." in page
     assert "2 tables: 1 critical, 1 with warnings." in page
-    assert page.count("<svg class=spark") == 1
     assert "2 of 5 tables so far" in page
     assert "src=" not in page
     assert "http" not in page
@@ -385,7 +385,7 @@ def test_a_finding_that_no_saving_is_worked_out_for_is_not_estimated_and_a_healt
 
 def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> None:
     was, now = record(1, snapshots=4), record(2, snapshots=6)
-    told = {"db.events": RecentRuns(was, (1, 2))}
+    told = {"db.events": [was]}
     pages = [
         written(tmp_path, row("db.events", health=now), remembered=told, thresholds=limits)
         for limits in (Thresholds(), Thresholds(snapshots=5))

@@ -13,7 +13,7 @@ from icekit.lab import TABLES
 from icekit.report import Options, report
 
 #: What only a notebook with controls has, and what a page of a run with a history must not say.
-NOT_ON_A_PAGE = r"JupyterLab|papermill|slider|controls? (?:is|are)|drag|click|press (?:the|Run)|move (?:a|the) limit|the cell|next cell|No history is kept"
+NOT_ON_A_PAGE = r"JupyterLab|papermill|slider|controls? (?:is|are)|drag|click|press (?:the|Run)|move (?:a|the) limit|the cell|next cell"
 #: Values that escaped their formatting: Python's own, or figures with more digits than were measured.
 RAW = r"\bNone\b(?! is)|\bnan\b|\bNaN\b|\bTrue\b|\bFalse\b|<\w+ object|Timestamp\(|dtype|\b\d{6,}\.\d\b"
 #: Snapshot ids are long numbers; code and statements have words of their own.

@@ -7,11 +7,9 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.head import sizes_at
 from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap, TableFacts
 from icekit.show import charts
 from icekit.show.charts import Chart
-from icekit.show.history_charts import sizes_through_time
 from tests import factories as make
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
@@ -245,19 +243,3 @@ def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
     chart = charts.commits(make.table_facts(history=make.history(make.commit(operation=None, added_bytes=None))))
 
     assert legend(axes(chart)) == ["unknown (1)"]
-
-
-def test_sizes_through_time_are_distinguished_by_the_limits_in_force() -> None:
-    facts = make.table_facts(groups=(make.file_group(make.MIB, 300 * make.MIB, 310 * make.MIB, 500 * make.MIB),))
-    then = [sizes_at(facts, make.commit())]
-    moved = Thresholds().with_changes(min_file_size_ratio=0.5)
-    across = Thresholds().with_changes(min_file_size_ratio=0.6)  # 307 MiB: files of one bar on either side
-
-    def left_alone(thresholds: Thresholds | None) -> tuple[str, int]:
-        table = sizes_through_time(facts, then, thresholds).table
-        (name,) = (column for column in table.columns if column.endswith("(left alone)"))
-        return name, sum(table[name])
-
-    assert left_alone(None) == ("384 MiB–922 MiB (left alone)", 1)
-    assert left_alone(moved) == ("256 MiB–922 MiB (left alone)", 3)
-    assert left_alone(across) == left_alone(None), "what cannot be told exactly is told by Iceberg's own limits"

@@ -4,7 +4,7 @@ from icekit.show.explorer import SWITCH, Explorer, widgets_on
 from icekit.show.widgets.chooser import choose
 from icekit.show.widgets.compaction import compaction
 from icekit.show.widgets.controls import View
-from icekit.show.widgets.explorers import follow, outlook, sizes_over_time, thresholds, trend
+from icekit.show.widgets.explorers import follow, thresholds, trend
 
 __all__ = [
     "SWITCH",
@@ -13,8 +13,6 @@ __all__ = [
     "choose",
     "compaction",
     "follow",
-    "outlook",
-    "sizes_over_time",
     "thresholds",
     "trend",
     "widgets_on",

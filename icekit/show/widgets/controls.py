@@ -282,16 +282,13 @@ class Question:
 class View:
     """The table in view. Choosing another, or moving a limit, notifies the listeners.
 
-    ``reads`` says whether explorers may read more metadata when their cell runs: a report of many
-    tables has collected the facts before, and its notebooks read nothing. ``held`` names the
-    work during which the table in view must not change; empty for none.
+    ``held`` names the work during which the table in view must not change; empty for none.
     """
 
-    def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None, *, reads: bool = True) -> None:
+    def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None) -> None:
         self.lake = lake
         self.facts = facts
         self.thresholds = thresholds or Thresholds()
-        self.reads = reads
         self.findings = self._found()
         self.held = ""
         self._listeners: dict[object, Callable[[], None]] = {}

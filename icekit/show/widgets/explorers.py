@@ -1,9 +1,9 @@
-"""Move a table's limits: findings, charts, its past and the trend follow."""
+"""Move a table's limits: findings, charts and the trend follow."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,24 +14,21 @@ from icekit.answer import html
 from icekit.answer.grid import FIGURE, TEXT, Grid
 from icekit.diagnose.findings import Thresholds, findings_html
 from icekit.errors import IcekitError
-from icekit.facts.collect import LOCAL_FILES_BESIDE_SPARK
 from icekit.facts.files import Kind
-from icekit.facts.head import SizesAt, through_time
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
-from icekit.history.store import Health
-from icekit.history.trend import Past, past, remembered
-from icekit.maintain.savings import savings_told
+from icekit.history.iceberg import store
+from icekit.history.store import Health, health
+from icekit.history.trend import same_table
+from icekit.maintain.savings import savings_told, wins
+from icekit.show import history_charts
 from icekit.show.card import lines
-from icekit.show.chart import nothing
 from icekit.show.explorer import Explorer, widgets_on
-from icekit.show.history_charts import outlook as outlook_grid
-from icekit.show.history_charts import sizes_through_time, trends
 from icekit.show.sizes_picture import sizes_picture
 from icekit.show.widgets.controls import View, attempt, button, chosen, column, labelled, note, picture, row
 from icekit.units import count, percent, plain, size
 
-__all__ = ["ThresholdsExplorer", "follow", "limit_text", "outlook", "sizes_over_time", "thresholds", "trend"]
+__all__ = ["ThresholdsExplorer", "follow", "limit_text", "thresholds", "trend"]
 
 
 # --- Describe the limits that can be moved: what each counts, where it comes from, and its range; no ipywidgets here
@@ -309,56 +306,24 @@ def follow(view: View, draw: Callable[..., Any]) -> Following:
     return Following(view, draw)
 
 
-# --- Follow the table in view through its own past: its snapshots, and the runs that a history keeps of it
-
-
-def sizes_over_time(view: View, moments: int = 0) -> Following:
-    """File sizes at so many snapshots spread over the table's history, from the manifests that were current then."""
-    read: dict[tuple[object, ...], dict[int, SizesAt]] = {}
-
-    def drawn(facts: TableFacts, thresholds: Thresholds) -> Any:
-        if why := _not_read(view, facts, moments):
-            return nothing(f"File sizes over time: {facts.name}", f"No past snapshot was read: {why}.")
-        known = read.setdefault((facts.catalog, facts.table, facts.table_uuid, facts.target_bytes), {})
-        return sizes_through_time(facts, through_time(view.lake, facts, moments, known=known), thresholds)
-
-    return Following(view, drawn, "sizes over time")
-
-
-def _not_read(view: View, facts: TableFacts, moments: int) -> str:
-    """Why no other snapshot is read; empty if some may be."""
-    if not view.reads:
-        return "this run reads nothing beyond the facts it was given"
-    if not moments:
-        return "none was asked for (moments)"
-    if facts.data.file_count > LOCAL_FILES_BESIDE_SPARK:
-        return f"the metadata of {facts.data.file_count:,} data files takes a while to read"
-    try:
-        view.lake.tables.source(facts.table)
-    except IcekitError as problem:
-        return f"the catalog does not have it ({problem})"
-    return ""
+# --- Follow the table in view through the runs that a history keeps of it
 
 
 def trend(view: View, history: str = "") -> Following:
-    """How the figures of the table in view have changed over the runs in ``history`` (``table``, a SQLite file; empty: nowhere)."""
-    return Following(view, _of_history(view, history, trends), "trend")
+    """The figure that reaches its threshold first, and what got worse or better, over the runs in ``history`` (``table``, a SQLite file; empty: none).
 
+    Earlier runs are read when another table comes into view, and not for every threshold that moves.
+    """
+    read: dict[tuple[str, str], Sequence[Health]] = {}
 
-def outlook(view: View, history: str = "") -> Following:
-    """When each figure of the table in view will meet its threshold, from the runs in ``history``."""
-    return Following(view, _of_history(view, history, outlook_grid), "outlook")
-
-
-def _of_history(view: View, history: str, draw: Callable[[Past], Any]) -> Callable[..., Any]:
-    """Draw what is kept of a table; earlier runs are read when another table comes into view, and not for every limit that moves."""
-    read: dict[tuple[str, str], tuple[Health, ...]] = {}
-
-    def drawn(facts: TableFacts, thresholds: Thresholds) -> Any:
-        lake, table = view.lake, (view.lake.name, facts.name)
-        if history and table not in read:
+    def draw(facts: TableFacts, thresholds: Thresholds) -> Any:
+        table = (view.lake.name, facts.name)
+        if table not in read:
+            kept = store(history, view.lake)
             read.clear()
-            read[table] = remembered(history, lake, facts.name)
-        return draw(past(lake, facts, view.findings, history, thresholds, before=read.get(table, ())))
+            read[table] = kept.last([facts.name]).get(facts.name, ()) if kept else ()
+        now = health(facts, view.findings, wins(facts, view.findings, thresholds), "now")
+        earlier = (run for run in read[table] if run.observed_at_ms < now.observed_at_ms)
+        return history_charts.trend(facts.name, same_table([*earlier, now]), thresholds)
 
-    return drawn
+    return Following(view, draw, "trend")

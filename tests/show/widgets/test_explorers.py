@@ -15,8 +15,7 @@ from icekit.compact import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import LedgerUnusable, ParameterError
 from icekit.facts.model import Kind, TableFacts
-from icekit.history.store import health
-from icekit.history.trend import opened
+from icekit.history.store import SqliteStore, health
 from icekit.maintain.savings import wins
 from icekit.notebook import begin
 from icekit.report.index import without_widgets
@@ -35,7 +34,6 @@ def every(view: widgets.View) -> list[widgets.Explorer]:
     return [
         widgets.choose(view),
         widgets.thresholds(view),
-        widgets.sizes_over_time(view, 3),
         widgets.compaction(view, Policy(leave_alone_minutes=0)),
         widgets.follow(view, charts.partitions),
         widgets.follow(view, tables.settings),
@@ -270,58 +268,34 @@ def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widget
     assert view.facts.name == "db.sick"
 
 
-def test_a_report_that_has_its_facts_reads_no_others(local_lake: Lake) -> None:
-    view = widgets.View(local_lake, local_lake.observe("db.sick"), reads=False)
-
-    assert "this run reads nothing beyond the facts it was given" in text(widgets.sizes_over_time(view, 5).static())
-
-
-def test_the_past_is_read_of_the_table_in_view_and_each_snapshot_once(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
-    explorer = widgets.sizes_over_time(view, 3)
-    assert explorer.controls is not None
-    assert "3 snapshots of db.sick" in text(explorer.shown.value)
-    with monkeypatch.context() as patched:
-        patched.setattr("icekit.facts.head.observe", refused)
-        view.limit(Thresholds().with_changes(snapshots=5))
-        assert "3 snapshots of db.sick" in text(explorer.shown.value)
-
-    view.look_at(view.lake, view.lake.observe("db.fine"))
-
-    assert "1 snapshot of db.fine" in text(explorer.shown.value)
-    assert "none was asked for" in text(widgets.sizes_over_time(view).static())
-
-
-def test_the_trend_and_its_outlook_follow_the_table_and_the_limits(view: widgets.View, tmp_path: Path) -> None:
-    history = str(tmp_path / "history.db")
-    with opened(history, view.lake) as store:
-        assert store is not None
-        findings = view.findings
-        store.append([replace(health(view.facts, findings, wins(view.facts, findings), "r1"), observed_at_ms=1_000)])
-    drawn, table = widgets.trend(view, history), widgets.outlook(view, history)
+def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_path: Path) -> None:
+    history = tmp_path / "history.db"
+    last = health(view.facts, view.findings, wins(view.facts, view.findings), "r1")
+    SqliteStore(history).append([replace(last, observed_at_ms=1_000, snapshots=7)])
+    drawn = widgets.trend(view, str(history))
     assert drawn.controls is not None
-    assert table.controls is not None
 
-    assert "db.sick" in drawn.shown.value
-    view.limit(Thresholds().with_changes(snapshots=5))
-    assert "12, past 5" in text(table.shown.value)
+    assert "2 runs of db.sick" in drawn.shown.value
+    assert "snapshots: 7 → 12" not in text(drawn.shown.value)
+    view.limit(Thresholds().with_changes(snapshots=10))
+    assert "snapshots: 7 → 12" in text(drawn.shown.value)
     view.look_at(view.lake, view.lake.observe("db.fine"))
 
-    assert "This is the first run in the history" in text(drawn.shown.value)
-    assert "past 5" not in text(table.shown.value)
+    assert "No earlier run to compare with" in text(drawn.shown.value)
 
 
 def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = widgets.outlook(view, "history.db")
-    assert table.controls is not None
+    drawn = widgets.trend(view, "history.db")
+    assert drawn.controls is not None
     sick = view.facts
     with monkeypatch.context() as patched:
-        patched.setattr(explorers, "remembered", refused)
+        patched.setattr(explorers, "store", refused)
         view.look_at(view.lake, view.lake.observe("db.fine"))
-        assert "Nothing is shown of db.fine: The history is locked." in text(table.shown.value)
+        assert "Nothing is shown of db.fine: The history is locked." in text(drawn.shown.value)
 
     view.look_at(view.lake, sick)
 
-    assert "Nothing is shown" not in text(table.shown.value)
+    assert "Nothing is shown" not in text(drawn.shown.value)
 
 
 def refused(*_: object) -> None:
