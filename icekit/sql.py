@@ -98,12 +98,18 @@ def is_pattern(text: str) -> bool:
     return any(not is_quoted and glob.has_magic(part) for part, is_quoted in _levels(text))
 
 
+_OWN = frozenset({"icekit", "icekit_scratch"})
+
+
 def matches(pattern: str, name: Identifier, catalog: str = "") -> bool:
-    """Whether a pattern (:func:`pattern_levels`) takes a table; the pattern may begin with the name of ``catalog``."""
+    """Whether a pattern (:func:`pattern_levels`) takes a table; the pattern may begin with the name of ``catalog``.
+
+    Only a pattern that begins with ``icekit`` takes tables of the namespaces that icekit itself creates.
+    """
     levels = pattern_levels(pattern)
     if len(levels) > 2 and catalog and levels[0] == glob.escape(catalog):
         levels = levels[1:]
-    return _takes(levels, name)
+    return (name[0] not in _OWN or levels[0].startswith("icekit")) and _takes(levels, name)
 
 
 def _takes(levels: Identifier, name: Identifier) -> bool:

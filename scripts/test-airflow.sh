@@ -19,11 +19,10 @@ export ICEKIT_LAKE="$lake" PYTHONPATH="$here"
 "$python" -m icekit lab healthy_partitioned healthy_unpartitioned
 
 cat > "$home/policy.yaml" <<'POLICY'
-version: 1
 name: airflow-test
 output: reports
-state: passes.db
-tables:
+ledger: ledger.db
+rules:
   - match: [lab.healthy_partitioned, lab.healthy_unpartitioned]
     compact: {}
 POLICY

@@ -101,10 +101,10 @@ class Lake:
                 near = nearest(pattern.strip("*."), {name[0] for name in every})
                 lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
             found.update(dict.fromkeys(hits))
-        if lost and (unmatched is None or not found):
-            raise TableNotFound(" ".join(lost))
         if unmatched is not None:
             unmatched += lost
+        if lost and (unmatched is None or not found):
+            raise TableNotFound(" ".join(lost))
         return list(found)
 
     def sql_name(self, table: Identifier) -> Identifier:

@@ -175,7 +175,7 @@ def _width() -> int | None:
 def write_report(arguments: argparse.Namespace) -> int:
     """Report on tables; returns the exit status."""
     from icekit.report import Options, closing, report
-    from icekit.schedule.alerts import of_report, require_junit, write_junit
+    from icekit.report.junit import write_junit
 
     options = Options(
         catalog=arguments.catalog,
@@ -191,10 +191,9 @@ def write_report(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         resume=arguments.resume,
     )
-    require_junit(arguments.junit)
     run = report(arguments.tables, options, progress=say)
     if arguments.junit:
-        write_junit(of_report(run, arguments.catalog or "lake", arguments.fail_on), arguments.junit)
+        write_junit(run, arguments.fail_on, arguments.junit)
     say("".join(f"\n{problem}" for problem in run.problems), end="")
     say(f"\n{closing(run, arguments.catalog)}")
     say(f"\nHTML  {run.index}\nJSON  {run.index.parent}{os.sep}*.json")

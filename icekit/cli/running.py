@@ -14,6 +14,7 @@ from icekit.terminal import say
 if TYPE_CHECKING:
     from icekit.api import Lake
     from icekit.compact import Plan
+    from icekit.run.options import CommandOptions
     from icekit.saving import Result
 
 _COMPACT = """\
@@ -177,7 +178,7 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     running.add_argument(
         "--clear",
         metavar="RUN",
-        help="confirm that a person has looked at the failed proof of this run, and allow runs on the table again; runs nothing",
+        help="confirm that a person has looked at the failed or missing proof of this run, and allow runs on the table again; runs nothing",
     )
     running.add_argument(
         "--prove",
@@ -197,71 +198,67 @@ def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def compact(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.compact import Policy, plan_table
-    from icekit.compact.model import SETTINGS
+    from icekit.compact import plan_table
 
-    limits = limits_of(arguments)
-    policy = Policy.of({name: getattr(arguments, name) for name in SETTINGS})
+    limits, options = limits_of(arguments), _options(arguments)
 
     def planned(lake: Lake) -> Plan:
         facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
-        return plan_table(lake, facts, findings, policy, thresholds=limits, ledger=arguments.ledger, trial=arguments.trial, progress=say)
+        given: dict[str, Any] = {"thresholds": limits, "ledger": arguments.ledger, "trial": options.trial, "progress": say}
+        return plan_table(lake, facts, findings, options.settings, **given)
 
-    return _run(arguments, planned)
+    return _run(arguments, options, planned)
 
 
 def convert(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact.equality_deletes import forecast_table, plan_conversion
 
+    options = _options(arguments)
+
     def planned(lake: Lake) -> Plan:
-        plan = plan_conversion(
-            lake,
-            arguments.table,
-            where=arguments.where,
-            branch=arguments.branch,
-            batch_bytes=arguments.batch_bytes,
-            ledger=arguments.ledger,
-        )
+        plan = plan_conversion(lake, arguments.table, branch=arguments.branch, ledger=arguments.ledger, **options.settings)
         if plan.actions:
             say(f"{forecast_table(lake, arguments.table, arguments.executor, ref=arguments.branch)!r}\n")
         return plan
 
-    return _run(arguments, planned)
+    return _run(arguments, options, planned)
 
 
 def maintain(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit status."""
-    from icekit.maintain import DEFAULT_PROCEDURES, Retention, plan_maintenance_table
-    from icekit.maintain.plan import check_procedures
+    from icekit.maintain import plan_maintenance_table
 
-    limits = limits_of(arguments)
-    retention = Retention.of({"keep": arguments.keep, "keep_last": arguments.keep_last, "need": arguments.need})
-
-    procedures = tuple(filter(None, map(str.strip, arguments.procedures.split(",")))) or DEFAULT_PROCEDURES
-    check_procedures(procedures)
+    limits, options = limits_of(arguments), _options(arguments)
+    wanted = options.settings
 
     def planned(lake: Lake) -> Plan:
-        storage = arguments.storage or "remove_orphan_files" in procedures
-        facts, findings = diagnosed(lake, arguments, limits, storage=storage, say=say)
-        return plan_maintenance_table(lake, facts, findings, retention, thresholds=limits, procedures=procedures)
+        facts, findings = diagnosed(lake, arguments, limits, storage=wanted["storage"], say=say)
+        given: dict[str, Any] = {"thresholds": limits, "procedures": wanted["procedures"]}
+        return plan_maintenance_table(lake, facts, findings, wanted["retention"], **given)
 
-    return _run(arguments, planned)
+    return _run(arguments, options, planned)
 
 
-def _run(arguments: argparse.Namespace, planned: Callable[[Lake], Plan]) -> int:
+def _options(arguments: argparse.Namespace) -> CommandOptions:
+    from icekit.run.options import OPTIONS, read_options
+
+    return read_options(arguments.command, {name: getattr(arguments, name) for name in OPTIONS[arguments.command]})
+
+
+def _run(arguments: argparse.Namespace, options: CommandOptions, planned: Callable[[Lake], Plan]) -> int:
     """Plan and run, or resume, as the arguments say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
     from icekit.catalog.lake import let_go
     from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
-    from icekit.run import Limits, clear, resume, run, sampled
+    from icekit.run import clear, resume, run
 
     if arguments.execute and arguments.resume:
         raise ParameterError("--resume already runs what is left of a plan; leave out --execute.")
     if arguments.clear is not None and (arguments.execute or arguments.resume):
         raise ParameterError("--clear runs nothing; use it alone, then plan again.")
     stop = Stop()
-    given: dict[str, Any] = {"ledger": arguments.ledger, "limits": Limits(prove=sampled(arguments.prove)), "stop": stop, "progress": say}
+    given: dict[str, Any] = {"ledger": arguments.ledger, "limits": options.limits, "stop": stop, "progress": say}
     lake = connect(arguments.catalog or None)
     # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python may drop the exception.
     with ended_like_interrupted() as ending, heeded(stop.set):

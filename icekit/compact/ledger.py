@@ -176,6 +176,16 @@ class Ledger(SqliteFile):
         found = self._documents("SELECT document FROM runs WHERE status = ? ORDER BY started_ms", DISPROVED)
         return tuple(from_json(RunRecord, document) for document in found)
 
+    def unproved(self) -> tuple[RunRecord, ...]:
+        """Every run of which an action could not be proved, by its newest attempt, and that no person has cleared, oldest first."""
+        found = self._documents(
+            "SELECT document FROM runs WHERE status NOT IN ('done', 'cleared', ?) AND EXISTS (SELECT * FROM actions "
+            "WHERE actions.run_id = runs.run_id AND json_extract(actions.document, '$.status') = 'unproved') ORDER BY started_ms",
+            DISPROVED,
+        )
+        runs = (from_json(RunRecord, document) for document in found)
+        return tuple(run for run in runs if any(action.status == "unproved" for action in self.actions(run.run_id)))
+
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run, by ordinal."""
         found = self._documents("SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
@@ -131,16 +131,11 @@ class Workers:
     def _observe_one(self, name: Identifier) -> _Observed:
         started = time.monotonic()
         clear(self._output, name)
-        facts, findings, waited = observed(self._lake, name, self._options, self._options.timeout_seconds, collect=self._collect)
+        facts, findings, waited = observed(self._lake, name, self._options, self._options.timeout_seconds, collect=self._known.observe)
         chosen = limits(self._options.thresholds)
         won = wins(facts, findings, chosen)
         known = health(facts, findings, won, self._run_id)
         return _Observed(name, kept(facts, Path(self._scratch.name)), time.monotonic() - started - waited, won, known)
-
-    def _collect(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
-        from icekit.facts import observe
-
-        return self._known.facts(lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage")))
 
     def _render(self) -> None:
         with self._kernels.own() as kernel:

@@ -27,7 +27,7 @@ from icekit.diagnose import diagnose
 from icekit.diagnose.document import ReportedHealth, load_facts, read, save_facts
 from icekit.diagnose.findings import Findings
 from icekit.engine import interrupting
-from icekit.errors import IcekitError, MetadataUnreadable
+from icekit.errors import EXIT_CRASHED, IcekitError, MetadataUnreadable
 from icekit.facts.model import TableFacts
 from icekit.notebook import limits
 from icekit.report.index import Options, write_page
@@ -40,6 +40,8 @@ from icekit.sql import Identifier, display_name
 
 class TimedOut(IcekitError):
     """A table took longer than its time limit."""
+
+    exit_status = EXIT_CRASHED
 
 
 class Observed(NamedTuple):
@@ -92,7 +94,7 @@ def observed(
 def timed_out(name: Identifier, seconds: float) -> TimedOut:
     """The error message for a table that took too long."""
     return TimedOut(
-        f"{display_name(name)} was not finished within {seconds:,.0f} s. Raise --timeout (`timeout:` in a policy), or report on this table alone, with --collector spark if it is large."
+        f"{display_name(name)} was not finished within {seconds:,.0f} s. Raise --timeout (`timeout` under `report` in a policy), or report on this table alone, with --collector spark if it is large."
     )
 
 
@@ -145,6 +147,12 @@ class FactsCache:
             save_facts(made, kept)
             self._at[name] = (at, storage)
         return made
+
+    def observe(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
+        """As :func:`icekit.facts.observe`, of a table whose facts are not known."""
+        from icekit.facts import observe
+
+        return self.facts(lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage")))
 
 
 # --- Run the notebook on a table's facts in a warm kernel, and export its page

@@ -74,7 +74,7 @@ def finding(proof: Proof) -> str:
 
 def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
     """Raise :class:`~icekit.errors.RunDisproved` for a table that a person has yet to look at, under any of its names."""
-    for run in _held(ledger, table, uuid):
+    for run in _held(ledger.disproved(), table, uuid):
         raise RunDisproved(
             f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} ago, failed: {run.error} "
             "icekit runs nothing more on the table, and does not resume that run, until a person has looked at it. Compare the rows before and after, "
@@ -85,7 +85,7 @@ def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
 
 
 def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, ledger: Ledger | str | None = None) -> tuple[RunRecord, ...]:
-    """Record that a person has looked at a failed proof; returns the runs that blocked the table.
+    """Record that a person has looked at a failed or missing proof; returns the runs that blocked the table.
 
     ``run_id`` is the run that was looked at (None: all runs that block the table). Runs on the table are then allowed again; a cleared run
     is not resumed, and new plans start from the table as it is. Raises :class:`~icekit.errors.ParameterError` if that run does not block the table.
@@ -103,16 +103,19 @@ def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, led
 
 
 def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:
-    """The runs that block a table until a person has looked."""
+    """The runs on a table whose proof failed or could not be made, until a person has looked.
+
+    A failed proof blocks every run (:func:`refuse`), a missing one the passes of a policy.
+    """
     try:
         uuid = head(lake, table).metadata.get("table-uuid")
     except TableNotFound:
         uuid = None  # dropped meanwhile
-    return _held(ledger, display_name(lake.sql_name(table)), uuid)
+    return _held((*ledger.disproved(), *ledger.unproved()), display_name(lake.sql_name(table)), uuid)
 
 
-def _held(ledger: Ledger, table: str, uuid: str | None) -> tuple[RunRecord, ...]:
-    return tuple(run for run in ledger.disproved() if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table))
+def _held(runs: Sequence[RunRecord], table: str, uuid: str | None) -> tuple[RunRecord, ...]:
+    return tuple(run for run in runs if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table))
 
 
 def clearing(run: RunRecord) -> str:
@@ -438,6 +441,12 @@ class CheckpointedRun:
 
 #: Statuses of a run that has something left to do.
 UNFINISHED = ("running", "stopped", "failed")
+
+
+def interrupted(lake: Lake, table: Identifier, ledger: Ledger) -> RunRecord | None:
+    """The last run on a table, if it was killed or stopped and its plan is stored; a run that failed is planned again, because its plan is the reason."""
+    record = ledger.last_run(display_name(lake.sql_name(table)))
+    return record if record is not None and record.status in {"running", "stopped"} and record.plan else None
 
 
 def new_run_id() -> str:

@@ -22,12 +22,10 @@ from tests.serving import free_port, serving
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 POLICY = """
-version: 1
 name: nightly
 catalog: lake
 output: pass
-state: state.db
-tables:
+rules:
   - match: db.small
 """
 CLASSIC = "This needs a classic Spark session"
@@ -51,7 +49,6 @@ COMMANDS: dict[str, str | None] = {
     "schedule check policy.yaml": None,
     "schedule example": None,
     "schedule run policy.yaml": None,
-    "schedule clear policy.yaml db.small": "is not blocked",
     "schedule recipe cron policy.yaml": None,
     "lab empty": "embedded lake",
     "admin tables": None,

@@ -16,7 +16,7 @@ import icekit.run
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import _parser, main
-from icekit.cli.running import _run
+from icekit.cli.running import _options, _run
 from icekit.compact import Policy
 from icekit.compact.model import SETTINGS
 from icekit.compact.outcome import SCHEMA_VERSION
@@ -107,7 +107,7 @@ def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_before_it_run
         return plan
 
     with pytest.raises(KeyboardInterrupt):
-        _run(execute, planned)
+        _run(execute, _options(execute), planned)
 
 
 def test_what_breaks_after_ctrl_c_is_part_of_ending(execute: Any) -> None:
@@ -116,7 +116,7 @@ def test_what_breaks_after_ctrl_c_is_part_of_ending(execute: Any) -> None:
         raise ConnectionResetError(104, "Connection reset by peer")
 
     with pytest.raises(KeyboardInterrupt):
-        _run(execute, planned)
+        _run(execute, _options(execute), planned)
 
 
 def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_breaks_in(
@@ -134,7 +134,7 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
         return outcome
 
     monkeypatch.setattr(icekit.run, "run", run)
-    assert _run(execute, lambda _: plan) == 130
+    assert _run(execute, _options(execute), lambda _: plan) == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -153,5 +153,5 @@ def test_the_document_has_the_figures_of_a_sample() -> None:
     assert (written["mode"], written["is_sampled"], written["ok"]) == ("sampled", True, True)
     assert (written["partitions_compared"], written["partitions_changed"]) == (1, 10)
     assert "no difference found in 1 of 10 changed partitions" in written["said"][0]
-    assert ran("compact", outcome("done", proof=sampled)).said.endswith(", no difference found in a sample")
-    assert ran("compact", outcome("done", proof=proof(True))).said.endswith(", proved")
+    assert ran("compact", outcome("done", proof=sampled)).summary.endswith(", no difference found in a sample")
+    assert ran("compact", outcome("done", proof=proof(True))).summary.endswith(", proved")

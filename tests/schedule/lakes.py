@@ -1,9 +1,9 @@
-"""A lake without Spark, and a pass on it that is taken step by step."""
+"""A lake without Spark, and policies for it."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from icekit.api import Lake, connect
-from icekit.schedule.one_pass import _OnePass
 from icekit.schedule.policy import SchedulePolicy
-from icekit.schedule.state import StartedRun, State, TableRecord, state_path
-from tests.schedule.making import NOW, policy
+from icekit.schedule.reading import parse_policy
+
+NOW = dt.datetime(2026, 1, 14, 12, 0, tzinfo=dt.UTC)
+HERE = Path("/policies/policy.yaml")
 
 
 @pytest.fixture
@@ -32,18 +33,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     found.close()
 
 
-def by(tmp_path: Path, text: str = "", **top: str) -> SchedulePolicy:
-    """A policy whose files are the test's own."""
-    return policy(text, output=str(tmp_path / "out"), state=str(tmp_path / "passes.db"), ledger=str(tmp_path / "ledger.db"), **top)
-
-
-def begin(state: State, table: str, run: StartedRun) -> TableRecord:
-    """As a pass does that begins a run on a table, and is killed then."""
-    state.apply(table, "take")
-    return state.apply(table, "begin", run=run)
-
-
-def one_pass(
-    wanted: SchedulePolicy, *, clock: Callable[[], dt.datetime] | None = None, say: Callable[[str], None] | None = None
-) -> _OnePass:
-    return _OnePass(wanted, State(state_path(wanted)), False, clock or (lambda: NOW), say or (lambda _: None))
+def policy(text: str = "", file: Path = HERE, **top: str) -> SchedulePolicy:
+    """A policy of one rule, with more YAML after it."""
+    more = "".join(f"{key}: {value}\n" for key, value in top.items())
+    return parse_policy(f"{more}ledger: ledger.db\nrules:\n  - name: all\n    match: '**'\n{text}", file)

@@ -13,17 +13,18 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-import icekit.schedule.one_pass
 from icekit.api import Lake
 from icekit.catalog.lake import let_go
+from icekit.compact import Outcome, Plan
+from icekit.compact.model import Action, Prediction
+from icekit.compact.outcome import ActionOutcome
 from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, handler_kept, heeded
 from icekit.errors import CatalogUnreachable
-from icekit.schedule.act import Table, while_ending
-from icekit.schedule.one_pass import run_policy
-from icekit.schedule.result import EXIT_STOPPED, Step
-from icekit.schedule.state import StartedRun, State, TableState, mark, state_path
-from tests.schedule.lakes import begin, by, lake, one_pass
-from tests.schedule.making import policy
+from icekit.prove import Proof
+from icekit.report import FactsCache
+from icekit.schedule.one_pass import _Pass, run_policy
+from icekit.schedule.result import EXIT_STOPPED, PassResult, TableResult
+from tests.schedule.lakes import NOW, lake, policy
 
 __all__ = ["lake"]
 
@@ -106,13 +107,6 @@ def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_step_that_breaks_after_the_signal_is_cut_short_and_one_that_was_disproved_is_not() -> None:
-    failed = Step("compact", "failed", "the connection was refused", run_id="r")
-    disproved = Step("compact", "failed", "rows differ", run_id="r", is_unproved=True)
-    assert (while_ending(failed, asked()).status, while_ending(failed, Ending()).status) == ("stopped", "failed")
-    assert while_ending(disproved, asked()) is disproved
-
-
 class Going:
     """A lake that does something when it is closed."""
 
@@ -178,10 +172,8 @@ def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch:
 def test_a_pass_whose_spark_went_first_is_stopped_and_its_tables_are_left_to_the_next(
     lake: Lake, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = by(tmp_path)
-
     def breaks(line: str) -> None:
-        if line.startswith("db.a: due"):
+        if line.startswith("2 tables of catalog"):
             try:
                 signal.raise_signal(signal.SIGTERM)
             except KeyboardInterrupt:
@@ -190,24 +182,25 @@ def test_a_pass_whose_spark_went_first_is_stopped_and_its_tables_are_left_to_the
 
     with monkeypatch.context() as changed:
         changed.setattr(type(lake), "close", lambda _: raising(error)())
-        made = run_policy(wanted, say=breaks)
-    assert (made.exit_status, made.interrupted, made.failure) == (EXIT_STOPPED, True, "")
-    assert {one.status for one in made.tables} == {"stopped"}
-    assert not list((tmp_path / "out").glob("*.error.txt"))
-    assert (tmp_path / "out" / "pass.json").exists()
-    assert State(state_path(wanted)).failed() == ()
+        made = run_policy(policy(file=tmp_path / "p.yaml"), say=breaks)
+    assert (made.exit_status, made.interrupted) == (EXIT_STOPPED, True)
+    assert {one.status for one in made.tables} == {"waits"}
+    assert (tmp_path / "reports" / "pass.json").exists()
 
 
-def test_a_failure_while_a_pass_ends_is_not_held_against_the_table(lake: Lake, tmp_path: Path) -> None:
-    wanted = by(tmp_path, "    compact: {execute: true}\n")
-    passing = one_pass(wanted)
-    passing.ending = asked()
-    from icekit.schedule.act import Table
-
-    one = Table(("db", "a"), policy("    compact: {execute: true}\n").tables[0])
-    passing._note(one, Step("compact", "failed", "the connection was refused", run_id="r"))
-    assert [step.status for step in one.steps] == ["stopped"]
-    assert passing.state.table("db.a").failure is None
+def test_a_run_that_the_end_broke_off_is_stopped_and_has_not_failed_unless_its_rows_differ(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = policy("    execute: true\n    compact: {}\n", tmp_path / "p.yaml")
+    action = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", Prediction(files_in=10, bytes_in=1000, files_out=1))
+    plan = Plan("lake", ("db", "a"), None, None, None, (action,))
+    one = TableResult(("db", "a"), wanted.rules[0])
+    for status, wanted_status in (("failed", "stopped"), ("disproved", "not proved")):
+        proof = Proof("db.a", (), False, "full", 0.0, 0) if status == "disproved" else None
+        outcome = Outcome(plan, "r", (ActionOutcome(action, status),), proof=proof)  # type: ignore[arg-type]
+        monkeypatch.setattr("icekit.schedule.one_pass.run", lambda *_, outcome=outcome, **__: outcome)
+        passing = _Pass(wanted, PassResult("p", "lake", NOW), lake, asked(), FactsCache(), lambda: NOW, print, False)
+        assert passing._do(one, "compact", plan).status == wanted_status
 
 
 def test_the_same_wish_sent_twice_breaks_in_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,26 +230,3 @@ def test_py4j_is_heard_again_after_a_block_in_which_it_was_asked_to_end() -> Non
         ending.hear()
         assert (logger.level, list(root.filters)) != before
     assert (logger.level, list(root.filters)) == before
-
-
-def test_a_resumed_run_that_the_end_broke_off_is_remembered_for_the_next_pass(
-    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = by(tmp_path, "    compact: {execute: true}\n")
-    passing, one = one_pass(wanted), Table(("db", "a"), wanted.tables[0])
-    begin(passing.state, "db.a", StartedRun("run-1", "compact", mark(wanted.tables[0], "compact")))
-
-    def broken_off(*_: Any) -> Step:
-        passing.ending.is_asked = True
-        return Step("compact", "failed", "the catalog did not answer")
-
-    monkeypatch.setattr(icekit.schedule.one_pass, "unfinished", broken_off)
-    passing._look(one)
-
-    record = passing.state.table("db.a")
-    assert ([step.status for step in one.steps], record.state, record.run and record.run.run_id) == (
-        ["stopped"],
-        TableState.UNFINISHED,
-        "run-1",
-    )
-    assert not one.may_run

@@ -1,47 +1,42 @@
-"""A pass on real tables: what is due is done once, what fails stops nothing, what was cut short goes on."""
+"""A pass on real tables: it changes what its rules allow and nothing twice, what fails stops nothing, what was cut short goes on."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import gc
 import json
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from icekit.api import Lake
 from icekit.catalog import session
+from icekit.cli.main import main
 from icekit.engine.interrupting import Stop
-from icekit.schedule.one_pass import run_policy
-from icekit.schedule.policy import SchedulePolicy
+from icekit.run.checkpointed import new_run_id
+from icekit.schedule.one_pass import _Pass, mark, run_policy
 from icekit.schedule.reading import parse_policy
-from icekit.schedule.result import Pass, TableResult
-from icekit.schedule.state import StartedRun, State, TableState, mark, state_path
-from tests.compact.tables import Table
-from tests.schedule.lakes import begin
+from icekit.schedule.result import EXIT_STOPPED, PassResult, Status, TableResult
+from tests.compact.tables import Table, contents
 
 # A thread of papermill's leaves its event loop to the garbage collector, which is let loose here and not in another test.
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")]
 
 MIDNIGHT = dt.datetime(2026, 1, 14, 0, 0, tzinfo=dt.UTC)
-TEXT = """version: 1
-output: out
-state: passes.db
+TEXT = """output: out
 ledger: ledger.db
 budget: [1 GB, 1 hour]
-defaults:
-  when: {commits: 2}
-  fail_on: critical
-  hours: 22:00-06:00
-  quiet_hours: 12:00-13:00
-  compact: {leave_alone: 0 minutes}
-tables:
+hours: 22:00-06:00
+rules:
   - name: own
     match: scratch.*
     exclude: scratch.other
-    compact: {execute: true}
-junit: junit.xml
+    execute: true
+    fail_on: critical
+    compact: {leave_alone: 0 minutes}
 """
 
 
@@ -53,105 +48,155 @@ def _somebody_elses_session(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iter
     gc.collect()
 
 
+@pytest.fixture
+def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pages: what a pass does to tables does not depend on them."""
+    monkeypatch.setattr(_Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables])
+
+
 def passed(
-    policy: SchedulePolicy, hour: int, *, dry_run: bool = False, said: list[str] | None = None
-) -> tuple[Pass, dict[str, TableResult]]:
+    folder: Path, text: str = TEXT, hour: int = 23, *, dry_run: bool = False, say: Callable[[str], None] = lambda _: None
+) -> tuple[PassResult, dict[str, TableResult]]:
     """One pass at an hour of a day, and its results by table."""
-    heard = said if said is not None else []
-    made = run_policy(policy, dry_run=dry_run, clock=lambda: MIDNIGHT + dt.timedelta(hours=hour), say=heard.append)
+    policy = parse_policy(text, folder / "p.yaml")
+    made = run_policy(policy, dry_run=dry_run, clock=lambda: MIDNIGHT + dt.timedelta(hours=hour), say=say)
     return made, {one.table: one for one in made.tables}
 
 
-def test_a_pass_does_what_is_due_by_its_hours_and_nothing_twice(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    policy = parse_policy(TEXT, tmp_path / "p.yaml")
+def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(lake: Lake, scratch: str, tmp_path: Path) -> None:
     sick, broken = (Table(lake, scratch, name, tmp_path).create().fill() for name in ("sick", "broken"))
-    Table(lake, scratch, "other", tmp_path).create()
+    Table(lake, scratch, "other", tmp_path).create().fill()
     rows, here = sick.rows(), sick.snapshot_id()
     broken.data_files()[0].unlink()
 
     said: list[str] = []
-    made, found = passed(policy, 1, dry_run=True, said=said)
+    made, found = passed(tmp_path, hour=12, dry_run=True, say=said.append)
     assert list(tmp_path.glob("*")) == []
     assert (made.exit_status, sorted(found), sick.snapshot_id()) == (0, ["scratch.broken", "scratch.sick"], here)
     assert found["scratch.sick"].status == "planned"
     assert any("CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in line for line in said)
 
-    assert {one.status for one in passed(policy, 12)[0].tables} == {"quiet"}
-    assert not (tmp_path / "out" / "own").exists()
+    made, found = passed(tmp_path, hour=12)
+    assert (made.exit_status, found, list(tmp_path.glob("*"))) == (0, {}, [])
 
-    made, found = passed(policy, 15)
-    assert {one.status for one in made.tables} == {"waits"}
-    assert found["scratch.sick"].steps[0].said.endswith("outside its hours, which begin at Wed 22:00 UTC")
-    page = tmp_path / "out" / "own" / "scratch.sick.html"
-    reported_ns = page.stat().st_mtime_ns
+    made, found = passed(tmp_path, TEXT.replace("execute: true", "execute: false"))
+    assert {one.status for one in made.tables} == {"planned"}
+    assert (sick.snapshot_id(), (tmp_path / "out" / "own" / "scratch.sick.html").exists()) == (here, True)
 
     # What one table meets is no matter of the other's, and every file is written before the pass fails.
-    made, found = passed(policy, 23)
+    made, found = passed(tmp_path)
     assert (made.exit_status, found["scratch.sick"].status, found["scratch.broken"].status) == (1, "done", "failed")
-    assert (found["scratch.sick"].steps[0].files_in, found["scratch.sick"].steps[0].files_out) == (10, 2)
-    assert (sick.rows(), page.stat().st_mtime_ns) == (rows, reported_ns)
-    assert (tmp_path / "out" / "own" / "after" / "scratch.sick.html").exists()
+    [step] = found["scratch.sick"].steps
+    assert (step.figures["files_in"], step.figures["files_out"], sick.rows()) == (10, 2, rows)
+    assert found["scratch.sick"].page == "own/after/scratch.sick.html"
+    assert (tmp_path / "out" / found["scratch.sick"].page).exists()
     document = json.loads((tmp_path / "out" / "pass.json").read_text())
-    assert [one["status"] for one in document["tables"]] == ["failed", "done"]
-    assert 'testcase name="scratch.broken"' in (tmp_path / "junit.xml").read_text()
+    assert {one["table"]: one["status"] for one in document["tables"]} == {"scratch.broken": "failed", "scratch.sick": "done"}
 
     lake.spark.sql(f"DROP TABLE {broken.sql_name} PURGE")
-    assert {name: one.status for name, one in passed(policy, 23)[1].items()} == {"scratch.sick": "not due"}
-    sick.fill(files=1, rows=2, start=100)
-    assert passed(policy, 23)[1]["scratch.sick"].why == "since its last pass: 1 of 2 commits"
-    sick.fill(files=1, rows=2, start=200)
-    found = passed(policy, 23, dry_run=True)[1]
-    assert found["scratch.sick"].why == "2 commits since its last pass (due from 2)"
+    there = sick.snapshot_id()
+    assert {name: one.status for name, one in passed(tmp_path)[1].items()} == {"scratch.sick": "reported"}
+    assert sick.snapshot_id() == there
 
 
-@pytest.mark.slow
-def test_what_a_pass_began_and_did_not_end_goes_on_first(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    policy = parse_policy(TEXT, tmp_path / "p.yaml")
+def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    text = TEXT.replace("0 minutes", "0 minutes, max_action_partitions: 1")
     cut = Table(lake, scratch, "cut", tmp_path).create().fill()
-    rows, state, stop = cut.rows(), State(state_path(policy)), Stop()
+    rows = cut.rows()
 
     def after_the_first(line: str) -> None:
         if line.strip().startswith("done"):
-            stop.set()
+            signal.raise_signal(signal.SIGTERM)
 
-    outcome = cut.run(cut.plan(max_action_partitions=1), stop=stop, progress=after_the_first)
-    assert outcome.status == "stopped"
-    assert outcome.run_id is not None
-    begin(state, "scratch.cut", StartedRun(outcome.run_id, "compact", mark(policy.tables[0], "compact")))
-    # As a kill leaves it: the next pass knows of it only by the two records.
+    made, found = passed(tmp_path, text, say=after_the_first)
+    [step] = found["scratch.cut"].steps
+    assert (made.exit_status, step.status, len(cut.data_files())) == (EXIT_STOPPED, "stopped", 6)
+    assert json.loads((tmp_path / "out" / "pass.json").read_text())["interrupted"] is True
+
+    assert passed(tmp_path, text, dry_run=True)[1]["scratch.cut"].steps[0].summary.startswith(f"run {step.run_id} is unfinished")
     said: list[str] = []
-    found = passed(policy, 23, said=said)[1]["scratch.cut"]
-
-    assert any(line.startswith(f"resuming run {outcome.run_id}") for line in said)
-    assert (found.status, found.steps[0].run_id, state.table("scratch.cut").state) == ("done", outcome.run_id, TableState.IDLE)
-    assert (cut.rows(), len(cut.data_files())) == (rows, 2)
+    resumed = passed(tmp_path, text, say=said.append)[1]["scratch.cut"].steps[0]
+    assert any(line.startswith(f"resuming run {step.run_id}") for line in said)
+    assert (resumed.status, resumed.run_id, cut.rows(), len(cut.data_files())) == ("done", step.run_id, rows, 2)
 
 
-def test_a_run_that_a_person_began_is_left_to_the_person(lake: Lake, scratch: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("unrendered")
+def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(lake: Lake, scratch: str, tmp_path: Path) -> None:
     policy = parse_policy(TEXT, tmp_path / "p.yaml")
     mine, halted = Table(lake, scratch, "mine", tmp_path).create().fill(), Stop()
     halted.set()
-    persons = mine.run(mine.plan(), stop=halted)
-    assert (persons.status, halted.reason) == ("stopped", "person")
-    there = len(mine.data_files())
-    # A pass had begun a run of its own before, and was stopped.
-    state = State(state_path(policy))
-    begin(state, "scratch.mine", StartedRun("another", "compact", mark(policy.tables[0], "compact")))
-    said: list[str] = []
-
-    found = passed(policy, 15, said=said)[1]["scratch.mine"]
-
-    assert not any("resuming" in line for line in said)
-    assert (found.status, len(mine.data_files())) == ("waits", there)
-    assert (state.table("scratch.mine").state, state.table("scratch.mine").run) == (TableState.DUE, None)
+    other = parse_policy(TEXT.replace("0 minutes", "0 minutes, min_files: 2"), tmp_path / "p.yaml")
+    for run_id in (new_run_id(), mark(other.rules[0], "compact") + new_run_id()):
+        assert mine.run(mine.plan(), stop=halted, run_id=run_id).status == "stopped"
+        found = passed(tmp_path, TEXT.replace("1 GB", "1 file"))[1]["scratch.mine"]
+        assert [step.run_id for step in found.steps] == [None]
+    own = mark(policy.rules[0], "compact") + new_run_id()
+    assert mine.run(mine.plan(), stop=halted, run_id=own).status == "stopped"
+    assert passed(tmp_path)[1]["scratch.mine"].steps[0].run_id == own
 
 
-def test_a_trial_is_made_only_with_leave_and_is_gone_afterwards(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    policy = parse_policy(TEXT.replace("{execute: true}", "{execute: true, trial: true}"), tmp_path / "p.yaml")
+@pytest.mark.usefixtures("unrendered")
+def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_pass(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    text = TEXT.replace("1 GB", "12 files").replace("22:00-06:00", "22:00-06:00 Europe/Berlin")
+    worse, better = Table(lake, scratch, "worse", tmp_path), Table(lake, scratch, "better", tmp_path)
+    worse.create().fill(files=6)
+    better.create().fill(files=5)
+
+    found = passed(tmp_path, text, hour=22)[1]
+    assert [found[name].status for name in ("scratch.worse", "scratch.better")] == ["done", "waits"]
+    assert "budget" in found["scratch.better"].steps[0].summary
+    assert passed(tmp_path, text, hour=22)[1]["scratch.better"].status == "done"
+
+
+def test_no_action_begins_when_the_time_of_the_pass_is_over(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    late = Table(lake, scratch, "late", tmp_path).create().fill()
+    hours = [23.0]
+
+    def say(line: str) -> None:
+        if "tables" in line or "table of catalog" in line:
+            hours[0] = 30.0
+
+    policy = parse_policy(TEXT, tmp_path / "p.yaml")
+    before = late.snapshot_id()
+    made = run_policy(policy, clock=lambda: MIDNIGHT + dt.timedelta(hours=hours[0]), say=say)
+    assert {one.status for one in made.tables} == {Status.WAITS}
+    assert (made.exit_status, late.snapshot_id()) == (0, before)
+
+
+@pytest.mark.usefixtures("unrendered")
+def test_a_trial_is_made_only_by_a_pass_that_executes_and_is_gone_afterwards(lake: Lake, scratch: str, tmp_path: Path) -> None:
+    text = TEXT.replace("0 minutes", "0 minutes, trial: true")
     tried = Table(lake, scratch, "tried", tmp_path).create().fill()
-    before, tables = tried.snapshot_id(), lake.tables.names()
-    assert passed(policy, 23, dry_run=True)[1]["scratch.tried"].status == "planned"
-    assert passed(policy, 15)[1]["scratch.tried"].status == "waits"
-    assert tried.snapshot_id() == before
-    done = passed(policy, 23)[1]["scratch.tried"]
-    assert (done.status, done.steps[0].files_out, lake.tables.names()) == ("done", 2, tables)
+    before, tables, files = tried.snapshot_id(), lake.tables.names(), contents(tried.location)
+    assert passed(tmp_path, text, dry_run=True)[1]["scratch.tried"].status == "planned"
+    assert passed(tmp_path, text.replace("execute: true", "execute: false"))[1]["scratch.tried"].status == "planned"
+    assert (tried.snapshot_id(), contents(tried.location)) == (before, files)
+    done = passed(tmp_path, text)[1]["scratch.tried"]
+    assert (done.status, done.steps[0].figures["files_out"], lake.tables.names()) == ("done", 2, tables)
+
+
+@pytest.mark.parametrize("status", ["disproved", "unproved"])
+@pytest.mark.usefixtures("unrendered")
+def test_nothing_runs_on_a_table_that_was_not_proved_until_a_person_clears_it(
+    lake: Lake, scratch: str, tmp_path: Path, status: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    held = Table(lake, scratch, "held", tmp_path).create().fill()
+    run_id = held.compact().run_id
+    assert run_id is not None
+    book = held.ledger()
+    record = book.run(run_id)
+    assert record is not None
+    book.save_run(dataclasses.replace(record, status="disproved" if status == "disproved" else "failed", error="a row is missing"))
+    book.save_actions(dataclasses.replace(action, status=status) for action in book.actions(run_id))
+    held.fill(start=1000)
+    before = held.snapshot_id()
+
+    for dry_run in (True, False):
+        made, found = passed(tmp_path, dry_run=dry_run)
+        [step] = found["scratch.held"].steps
+        assert (made.exit_status, step.status, run_id in step.summary, held.snapshot_id()) == (1, "not proved", True, before)
+    assert f"icekit compact scratch.held --clear {run_id}" in step.summary
+
+    assert main(["compact", "scratch.held", "--clear", run_id, "--ledger", str(held.book)]) == 0
+    capsys.readouterr()
+    assert passed(tmp_path)[1]["scratch.held"].status == "done"

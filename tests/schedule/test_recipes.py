@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shlex
 import shutil
@@ -16,14 +15,13 @@ from typing import Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
-from icekit.catalog.session import SPARK_RUNTIME
 from icekit.cli.main import _parser, main
 from icekit.cli.schedule import run_pass
 from icekit.schedule.recipes import minute_of, recipe
 
 ROOT = Path(__file__).parents[2]
 ODD = "100% of it's $HOME"
-POLICY = "version: 1\nname: nightly\noutput: out\nstate: s.db\ntables:\n  - match: [db.events, 'logs.*']\n    compact: {}\n"
+POLICY = "name: nightly\noutput: out\nledger: ledger.db\nrules:\n  - match: [db.events, 'logs.*']\n    compact: {}\n"
 
 
 @pytest.fixture
@@ -72,10 +70,11 @@ def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None
 
     done = subprocess.run(["/bin/sh", "-c", command], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **variables}, check=False)
 
-    # The lake has no table, so that the policy's patterns stand for none; all the rest has run.
+    # The lake has no table: the policy's pattern matches none, and the named table is missing; all the rest has run.
     log = file.with_suffix(".log").read_text()
     assert done.returncode == 2, log
-    assert "no table matches 'db.events'" in log
+    assert "misconfigured           db.events" in log
+    assert "matches 'logs.*'" in log
     assert json.loads((file.parent / "out" / "pass.json").read_text())["exit_status"] == 2
 
 
@@ -135,32 +134,6 @@ def test_the_dag_is_python_that_names_this_installation(file: Path) -> None:
         assert re.search(rf"\b{name}\b", "".join(parameters["source"]))
 
 
-def test_spark_submit_gets_a_program_that_is_there_and_the_jars_of_the_catalog(file: Path, tmp_path: Path) -> None:
-    [(name, text)] = recipe("spark-submit", file).items()
-    assert name == "icekit-nightly-submit.sh"
-    # A stand-in for the cluster's spark-submit that prints what it is given.
-    bin_folder = tmp_path / "spark" / "bin"
-    bin_folder.mkdir(parents=True)
-    (bin_folder / "spark-submit").write_text('#!/bin/sh\nfor word in "$@"; do printf "%s\\n" "$word"; done\npwd\n')
-    (bin_folder / "spark-submit").chmod(0o755)
-    (tmp_path / name).write_text(text)
-
-    said = subprocess.run(
-        ["/bin/sh", tmp_path / name, "spark://host:7077", "--num-executors", "2"],
-        env={"PATH": "/usr/bin:/bin", "SPARK_HOME": str(tmp_path / "spark")},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.splitlines()
-
-    assert said[said.index("--master") + 1] == "spark://host:7077"
-    assert SPARK_RUNTIME in said[said.index("--packages") + 1].split(",")
-    assert said[-5:-3] == ["--num-executors", "2"]
-    assert Path(said[-3]).exists()
-    assert said[-2:] == [str(file), str(file.parent)]
-    assert subprocess.run(["/bin/sh", tmp_path / name], capture_output=True, check=False).returncode != 0
-
-
 def test_tables_whose_names_differ_by_a_sign_only_are_two_tasks(file: Path) -> None:
     file.write_text(POLICY.replace("[db.events, 'logs.*']", "[db.a_b, db.a.b, db.c]"))
     [text] = recipe("airflow", file).values()
@@ -179,7 +152,7 @@ def test_tables_whose_names_differ_by_a_sign_only_are_two_tasks(file: Path) -> N
     assert all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names)
 
 
-@pytest.mark.parametrize("kind", ["cron", "systemd", "airflow", "spark-submit"])
+@pytest.mark.parametrize("kind", ["cron", "systemd", "airflow"])
 def test_no_recipe_holds_the_settings_of_spark_which_may_be_secret(
     file: Path, kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,7 +160,7 @@ def test_no_recipe_holds_the_settings_of_spark_which_may_be_secret(
     assert main(["schedule", "recipe", kind, str(file)]) == 0
     said = capsys.readouterr()
     assert "hunter2" not in said.out + said.err
-    assert (f"Put it into {file.with_suffix('.env')}" in said.err) == (kind != "spark-submit")
+    assert f"Put it into {file.with_suffix('.env')}" in said.err
 
 
 def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,11 +168,11 @@ def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pyte
     printed = capsys.readouterr().out
     assert "# --- icekit-nightly.service" in printed
     assert "# --- icekit-nightly.timer" in printed
-    assert main(["schedule", "recipe", "spark-submit", str(file), "--output", str(tmp_path / "out")]) == 0
-    assert os.access(tmp_path / "out" / "icekit-nightly-submit.sh", os.X_OK)
+    assert main(["schedule", "recipe", "cron", str(file), "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "icekit-nightly.cron").exists()
 
 
 def test_a_recipe_of_a_policy_that_is_wrong_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file.write_text("version: 1\ntabels: []\n")
+    file.write_text("ruels: []\n")
     assert main(["schedule", "recipe", "cron", str(file)]) == 2
-    assert "did you mean tables?" in capsys.readouterr().err
+    assert "did you mean rules?" in capsys.readouterr().err

@@ -2,49 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
+from icekit.api import Lake
+from icekit.schedule.one_pass import assign
 from icekit.schedule.reading import PolicyError, parse_policy
-from icekit.schedule.study import assign
-from icekit.sql import Identifier, display_name
-from tests.schedule.making import HERE
+from icekit.sql import Identifier
+from tests.schedule.lakes import HERE, lake
 
-NAMES = [("db", "a"), ("db", "b"), ("db", "tmp_x"), ("icekit", "ledger"), ("icekit_scratch", "c"), ("logs", "deep", "t")]
-
-
-def assigned(rules: str, top: str = "", names: Sequence[Identifier] = NAMES) -> tuple[dict[str, str], tuple[str, ...]]:
-    found = assign(parse_policy(f"version: 1\n{top}tables:\n{rules}", HERE), names)
-    return {display_name(name): rule.name for name, rule in found.tables}, found.unmatched
+__all__ = ["lake"]
+pytestmark = pytest.mark.usefixtures("names")
 
 
-def test_the_first_rule_that_matches_wins_and_what_it_excludes_goes_on() -> None:
-    rules = "  - {name: one, match: db.*, exclude: [db.b]}\n  - {name: two, match: ['*.b', 'db.a']}\n"
-    assert assigned(rules, "exclude: ['**.tmp_*']\n") == ({"db.a": "one", "db.b": "two"}, ())
+@pytest.fixture
+def names(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[Identifier]:
+    """The tables of the catalog; a test may change them."""
+    found = [("db", "a"), ("db", "b"), ("db", "tmp_x"), ("icekit", "ledger"), ("icekit_scratch", "c"), ("logs", "deep", "t")]
+    monkeypatch.setattr(type(lake.tables), "names", lambda _: found)
+    return found
 
 
-def test_what_icekit_keeps_beside_is_nobodys_table_unless_it_is_named() -> None:
-    assert set(assigned("  - match: '**'\n")[0]) == {"db.a", "db.b", "db.tmp_x", "logs.deep.t"}
+def assigned(lake: Lake, rules: str) -> tuple[dict[str, str], list[str]]:
+    found, unmatched = assign(lake, parse_policy(f"rules:\n{rules}", HERE).rules)
+    return {one.table: one.rule.name for one in found}, unmatched
+
+
+def test_the_first_rule_that_matches_wins_and_what_it_excludes_goes_on(lake: Lake) -> None:
+    rules = "  - {name: one, match: db.*, exclude: [db.b, '**.tmp_*']}\n  - {name: two, match: ['*.b', 'db.a']}\n"
+    assert assigned(lake, rules) == ({"db.a": "one", "db.b": "two"}, [])
+
+
+def test_the_tables_that_icekit_makes_belong_to_no_rule_unless_it_names_them(lake: Lake) -> None:
+    assert set(assigned(lake, "  - match: '**'\n")[0]) == {"db.a", "db.b", "db.tmp_x", "logs.deep.t"}
     for pattern in ("icekit.*", "'`icekit`.ledger'", "icekit*.*"):
-        assert "icekit.ledger" in assigned(f"  - match: {pattern}\n")[0]
+        assert "icekit.ledger" in assigned(lake, f"  - match: {pattern}\n")[0]
 
 
-def test_a_pattern_that_stands_for_no_table_is_named_with_the_nearest() -> None:
-    found, unmatched = assigned("  - match: [db.a, dbx.a]\n")
-    assert found == {"db.a": "rule-1"}
-    assert unmatched == ("rule rule-1: no table matches 'dbx.a'; did you mean db.a?",)
+def test_a_pattern_that_stands_for_no_table_is_named_with_the_nearest(lake: Lake) -> None:
+    found, unmatched = assigned(lake, "  - match: [db.a, dbx.*]\n  - match: none.*\n")
+    assert (found, [line.split(";")[0] for line in unmatched]) == (
+        {"db.a": "rule-1"},
+        ["No table of catalog 'lake' matches 'dbx.*'", "No table of catalog 'lake' matches 'none.*'."],
+    )
 
 
-def test_a_rule_takes_no_table_of_a_namespace_inside_the_one_it_names() -> None:
-    names = [("sales", "t"), ("sales", "a.t"), ("sales", "eu", "legal", "t"), ("sales", "a", "t")]
-
-    taken, unmatched = assigned("  - match: sales.*\n    compact: {execute: true}\n", names=names)
-    assert (taken, unmatched) == ({"sales.t": "rule-1", "sales.`a.t`": "rule-1"}, ())
-    assert list(assigned("  - match: sales.a.*\n", names=names)[0]) == ["sales.a.t"]
-    assert list(assigned("  - {match: sales.**, exclude: sales.*}\n", names=names)[0]) == ["sales.eu.legal.t", "sales.a.t"]
+def test_a_rule_takes_no_table_of_a_namespace_inside_the_one_it_names(lake: Lake, names: list[Identifier]) -> None:
+    names[:] = [("sales", "t"), ("sales", "a.t"), ("sales", "eu", "legal", "t"), ("sales", "a", "t")]
+    assert assigned(lake, "  - match: sales.*\n") == ({"sales.t": "rule-1", "sales.`a.t`": "rule-1"}, [])
+    assert list(assigned(lake, "  - match: sales.a.*\n")[0]) == ["sales.a.t"]
+    assert list(assigned(lake, "  - {match: sales.**, exclude: sales.*}\n")[0]) == ["sales.eu.legal.t", "sales.a.t"]
 
 
-def test_a_pattern_without_a_namespace_is_refused_when_the_policy_is_read() -> None:
-    with pytest.raises(PolicyError, match=r"policy.yaml:3: .*'\*' has no namespace.*\*\* for every table"):
-        assigned("  - match: '*'\n")
+def test_a_pattern_without_a_namespace_is_refused_when_the_policy_is_read(lake: Lake) -> None:
+    with pytest.raises(PolicyError, match=r"policy.yaml:2: .*'\*' has no namespace.*\*\* for every table"):
+        assigned(lake, "  - match: '*'\n")

@@ -20,12 +20,10 @@ from tests.soak.child import Child
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
 POLICY = """
-version: 1
 name: nightly
 output: pass
-state: state.db
 catalog: prod
-tables:
+rules:
   - match: db.small
 """
 COMMANDS = (
@@ -151,11 +149,8 @@ def test_of_two_passes_at_once_one_does_the_work(prod: Lake, folder: Path) -> No
     table = small(prod, "raced")
     before = table.rows()
     (folder / "race.yaml").write_text(
-        POLICY.replace("nightly", "race")
-        .replace("state.db", "race.db")
-        .replace("db.small", "db.raced")
-        .replace("output: pass", "output: race")
-        + "    compact: {execute: true, leave_alone: 0 minutes, min_files: 2}\n"
+        POLICY.replace("nightly", "race").replace("db.small", "db.raced").replace("output: pass", "output: race")
+        + "    execute: true\n    compact: {leave_alone: 0 minutes, min_files: 2}\n"
     )
     command = [sys.executable, "-m", "icekit", "schedule", "run", "race.yaml"]
     both = [subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for _ in range(2)]

@@ -13,11 +13,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from icekit.catalog import EMBEDDED
+from icekit.catalog.lake import embedded_path
+from icekit.report import notebook_path
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import read_policy
 from icekit.sql import is_pattern
 
 _HERE = Path(__file__).parent
+#: The templates of each kind of recipe, and the names of the files that are made from them.
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "cron": {"icekit-@SLUG@.cron": "cron.in"},
+    "systemd": {"icekit-@SLUG@.service": "icekit.service.in", "icekit-@SLUG@.timer": "icekit.timer.in"},
+    "airflow": {"icekit_@SLUG@_dag.py": "icekit_dag.py.in"},
+}
 # Variables that a scheduler's environment lacks; no secrets are among them.
 _CARRIED = ("JAVA_HOME", "ICEKIT_ICEBERG", "ICEKIT_LEDGER", "PYICEBERG_HOME", "XDG_STATE_HOME")
 # It may contain any Spark setting, including storage keys: the person who installs the recipe puts it where secrets are kept.
@@ -30,58 +38,46 @@ def example() -> str:
 
 
 def recipe(kind: str, file: Path) -> dict[str, str]:
-    """The files of a recipe (cron, systemd, airflow, spark-submit) by name, for an existing, valid policy file.
+    """The files of a recipe (one of :data:`KINDS`) by name, for an existing, valid policy file.
 
     Raises the errors of :func:`icekit.schedule.reading.read_policy`.
     """
     file = file.expanduser().absolute()
-    policy = read_policy(file)
-    name = re.sub(r"[^A-Za-z0-9_-]", "-", policy.name)
-    env_file = file.with_suffix(".env")
-    python = Path(sys.executable).absolute()
-    carried = environment(policy)
-    fill = {"POLICY": str(file), "NAME": policy.name, "ENV_FILE": str(env_file), "MINUTE": str(minute_of(file)), "FOLDER": str(file.parent)}
-    if kind == "cron":
-        command = f"{_sourced(env_file)} {_run(python, file)} >> {shlex.quote(str(file.with_suffix('.log')))} 2>&1"
+    policy, python, env_file = read_policy(file), str(Path(sys.executable).absolute()), file.with_suffix(".env")
+    carried, words = environment(policy), [python, "-m", "icekit", "schedule", "run", str(file)]
+    # With this Python's own path, because a scheduler has another PATH or none, without `icekit` in it.
+    env = shlex.quote(str(env_file))
+    shell = f"set -a; if [ -r {env} ]; then . {env}; fi; set +a; cd {shlex.quote(str(file.parent))} && exec {shlex.join(words)}"
+    notebooks = policy.output / "notebooks"
+    fill = {
+        "NAME": policy.name,
+        "SLUG": re.sub(r"[^A-Za-z0-9_-]", "-", policy.name),
+        "POLICY": str(file),
+        "ENV_FILE": str(env_file),
+        "MINUTE": str(minute_of(file)),
+        "CRON_ENVIRONMENT": "\n".join(f"{key}={value}" for key, value in carried.items()),
         # A % ends a command in cron.
-        return {
-            f"icekit-{name}.cron": _filled(
-                "cron.in",
-                fill | {"ENVIRONMENT": "\n".join(f"{k}={v}" for k, v in carried.items()), "COMMAND": command.replace("%", r"\%")},
-            )
-        }
-    if kind == "systemd":
-        units = {"SERVICE": f"icekit-{name}.service", "TIMER": f"icekit-{name}.timer"}
-        fill |= units | {
-            "USER": getpass.getuser(),
-            "FOLDER": str(file.parent).replace("%", "%%"),
-            "ENV_FILE": str(env_file).replace("%", "%%"),
-            "ENVIRONMENT": "\n".join(f"Environment={_unit(f'{k}={v}')}" for k, v in carried.items()),
-            "COMMAND": " ".join(_unit(word, command=True) for word in (str(python), "-m", "icekit", "schedule", "run", str(file))),
-        }
-        return {units["SERVICE"]: _filled("icekit.service.in", fill), units["TIMER"]: _filled("icekit.timer.in", fill)}
-    if kind == "airflow":
-        from icekit.report import notebook_path
-
-        tables = [p for rule in policy.tables for p in rule.match if not is_pattern(p)]
-        python_literals = {
-            "COMMAND_PY": f"{_sourced(env_file)} {_run(python, file)}",
-            "FOLDER_PY": f"mkdir -p {shlex.quote(str(policy.output / 'notebooks'))}",
-            "ENVIRONMENT_PY": carried,
-            "NOTEBOOK_PY": str(notebook_path()),
-            "OUTPUT_PY": str(policy.output / "notebooks"),
-            "TABLES_PY": tables,
-            "CATALOG_PY": policy.catalog,
-            "DAG_ID_PY": f"icekit_{name}",
-            "DESCRIPTION_PY": f"icekit: the policy {policy.name}",
-        }
-        fill |= {key: repr(value) for key, value in python_literals.items()}
-        return {f"icekit_{name.replace('-', '_')}_dag.py": _filled("icekit_dag.py.in", fill | {"PYTHON_SHELL": shlex.quote(str(python))})}
-    return {
-        f"icekit-{name}-submit.sh": _submit(
-            policy, name, {"ENV_FILE": env_file, "POLICY": file, "FOLDER": file.parent, "PYTHON": python}, fill, carried
-        )
+        "CRON_COMMAND": f"{shell} >> {shlex.quote(str(file.with_suffix('.log')))} 2>&1".replace("%", r"\%"),
+        "USER": getpass.getuser(),
+        "UNIT_FOLDER": str(file.parent).replace("%", "%%"),
+        "UNIT_ENV_FILE": str(env_file).replace("%", "%%"),
+        "UNIT_ENVIRONMENT": "\n".join(f"Environment={_unit(f'{key}={value}')}" for key, value in carried.items()),
+        # A $ is special only in commands.
+        "UNIT_COMMAND": " ".join(_unit(word).replace("$", "$$") for word in words),
+        "PYTHON_SHELL": shlex.quote(python),
+        "COMMAND_PY": repr(shell),
+        "FOLDER_PY": repr(f"mkdir -p {shlex.quote(str(notebooks))}"),
+        "ENVIRONMENT_PY": repr(carried),
+        "NOTEBOOK_PY": repr(str(notebook_path())),
+        "OUTPUT_PY": repr(str(notebooks)),
+        "TABLES_PY": repr([p for rule in policy.rules for p in rule.match if not is_pattern(p)]),
+        "CATALOG_PY": repr(policy.catalog),
     }
+
+    def filled(text: str) -> str:
+        return re.sub(r"@([A-Z_]+)@", lambda found: fill[found[1]], text)
+
+    return {filled(name): filled((_HERE / template).read_text(encoding="utf-8")) for name, template in KINDS[kind].items()}
 
 
 def minute_of(file: Path) -> int:
@@ -89,11 +85,11 @@ def minute_of(file: Path) -> int:
     return zlib.crc32(str(file).encode()) % 60
 
 
-def left_out(kind: str, file: Path) -> str | None:
+def left_out(file: Path) -> str | None:
     """What a person has to add to a recipe by hand, because it may be secret; None if nothing."""
-    if kind == "spark-submit" or not os.environ.get(_SECRET):
-        return None
-    return f"{_SECRET} is set here but not included in the recipe, because it may contain secrets. Put it into {file.expanduser().absolute().with_suffix('.env')}."
+    env_file = file.expanduser().absolute().with_suffix(".env")
+    said = f"{_SECRET} is set here but not included in the recipe, because it may contain secrets. Put it into {env_file}."
+    return said if os.environ.get(_SECRET) else None
 
 
 def environment(policy: SchedulePolicy) -> dict[str, str]:
@@ -101,57 +97,10 @@ def environment(policy: SchedulePolicy) -> dict[str, str]:
     found = {key: os.environ[key] for key in _CARRIED if os.environ.get(key)}
     if "JAVA_HOME" not in found and (java := shutil.which("java")):
         found["JAVA_HOME"] = str(Path(java).resolve().parents[1])
-    if policy.catalog in {"", EMBEDDED}:
-        from icekit.catalog.lake import embedded_path
-
-        found["ICEKIT_LAKE"] = str(embedded_path())
-    return found
+    return found | ({"ICEKIT_LAKE": str(embedded_path())} if policy.catalog in {"", EMBEDDED} else {})
 
 
-def _submit(policy: SchedulePolicy, name: str, paths: Mapping[str, Path], fill: Mapping[str, str], carried: Mapping[str, str]) -> str:
-    import pyspark
-
-    from icekit.catalog import connect
-    from icekit.catalog.session import SPARK_RUNTIME
-
-    conf = connect(policy.catalog or None)._conf
-    quoted = {
-        **paths,
-        "MAIN": _HERE.parents[1] / "cli" / "submitted.py",
-        "APP": f"icekit-{name}",
-        "PACKAGES": ",".join(conf.packages) if conf else SPARK_RUNTIME,
-    }
-    return _filled(
-        "icekit-submit.sh.in",
-        {
-            **fill,
-            **{key: shlex.quote(str(value)) for key, value in quoted.items()},
-            "SCRIPT": f"icekit-{name}-submit.sh",
-            "EXPORTS": "\n".join(f"export {k}={shlex.quote(v)}" for k, v in carried.items()),
-            "SPARK_VERSION": pyspark.__version__,
-            # Inside double quotes.
-            "SPARK_HOME": re.sub(r'([\\"$`}])', r"\\\1", str(Path(pyspark.__file__).parent)),
-        },
-    )
-
-
-def _sourced(env_file: Path) -> str:
-    """Shell that reads an environment file, if there is one."""
-    quoted = shlex.quote(str(env_file))
-    return f"set -a; if [ -r {quoted} ]; then . {quoted}; fi; set +a;"
-
-
-def _run(python: Path, file: Path) -> str:
-    """Shell that runs a pass; with this Python's own path, because a scheduler has another PATH or none, without ``icekit`` in it."""
-    return f"cd {shlex.quote(str(file.parent))} && exec {shlex.quote(str(python))} -m icekit schedule run {shlex.quote(str(file))}"
-
-
-def _unit(word: str, *, command: bool = False) -> str:
-    """A word as systemd reads it; ``$`` is special only in commands."""
+def _unit(word: str) -> str:
+    """A word as systemd reads it."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{escaped.replace("$", "$$") if command else escaped}"'
-
-
-def _filled(template: str, values: Mapping[str, str]) -> str:
-    text = (_HERE / template).read_text(encoding="utf-8")
-    return re.sub(r"@([A-Z_]+)@", lambda found: values[found[1]], text)
+    return f'"{escaped}"'

@@ -1,0 +1,163 @@
+"""A message reaches a real receiver over HTTP once per change of status; one that fails is sent by the next pass; no address is repeated."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from icekit.errors import ParameterError
+from icekit.saving import write_json
+from icekit.schedule.notify import post, tell, url_of
+from icekit.schedule.result import PassResult, Status, Step, TableResult
+from tests.schedule.lakes import NOW, policy
+
+SECRET = "hunter2/with?odd&signs"
+
+
+class Web:
+    """A server on this machine that keeps what it is sent."""
+
+    def __init__(self, status: int = 200, location: str = "") -> None:
+        self.got: list[tuple[str, dict[str, str], Any]] = []
+        web = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                web.got.append((self.path, dict(self.headers), json.loads(body)))
+                self.send_response(status)
+                if location:
+                    self.send_header("Location", location)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                """Keep quiet."""
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.at = f"127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, args=[0.02], daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    server = Web()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def broken() -> Iterator[Web]:
+    server = Web(status=500)
+    yield server
+    server.close()
+
+
+def made(*statuses: Status) -> PassResult:
+    rule = policy().rules[0]
+    steps = [Step("compact", status, "10 files → 1 file") for status in statuses]
+    tables = [TableResult(("db", f"t{n}"), rule, Status.REPORTED, "healthy", steps=[step]) for n, step in enumerate(steps)]
+    return PassResult("nightly", "prod", NOW, tables=tables)
+
+
+def told(folder: Path, url: str, *statuses: Status) -> tuple[PassResult, list[str]]:
+    """What a pass with these statuses prints about its message; leaves its pass.json."""
+    one, said = made(*statuses), list[str]()
+    one.news = tell(one, url, folder / "pass.json", said.append)
+    write_json(folder / "pass.json", one.document())
+    return one, said
+
+
+def test_a_change_of_status_is_posted_once_as_slack_takes_it(web: Web, tmp_path: Path) -> None:
+    url = f"http://{web.at}/hook"
+    told(tmp_path, url, Status.DONE, Status.REPORTED)
+    assert web.got == [], "every table is well"
+
+    for _ in range(2):
+        assert told(tmp_path, url, Status.FAILED, Status.DONE)[0].exit_status == 1
+    [(path, headers, said)] = web.got
+    assert (path, headers["Content-Type"]) == ("/hook", "application/json")
+    assert said["text"].startswith("icekit nightly: 1 of 2 tables changed their status\nfailed        healthy   db.t0")
+    assert [(one["table"], one["status"], one["steps"][0]["action"]) for one in said["tables"]] == [("db.t0", "failed", "compact")]
+
+    # What only one pass has come to is no news.
+    told(tmp_path, url, Status.WAITS, Status.BUSY)
+    assert len(web.got) == 1
+    told(tmp_path, url, Status.REPORTED, Status.PLANNED)
+    told(tmp_path, url, Status.REPORTED, Status.DONE)
+    assert [len(said["tables"]) for _, _, said in web.got] == [1, 1]
+
+
+def test_a_message_that_fails_changes_no_result_and_is_sent_by_the_next_pass(web: Web, broken: Web, tmp_path: Path) -> None:
+    for url in (f"http://{broken.at}/T0K3N", "http://127.0.0.1:9/closed"):
+        one, said = told(tmp_path, url, Status.DONE, Status.UNHEALTHY)
+        assert (one.exit_status, len(said), said[0].startswith("not notified: ")) == (1, 1, True)
+        assert json.loads((tmp_path / "pass.json").read_text())["news"]["error"] in said[0]
+        assert "T0K3N" not in said[0]
+    assert told(tmp_path, f"http://{broken.at}", Status.DONE, Status.REPORTED)[0].exit_status == 0
+
+    told(tmp_path, f"http://{web.at}", Status.DONE, Status.UNHEALTHY)
+    assert len(web.got) == 1
+
+
+def test_without_an_address_nothing_is_posted(tmp_path: Path) -> None:
+    one, said = told(tmp_path, "", Status.FAILED)
+    assert (said, one.news) == ([], {"notified": {"db.t0": "failed"}, "error": None})
+
+
+def test_a_secret_of_an_address_is_quoted_in_it_and_in_no_message(broken: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKEN", SECRET)
+    url = url_of(f"http://{broken.at}/${{TOKEN}}")
+    assert url.endswith(quote(SECRET, safe=""))
+
+    answer = post(url, {"text": f"the body names {SECRET}"})
+    assert answer is not None
+    assert "hunter2" not in answer
+    assert "hunter2" not in json.dumps(broken.got[0][2])
+    assert broken.got[0][0].startswith("/hunter2")  # it did go where it should
+
+
+def test_an_address_that_is_one_variable_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK", "https://hooks.example.com/a?b=c")
+    assert url_of("${HOOK}") == "https://hooks.example.com/a?b=c"
+    assert url_of("") == ""
+
+
+@pytest.mark.parametrize("address", ["{}/T0K3N/h%75nter3", "127.0.0.1:9/T0K3N"])
+def test_a_secret_that_the_policy_has_in_plain_text_is_in_no_answer(broken: Web, address: str) -> None:
+    answer = post(url_of(f"http://{address.format(broken.at)}"), {"text": "body"})
+    assert answer
+    assert not re.search(r"hunter\d|T0K3N|127\.0\.0\.1", answer, re.I), answer
+
+
+def test_every_variable_that_is_missing_is_named_at_once() -> None:
+    with pytest.raises(ParameterError, match="missing for notify: A_TOKEN, B_TOKEN"):
+        url_of("http://h/${B_TOKEN}/${A_TOKEN}")
+
+
+def test_a_redirected_message_did_not_arrive(web: Web) -> None:
+    moved = Web(status=302, location=f"http://{web.at}/elsewhere")
+    answer = post(f"http://{moved.at}/hook", {"text": "t"})
+    moved.close()
+    assert "302" in str(answer)
+    assert web.got == []
+
+
+@pytest.mark.parametrize(
+    "address", ["slack://T0K3N", "T0K3N/x", "https://", "https://me:T0K3N@host/x", "https://host:T0K3N/", "file:///T0K3N"]
+)
+def test_an_address_that_nothing_can_be_posted_to_is_refused(address: str) -> None:
+    with pytest.raises(ParameterError, match="notify is no address that a message can be posted to") as refused:
+        url_of(address)
+    assert "T0K3N" not in str(refused.value)
