@@ -22,7 +22,6 @@ from icekit.catalog.lake import embedded_path
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
 from icekit.errors import IcekitError, first_line, trace
-from icekit.facts.model import TableFacts
 from icekit.history.iceberg import store
 from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
