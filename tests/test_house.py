@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -69,3 +71,15 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 def test_no_import_is_hidden_in_a_text() -> None:
     own = re.compile(r"import_module\((?!f?\"pyiceberg)")
     assert [name for name, path in MODULES.items() if own.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_looking_at_a_table_imports_nothing_of_spark_and_of_the_rooms_that_change_tables() -> None:
+    """All modules of facts, findings and history, and the card."""
+    looks = [name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])] + ["icekit.show.card"]
+    code = f"import importlib, sys\nfor name in {looks}:\n    importlib.import_module(name)\nprint(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=PACKAGE.parent).stdout.split()
+
+    assert set(looks) <= set(found)
+    assert {name.partition(".")[0] for name in found} & {"pyspark", "py4j"} == set()
+    allowed = "(base) answer engine catalog facts diagnose history api show".split()
+    assert {ROOMS[_room(name)] for name in found if name in MODULES and name != "icekit"} <= set(allowed)

@@ -111,6 +111,13 @@ def test_types_are_announced() -> None:
     assert (ROOT / "icekit" / "py.typed").exists()
 
 
+def test_the_package_brings_every_file_that_is_no_module() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["icekit"]
+    package = ROOT / "icekit"
+    other = {path for path in package.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"}}
+    assert {path for pattern in patterns for path in package.glob(pattern)} == other
+
+
 def test_every_make_target_says_what_it_does() -> None:
     makefile = (ROOT / "Makefile").read_text()
     targets = re.search(r"^\.PHONY: (.*)$", makefile, re.M)

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -240,111 +241,6 @@ def make_active(spark: SparkSession) -> None:
 # --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites, or change row ids
 
 
-# The output of a rewrite has an old sequence number (use-starting-sequence-number, Iceberg's default), so that equality
-# deletes that a stream commits meanwhile apply to it too, and are no conflict. But each commit drops the delete files
-# older than every data file that it leaves in place, and does not count the files that it adds: MergingSnapshotProducer.apply
-# (1.12.0, according to its bytecode) takes the lowest sequence number of the existing manifests, without the files that it replaces,
-# for ManifestFilterManager.dropDeleteFilesOlderThan, and considers its new manifests only afterwards (apache/iceberg
-# pull request 10962 is open). Whether an older file stays is decided on the state that the commit is based on: another
-# writer may replace the last one while the rewrite runs, so no check before the commit, and no margin of files, is enough. A file
-# of ours that is never replaced would add a commit and a file to a person's table, and others may drop it too.
-# With a new number (``false``), every equality delete committed meanwhile for a replaced file is a conflict: safe, but next to
-# a stream that reaches all partitions no rewrite ever succeeds. A check after the commit is too late: readers have seen the rows.
-# So the commit itself is checked before the catalog receives it: TableOperations.commit gets the complete new snapshot
-# with its manifests, and after a conflict the next one. The check is in Java, so that all other exceptions
-# reach Iceberg unchanged (the files of a commit that may have succeeded must not be deleted): a class of 30 lines,
-# compiled with Janino, the compiler of Spark's own code generation.
-#
-# Row ids: the first commit after an upgrade to format version 3 gives each row an id. What a rewrite read before it has no
-# ids, so its new files would get others. Such a commit is a conflict: the rewrite is tried again with the ids.
-_NAME = "icekit.GuardedOperations"
-_SOURCE = """
-package icekit;
-
-import java.util.*;
-import org.apache.iceberg.*;
-import org.apache.iceberg.encryption.EncryptionManager;
-import org.apache.iceberg.exceptions.ValidationException;
-import org.apache.iceberg.io.FileIO;
-import org.apache.iceberg.io.LocationProvider;
-
-public class GuardedOperations implements TableOperations {
-  private final TableOperations table;
-  private final String branch;
-  private final Long head;
-  /** The branches whose rows had no ids when they were read. */
-  private final Set unnumbered = new HashSet();
-
-  /** With a branch, a commit is refused unless this snapshot is its head. */
-  public GuardedOperations(TableOperations table, String branch, Long head) {
-    this.table = table;
-    this.branch = branch;
-    this.head = head;
-    for (Iterator refs = table.current().refs().entrySet().iterator(); refs.hasNext();) {
-      Map.Entry ref = (Map.Entry) refs.next();
-      Snapshot read = table.current().snapshot(((SnapshotRef) ref.getValue()).snapshotId());
-      if (read != null && read.firstRowId() == null) unnumbered.add(ref.getKey());
-    }
-  }
-
-  public void commit(TableMetadata base, TableMetadata metadata) {
-    if (branch != null && (base.ref(branch) == null || base.ref(branch).snapshotId() != head.longValue())) {
-      throw new ValidationException("Cannot commit: %s is no longer at snapshot %s", new Object[] {branch, head});
-    }
-    for (Iterator changes = metadata.changes().iterator(); changes.hasNext();) {
-      Object change = changes.next();
-      if (change instanceof MetadataUpdate.AddSnapshot) check(((MetadataUpdate.AddSnapshot) change).snapshot());
-      if (change instanceof MetadataUpdate.SetSnapshotRef) {
-        MetadataUpdate.SetSnapshotRef ref = (MetadataUpdate.SetSnapshotRef) change;
-        if (unnumbered.contains(ref.name())) checkIds(base.ref(ref.name()), base, metadata.snapshot(ref.snapshotId()));
-      }
-    }
-    table.commit(base, metadata);
-  }
-
-  /** Rows of files that were read without ids must not have got some since. */
-  private void checkIds(SnapshotRef before, TableMetadata base, Snapshot added) {
-    Snapshot parent = before == null ? null : base.snapshot(before.snapshotId());
-    if (parent == null || parent.firstRowId() == null || !changes(added).removedDataFiles().iterator().hasNext()) return;
-    throw new ValidationException("Cannot commit: rows have got row ids since they were read without", new Object[0]);
-  }
-
-  /** With the specs of the table: a snapshot alone cannot read manifests of a spec whose column was dropped. */
-  private SnapshotChanges changes(Snapshot snapshot) {
-    return SnapshotChanges.builderFor(new BaseTable(table, "guarded")).snapshot(snapshot).build();
-  }
-
-  private void check(Snapshot snapshot) {
-    SnapshotChanges changes = changes(snapshot);
-    long oldest = Long.MAX_VALUE;
-    for (Iterator files = changes.addedDataFiles().iterator(); files.hasNext();) {
-      Long number = ((DataFile) files.next()).dataSequenceNumber();
-      if (number != null) oldest = Math.min(oldest, number.longValue());
-    }
-    for (Iterator files = changes.removedDeleteFiles().iterator(); files.hasNext();) {
-      DeleteFile file = (DeleteFile) files.next();
-      Long number = file.dataSequenceNumber();
-      if (file.content() == FileContent.EQUALITY_DELETES && (number == null || number.longValue() > oldest)) {
-        throw new ValidationException(
-            "Cannot commit: equality deletes that apply to a rewritten file would be dropped with the last older data file: %s",
-            new Object[] {file.location()});
-      }
-    }
-  }
-
-  public TableMetadata current() { return table.current(); }
-  public TableMetadata refresh() { return table.refresh(); }
-  public FileIO io() { return table.io(); }
-  public EncryptionManager encryption() { return table.encryption(); }
-  public String metadataFileLocation(String name) { return table.metadataFileLocation(name); }
-  public LocationProvider locationProvider() { return table.locationProvider(); }
-  public TableOperations temp(TableMetadata metadata) { return table.temp(metadata); }
-  public long newSnapshotId() { return table.newSnapshotId(); }
-  public boolean requireStrictCleanup() { return table.requireStrictCleanup(); }
-}
-"""
-
-
 def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any | None:
     """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the files they add; None if that is impossible.
 
@@ -352,7 +248,7 @@ def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any
     """
     branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
     try:
-        operations = compiled(jvm, table, _NAME, _SOURCE, table.operations(), branch, head)
+        operations = compiled(jvm, table, "GuardedOperations", table.operations(), branch, head)
         return jvm.org.apache.iceberg.BaseTable(operations, table.name(), table.reporter())
     except Exception:
         return None  # the JVM allows no compilation, or the table class is not Iceberg's own
@@ -361,19 +257,26 @@ def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any
 _compiling = threading.Lock()
 
 
-def compiled(jvm: Any, loaded: Any, name: str, source: str, *arguments: Any) -> Any:
-    """An object of a small Java class, made with these arguments; compiled once in each JVM, with the class loader of the class of ``loaded``.
+def compiled(jvm: Any, loaded: Any, name: str, *arguments: Any) -> Any:
+    """An object of a class in the folder ``java``, made with these arguments; compiled once in each JVM, with the class loader of the class of ``loaded``.
 
-    Once, because py4j keeps the methods that it finds by the name of their class, and would call those of an earlier class.
+    In Java is what visits each file or each deleted position: over the bridge a visit costs a millisecond. The compiler is Janino, that of Spark's own
+    code generation. Once, because py4j keeps the methods that it finds by the name of their class, and would call those of an earlier class.
     """
     constructors = vars(jvm._gateway_client).setdefault("icekit_constructors", {})
     with _compiling:
         if name not in constructors:
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(loaded.getClass().getClassLoader())
-            compiler.cook(source)
-            constructors[name] = compiler.getClassLoader().loadClass(name).getConstructors()[0]
+            constructors[name] = _load(jvm, loaded, name).getConstructors()[0]
     given = jvm.java.util.ArrayList()
     for argument in arguments:
         given.add(argument)
     return constructors[name].newInstance(given.toArray())
+
+
+def _load(jvm: Any, loaded: Any, name: str) -> Any:
+    """A class, compiled now with those that it needs: a class loader that has all sources compiles what it is asked for."""
+    sources = jvm.java.util.HashMap()
+    for file in files("icekit.engine").joinpath("java").iterdir():
+        sources.put(f"icekit/{file.name}", file.read_bytes())
+    finder = jvm.org.codehaus.commons.compiler.util.resource.MapResourceFinder(sources)
+    return jvm.org.codehaus.janino.JavaSourceClassLoader(loaded.getClass().getClassLoader(), finder, "UTF-8").loadClass(f"icekit.{name}")

@@ -26,31 +26,6 @@ CLOCK = "wall-clock time"
 
 _WAIT_MILLISECONDS = 60_000
 
-# Iceberg reads delete files in threads of its own (BaseDeleteLoader.execute, ThreadPools.getDeleteWorkerPool), whose CPU time Spark
-# counts for no task. In a local session they are threads of this JVM and can be asked.
-_NAME = "icekit.DeleteThreads"
-_SOURCE = """
-package icekit;
-
-import java.lang.management.ManagementFactory;
-import java.lang.management.ThreadInfo;
-import java.lang.management.ThreadMXBean;
-
-public class DeleteThreads {
-  public long cpuNanos() {
-    ThreadMXBean bean = ManagementFactory.getThreadMXBean();
-    ThreadInfo[] threads = bean.getThreadInfo(bean.getAllThreadIds());
-    long sum = 0;
-    for (int i = 0; i < threads.length; i++) {
-      if (threads[i] != null && threads[i].getThreadName().startsWith("iceberg-delete-worker-pool")) {
-        sum += Math.max(0L, bean.getThreadCpuTime(threads[i].getThreadId()));
-      }
-    }
-    return sum;
-  }
-}
-"""
-
 
 @dataclass(slots=True)
 class Effort:
@@ -129,4 +104,4 @@ def _spent(spark: SparkSession, tag: str, unit: str) -> float:
 def delete_threads(spark: SparkSession) -> Any:
     """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg reads delete files."""
     jvm: Any = spark._jvm
-    return compiled(jvm, spark._jsparkSession, _NAME, _SOURCE)
+    return compiled(jvm, spark._jsparkSession, "DeleteThreads")

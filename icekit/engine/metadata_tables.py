@@ -43,34 +43,6 @@ def spread(files: DataFrame, most: int) -> list[str]:
     ]
 
 
-_NAME = "icekit.Storage"
-_SOURCE = """
-package icekit;
-
-import java.util.*;
-import org.apache.iceberg.Table;
-import org.apache.iceberg.io.*;
-
-public class Storage {
-  private final FileIO io;
-
-  public Storage(Table table) { this.io = table.io(); }
-
-  public List since(String folder, long milliseconds) {
-    List found = new ArrayList();
-    Iterator files = ((SupportsPrefixOperations) io).listPrefix(folder).iterator();
-    while (files.hasNext()) {
-      FileInfo file = (FileInfo) files.next();
-      if (file.createdAtMillis() >= milliseconds) {
-        found.add(file.createdAtMillis() + " " + file.location());
-      }
-    }
-    return found;
-  }
-}
-"""
-
-
 def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: int) -> DataFrame:
     """The files in a folder of a table and in its subfolders, written since a moment: ``path``, ``modified_at_ms``. Opens none.
 
@@ -88,7 +60,7 @@ def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: i
         return listed.select("path", F.unix_millis("modificationTime").alias("modified_at_ms")).where(F.col("modified_at_ms") >= since_ms)
     jvm: Any = spark._jvm
     loaded = load_table(spark, table)
-    found = compiled(jvm, loaded, _NAME, _SOURCE, loaded).since(f"{folder.rstrip('/')}/", since_ms)
+    found = compiled(jvm, loaded, "Storage", loaded).since(f"{folder.rstrip('/')}/", since_ms)
     made = spark._jsparkSession.createDataset(found, jvm.org.apache.spark.sql.Encoders.STRING()).toDF()
     lines = type(spark.range(0))(made, spark)
     return lines.selectExpr(
@@ -108,46 +80,6 @@ def _has_file_system(spark: SparkSession, folder: str) -> bool:
     return True
 
 
-# Catalyst's own expressions call the table's FileIO in Spark's tasks: no class of icekit is on the executors. The result counts as not
-# deterministic, so that the optimizer neither repeats it nor moves it into a filter.
-_LENGTHS_NAME = "icekit.Lengths"
-_LENGTHS_SOURCE = """
-package icekit;
-
-import org.apache.iceberg.*;
-import org.apache.iceberg.io.*;
-import org.apache.spark.sql.catalyst.expressions.*;
-import org.apache.spark.sql.catalyst.expressions.objects.Invoke;
-import org.apache.spark.sql.catalyst.plans.logical.*;
-import org.apache.spark.sql.types.*;
-import scala.collection.immutable.*;
-
-public class Lengths {
-  private static final List NONE = Nil$.MODULE$;
-  private final FileIO io;
-
-  public Lengths(Table table) { this.io = ((Table) SerializableTable.copyOf(table)).io(); }
-
-  /** The plan's columns, of which the first is a path, and "length": the bytes of that file, -1 if it does not exist. */
-  public LogicalPlan of(LogicalPlan plan) {
-    List columns = NONE;
-    for (int i = plan.output().length() - 1; i >= 0; i--) columns = columns.$colon$colon(plan.output().apply(i));
-    Expression text = call((Expression) columns.head(), "toString", new ObjectType(String.class), NONE, true);
-    Expression io = new Literal(this.io, new ObjectType(FileIO.class));
-    Expression file = call(io, "newInputFile", new ObjectType(InputFile.class), NONE.$colon$colon(text), true);
-    Expression length = call(file, "getLength", DataTypes.LongType, NONE, false);
-    Expression found = new If(call(file, "exists", DataTypes.BooleanType, NONE, true), length, Literal.create(new Long(-1L), DataTypes.LongType));
-    Expression named = new Alias(found, "length", NamedExpression$.MODULE$.newExprId(), NONE, scala.Option.empty(), NONE);
-    return new Project(((List) NONE.$colon$colon(named)).$colon$colon$colon(columns), plan);
-  }
-
-  private static Expression call(Expression target, String name, DataType type, List arguments, boolean isDeterministic) {
-    return new Invoke(target, name, type, arguments, NONE, true, true, isDeterministic);
-  }
-}
-"""
-
-
 def with_lengths(spark: SparkSession, table: Identifier, files: DataFrame) -> DataFrame:
     """The frame with ``length``: the bytes of the file whose path is in its first column, from the table's own FileIO; -1 if it does not exist.
 
@@ -156,5 +88,5 @@ def with_lengths(spark: SparkSession, table: Identifier, files: DataFrame) -> Da
     from pyspark.sql import DataFrame
 
     loaded = load_table(spark, table)
-    plan = compiled(spark._jvm, loaded, _LENGTHS_NAME, _LENGTHS_SOURCE, loaded).of(files._jdf.queryExecution().analyzed())
+    plan = compiled(spark._jvm, loaded, "Lengths", loaded).of(files._jdf.queryExecution().analyzed())
     return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, plan), spark)

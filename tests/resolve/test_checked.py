@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from icekit.compact.execute import _before_commit
+from icekit.engine.bridge import compiled
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import ReadersDisagree
 from icekit.prove import conversion as checking
@@ -368,8 +369,7 @@ def test_where_no_class_can_be_compiled_the_commit_is_compared_in_full_afterward
     table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sick(table, 2)
-    monkeypatch.setattr(checking, "_NAME", "icekit.Unknown")
-    monkeypatch.setattr(checking, "_SOURCE", "of another version")
+    monkeypatch.setattr(checking, "compiled", lambda jvm, loaded, _, *given: compiled(jvm, loaded, "Unknown", *given))
 
     outcome = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
 

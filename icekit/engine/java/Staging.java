@@ -1,0 +1,293 @@
+package icekit;
+
+import java.util.*;
+import java.lang.reflect.*;
+import org.apache.iceberg.*;
+import org.apache.iceberg.actions.*;
+import org.apache.iceberg.expressions.*;
+import org.apache.iceberg.spark.*;
+import org.apache.iceberg.util.PartitionSet;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.RowFactory;
+
+/** Scan tasks of one table, which Spark reads and writes by the name under which they are staged. */
+public class Staging {
+  public final Table table;
+  private final String schema;
+  private final ResidualEvaluator all = ResidualEvaluator.unpartitioned(Expressions.alwaysTrue());
+
+  public Staging(Table table) {
+    this.table = table;
+    this.schema = SchemaParser.toJson(table.schema());
+  }
+
+  public FileScanTask task(DataFile file, List deletes) {
+    return task(file, deletes, (PartitionSpec) table.specs().get(new Integer(file.specId())));
+  }
+
+  private FileScanTask task(DataFile file, List deletes, PartitionSpec spec) {
+    DeleteFile[] given = (DeleteFile[]) deletes.toArray(new DeleteFile[deletes.size()]);
+    return new BaseFileScanTask(file, given, schema, PartitionSpecParser.toJson(spec), all);
+  }
+
+  /** A spec with the fields of another; its id is the number of a file, which Spark then reads as _spec_id. */
+  private PartitionSpec numbered(PartitionSpec spec, int number) {
+    return PartitionSpecParser.fromJson(table.schema(), PartitionSpecParser.toJson(spec).replaceFirst("spec-id.:[0-9]+", "spec-id\":" + number));
+  }
+
+  /** The tasks without their equality deletes; position deletes and deletion vectors stay. Files are numbered, if that is wanted. */
+  public List plain(List tasks, boolean isNumbered) {
+    List found = new ArrayList();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      List kept = new ArrayList();
+      for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() != FileContent.EQUALITY_DELETES) kept.add(delete);
+      }
+      DataFile file = (DataFile) task.file();
+      if (!isNumbered) {
+        found.add(task(file, kept));
+        continue;
+      }
+      PartitionSpec spec = numbered((PartitionSpec) table.specs().get(new Integer(file.specId())), found.size());
+      DataFiles.Builder made = DataFiles.builder(spec).withPath(file.location()).withFormat(file.format())
+          .withFileSizeInBytes(file.fileSizeInBytes()).withRecordCount(file.recordCount());
+      if (spec.isPartitioned()) made.withPartition(file.partition());
+      if (file.splitOffsets() != null) made.withSplitOffsets(file.splitOffsets());
+      found.add(task(made.build(), kept, spec));
+    }
+    return found;
+  }
+
+  /** The equality deletes of the tasks, each once, by the field ids of their key. */
+  public Map deletes(List tasks) {
+    Map found = new TreeMap();
+    Set seen = new HashSet();
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      for (Iterator deletes = ((FileScanTask) each.next()).deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() != FileContent.EQUALITY_DELETES || !seen.add(delete.location())) continue;
+        String key = new TreeSet(delete.equalityFieldIds()).toString();
+        if (!found.containsKey(key)) found.put(key, new ArrayList());
+        ((List) found.get(key)).add(delete);
+      }
+    }
+    return found;
+  }
+
+  /** Tasks that read delete files as if they were data files of no partition: as Iceberg does, all columns come from the file. */
+  public List asData(List deletes) {
+    List found = new ArrayList();
+    for (Iterator each = deletes.iterator(); each.hasNext();) {
+      DeleteFile delete = (DeleteFile) each.next();
+      PartitionSpec none = numbered(PartitionSpec.unpartitioned(), found.size());
+      DataFiles.Builder made = DataFiles.builder(none).withPath(delete.location()).withFormat(delete.format())
+          .withFileSizeInBytes(delete.fileSizeInBytes()).withRecordCount(delete.recordCount());
+      if (delete.splitOffsets() != null) made.withSplitOffsets(delete.splitOffsets());
+      found.add(task(made.build(), Collections.EMPTY_LIST, none));
+    }
+    return found;
+  }
+
+  /** Tasks that read data files which no snapshot has yet. */
+  public List ofNew(Collection files) throws Exception {
+    List found = new ArrayList();
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      DataFile file = (DataFile) ((DataFile) each.next()).copyWithoutStats();
+      // A reader takes the row lineage that a file holds only if it knows what to put where the file holds none.
+      set(file, "setFirstRowId");
+      set(file, "setDataSequenceNumber");
+      // Iceberg 1.11 puts this one there.
+      set(file, "setFileSequenceNumber");
+      found.add(task(file, Collections.EMPTY_LIST));
+    }
+    return found;
+  }
+
+  private static void set(DataFile file, String name) throws Exception {
+    java.lang.reflect.Method method = file.getClass().getMethod(name, new Class[] {Long.class});
+    method.setAccessible(true);
+    method.invoke(file, new Object[] {new Long(0L)});
+  }
+
+  /** Whether all rows have an id: those of an upgraded table get theirs with the next commit. */
+  public boolean haveRowIds(List tasks) {
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      if (((DataFile) ((FileScanTask) each.next()).file()).firstRowId() == null) return false;
+    }
+    return true;
+  }
+
+  /** A row for each file: number, path, data sequence number, and its element of each of the other lists. */
+  public List rows(Collection files, List more) {
+    List found = new ArrayList();
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      Object one = each.next();
+      ContentFile file = one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one;
+      Object[] row = new Object[3 + more.size()];
+      row[0] = new Integer(found.size());
+      row[1] = file.location();
+      row[2] = new Long(ContentFiles.sequence(file));
+      for (int i = 0; i < more.size(); i++) row[3 + i] = ((List) more.get(i)).get(found.size());
+      found.add(RowFactory.create(row));
+    }
+    return found;
+  }
+
+  /** Whether all tasks are of one partition of a spec. */
+  public boolean areOf(List tasks, int specId) {
+    PartitionSet parts = PartitionSet.create(table.specs());
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      DataFile file = (DataFile) ((FileScanTask) each.next()).file();
+      parts.add(file.specId(), file.partition());
+      if (file.specId() != specId || parts.size() > 1) return false;
+    }
+    return true;
+  }
+
+  public int paths(Collection tasks) {
+    Set found = new HashSet();
+    for (Iterator each = tasks.iterator(); each.hasNext();) found.add(((DataFile) ((FileScanTask) each.next()).file()).location());
+    return found.size();
+  }
+
+  public long records(Collection files) {
+    long found = 0;
+    for (Iterator each = files.iterator(); each.hasNext();) {
+      Object one = each.next();
+      found += (one instanceof FileScanTask ? (ContentFile) ((FileScanTask) one).file() : (ContentFile) one).recordCount();
+    }
+    return found;
+  }
+
+  /** How many records of equality deletes a reader of the tasks takes in, once for each task; -1 if it takes in more than this for one task. */
+  public long applied(List tasks, long most) {
+    long found = 0;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      long records = equalityRecords((FileScanTask) each.next());
+      if (records > most) return -1;
+      found += records;
+    }
+    return found;
+  }
+
+  private static long equalityRecords(FileScanTask task) {
+    long records = 0;
+    for (Iterator deletes = task.deletes().iterator(); deletes.hasNext();) {
+      DeleteFile delete = (DeleteFile) deletes.next();
+      if (delete.content() == FileContent.EQUALITY_DELETES) records += delete.recordCount();
+    }
+    return records;
+  }
+
+  /**
+   * Some tasks at random, each older than some equality delete if there are any, and the newest; all with few enough records of deletes to
+   * fit a reader's memory.
+   */
+  public List some(List tasks, int count, long most, long seed) {
+    long last = -1;
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      for (Iterator deletes = ((FileScanTask) each.next()).deletes().iterator(); deletes.hasNext();) {
+        DeleteFile delete = (DeleteFile) deletes.next();
+        if (delete.content() == FileContent.EQUALITY_DELETES) last = Math.max(last, ContentFiles.sequence(delete));
+      }
+    }
+    Sample sample = new Sample(count, most, seed);
+    // The bounds of a file may rule all deletes out.
+    for (Iterator each = tasks.iterator(); each.hasNext();) {
+      FileScanTask task = (FileScanTask) each.next();
+      sample.offer(task, last < 0 || ContentFiles.sequence((DataFile) task.file()) < last);
+    }
+    return sample.tasks();
+  }
+
+  /** Chooses as {@link #some} does from tasks that it is offered one after another: a reservoir, so each is as likely to be chosen as any other. */
+  public static class Sample {
+    private final int count;
+    private final long most;
+    private final Random random;
+    private final List chosen = new ArrayList();
+    private int seen = 0;
+    private FileScanTask newest = null;
+
+    public Sample(int count, long most, long seed) {
+      this.count = count;
+      this.most = most;
+      this.random = new Random(seed);
+    }
+
+    public void offer(FileScanTask task, boolean isOlder) {
+      long records = equalityRecords(task);
+      if (count == 0 || records > most) return;
+      if (newest == null || ContentFiles.sequence((DataFile) task.file()) > ContentFiles.sequence((DataFile) newest.file())) newest = task;
+      if (!isOlder) return;
+      int spot = random.nextInt(++seen);
+      if (chosen.size() < count) chosen.add(task);
+      else if (spot < count) chosen.set(spot, task);
+    }
+
+    /** Without the newest. */
+    public List random() { return chosen; }
+
+    public List tasks() {
+      List found = new ArrayList(chosen);
+      if (newest != null && !found.contains(newest)) found.add(newest);
+      return found;
+    }
+  }
+
+  /** The part of an action of Iceberg's that sorts; its methods are not public. */
+  public Object runner(Object action, Map options) throws Exception {
+    Field field = action.getClass().getDeclaredField("runner");
+    field.setAccessible(true);
+    FileRewriteRunner runner = (FileRewriteRunner) field.get(action);
+    runner.init(options);
+    method(runner, "sortFunction");
+    method(runner, "sortedDF");
+    return runner;
+  }
+
+  /** Rows in the order in which a runner writes those of a group, for so many files. */
+  public Dataset sorted(Object runner, RewriteFileGroup group, int files, Dataset rows) throws Exception {
+    Object spec = table.specs().get(new Integer(group.outputSpecId()));
+    Object order = method(runner, "sortFunction").invoke(runner, new Object[] {group.fileScanTasks(), spec, new Integer(files)});
+    return (Dataset) method(runner, "sortedDF").invoke(runner, new Object[] {rows, order});
+  }
+
+  /** The id that new files get for their sort order; 0 for an order that is none of the table's. Before 1.11, Iceberg gives them none. */
+  public int sortOrderId(Object runner) throws Exception {
+    Object order = method(runner, "sortOrder").invoke(runner, new Object[0]);
+    Method[] all = org.apache.iceberg.util.SortOrderUtil.class.getMethods();
+    for (int i = 0; i < all.length; i++) {
+      if (all[i].getName().equals("findTableSortOrder")) return ((SortOrder) all[i].invoke(null, new Object[] {table, order})).orderId();
+    }
+    return 0;
+  }
+
+  private static Method method(Object object, String name) throws Exception {
+    for (Class each = object.getClass(); each != null; each = each.getSuperclass()) {
+      Method[] all = each.getDeclaredMethods();
+      for (int i = 0; i < all.length; i++) {
+        if (!all[i].getName().equals(name) || Modifier.isAbstract(all[i].getModifiers())) continue;
+        all[i].setAccessible(true);
+        return all[i];
+      }
+    }
+    throw new NoSuchMethodException(name);
+  }
+
+  public String stage(List tasks, String id) {
+    SparkTableCache.get().add(id, table);
+    ScanTaskSetManager.get().stageTasks(table, id, tasks);
+    return id;
+  }
+
+  public Set written(String id) { return FileRewriteCoordinator.get().fetchNewFiles(table, id); }
+
+  public void clear(String id) {
+    SparkTableCache.get().remove(id);
+    ScanTaskSetManager.get().removeTasks(table, id);
+    FileRewriteCoordinator.get().clearRewrite(table, id);
+  }
+}
