@@ -216,7 +216,7 @@ def left_alone(reason: object, plan: Plan) -> Checked:
     """Check the reason why a plan leaves alone files that were just written."""
     if not isinstance(reason, str):
         return Checked(False, "Assign the plan's reason to answer: plan.left_alone has the reasons.")
-    if reason not in {found.reason for found in plan.left_alone if "written within" in found.reason}:
+    if reason not in {found.reason for found in plan.left_alone if found.is_recent}:
         return Checked(False, f"{reason!r} is not the reason for the partition that was just written; look at careful.left_alone.")
     return Checked(
         True,

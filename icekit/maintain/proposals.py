@@ -46,7 +46,14 @@ _FILTERED = {"metrics-columns", "layout"}
 _COMPACTED = frozenset(
     "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores dangling_deletes".split()
 )
-_MAINTAINED = frozenset("position_deletes v2_position_deletes fragmented_manifests overlapping_manifests snapshots_piling_up".split())
+_CURED_BY = {
+    "position_deletes": "rewrite_position_delete_files",
+    "v2_position_deletes": "rewrite_position_delete_files",
+    "fragmented_manifests": "rewrite_manifests",
+    "overlapping_manifests": "rewrite_manifests",
+    "snapshots_piling_up": "expire_snapshots",
+}
+_MAINTAINED = frozenset(_CURED_BY)
 _UNITS = {"delete file": "delete files", "manifest": "manifests", "snapshot": "snapshots"}
 
 #: Incremented when a field of the JSON document changes its meaning or is removed.
@@ -338,11 +345,11 @@ def _maintenance(case: _Case) -> list[Proposal]:
     manifests = gone.get("manifest", 0)
     share = _share((manifests + gone.get("delete file", 0)) * savings.open_file_cost, savings)
     rewritten = sum(a.prediction.bytes_in for a in maintenance.actions)
-    why = [name for name in findings.names if name in _MAINTAINED and any(name in a.why for a in maintenance.actions)]
+    planned = {action.procedure for action in maintenance.actions}
     return [
         Proposal(
             "maintain",
-            tuple(f.name for f in findings if f.name in why),
+            tuple(f.name for f in findings if _CURED_BY.get(f.name) in planned),
             _list(
                 *(f"{before:,} {_UNITS[unit]} become {after:,}" for unit, (before, after) in change.items() if unit != "snapshot"),
                 f"{gone['snapshot']:,} of {count(change['snapshot'][0], 'snapshot')} expire" if "snapshot" in change else "",

@@ -50,7 +50,7 @@ def sampled(**shares: float) -> TableFacts:
 def hot(reason: str) -> Plan:
     from icekit.compact.model import Skipped
 
-    return plan(left_alone=(Skipped(reason, 1), Skipped("the budget goes to others", 3)))
+    return plan(left_alone=(Skipped(reason, 1, is_recent=True), Skipped("the budget goes to others", 3)))
 
 
 def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
