@@ -8,14 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from icekit.diagnose.findings import Findings
 from icekit.errors import HistoryUnusable
 from icekit.facts.model import DELETE_KINDS, TableFacts
-from icekit.maintain.savings import Savings
 from icekit.sqlite import SqliteFile
 from icekit.units import at
+
+if TYPE_CHECKING:
+    from icekit.maintain.savings import Savings
 
 
 def _column(meaning: str) -> Any:
