@@ -280,7 +280,8 @@ class CheckedRewrite:
                 if keys and files <= _DRAWN_FILES and sum(key.records for key in keys) <= _DRAWN_RECORDS:
                     found.append((group, keys))
         records = sum(max(key.records for key in keys) for _, keys in found)
-        one_in = -(-records // _DRAWN_KEYS)
+        one_in = max(1, -(-records // _DRAWN_KEYS))
+        make_active(self.spark)
         with lent(self.spark, self._settings()):
             drawn = [_Group(self, group, (), 1).drawn(keys, one_in, most_bytes // len(found)) for group, keys in found]
         rows = sum(rows for rows, _ in drawn)
