@@ -53,7 +53,7 @@ class Prediction:
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
     ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody
     knows before a rewrite how many rows they delete; because position deletes may be of data files that are gone; or because rows go into an unknown
-    number of partitions. ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table has on average.
+    number of partitions. ``is_sampled``: ``bytes_out`` is what a sample of the keys of equality deletes leaves, and no maximum. ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table has on average.
     """
 
     files_in: int = 0
@@ -69,6 +69,7 @@ class Prediction:
     unit: str = "file"
     is_maximum: bool = False
     rows_in: int = 0
+    is_sampled: bool = False
 
     @property
     def files_read(self) -> int:
@@ -108,6 +109,29 @@ class Prediction:
             unit=self.unit,
             is_maximum=self.is_maximum or other.is_maximum,
             rows_in=self.rows_in + other.rows_in,
+            is_sampled=self.is_sampled or other.is_sampled,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KeySample:
+    """How many rows of some data files a sample of about ``keys`` records of equality deletes deletes.
+
+    ``rows`` are those among which the sampled keys' own would be: all, or as large a share of them as the sample is of the keys.
+    """
+
+    keys: int
+    deleted_rows: int
+    rows: int
+
+    @property
+    def text(self) -> str:
+        """A sentence for the plan."""
+        if self.deleted_rows:
+            return f"A sample of about {count(self.keys, 'equality delete record')} deletes {self.deleted_rows:,} of {count(self.rows, 'row')}."
+        return (
+            f"None of about {self.keys:,} sampled keys of equality deletes is in the older data that was sampled ({count(self.rows, 'row')}). If the "
+            "stream only adds new keys, its upsert mode adds deletes that delete nothing (write.upsert.enabled in Flink)."
         )
 
 
@@ -235,7 +259,7 @@ class Plan:
     ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial; ``converts`` marks
     a conversion of equality deletes. ``refused`` is a procedure that the user named but that is not planned; a note says why.
     ``waits`` is why a plan has no actions although rewrites would help, what they would save, and what to do; None otherwise.
-    ``statistics`` are those of the snapshot that the plan was made for.
+    ``statistics`` are those of the snapshot that the plan was made for. ``key_sample`` is what the keys of equality deletes said, None if nothing was sampled.
     """
 
     catalog: str
@@ -253,6 +277,7 @@ class Plan:
     refused: str | None = None
     waits: str | None = None
     statistics: tuple[SnapshotStatistics, ...] = ()
+    key_sample: KeySample | None = None
 
     @property
     def lost_statistics(self) -> tuple[SnapshotStatistics, ...]:
@@ -407,7 +432,7 @@ def predicted(p: Prediction) -> str:
     if p.unit != "file":
         sure = {"planner": " (predicted by the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
         return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
-    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {most}{size(p.bytes_out)}"
+    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {'about ' if p.is_sampled else most}{size(p.bytes_out)}"
     if p.delete_files_removed:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
-from icekit.compact.model import Action
+from icekit.compact.model import Action, KeySample
 from icekit.compact.position_deletes import PositionDeletes
 from icekit.engine.bridge import elements, encryption_of, iceberg_version, lent, make_active, metadata_of
 from icekit.engine.cluster import CACHE_KEYS, cluster_of
@@ -64,6 +64,8 @@ _FEW_APPLIED = 1_000_000
 _OBSERVED_SECONDS = 120
 # Groups without equality deletes of which some whole files are read twice: each group takes a query of its own.
 _COMPARED_GROUPS = 8
+# A sample of keys before a rewrite: groups, delete records; and of each group the most files and delete records that are read for a plan.
+_DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_FILES, _DRAWN_RECORDS = 3, 10_000, 1_000, 5_000_000
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
 _FILE, _LISTED, _KNOWN, _ORDER, _CHOSEN, _HASH, _DELETED, _SAMPLED, _SALTED, _ROW = (
@@ -262,6 +264,28 @@ class CheckedRewrite:
         if raised or (failed and not is_partial):
             raise (raised or failed)[0]
         return failed
+
+    def drawn(self, most_bytes: int) -> KeySample | None:
+        """How many rows a sample of delete keys deletes in a few groups of medium size, in files of ``most_bytes``; None if no group is small enough."""
+        if self._snapshot is None:
+            return None
+        plan = plan_rewrite_at(self.spark, self.action.sql_name, self.table, self._snapshot, self.action.options, where=self.action.where)
+        groups = sorted(elements(plan.groups()), key=lambda group: int(group.inputFilesSizeInBytes()))
+        first = max(0, (len(groups) - _DRAWN_GROUPS) // 2)
+        found: list[tuple[Any, list[_Key]]] = []
+        for group in groups[first : first + _DRAWN_GROUPS]:
+            with contextlib.suppress(NotHere, ConvertFirst):
+                keys = self._keys(group)
+                files = sum(int(key.files.size()) for key in keys)
+                if keys and files <= _DRAWN_FILES and sum(key.records for key in keys) <= _DRAWN_RECORDS:
+                    found.append((group, keys))
+        records = sum(max(key.records for key in keys) for _, keys in found)
+        one_in = max(1, -(-records // _DRAWN_KEYS))
+        make_active(self.spark)
+        with lent(self.spark, self._settings()):
+            drawn = [_Group(self, group, (), 1).drawn(keys, one_in, most_bytes // len(found)) for group, keys in found]
+        rows = sum(rows for rows, _ in drawn)
+        return KeySample(records // one_in, sum(deleted for _, deleted in drawn), rows) if rows else None
 
     def _runner(self) -> tuple[Any, int]:
         """What sorts the rows in Iceberg's own action, which works in a session of its own: a copy of this one as it is now."""
@@ -695,34 +719,56 @@ class _Group:
                 return sample
         return self._looked_up(rows, key, 1)[0]
 
+    def drawn(self, keys: Sequence[_Key], one_in: int, most_bytes: int) -> tuple[int, int]:
+        """The rows with one in ``one_in`` keys, and how many of them are deleted; of some files, or none, if all have too many bytes."""
+        most = min(_DRAWN_FILES, int(self.tasks.size()) * most_bytes // max(1, int(self.group.inputFilesSizeInBytes())))
+        if not most:
+            return 0, 0
+        if most < int(self.tasks.size()):
+            util: Any = self.spark._jvm.java.util  # type: ignore[union-attr]
+            shuffled = util.ArrayList(self.tasks)
+            util.Collections.shuffle(shuffled, util.Random(self.rewrite.salt))
+            self.tasks = shuffled.subList(0, most)
+        self.keys, key = tuple(keys), max(keys, key=lambda one: one.records)
+        with self.staging.reading(self.java.plain(self.tasks, self.is_numbered)) as rows, contextlib.ExitStack() as stack:
+            self.hash = self._hash(rows)
+            found = self._marked(stack, rows, key, one_in).selectExpr("count(*)", f"count_if({identifier(_DELETED)})").collect()[0]
+        return int(found[0]), int(found[1])
+
     def _looked_up(self, rows: DataFrame, key: _Key, one_in: int) -> tuple[_Sample, int]:
         """Look up the rows of some keys in all deletes, by a plain join on the keys themselves; also about how many keys the rows have."""
         from pyspark.sql import functions as F
 
-        where = self._sample(key, one_in)
         with contextlib.ExitStack() as stack:
-            placed = self._placed(self._numbered(rows.where(where)), self.staging.files(self.tasks), order_sql("sequence"))
-            live = placed.selectExpr(
-                "*", f"{self._identity(one_in)} AS {identifier(_HASH)}", f"{key.hash(key.values)} AS {identifier(_SAMPLED)}"
-            )
-            dead = F.lit(False)
-            for each in self.keys:
-                is_sampled = each.values == key.values
-                newest = f"{_DELETED} {each.number}"
-                deletes = self._deletes(stack, each, where if is_sampled else "true").groupBy(*each.names).agg(F.max(_ORDER).alias(newest))
-                equal = F.col(newest) > F.col(_ORDER)
-                for value, name in zip(each.values, each.names, strict=True):
-                    equal = F.expr(value).eqNullSafe(F.col(name)) & equal
-                few = each.records // (one_in if is_sampled else 1) <= BROADCAST_KEYS
-                live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left").drop(*each.names)
-                dead = dead | F.col(newest).isNotNull()
-            sums = live.withColumn(_DELETED, dead).agg(
+            sums = self._marked(stack, rows, key, one_in).agg(
                 F.count("*").alias("rows"),
                 F.approx_count_distinct(_SAMPLED).alias("keys"),
                 *summed(_HASH, "live", f"NOT {identifier(_DELETED)}"),
             )
             found = sums.collect()[0].asDict()
         return _Sample(one_in, int(found["rows"]), Fingerprint.of_sums(found, "live")), int(found["keys"])
+
+    def _marked(self, stack: contextlib.ExitStack, rows: DataFrame, key: _Key, one_in: int) -> DataFrame:
+        """The rows with some keys, each with its identity and whether a delete of any key deletes it."""
+        from pyspark.sql import functions as F
+
+        where = self._sample(key, one_in)
+        placed = self._placed(self._numbered(rows.where(where)), self.staging.files(self.tasks), order_sql("sequence"))
+        live = placed.selectExpr(
+            "*", f"{self._identity(one_in)} AS {identifier(_HASH)}", f"{key.hash(key.values)} AS {identifier(_SAMPLED)}"
+        )
+        dead = F.lit(False)
+        for each in self.keys:
+            is_sampled = each.values == key.values
+            newest = f"{_DELETED} {each.number}"
+            deletes = self._deletes(stack, each, where if is_sampled else "true").groupBy(*each.names).agg(F.max(_ORDER).alias(newest))
+            equal = F.col(newest) > F.col(_ORDER)
+            for value, name in zip(each.values, each.names, strict=True):
+                equal = F.expr(value).eqNullSafe(F.col(name)) & equal
+            few = each.records // (one_in if is_sampled else 1) <= BROADCAST_KEYS
+            live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left").drop(*each.names)
+            dead = dead | F.col(newest).isNotNull()
+        return live.withColumn(_DELETED, dead)
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:

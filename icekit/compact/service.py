@@ -15,13 +15,14 @@ from icekit.compact.candidates import dropped_by, is_bounded
 from icekit.compact.claims import ActionRecord
 from icekit.compact.execute import ask_planner, execute, narrowed, require_api
 from icekit.compact.ledger import Ledger, open_ledger
-from icekit.compact.model import DANGLING, Action, Plan, Policy, Prediction, Skipped
+from icekit.compact.model import DANGLING, Action, KeySample, Plan, Policy, Prediction, Skipped
 from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.compact.plan import has_global_deletes, plan, saves_nothing
+from icekit.compact.rewrite import CheckedRewrite, NotHere
 from icekit.compact.speed import Speed, speed_of
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
-from icekit.engine.bridge import has_bridge, missing_api
+from icekit.engine.bridge import has_bridge, load_now, missing_api
 from icekit.engine.cluster import cluster_of
 from icekit.engine.errors import engine_errors, explain
 from icekit.engine.interrupting import Stop, Stopped
@@ -69,9 +70,30 @@ def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
 # --- Plan, with the engine's prediction of each action
 
 
-def _has_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
-    """Whether equality deletes may apply to some of the partitions: their own, or those of an unpartitioned spec."""
-    return has_global_deletes(facts) or not {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)}.isdisjoint(partitions)
+def _under_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> set[Partition]:
+    """Those of the partitions to which equality deletes may apply: their own, or those of an unpartitioned spec."""
+    return set(partitions) if has_global_deletes(facts) else {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)} & set(partitions)
+
+
+def _deleted_share(facts: TableFacts, action: Action, sample: KeySample) -> float:
+    """The share of an action's bytes that equality deletes delete, if they delete as much of each of their partitions as of the sample."""
+    under = _under_equality_deletes(facts, action.partitions)
+    sizes = {g.partition: g.size_in_bytes for g in facts.of_kind(Kind.DATA)}
+    all_bytes, under_bytes = (sum(sizes.get(p, 0) for p in some) for some in (action.partitions, under))
+    return sample.deleted_rows / sample.rows * under_bytes / max(1, all_bytes)
+
+
+def sample_keys(spark: SparkSession, action: Action) -> KeySample | None:
+    """How many rows a sample of delete keys deletes in an action; None if nothing is small enough to look at, or only Iceberg's own reader can apply the deletes.
+
+    Writes nothing. Raises the errors of :mod:`icekit.errors`.
+    """
+    try:
+        return CheckedRewrite(spark, action, load_now(spark, action.sql_name), {}, check=False).drawn(SAMPLE_BYTES)
+    except NotHere:
+        return None
+    except engine_errors() as error:
+        raise explain(error, action.sql_name) from error
 
 
 def delete_files_removed(facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int) -> int:
@@ -91,10 +113,11 @@ def predict(
     sequence_number: int,
     speed: Speed | None = None,
     row_speed: Speed | None = None,
+    sample: Callable[[Action], KeySample | None] = lambda _: None,
 ) -> Action:
     """The action with the engine's prediction instead of the estimate that it was selected by.
 
-    The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them), whichever take longer. Without a bridge the estimate stays, and its ``source`` says so.
+    The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them), whichever take longer. ``sample`` is asked only where equality deletes may apply. Without a bridge the estimate stays, and its ``source`` says so.
     """
     estimate = action.prediction
     if action.only_drops and spark is not None:
@@ -107,7 +130,10 @@ def predict(
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
-        files_out, is_maximum = planned.files_out, _has_equality_deletes(facts, action.partitions)
+        files_out, is_maximum = planned.files_out, bool(_under_equality_deletes(facts, action.partitions))
+        drawn = sample(action) if is_maximum and planned.files_in else None
+        if drawn is not None:
+            live *= 1 - _deleted_share(facts, action, drawn)
         if any(p.spec_id != facts.default_spec_id for p in action.partitions):
             counted = partitions_after(spark, facts, action) if planned.files_in and _is_distributed(facts, action) else None
             most = counted or math.ceil(estimate.files_out * planned.files_in / max(estimate.files_in, 1))
@@ -122,6 +148,7 @@ def predict(
             delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
             groups=planned.groups,
             is_maximum=is_maximum,
+            is_sampled=drawn is not None,
             file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0) + planned.files_in - files_out,
             source="planner",
         )
@@ -201,8 +228,8 @@ def plan_table(
     the result: that registers a second table in the namespace ``icekit_scratch``, writes
     next to the table for a while, and writes nothing to the table. ``stop`` ends a trial early.
 
-    Reads the table's metadata, the partitions written lately, the cluster's size and past
-    outcomes from the ledger; starts Spark, and runs nothing. Raises the errors of
+    Reads the table's metadata, the partitions written lately, the cluster's size, past
+    outcomes from the ledger and, under equality deletes, the keys of a sample of rows; starts Spark, and runs nothing. Raises the errors of
     :mod:`icekit.errors`.
     """
     if facts.missing is not None and facts.missing.fails_scans:
@@ -219,12 +246,21 @@ def plan_table(
     )
     own, every = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
+    drawn: list[KeySample | None] = []
+
+    def draw(action: Action) -> KeySample | None:
+        # Once for a plan: it reads rows.
+        if not drawn:
+            drawn.append(sample_keys(lake.spark, action))
+        return drawn[0]
+
     predicted = partial(
         predict,
         facts=facts,
         sequence_number=at.sequence_number,
         speed=speed,
         row_speed=past_speed(own, every, "rows_in"),
+        sample=draw,
     )
     missing = missing_api(lake.spark)
     asked: set[str] = set()
@@ -247,8 +283,9 @@ def plan_table(
         speed=speed,
         now=now,
     )
-    notes = (*made.notes, *([missing] if missing and made.actions else ()))
-    made = replace(made, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id), notes=notes)
+    sample = next(iter(drawn), None)
+    notes = (*made.notes, *([missing] if missing and made.actions else ()), *([sample.text] if sample else ()))
+    made = replace(made, key_sample=sample, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id), notes=notes)
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
@@ -394,6 +431,7 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
             file_opens_saved=opens,
             source="trial",
             is_maximum=False,
+            is_sampled=False,
         )
     if not done.any or not planned.bytes_in or not planned.files_out:
         return p
@@ -407,4 +445,5 @@ def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
         file_opens_saved=p.file_opens_saved + p.files_out - files,
         source="trial of a sample",
         is_maximum=False,
+        is_sampled=False,
     )
