@@ -65,7 +65,7 @@ _OBSERVED_SECONDS = 120
 # Groups without equality deletes of which some whole files are read twice: each group takes a query of its own.
 _COMPARED_GROUPS = 8
 # A sample of keys before a rewrite: groups, delete records; and of each group the most files and delete records that are read for a plan.
-_DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_FILES, _DRAWN_RECORDS = 3, 10_000, 1_000, 5_000_000
+_DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_FILES, _DRAWN_RECORDS = 3, 10_000, 1_000, 500_000
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
 _FILE, _LISTED, _KNOWN, _ORDER, _CHOSEN, _HASH, _DELETED, _SAMPLED, _SALTED, _ROW = (
