@@ -38,11 +38,12 @@ class CommandOptions:
 
 
 def read_options(command: str, given: Mapping[str, Any]) -> CommandOptions:
-    """Read the options of ``convert``, ``compact`` or ``maintain``, as text or as plain values; None and an empty text are not given.
+    """Read the options of ``convert``, ``compact`` or ``maintain``, as text or as plain values; None and an empty text, except an empty filter, are not given.
 
     Raises :class:`~icekit.errors.ParameterError`.
     """
-    own = {name: value for name, value in given.items() if value is not None and value != ""}
+    # An empty filter is refused: it is a variable without a value, and would select the whole table.
+    own = {name: value for name, value in given.items() if value is not None and (value != "" or name == "where")}
     prove, trial = sampled(str(own.pop("prove", "checked"))), flag(own.pop("trial", False))
     text, settings = json.dumps(own, default=str), own
     if command == "compact":
