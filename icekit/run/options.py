@@ -38,12 +38,12 @@ class CommandOptions:
 
 
 def read_options(command: str, given: Mapping[str, Any]) -> CommandOptions:
-    """Read the options of ``convert``, ``compact`` or ``maintain``, as text or as plain values; None and an empty text, except an empty filter, are not given.
+    """Read the options of ``convert``, ``compact`` or ``maintain``, as text or as plain values; None is not given.
 
+    What an empty text means is up to the reader of each option: a filter of a variable without a value must not select the whole table.
     Raises :class:`~icekit.errors.ParameterError`.
     """
-    # An empty filter is refused: it is a variable without a value, and would select the whole table.
-    own = {name: value for name, value in given.items() if value is not None and (value != "" or name == "where")}
+    own = {name: value for name, value in given.items() if value is not None}
     prove, trial = sampled(str(own.pop("prove", "checked"))), flag(own.pop("trial", False))
     text, settings = json.dumps(own, default=str), own
     if command == "compact":
@@ -52,7 +52,7 @@ def read_options(command: str, given: Mapping[str, Any]) -> CommandOptions:
         check_text(own.get("where", "true"))
         size_in_bytes(str(own.get("batch_bytes", 0)))
     else:
-        procedures = names(own.pop("procedures", DEFAULT_PROCEDURES))
+        procedures = names(own.pop("procedures", ())) or DEFAULT_PROCEDURES
         check_procedures(procedures)
         storage = flag(own.pop("storage", False)) or "remove_orphan_files" in procedures
         settings = {"retention": Retention.of(own), "procedures": procedures, "storage": storage}

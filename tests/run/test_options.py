@@ -1,0 +1,19 @@
+"""The options of commands, as text: a variable without a value must not select more than was meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from icekit.errors import ParameterError
+from icekit.maintain.plan import DEFAULT_PROCEDURES
+from icekit.run.options import read_options
+
+
+@pytest.mark.parametrize(("command", "name"), [("convert", "where"), ("convert", "batch_bytes"), ("compact", "prove")])
+def test_an_empty_text_is_refused_and_is_not_the_default(command: str, name: str) -> None:
+    with pytest.raises(ParameterError):
+        read_options(command, {name: ""})
+
+
+def test_without_names_maintenance_has_its_default_procedures() -> None:
+    assert [read_options("maintain", given).settings["procedures"] for given in ({}, {"procedures": ""})] == [DEFAULT_PROCEDURES] * 2
