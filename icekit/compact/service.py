@@ -30,10 +30,9 @@ from icekit.engine.planner import PlannedRewrite
 from icekit.errors import IcekitError, MetadataUnreadable, RehearsalFailed
 from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import Kind, Partition
-from icekit.facts.head import head, since
+from icekit.facts.head import head, since, written_within
 from icekit.facts.metadata import statistics_of
 from icekit.facts.model import DELETE_KINDS, TableFacts
-from icekit.facts.recent import written_since
 from icekit.facts.where import transformed, where
 from icekit.prove import prove_commits
 from icekit.resolve.dangling import count_dangling
@@ -240,10 +239,7 @@ def plan_table(
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
     at = head(lake, facts.table, facts.ref)
-    since_ms = int((now - dt.timedelta(minutes=policy.recent_minutes)).timestamp() * 1000)
-    recent = (
-        written_since(lake.tables.source(facts.table).read, at.metadata, at.snapshot, since_ms) if policy.recent_minutes else frozenset()
-    )
+    recent = written_within(lake, facts.table, at, policy.recent_minutes, int(now.timestamp() * 1000))
     own, every = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
     drawn: list[KeySample | None] = []

@@ -109,7 +109,7 @@ def observe(
             there = rollup.file_counts()
             counts = replace(counts, data_entry_count=there.data, delete_entry_count=there.deletes)
     now_ms = int(time.time() * 1000)
-    recent = written_since(source.read, meta, snapshot, now_ms - int(RECENT_MINUTES * 60_000))
+    recent = written_since(source.read, meta, snapshot, now_ms - int(RECENT_MINUTES * 60_000), manifests)
     searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
     listed, missing, unlisted = _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
     sort = metadata.sort_order(meta)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from icekit.errors import SnapshotNotFound
 from icekit.facts.collect import load_metadata
+from icekit.facts.files import Partition
 from icekit.facts.metadata import Json, choose_snapshot, lineage, snapshots_by_id
+from icekit.facts.recent import written_since
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -42,6 +44,13 @@ def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
     metadata = load_metadata(lake.tables.source(table))
     snapshot, _ = choose_snapshot(metadata, branch)
     return Head(metadata, snapshot)
+
+
+def written_within(lake: Lake, table: Identifier, at: Head, minutes: float, now_ms: int) -> frozenset[Partition]:
+    """The partitions written within so many minutes before ``now_ms``, as :func:`icekit.facts.recent.written_since` finds them."""
+    if not minutes:
+        return frozenset()
+    return written_since(lake.tables.source(table).read, at.metadata, at.snapshot, now_ms - round(minutes * 60_000))
 
 
 def since(at: Head, before: int | None) -> tuple[Json, ...]:

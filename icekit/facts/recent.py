@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from icekit.facts.files import Partition
-from icekit.facts.manifests import SIZE_FIELDS, added_by, entries, manifest_list
+from icekit.facts.manifests import SIZE_FIELDS, Record, added_by, entries, manifest_list
 from icekit.facts.metadata import Json, lineage, snapshots_by_id
 from icekit.facts.model import partition_of
 
@@ -16,11 +16,14 @@ RECENT_MINUTES = 60.0
 MOST_ENTRIES = 10_000
 
 
-def written_since(read: Callable[[str], bytes], metadata: Json, snapshot: Json | None, since_ms: int) -> frozenset[Partition]:
+def written_since(
+    read: Callable[[str], bytes], metadata: Json, snapshot: Json | None, since_ms: int, manifests: Sequence[Record] | None = None
+) -> frozenset[Partition]:
     """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
 
     Commits that only replace files (compactions) do not count. Reads the manifests that were added since then, which may hold
     older entries too, newest first, until these have :data:`MOST_ENTRIES`. A partition that is left out is not waited for.
+    ``manifests`` is the snapshot's manifest list, if it has been read.
     """
     young = list(takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)))
     made = {s["snapshot-id"] for s in young}
@@ -29,7 +32,8 @@ def written_since(read: Callable[[str], bytes], metadata: Json, snapshot: Json |
         return frozenset()
     found: set[Partition] = set()
     listing, left = snapshot["manifest-list"], MOST_ENTRIES
-    added = [m for m in manifest_list(read(listing), listing) if m.get("added_snapshot_id") in made]
+    listed = manifest_list(read(listing), listing) if manifests is None else manifests
+    added = [m for m in listed if m.get("added_snapshot_id") in made]
     for manifest in sorted(added, key=lambda m: -(m.get("sequence_number") or 0)):
         location = manifest["manifest_path"]
         for entry in entries(read(location), location, SIZE_FIELDS, ("status", "snapshot_id")):

@@ -19,9 +19,8 @@ from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.errors import ClassicSessionRequired, ConversionRefused
 from icekit.facts.collect import declared_filter_columns
 from icekit.facts.files import Partition
-from icekit.facts.head import head
+from icekit.facts.head import head, written_within
 from icekit.facts.model import TableFacts
-from icekit.facts.recent import written_since
 from icekit.facts.where import lookup_of
 from icekit.maintain.plan import plan_maintenance
 from icekit.maintain.savings import Savings, wins
@@ -291,9 +290,8 @@ def _recent(case: _Case, policy: Policy) -> Sequence[Partition]:
     """The partitions written within the policy's time."""
     if policy.leave_alone_minutes is None:
         return case.facts.recent
-    at, since_ms = head(case.lake, case.facts.table, case.facts.ref), case.facts.collected_at_ms - round(policy.recent_minutes * 60_000)
-    read = case.lake.tables.source(case.facts.table).read
-    return tuple(written_since(read, at.metadata, at.snapshot, since_ms)) if policy.recent_minutes else ()
+    at = head(case.lake, case.facts.table, case.facts.ref)
+    return tuple(written_within(case.lake, case.facts.table, at, policy.recent_minutes, case.facts.collected_at_ms))
 
 
 def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
