@@ -179,7 +179,8 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
         actions.setdefault(covered.get(finding.name, finding.name), []).append(finding)
     told: dict[str, str] = {}
     done: list[Finding] = []
-    before, last = wins(facts, Findings()), ""
+    nothing, last = wins(facts, Findings()), ""
+    before = nothing
     for name, some in actions.items():
         done += some
         after = wins(facts, Findings(done), thresholds)
@@ -187,11 +188,11 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
         if sentence:
             told[name], last = sentence, name if name == "over_partitioned" else last
             told |= {f.name: _covered(name) for f in some if f.name != name}
-        elif last and _saved(wins(facts, Findings()), wins(facts, Findings(some), thresholds), ""):
+        elif last and _saved(nothing, wins(facts, Findings(some), thresholds), ""):
             # Coarser partitions combine the small files as well.
             told |= {f.name: _covered(last) for f in some}
         before = after
-    several = _saved(wins(facts, Findings()), before, "Together, the remedies save") if len(findings) > 1 else ""
+    several = _saved(nothing, before, "Together, the remedies save") if len(findings) > 1 else ""
     if total_sentence := " ".join(filter(None, [several, waiting(facts, findings, thresholds)])):
         told[""] = total_sentence
     return told
