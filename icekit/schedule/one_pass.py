@@ -170,9 +170,9 @@ class _Pass:
                 one = left.pop(row.table)
                 one.page, one.error = str(Path(rule.name, folder, row.page or "index.html")), row.error or ""
                 one.reported = Status.MISCONFIGURED if row.status == "misconfigured" else Status.CRASHED
-                with self._on(one):
-                    if row.outcome is not None:
-                        self._look(one)
+                if row.outcome is not None:
+                    one.health, one.saved = row.outcome.status, row.wins.saved if row.wins else 0
+                    one.reported = Status.UNHEALTHY if gated(row.outcome.worst, rule.fail_on) else Status.REPORTED
 
     def _said(self, line: str) -> None:
         """Print a line of a report, which ends between two tables when the time of the pass is over."""
