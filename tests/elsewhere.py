@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from icekit.engine.compat import settings_of
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+def settings_of(spark: SparkSession) -> Mapping[str, str]:
+    """All settings of a session."""
+    conf: Any = spark.conf
+    if hasattr(conf, "getAll"):
+        return dict(conf.getAll)
+    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
 def elsewhere(spark: SparkSession) -> SparkSession:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -46,14 +46,6 @@ def frame_of(spark: SparkSession, table: pa.Table) -> DataFrame:
 
     rows = [tuple(row.values()) for row in table.to_pylist()]
     return spark.createDataFrame(rows, from_arrow_schema(table.schema))
-
-
-def settings_of(spark: SparkSession) -> Mapping[str, str]:
-    """All settings of a session."""
-    conf: Any = spark.conf
-    if hasattr(conf, "getAll"):
-        return dict(conf.getAll)
-    return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
 def inheriting(spark: SparkSession, work: Callable[[], None]) -> Callable[[], None]:

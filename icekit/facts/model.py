@@ -190,11 +190,6 @@ class SpecManifests:
     delete_bytes: int = 0
 
     @property
-    def count(self) -> int:
-        """The manifests of both kinds."""
-        return self.data_count + self.delete_count
-
-    @property
     def size_in_bytes(self) -> int:
         """The bytes of both kinds."""
         return self.data_bytes + self.delete_bytes

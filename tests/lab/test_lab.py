@@ -18,11 +18,11 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, TableSource
 from icekit.diagnose import SYMPTOMS
-from icekit.engine.compat import settings_of
 from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.lab import TABLES, build, flights
 from icekit.lab.workbench import COMPLETE, VERSION, is_complete
 from icekit.sql import Identifier
+from tests.elsewhere import settings_of
 
 
 class StubTables(EmbeddedTables):

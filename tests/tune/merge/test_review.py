@@ -12,11 +12,11 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
 from icekit.engine.bridge import lent
-from icekit.engine.compat import settings_of
 from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
 from icekit.sandbox import NAMESPACE, clones
 from icekit.show.tune_charts import merge_bytes_chart as bytes_chart
 from icekit.tune.merge import review_merge
+from tests.elsewhere import settings_of
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
 
 pytestmark = pytest.mark.spark
