@@ -20,6 +20,8 @@ from icekit.saving import versions, write_json, write_text
 SCHEMA_VERSION = 1
 #: Partitions that a report document lists; the others are counted in ``facts_left_out``.
 MAX_PARTITIONS = 1000
+#: Characters from which on a document gives only the length of a table property.
+MAX_PROPERTY = 10_000
 _FACTS = TypeAdapter(TableFacts)
 
 
@@ -103,7 +105,10 @@ def load_facts(path: Path) -> TableFacts:
 
 
 def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
-    """Only the facts of the worst partitions, if there are more partitions than a document lists."""
+    """Only the facts of the worst partitions, if there are more partitions than a document lists; of long properties only their length."""
+    # Not the start of a value, whose end could cut a secret in two that is then not masked.
+    long = {name: f"({len(value):,} characters)" for name, value in facts.properties.items() if len(value) > MAX_PROPERTY}
+    facts = replace(facts, properties={**facts.properties, **long}) if long else facts
     partitions = len(set(facts.partitions()))
     if partitions <= MAX_PARTITIONS and max(len(facts.sequences), len(facts.unapplied)) <= MAX_PARTITIONS * 10:
         return facts, {}

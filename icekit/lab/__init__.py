@@ -1,7 +1,8 @@
 """Build the lab: tables with one known problem each, from a year of real flights.
 
 Many commits of real writers (Spark, pyiceberg, and Iceberg's Java API as Flink uses it) create
-each table; only ``narrow_manifest`` and ``unreadable_metadata`` need metadata that was changed by hand.
+each table; only those of :mod:`icekit.lab.damaged` need a file that was
+changed or removed by hand.
 The target file size is 256 KiB times the scale (``write.target-file-size-bytes``) instead of 512 MB,
 so that a table that fits on a laptop has the shape of a large one. Every table has exactly the findings that its :class:`LabTable`
 names; the healthy tables have none.

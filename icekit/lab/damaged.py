@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -104,13 +107,30 @@ def _unreadable_metadata(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day = 1")
     lab.sql("ALTER TABLE {t} ADD COLUMN on_time boolean")
     lab.sql("INSERT INTO {t} SELECT *, arr_delay <= 0 FROM {flights} WHERE month = 1 AND day = 2")
-    path = Path(lab.lake.tables.source((NAMESPACE, lab.name)).metadata_location.removeprefix("file:"))
-    metadata = json.loads(path.read_bytes())
-    metadata["schemas"] = [schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"]]
-    path.write_text(json.dumps(metadata), encoding="utf-8")
-    # The checksum that Hadoop keeps of a file.
-    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
-    lab.refresh()
+    with _edited_metadata(lab) as metadata:
+        metadata["schemas"] = [schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"]]
+
+
+def _frequent_commits(lab: Lab) -> None:
+    """Append what comes in every ten seconds, for a quarter of an hour. Only the times of the commits are made up."""
+    lab.create(
+        "month",
+        {
+            "commit.manifest-merge.enabled": "true",
+            "commit.manifest.min-count-to-merge": "10",
+            "write.metadata.delete-after-commit.enabled": "true",
+            "write.metadata.previous-versions-max": "10",
+        },
+        rolls=False,
+    )
+    table, rows = lab.pyiceberg_table(), lab.days(0, 7)
+    batch = rows.num_rows // 100
+    for start in range(0, 100 * batch, batch):
+        table.append(rows.slice(start, batch))
+    with _edited_metadata(lab) as metadata:
+        for entries in (metadata["snapshots"], metadata["snapshot-log"]):
+            for age, entry in enumerate(reversed(entries)):
+                entry["timestamp-ms"] -= 10_000 * age
 
 
 def _merge_on_read_on_v1(lab: Lab) -> None:
@@ -135,6 +155,18 @@ def _managed_elsewhere(lab: Lab) -> None:
     """Hand the table to a service that compacts and expires it by itself."""
     lab.create("origin", {"self-optimizing.enabled": "true", "self-optimizing.group": "default"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
+
+
+@contextlib.contextmanager
+def _edited_metadata(lab: Lab) -> Iterator[dict[str, Any]]:
+    """Change the metadata file of the table by hand."""
+    path = Path(lab.lake.tables.source((NAMESPACE, lab.name)).metadata_location.removeprefix("file://").removeprefix("file:"))
+    metadata = json.loads(path.read_bytes())
+    yield metadata
+    path.write_text(json.dumps(metadata), encoding="utf-8")
+    # The checksum that Hadoop keeps of a file.
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    lab.refresh()
 
 
 def _a_data_file(lab: Lab, rows: str) -> str:
@@ -211,6 +243,12 @@ DAMAGED = (
         "Its properties say that another service compacts it, and two optimizers make each other's commits fail.",
         frozenset({"managed_elsewhere"}),
         _managed_elsewhere,
+    ),
+    LabTable(
+        "frequent_commits",
+        "A stream commits every ten seconds, so each file holds what came in within ten seconds.",
+        frozenset({"frequent_commits", "small_files", "snapshots_piling_up"}),
+        _frequent_commits,
     ),
     LabTable(
         "stale_statistics",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Iterable
@@ -62,6 +63,14 @@ def _dangling_deletes(lab: Lab) -> None:
     lab.call("rewrite_data_files", "where => 'month >= 3', options => map('rewrite-all', 'true')")
 
 
+def _vectors_rewritten(lab: Lab) -> None:
+    """Delete one airline after another from files that have rows of all of them: each statement replaces the vector of each file."""
+    lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "3"})
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
+    for carrier in ("AS", "F9", "FL", "HA", "VX", "YV"):
+        lab.sql(f"DELETE FROM {{t}} WHERE carrier = '{carrier}'")
+
+
 DELETES = (
     LabTable(
         "position_deletes",
@@ -74,6 +83,12 @@ DELETES = (
         "Rows were deleted and updated with merge-on-read in format v3, so most data files have a deletion vector.",
         frozenset({"deletion_vectors"}),
         _deletion_vectors,
+    ),
+    LabTable(
+        "vectors_rewritten",
+        "Each of many small DELETE statements hits nearly every file, and writes the deletion vectors of all earlier ones again.",
+        frozenset({"vectors_rewritten"}),
+        _vectors_rewritten,
     ),
     LabTable(
         "dangling_deletes",
@@ -172,7 +187,22 @@ def _snapshot_pile_up(lab: Lab) -> None:
     lab.call("rewrite_manifests")
 
 
+def _heavy_metadata(lab: Lab) -> None:
+    """Keep a large document, such as the report of a data-quality check, in a property of the table."""
+    lab.create("months(time_hour)")
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
+    rows = lab.days(0, 7).select(["flight_id", "carrier", "origin", "dest"]).to_pylist()
+    document = json.dumps(rows)
+    lab.set({"quality.report": document * (1 + 2**23 // len(document))})
+
+
 HISTORY = (
+    LabTable(
+        "heavy_metadata",
+        "A property holds a document of 8 MiB, which each commit writes again and each reader loads.",
+        frozenset({"heavy_metadata"}),
+        _heavy_metadata,
+    ),
     LabTable(
         "fragmented_manifests",
         "Each of many appends added its own manifest, and planning a scan opens all of them. The daily partitions are also too small for one file each.",

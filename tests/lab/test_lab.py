@@ -61,8 +61,6 @@ def test_each_table_says_in_a_sentence_what_it_suffers_from(name: str) -> None:
 def test_every_finding_has_a_table_that_suffers_from_it() -> None:
     # It takes two tables to share a location: tests/maintain/test_sharing.py has them.
     elsewhere = {"shared_location"}
-    # These need thousands of files, five minutes of commits or many statements: tests/diagnose/test_content.py and test_writes.py have their figures.
-    elsewhere |= {"heavy_metadata", "frequent_commits", "vectors_rewritten"}
     assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - elsewhere
 
 

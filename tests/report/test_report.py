@@ -255,6 +255,13 @@ def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest(
     assert any(g["partition"]["values"] == [9999] for g in made["facts"]["groups"])
 
 
+def test_a_document_gives_only_the_length_of_a_property_that_holds_a_document() -> None:
+    facts = table_facts(properties={"quality.report": "x" * 8_000_000, "owner": "ops"})
+    made = document.document(facts, diagnose(facts), Thresholds())
+
+    assert made["facts"]["properties"] == {"quality.report": "(8,000,000 characters)", "owner": "ops"}
+
+
 def test_a_document_of_another_schema_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old.json").write_text('{"schema_version": 0}')
 
