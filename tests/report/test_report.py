@@ -153,14 +153,6 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
 
 
 @pytest.mark.soak
-def test_plain_papermill_sets_what_is_rarely_changed(small_lake: Path, tmp_path: Path) -> None:
-    done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path))
-
-    assert done.returncode == 0, done.stderr
-    assert "No past snapshot was read: none was asked for" in (tmp_path / "out.ipynb").read_text()
-
-
-@pytest.mark.soak
 def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(small_lake: Path, tmp_path: Path) -> None:
     done = papermill(tmp_path, "-r", "tabel", "db.sick")
 
