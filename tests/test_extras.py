@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 
 import icekit
 from icekit.cli.main import main
-from icekit.errors import EXTRAS, ExtraMissing
+from icekit.errors import EXTRAS, ExtraMissing, require
 from icekit.facts.collect import LOCAL_FILES, choose
 from icekit.lab import build
 from icekit.saving import spark_version, versions
@@ -81,6 +81,15 @@ def test_a_large_table_says_what_to_install_or_how_to_do_without(plain: Path) ->
         ExtraMissing, match=r"^Reading .* 200,001 files \(unless with collector local\) needs pyspark, .*icekit\[spark\]'`\.$"
     ):
         choose(lake, "auto", LOCAL_FILES + 1)
+
+
+def test_a_folder_with_the_name_of_a_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyspark").mkdir()
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert spark_version() == ""
+    with pytest.raises(ExtraMissing, match=r"^This needs pyspark, which is not installed: run `pip install 'icekit\[spark\]'`\.$"):
+        require("pyspark", "This")
 
 
 def test_the_versions_in_a_document_leave_spark_out(plain: Path) -> None:
