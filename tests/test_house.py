@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import tokenize
+from collections.abc import Iterable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -16,6 +18,9 @@ ROOMS = (
     "(base) answer engine catalog facts sandbox resolve diagnose prove compact maintain run history tune api show notebook lab lessons report "
     "schedule cli"
 ).split()
+SPARK = {"pyspark", "py4j"}
+#: What facts, findings, history and the card may have together, in tokens without comments and docstrings.
+LOOK_TOKENS = 73_000
 
 
 def _name(path: Path) -> str:
@@ -73,13 +78,62 @@ def test_no_import_is_hidden_in_a_text() -> None:
     assert [name for name, path in MODULES.items() if own.search(path.read_text(encoding="utf-8"))] == []
 
 
+LOOK = [name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])] + ["icekit.show.card"]
+REPORT = [name for name in MODULES if name.split(".")[1:2] in (["report"], ["show"], ["notebook"], ["cli"])]
+_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def _loaded(names: Iterable[str]) -> set[str]:
+    """Every module that an interpreter has loaded once it has imported these."""
+    code = f"import importlib, sys\nfor name in {list(names)}:\n    importlib.import_module(name)\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=PACKAGE.parent)
+    assert set(names) <= set(run.stdout.split())
+    return set(run.stdout.split())
+
+
+def _tokens(path: Path) -> int:
+    """The tokens of a module without comments, layout and docstrings."""
+    count, is_start = 0, True
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        if token.type in _LAYOUT:
+            is_start = is_start or token.type in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+        else:
+            count += not (is_start and token.type == tokenize.STRING)
+            is_start = False
+    return count
+
+
 def test_looking_at_a_table_imports_nothing_of_spark_and_of_the_rooms_that_change_tables() -> None:
     """All modules of facts, findings and history, and the card."""
-    looks = [name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])] + ["icekit.show.card"]
-    code = f"import importlib, sys\nfor name in {looks}:\n    importlib.import_module(name)\nprint(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=PACKAGE.parent).stdout.split()
+    loaded = _loaded(LOOK)
 
-    assert set(looks) <= set(found)
-    assert {name.partition(".")[0] for name in found} & {"pyspark", "py4j"} == set()
+    assert {name.partition(".")[0] for name in loaded} & SPARK == set()
     allowed = "(base) answer engine catalog facts diagnose history api show".split()
-    assert {ROOMS[_room(name)] for name in found if name in MODULES and name != "icekit"} <= set(allowed)
+    assert {ROOMS[_room(name)] for name in loaded if name in MODULES and name != "icekit"} <= set(allowed)
+
+
+def test_reporting_on_tables_imports_nothing_of_spark() -> None:
+    """All modules of reports, of what notebooks and cards show, and of the command."""
+    assert {name.partition(".")[0] for name in _loaded(REPORT)} & SPARK == set()
+
+
+def test_no_module_needs_spark_to_be_imported() -> None:
+    def at_import(node: ast.AST) -> Iterator[str]:
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom():
+                yield str(node.module)
+            case ast.FunctionDef() | ast.If(test=ast.Name("TYPE_CHECKING")):
+                return
+            case _:
+                for inner in ast.iter_child_nodes(node):
+                    yield from at_import(inner)
+
+    parsed = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+    assert [name for name, tree in parsed.items() if SPARK & {each.partition(".")[0] for each in at_import(tree)}] == []
+
+
+def test_what_looks_at_a_table_stays_small() -> None:
+    """Who raises the limit says why in the commit."""
+    assert sum(_tokens(MODULES[name]) for name in LOOK) <= LOOK_TOKENS

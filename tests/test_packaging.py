@@ -86,7 +86,7 @@ def test_the_development_extra_has_all_others() -> None:
 def test_conda_installs_icekit_itself_at_the_versions_of_the_lock() -> None:
     constraint, editable = BY_PIP
     assert constraint == "--constraint constraints.txt"
-    assert Requirement(f"icekit{editable.removeprefix('--editable .')}").extras == {"lab", "notebook"}
+    assert Requirement(f"icekit{editable.removeprefix('--editable .')}").extras == {"spark", "lab", "notebook"}
 
 
 def test_conda_brings_a_python_that_icekit_takes() -> None:

@@ -69,15 +69,15 @@ def test_packages_are_installed_again_when_their_versions_may_have_changed(check
     jdk = java(tmp_path / "jdk", "17")
     checkout.set_up(java_home=jdk)
     checkout.set_up(java_home=jdk)
-    assert checkout.installs == [".[lab]"]
+    assert checkout.installs == [".[spark,lab]"]
     (checkout.folder / changed).write_text("# another\n")
     checkout.set_up(java_home=jdk)
-    assert checkout.installs == [".[lab]"] * 2
+    assert checkout.installs == [".[spark,lab]"] * 2
 
 
 def test_packages_come_at_the_versions_that_are_written_down(checkout: Checkout, tmp_path: Path) -> None:
     checkout.set_up("notebook", java_home=java(tmp_path / "jdk", "17"))
-    assert "--constraint constraints.txt --editable .[lab,notebook]" in (checkout.folder / "installs").read_text()
+    assert "--constraint constraints.txt --editable .[spark,lab,notebook]" in (checkout.folder / "installs").read_text()
 
 
 def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -27,15 +26,16 @@ from icekit.engine.bridge import has_bridge
 from icekit.engine.compat import classic, streams
 from icekit.engine.errors import is_of_engine, reason
 from icekit.engine.interrupting import handler_kept
-from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, first_line, nearest
+from icekit.errors import CatalogUnreachable, ProfileError, SparkUnavailable, first_line, nearest, require
+from icekit.saving import spark_version
 from icekit.secrets import SECRET_KEY, is_masked, remember, scrub
 from icekit.terminal import never_silent, stderr_to_file
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Spark's version, for example ``4.1``.
-SPARK = ".".join(version("pyspark").split(".")[:2])
+#: Spark's version, for example ``4.1``; empty without PySpark.
+SPARK = ".".join(spark_version().split(".")[:2])
 #: The versions of Spark that icekit runs on: Scala's version there, and the newest Iceberg that has a runtime for it.
 RUNTIMES = {"3.5": ("2.12", "1.12.0"), "4.0": ("2.13", "1.11.0"), "4.1": ("2.13", "1.12.0")}
 _SCALA, _NEWEST_ICEBERG = RUNTIMES.get(SPARK, RUNTIMES["4.1"])
@@ -250,7 +250,7 @@ def running_session() -> SparkSession | None:
 
     if remote := os.environ.get("SPARK_REMOTE"):
         return _remote_session(remote)
-    if "pyspark" not in sys.modules:
+    if sys.modules.get("pyspark") is None:
         return None
     from pyspark.sql import SparkSession
 
@@ -276,7 +276,7 @@ def _remote_session(remote: str) -> SparkSession:
         version = session.version
     except ImportError as error:
         raise SparkUnavailable(
-            f"SPARK_REMOTE is set, and Spark Connect lacks packages: {first_line(error)} Run pip install 'icekit[connect]', {instead}."
+            f"SPARK_REMOTE is set, and Spark Connect lacks packages ({first_line(error)}): run `pip install 'icekit[connect]'`, {instead}."
         ) from None
     except Exception as error:
         raise SparkUnavailable(
@@ -302,7 +302,7 @@ def own_session(conf: SparkCatalogConf) -> SparkSession:
     ``ICEKIT_SPARK_CONF`` (``key=value`` separated by spaces, quoted as in a shell) overrides any setting, for a
     master other than ``local[*]`` or a larger driver. A local session listens on 127.0.0.1 only; on a cluster, the
     driver's host and address are Spark's own defaults, unless they are set. Raises
-    :class:`~icekit.errors.SparkUnavailable`.
+    :class:`~icekit.errors.SparkUnavailable`, and :class:`~icekit.errors.ExtraMissing` without PySpark.
     """
     # Threads that observe several tables may get here at the same time.
     with _starting:
@@ -314,6 +314,7 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
     if _started is not None and _is_alive(_started):
         add_catalog(_started, conf)
         return _started
+    require("pyspark", "This")
     settings = own_settings(os.environ.get("ICEKIT_SPARK_CONF", ""), conf.packages)
     remember(settings)
     _check_runtime(settings["spark.jars.packages"], settings.get("spark.jars", ""))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
+
+from icekit.saving import spark_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-_IS_3 = version("pyspark").startswith("3.")
+_IS_3 = spark_version().startswith("3.")
 
 
 def variant_type() -> type[DataType] | None:

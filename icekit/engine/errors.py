@@ -27,6 +27,7 @@ from icekit.errors import (
     nearest,
     trace,
 )
+from icekit.saving import spark_version
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
@@ -156,7 +157,9 @@ def _misfiled(text: str, name: str) -> MetadataUnreadable | None:
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
-    """The errors that Spark and the JVM raise, for an ``except`` that then uses :func:`reason`."""
+    """The errors that Spark and the JVM raise, for an ``except`` that then uses :func:`reason`; none without PySpark."""
+    if not spark_version():
+        return ()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.engine.bridge import iceberg_version
-from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest
+from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest, require
 from icekit.facts import local, metadata
 from icekit.facts.manifests import (
     Record,
@@ -209,7 +209,11 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
             f"There is no collector {collector!r}{nearest(collector, ['auto', 'spark', 'local'], count=1) or '; use auto, spark or local.'}"
         )
     limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
-    return "local" if file_count <= limit else "spark"
+    if file_count <= limit:
+        return "local"
+    if not lake.spark_is_running:
+        require("pyspark", f"Reading the metadata of {file_count:,} files (unless with collector local)")
+    return "spark"
 
 
 def _manifests(snapshot: metadata.Json | None, source: TableSource, spec_ids: Collection[int]) -> list[Record]:

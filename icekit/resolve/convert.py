@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 
 from icekit.engine.bridge import lent, load_table, metadata_of
 from icekit.engine.compat import arrow_of
-from icekit.engine.errors import CommitConflict
+from icekit.engine.errors import CommitConflict, is_of_engine
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.head import Head, since
@@ -319,7 +317,7 @@ def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: s
 
     A file that stays costs some bytes; removing a file that a commit names destroys the table.
     """
-    if isinstance(error, (Py4JError, PySparkException)):
+    if is_of_engine(error):
         cause: Any = getattr(error, "java_exception", None)
         # PySpark has its own name for Iceberg's argument checks.
         name_of_it = type(error).__name__ if cause is None else str(cause.getClass().getSimpleName())
