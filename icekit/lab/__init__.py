@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError, nearest
-from icekit.lab import damaged, flights, tables
+from icekit.lab import damaged, deletes, flights, tables, upserts
 from icekit.lab.workbench import FLIGHTS, NAMESPACE, VERSION, Lab, LabTable, embedded, folder_of, is_complete, open_catalog
 from icekit.sql import identifier
 from icekit.terminal import never_silent
@@ -124,8 +124,8 @@ TABLES: Mapping[str, LabTable] = MappingProxyType(
             *tables.LAYOUT,
             *tables.URLS,
             *tables.MERGES,
-            *tables.DELETES,
-            *tables.UPSERTS,
+            *deletes.DELETES,
+            *upserts.UPSERTS,
             *tables.HISTORY,
             *damaged.DAMAGED,
         )

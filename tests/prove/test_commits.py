@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 import icekit
 from icekit.api import Lake
-from icekit.lab.tables import UpsertStream
+from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove import Proof, commits, prove_commits
 from icekit.sql import identifier

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from icekit.catalog import Lake
 from icekit.facts.head import head
-from icekit.lab.tables import UpsertStream
+from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab
 from icekit.sql import identifier, literal, set_properties
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import icekit
 from icekit.engine.errors import kind_of
-from icekit.lab.tables import UpsertStream
+from icekit.lab.upserts import UpsertStream
 from icekit.sql import identifier
 from tests.soak.table import desk, rows_sql, upserts
 

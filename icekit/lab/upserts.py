@@ -1,0 +1,197 @@
+"""Build the lab's tables fed by an upsert stream, with the equality deletes that Flink writes.
+
+Neither Spark nor pyiceberg writes equality deletes, so the stream uses Iceberg's Java API, as Flink does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from icekit.engine.compat import arrow_of
+from icekit.lab.flights import ROWS
+from icekit.lab.workbench import FLIGHTS, Lab, LabTable
+from icekit.sql import identifier
+
+_LONG_STREAM_COMMITS = 32
+_NEW_ROWS = 20_000
+_STATUSES = ("scheduled", "boarding", "departed", "landed")
+
+
+class UpsertStream:
+    """A writer that commits, for each partition, a data file and the keys that it replaces.
+
+    As with Flink, one commit's data files and equality delete files share a sequence number, so
+    that the deletes apply only to older rows, and all files have bounds. File names start with
+    ``prefix``, so that a second stream on the same table does not overwrite files of the first.
+    """
+
+    def __init__(self, lab: Lab, keys: tuple[str, ...], prefix: str = "") -> None:
+        self._lab = lab
+        self._keys = keys
+        self._prefix = prefix
+        self._java = lab.java
+        self._table = lab.java_table()
+        ids = [self._table.schema().findField(key).fieldId() for key in keys]
+        gateway: Any = lab.spark.sparkContext._gateway
+        self._key_ids = gateway.new_array(gateway.jvm.int, len(ids))
+        for place, field_id in enumerate(ids):
+            self._key_ids[place] = field_id
+        self._metrics = self._java.MetricsConfig.forTable(self._table)
+        self._numbers = itertools.count()
+
+    def commit(self, parts: Iterable[tuple[str, Any]]) -> None:
+        """Commit upserts, given as partition path and Arrow rows with unique keys."""
+        delta = self._table.newRowDelta()
+        for partition, rows in parts:
+            data = self._java.DataFiles.builder(self._table.spec())
+            delta.addRows(self._write(data, partition, rows, "data"))
+            deletes = self._java.FileMetadata.deleteFileBuilder(self._table.spec()).ofEqualityDeletes(self._key_ids)
+            delta.addDeletes(self._write(deletes, partition, rows.select(list(self._keys)), "deletes"))
+        delta.commit()
+
+    def _write(self, builder: Any, partition: str, rows: Any, kind: str) -> Any:
+        path = self._lab.location / "data" / partition / f"{self._prefix}{next(self._numbers):05}-{kind}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fields = [
+            field.with_metadata({"PARQUET:field_id": str(self._table.schema().findField(field.name).fieldId())}) for field in rows.schema
+        ]
+        pq.write_table(rows.cast(pa.schema(fields)), path, compression="zstd")
+        written = self._table.io().newInputFile(str(path))
+        metrics = self._java.parquet.ParquetUtil.fileMetrics(written, self._metrics)
+        return builder.withInputFile(written).withFormat("parquet").withPartitionPath(partition).withMetrics(metrics).build()
+
+
+def _equality_deletes(lab: Lab) -> None:
+    """Stream each day's flights when they are scheduled, when they have landed, and when corrected.
+
+    Each commit writes one data file and one equality delete file into each bucket, and a scan reads
+    each data file together with every later delete file of its bucket.
+    """
+    lab.create("bucket(4, flight_id)", {"format-version": "2"})
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day <= 15")
+    bucket = f"{identifier(lab.lake.name, 'system', 'bucket')}(4, flight_id)"
+    _stream(lab, ("flight_id",), ("flight_id_bucket", bucket), commits=24, first_day=15, corrected_one_in=10)
+
+
+def _well_sized_equality_deletes(lab: Lab) -> None:
+    """Start the stream on a compacted table: half a year in well-sized files.
+
+    The default `rewrite_data_files` checks sizes, and counts only deletes that name
+    one data file, so it never selects these files, however many deletes apply to them.
+    """
+    lab.create("origin", {"format-version": "2"})
+    lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
+    _stream(lab, ("flight_id", "origin"), ("origin", "origin"), commits=2, first_day=181, corrected_one_in=100)
+
+
+def _equality_deletes_of_new_keys(lab: Lab) -> None:
+    """Append new flights with a writer in upsert mode.
+
+    Before it adds a row, the writer deletes the row's key, although no older row has it. By the ranges of their keys,
+    a scan leaves all these delete files out.
+    """
+    lab.create("origin", {"format-version": "2", "write.upsert.enabled": "true"})
+    lab.sql(f"INSERT INTO {{t}} SELECT * FROM {{flights}} WHERE flight_id < {ROWS // 2}")
+    later = f"flight_id >= {ROWS // 2} AND flight_id < {ROWS // 2 + 2 * _NEW_ROWS}"
+    rows: Any = arrow_of(lab.spark.sql(f"SELECT * FROM {FLIGHTS} WHERE {later} ORDER BY flight_id"))
+    stream = UpsertStream(lab, ("flight_id", "origin"))
+    for commit in range(2):
+        batch = rows.slice(commit * _NEW_ROWS, _NEW_ROWS)
+        stream.commit((f"origin={origin}", batch.filter(pc.equal(batch["origin"], origin))) for origin in ("EWR", "JFK", "LGA"))
+
+
+def _long_upsert_stream(lab: Lab) -> None:
+    """Stream the status of flights, a sixth of the year's flights per commit, for hours without maintenance.
+
+    Keys are strings, as in most streams. A scan reads each data file with every later delete file of
+    its airport, so that a stock read or rewrite of the oldest holds more delete rows than a
+    small executor has heap for.
+    """
+    columns = "flight_key STRING, origin STRING, status STRING, delay INT, updated_at TIMESTAMP"
+    lab.create("origin", {"format-version": "2"}, columns=columns)
+    key = "concat_ws('/', flight_date, origin, dest, carrier, flight, coalesce(tailnum, 'unknown'), flight_id)"
+    year: Any = arrow_of(
+        lab.spark.sql(
+            f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS updated_at FROM {FLIGHTS} ORDER BY flight_id"
+        )
+    )
+    stream, random = UpsertStream(lab, ("origin", "flight_key")), np.random.default_rng(2013)
+    for commit in range(_LONG_STREAM_COMMITS):
+        rows = year.take(np.sort(random.choice(year.num_rows, year.num_rows // 6, replace=False)))
+        status = pa.array([_STATUSES[commit % len(_STATUSES)]] * rows.num_rows)
+        rows = rows.append_column("status", status).select(["flight_key", "origin", "status", "delay", "updated_at"])
+        stream.commit((f"origin={origin}", rows.filter(pc.equal(rows["origin"], origin))) for origin in ("EWR", "JFK", "LGA"))
+
+
+def _stream(lab: Lab, keys: tuple[str, ...], partition: tuple[str, str], *, commits: int, first_day: int, corrected_one_in: int) -> None:
+    """Commit once per day: the day's flights as scheduled, the previous day's as flown, and corrections.
+
+    Because of the corrections, the deletes of a commit apply to old files: the keys in a
+    delete file then range over all flights, and readers skip delete files by that range.
+    """
+    stream, (field, transform) = UpsertStream(lab, keys), partition
+    start, end = (f"DATE '2013-01-01' + {day}" for day in (first_day - 1, first_day + commits))
+    arrow: Any = arrow_of(
+        lab.spark.sql(
+            f"SELECT *, {transform} AS part FROM {FLIGHTS} WHERE flight_date < {end} "
+            f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id"
+        )
+    )
+    old = arrow.filter(pc.less(arrow["flight_date"], _date(first_day - 1)))
+    for commit in range(commits):
+        day = first_day + commit
+        corrections = old.take(list(range(commit, old.num_rows, commits)))
+        batch = pa.concat_tables([corrections, _of_day(arrow, day - 1), _as_scheduled(_of_day(arrow, day))])
+        parts = sorted(pc.unique(batch["part"]).to_pylist())
+        stream.commit((f"{field}={part}", batch.filter(pc.equal(batch["part"], part)).drop_columns("part")) for part in parts)
+
+
+def _date(day: int) -> date:
+    return date(2013, 1, 1) + timedelta(days=day)
+
+
+def _of_day(rows: Any, day: int) -> Any:
+    return rows.filter(pc.equal(rows["flight_date"], _date(day)))
+
+
+def _as_scheduled(rows: Any) -> Any:
+    """The rows as known before take-off."""
+    for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int32()))
+    return rows
+
+
+UPSERTS = (
+    LabTable(
+        "equality_deletes",
+        "An upsert stream adds a small data file and an equality delete file per bucket and commit, and every scan merges all of them.",
+        frozenset({"equality_deletes", "small_files", "executor_cache"}),
+        _equality_deletes,
+    ),
+    LabTable(
+        "well_sized_equality_deletes",
+        "Its data files are well-sized, so the default compaction never rewrites them, but equality deletes apply to each of them.",
+        frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "executor_cache"}),
+        _well_sized_equality_deletes,
+    ),
+    LabTable(
+        "equality_deletes_of_new_keys",
+        "A stream of new rows is written in upsert mode, so each data file comes with an equality delete file that deletes nothing.",
+        frozenset({"equality_deletes_of_new_keys"}),
+        _equality_deletes_of_new_keys,
+    ),
+    LabTable(
+        "long_upsert_stream",
+        "A stream with string keys has upserted for hours, and a stock read of its equality deletes no longer fits into a small executor's heap.",
+        frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "dangling_deletes", "executor_cache"}),
+        _long_upsert_stream,
+    ),
+)
