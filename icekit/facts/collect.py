@@ -26,7 +26,7 @@ from icekit.facts.manifests import (
 from icekit.facts.metadata import Damaged, lineage
 from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import Flaw, ManifestFacts, MetadataFlaw, MetricsSample, MissingFiles, Role, StorageFacts, TableFacts
-from icekit.facts.recent import RECENT_MINUTES, written_since
+from icekit.facts.recent import MOST_MANIFESTS, RECENT_MINUTES, written_since
 from icekit.facts.retention import expirable
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width, sort_key
 from icekit.sql import Identifier
@@ -109,7 +109,7 @@ def observe(
             there = rollup.file_counts()
             counts = replace(counts, data_entry_count=there.data, delete_entry_count=there.deletes)
     now_ms = int(time.time() * 1000)
-    recent = written_since(source.read, meta, snapshot, now_ms - int(RECENT_MINUTES * 60_000), manifests)
+    recent = written_since(source.read, meta, snapshot, now_ms - int(RECENT_MINUTES * 60_000), manifests, MOST_MANIFESTS)
     searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
     listed, missing, unlisted = _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
     sort = metadata.sort_order(meta)

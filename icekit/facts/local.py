@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from array import array
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -30,14 +27,13 @@ from icekit.facts.manifests import (
     may_have_live,
     narrow_fields,
     of_manifests,
+    read_ahead,
 )
 from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, partition_of
 from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, sort_key
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546
-#: Manifests that are read at once, and so are in memory: an object store takes tens of milliseconds to begin each answer.
-_AT_ONCE = 16
 _DATA_FIELDS = SIZE_FIELDS | {"file_path"}
 _DELETE_FIELDS = FILE_FIELDS | {"file_path", "content_offset"}
 # The order of sequence numbers of no data file.
@@ -64,7 +60,7 @@ def roll_up(
     live = sorted((m for m in manifests if may_have_live(m)), key=is_delete_manifest, reverse=True)
     with_deletes = any(map(is_delete_manifest, live))
     counting = _Counting(specs, cut, with_deletes, columns)
-    contents = _read_ahead(read, [manifest["manifest_path"] for manifest in live])
+    contents = read_ahead(read, [manifest["manifest_path"] for manifest in live])
     for place, manifest in enumerate(live):
         if progress:
             progress(place, len(live))
@@ -88,23 +84,6 @@ def roll_up(
     if twice or states:
         rollup.integrity = _Naming(specs, twice, states).named(rollup.integrity, live, read)
     return rollup, step
-
-
-def _read_ahead(read: Callable[[str], bytes], paths: Sequence[str]) -> Iterator[bytes]:
-    """The contents of files, in order; while one is used, the next are read."""
-    if len(paths) < 2:
-        yield from map(read, paths)
-        return
-    pool, left = ThreadPoolExecutor(_AT_ONCE), iter(paths)
-    try:
-        reading = deque(pool.submit(read, path) for path in itertools.islice(left, _AT_ONCE))
-        while reading:
-            content = reading.popleft().result()
-            reading.extend(pool.submit(read, path) for path in itertools.islice(left, 1))
-            yield content
-    finally:
-        # After an error or Ctrl+C nobody waits for the reads that have begun.
-        pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass

@@ -10,8 +10,9 @@ import math
 import re
 import struct
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import islice
@@ -50,6 +51,27 @@ _OF_FILE = frozenset({"file_path", "partition", "record_count", "file_size_in_by
 _OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
 
 Record = Mapping[str, Any]
+
+
+#: Files that are read at once: a storage answers after a while, and has time for many.
+_AT_ONCE = 16
+
+
+def read_ahead(read: Callable[[str], bytes], paths: Sequence[str]) -> Iterator[bytes]:
+    """The contents of files, in order; while one is used, the next are read."""
+    if len(paths) < 2:
+        yield from map(read, paths)
+        return
+    pool, left = ThreadPoolExecutor(_AT_ONCE), iter(paths)
+    try:
+        reading = deque(pool.submit(read, path) for path in islice(left, _AT_ONCE))
+        while reading:
+            content = reading.popleft().result()
+            reading.extend(pool.submit(read, path) for path in islice(left, 1))
+            yield content
+    finally:
+        # After an error or Ctrl+C nobody waits for the reads that have begun.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def manifest_list(raw: bytes, location: str) -> list[Record]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from icekit.facts.files import Partition
-from icekit.facts.manifests import SIZE_FIELDS, Record, added_by, entries, manifest_list
+from icekit.facts.manifests import SIZE_FIELDS, Record, added_by, entries, manifest_list, read_ahead
 from icekit.facts.metadata import Json, lineage, snapshots_by_id
 from icekit.facts.model import partition_of
 
@@ -14,16 +14,23 @@ from icekit.facts.model import partition_of
 RECENT_MINUTES = 60.0
 #: A choice: the most entries to read, those of the newest manifests.
 MOST_ENTRIES = 10_000
+#: A choice: the manifests that an observation reads for it, the newest ones; it has read them once before.
+MOST_MANIFESTS = 16
 
 
 def written_since(
-    read: Callable[[str], bytes], metadata: Json, snapshot: Json | None, since_ms: int, manifests: Sequence[Record] | None = None
+    read: Callable[[str], bytes],
+    metadata: Json,
+    snapshot: Json | None,
+    since_ms: int,
+    manifests: Sequence[Record] | None = None,
+    most_manifests: int | None = None,
 ) -> frozenset[Partition]:
     """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
 
     Commits that only replace files (compactions) do not count. Reads the manifests that were added since then, which may hold
-    older entries too, newest first, until these have :data:`MOST_ENTRIES`. A partition that is left out is not waited for.
-    ``manifests`` is the snapshot's manifest list, if it has been read.
+    older entries too, newest first, until these have :data:`MOST_ENTRIES`, and at most ``most_manifests``. A partition that is left out is not
+    waited for. ``manifests`` is the snapshot's manifest list, if it has been read.
     """
     young = list(takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)))
     made = {s["snapshot-id"] for s in young}
@@ -34,9 +41,10 @@ def written_since(
     listing, left = snapshot["manifest-list"], MOST_ENTRIES
     listed = manifest_list(read(listing), listing) if manifests is None else manifests
     added = [m for m in listed if m.get("added_snapshot_id") in made]
-    for manifest in sorted(added, key=lambda m: -(m.get("sequence_number") or 0)):
-        location = manifest["manifest_path"]
-        for entry in entries(read(location), location, SIZE_FIELDS, ("status", "snapshot_id")):
+    newest = sorted(added, key=lambda m: -(m.get("sequence_number") or 0))[:most_manifests]
+    contents = read_ahead(read, [manifest["manifest_path"] for manifest in newest])
+    for manifest, content in zip(newest, contents, strict=True):
+        for entry in entries(content, manifest["manifest_path"], SIZE_FIELDS, ("status", "snapshot_id")):
             left -= 1
             if added_by(entry, manifest) in recent:
                 found.add(partition_of(manifest["partition_spec_id"], entry["data_file"]["partition"].values()))
