@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
     from icekit.tune.layout import Layout
     from icekit.tune.metrics_columns.model import MetricsColumns
-    from icekit.tune.planning import Planning
     from icekit.tune.write_mode import WriteModeChoice
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -230,28 +229,6 @@ def length_chart(answer: MetricsColumns) -> Chart:
 
 #: The most queries in a chart.
 _SHOWN = 10
-
-
-def manifests_chart(answer: Planning) -> Chart:
-    """The manifests that a full scan and each filter open now, and after they are rewritten by partition."""
-    title = f"Manifests that planning opens: {answer.name}"
-    if answer.rewritten is None:
-        return nothing(title, answer.verdict())
-    r = answer.rewritten
-    reads = r.reads[:_SHOWN]
-    names = [read.text or "full scan" for read in reads]
-    before, after = [read.before.manifests for read in reads], [read.after.manifests for read in reads]
-    sentence = (
-        f"A full scan opens {before[0]:,} data manifests now and {after[0]:,} after they are rewritten; planning takes "
-        f"{reads[0].before.seconds:.2f} s now and {reads[0].after.seconds:.2f} s after."
-    )
-    with styled():
-        figure, (axes,) = canvas(title, 1.9 + 0.5 * len(reads))
-        draw_bars(axes, names, (Bars("now", before, ORANGE), Bars("rewritten", after, BLUE, "//")), told="{:,.0f}".format)
-        whole_numbers(axes.xaxis)
-        axes.set_xlabel("Data manifests opened")
-        legend(axes)
-    return Chart(figure, title, sentence, answer.tables()["manifests"])
 
 
 # --- Charts of the cost of write modes

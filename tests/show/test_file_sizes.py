@@ -8,7 +8,7 @@ from typing import Any
 from icekit.facts.metadata import TARGET as TARGET_SIZE
 from icekit.facts.model import TableFacts
 from icekit.show import tune_charts as charts
-from icekit.tune.answer import Advice, answer_html, answer_text, to_set
+from icekit.tune.card import Advice, answer_html, answer_text, to_set
 from icekit.tune.file_sizes import FileSizes, interval
 from icekit.tune.file_sizes.advisory_size import SizeCandidate, SizeTrial, chain
 from icekit.tune.file_sizes.distribution import Cohort, Cohorts, ModeTrial, Predicted, TriedMode, cadence, modes, until_sick

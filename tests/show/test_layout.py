@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.show.tune_charts import levels_chart, orders_chart, specs_chart
-from icekit.tune.answer import Advice, to_set
+from icekit.tune.card import Advice, to_set
 from icekit.tune.layout import Layout
 from icekit.tune.layout.advise import NOT_SET, OLD_DATA, SPEC, LayoutComparison, advise_layout, is_confirmed
 from icekit.tune.layout.model import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from icekit.engine.effort import CPU, Effort
 from icekit.engine.planner import PlannedScan
 from icekit.show.tune_charts import cost_chart, parts_chart
-from icekit.tune.answer import answer_html, answer_text
+from icekit.tune.card import answer_html, answer_text
 from icekit.tune.write_mode import WriteModeChoice
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, Workload, write_history
 from icekit.tune.write_mode.model import CostComparison, Costs, Variant, advise, current_variant, sensitivity

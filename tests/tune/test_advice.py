@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icekit.facts.model import TableFacts
-from icekit.tune.answer import OPTION, SESSION, Advice, Link, in_force, overriding, script, to_set
+from icekit.tune.card import OPTION, SESSION, Advice, Link, in_force, overriding, script, to_set
 from tests.factories import table_facts
 
 TABLE = ("lake", "db", "odd`name")

@@ -11,7 +11,7 @@ from icekit.api import Lake
 from icekit.facts.metadata import undo_order
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, script, to_set
+from icekit.tune.card import Advice, script, to_set
 from icekit.tune.layout.model import Field
 
 pytestmark = pytest.mark.spark

@@ -21,7 +21,7 @@ from icekit.facts.metadata import TARGET, split_bytes
 from icekit.facts.model import Commit
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Trial
 from icekit.sql import Identifier, display_name
-from icekit.tune.answer import Advice, Answer, Effect, to_set, tried_or_not
+from icekit.tune.card import Advice, Answer, Effect, to_set, tried_or_not
 from icekit.tune.file_sizes import advisory_size as sizes
 from icekit.tune.file_sizes import distribution as spreading
 from icekit.tune.file_sizes.advisory_size import (

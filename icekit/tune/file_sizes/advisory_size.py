@@ -12,7 +12,7 @@ from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import set_properties, set_session
-from icekit.tune.answer import OPTION, SESSION, Advice, InForce, in_force, overriding, to_set
+from icekit.tune.card import OPTION, SESSION, Advice, InForce, in_force, overriding, to_set
 from icekit.tune.file_sizes.written import TOLERANCE, TrialRows, Written, write
 from icekit.units import count, percent, raised, size
 

@@ -22,7 +22,7 @@ from icekit.resolve.listing import partition_text
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import identifier
 from icekit.tune import ddl
-from icekit.tune.answer import OPTION, SESSION, Advice, InForce, in_force, overriding, to_set
+from icekit.tune.card import OPTION, SESSION, Advice, InForce, in_force, overriding, to_set
 from icekit.tune.file_sizes.advisory_size import DISTRIBUTION_SESSION, Chain, said
 from icekit.tune.file_sizes.written import RECENT, SCATTERED, TrialRows, Written, measured, view_of, write
 from icekit.tune.write_mode.history import MERGE_ON_READ, Workload

@@ -17,7 +17,7 @@ from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, BudgetSpent, Sandbox, Trial
 from icekit.sql import Identifier, identifier, set_properties, unset_properties
-from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
+from icekit.tune.card import Advice, Answer, Effect, tried_or_not
 from icekit.tune.ddl import change_spec, rewrite
 from icekit.tune.filters import Filter, Leaf, sql
 from icekit.tune.layout import clustering

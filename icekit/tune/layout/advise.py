@@ -11,7 +11,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.where import where
 from icekit.sql import set_properties, unset_properties
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, to_set
+from icekit.tune.card import Advice, to_set
 from icekit.tune.filters import EQUALITY, Filter, leaves
 from icekit.tune.layout.model import (
     BloomCheck,

@@ -22,7 +22,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.spark import Partitions, partition_columns, unified
 from icekit.sandbox.trial import BudgetSpent
 from icekit.sql import identifier, set_properties
-from icekit.tune.answer import Advice
+from icekit.tune.card import Advice
 from icekit.tune.filters import Filter, sql
 from icekit.tune.layout.model import Field, FieldValues, Level, Overlap, Sizing, partitions_that_may_match, weighted
 from icekit.units import count, size

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from icekit.answer.grid import BYTES, COUNT, SECONDS, TEXT, Grid
 from icekit.saving import slug, write_json
 from icekit.sql import Identifier, display_name, identifier, reset_session, set_session, statements
-from icekit.tune.answer import Advice, Card, Effect, Script, tried_or_not
+from icekit.tune.card import Advice, Card, Effect, Script, tried_or_not
 from icekit.tune.statement import Statement
 from icekit.units import count, elapsed, size
 

@@ -21,7 +21,7 @@ from icekit.facts.model import Column, TableFacts, from_bytes
 from icekit.facts.where import NO_BOUNDS
 from icekit.sql import Identifier, rewrite_data_files, set_properties
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, to_set
+from icekit.tune.card import Advice, to_set
 from icekit.tune.filters import Bounds, Filter, bounds_of, leaves, may_match, truncated
 from icekit.tune.metrics_columns.model import (
     COLUMN,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from icekit.answer.grid import COUNT, FIGURE, NAME, NUMBER, SHARE, TEXT, Grid, Unit
-from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
+from icekit.tune.card import Advice, Answer, Effect, tried_or_not
 from icekit.tune.queries import Filters
 from icekit.units import count, elapsed, percent, size
 

@@ -18,7 +18,7 @@ from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Trial
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.answer import Advice, Answer, Effect, tried_or_not
+from icekit.tune.card import Advice, Answer, Effect, tried_or_not
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_mode.history import (

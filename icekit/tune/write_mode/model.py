@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from icekit.engine.effort import CLOCK
 from icekit.facts.model import TableFacts
 from icekit.sql import set_properties
-from icekit.tune.answer import Advice, to_set
+from icekit.tune.card import Advice, to_set
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory
 from icekit.units import count, elapsed, percent, plain, raised
 

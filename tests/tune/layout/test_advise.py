@@ -13,7 +13,7 @@ from icekit.facts.metadata import ROW_GROUP, undo_order
 from icekit.facts.model import PartitionField, PartitionSpec, SortField, TableFacts
 from icekit.facts.where import MOST_PARTITIONS
 from icekit.tune import ddl
-from icekit.tune.answer import script
+from icekit.tune.card import script
 from icekit.tune.filters import All, Filter, Leaf
 from icekit.tune.layout import clustering, found_there
 from icekit.tune.layout.advise import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from icekit.answer.grid import Grid
 from icekit.engine.predicate import Span
-from icekit.tune.answer import answer_html, answer_text
+from icekit.tune.card import answer_html, answer_text
 from icekit.tune.merge import EnginePlan, MergeRun, MergeTrial, PartitionedJoin, Review, Rewrite, Scan
 from icekit.tune.merge.model import NARROWER, MergeContext, advise, opened
 from icekit.tune.statement import Statement

@@ -10,7 +10,7 @@ import pytest
 from icekit.facts.model import Column, EqualityKey, SortField
 from icekit.sql import identifier
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, script
+from icekit.tune.card import Advice, script
 from icekit.tune.metrics_columns.advise import advise_metrics, confirmed, needed, roles, showed, undeclared
 from icekit.tune.metrics_columns.model import COLUMN, DEFAULT
 from tests import factories

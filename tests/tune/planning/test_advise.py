@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from icekit.engine.planner import PlannedScan
 from icekit.tune import planning
-from icekit.tune.answer import in_force
+from icekit.tune.card import in_force
 from icekit.tune.planning.measure import PlannedFilter, Rewritten, Storage, Timing
 from tests import factories
 from tests.tune.planning.test_mode import LARGE, MB, stated

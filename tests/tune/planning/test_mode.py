@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from icekit.tune.answer import in_force
+from icekit.tune.card import in_force
 from icekit.tune.planning.measure import DISTRIBUTED, LOCAL, Circumstances, ManifestsRead, decide
 
 MB = 1024 * 1024

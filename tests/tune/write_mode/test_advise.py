@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.facts.model import TableFacts
-from icekit.tune.answer import Advice
+from icekit.tune.card import Advice
 from icekit.tune.write_mode.history import COPY_ON_WRITE, MERGE_ON_READ, WriteHistory, write_history
 from icekit.tune.write_mode.model import CostComparison, Costs, Variant, advise, current_variant
 from tests import factories
