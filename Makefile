@@ -5,7 +5,7 @@
 RUN := scripts/run.sh
 # Each names what is public in its __all__.
 PUBLIC := icekit icekit.catalog icekit.facts icekit.diagnose icekit.compact icekit.compact.equality_deletes icekit.maintain icekit.prove icekit.sandbox \
-	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.card \
+	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer \
 	icekit.history icekit.report icekit.schedule icekit.show.widgets icekit.lab icekit.lessons icekit.notebook icekit.errors
 
 # A target for people who use icekit has ##, one for who develops it has #+.

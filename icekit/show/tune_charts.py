@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import LogLocator
 
-from icekit.answer.grid import NUMBER, SECONDS, TEXT, Grid
+from icekit.answer.grid import TEXT, Grid
 from icekit.show.chart import (
     BLACK,
     BLUE,
@@ -37,14 +36,12 @@ from icekit.tune.layout.model import HILBERT, ZORDER
 from icekit.tune.layout.model import SORT as SORTED
 from icekit.tune.merge.model import Review
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILES, FILTER, PARTITION, SORT, files_said, number
-from icekit.tune.write_mode.model import even_sentence, steps
-from icekit.units import count, elapsed, percent, plain, raised, size
+from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
     from icekit.tune.layout import Layout
     from icekit.tune.metrics_columns.model import MetricsColumns
-    from icekit.tune.write_mode import WriteModeChoice
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
@@ -229,69 +226,6 @@ def length_chart(answer: MetricsColumns) -> Chart:
 
 #: The most queries in a chart.
 _SHOWN = 10
-
-
-# --- Charts of the cost of write modes
-
-
-_LINES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
-_POINTS = 41
-
-
-def cost_chart(choice: WriteModeChoice) -> Chart:
-    """The cost of a commit in each mode by the number of reads that follow it, with the table's own number of reads."""
-    title = f"Cost of a commit: {choice.name}"
-    if choice.comparison is None:
-        return nothing(title, choice.verdict())
-    here = choice.comparison.within(choice.current.format_version)
-    found = here.main_break_even()
-    even = found.reads if found else math.inf
-    marks = [x for x in (even, choice.reads) if x and math.isfinite(x)]
-    reach = max(marks, default=10.0) * 1.6
-    at = [reach * i / (_POINTS - 1) for i in range(_POINTS)]
-    lines = steps(choice.comparison, at)
-    own = f" The table has {plain(choice.reads)} reads per commit." if choice.reads is not None else ""
-    sentence = f"{even_sentence(here)}{own}"
-    with styled():
-        figure, (axes,) = canvas(title, 5.0)
-        for (name, costs), (colour, style) in zip(lines.items(), _LINES * 2, strict=False):
-            axes.plot(at, costs, color=colour, linestyle=style, linewidth=2.2, label=name)
-        if choice.reads is not None:
-            axes.axvline(choice.reads, color=VERMILLION, linewidth=1.6, label="this table")
-        axes.set_xlim(0, reach)
-        axes.set_ylim(bottom=0)
-        axes.set_xlabel("Reads per commit")
-        axes.set_ylabel(f"{raised(choice.trial.unit)} per commit, s,\nreads included")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 10 else plain(value)))
-        legend(axes, columns=1)
-    rows = list(zip(at, *lines.values(), strict=True))[::4]
-    return Chart(figure, title, sentence, Grid("", {"reads_per_commit": NUMBER, **dict.fromkeys(lines, SECONDS)}, rows))
-
-
-def parts_chart(choice: WriteModeChoice) -> Chart:
-    """The parts of a commit's cost in each mode: writing, slower reads, compaction."""
-    title = f"Parts of the cost of a commit: {choice.name}"
-    if choice.comparison is None:
-        return nothing(title, choice.verdict())
-    reads = choice.reads if choice.reads is not None else 1.0
-    costs = [(c.variant.name, choice.comparison.per_commit(c, reads)) for c in choice.comparison.costs]
-    name, least = min(costs, key=lambda pair: pair[1].total)
-    sentence = (
-        f"At {plain(reads)} reads per commit, {name} costs least: {elapsed(least.total)} of {choice.trial.unit} per commit, reads included."
-    )
-    with styled():
-        figure, (axes,) = canvas(title, 1.9 + 0.5 * len(costs))
-        short = [n.replace("merge-on-read, ", "").replace("position deletes ", "deletes ") for n, _ in costs]
-        kinds = (
-            Bars("writing", [c.write for _, c in costs], BLUE),
-            Bars("reads", [c.scan for _, c in costs], SKY, "\\\\"),
-            Bars("slower reads", [c.read for _, c in costs], ORANGE, "//"),
-            Bars("compaction", [c.compaction for _, c in costs], GREEN, ".."),
-        )
-        draw_bars(axes, short, kinds, stacked=True)
-        axes.set_xlabel(f"{raised(choice.trial.unit)} per commit, s, at {plain(reads)} reads per commit")
-        legend(axes, columns=4)
-    return Chart(figure, title, sentence, choice.tables()["costs"])
 
 
 # --- Charts of layouts: the bytes that filters read now, with other sort orders, with other partition specs

@@ -37,9 +37,9 @@ def answering(question: str) -> Callable[..., Any]:
 
         return tune_layout
     if question == "write-mode":
-        from icekit.tune.write_mode import choose_write_mode
+        from icekit.tune.write_mode import tune_write_mode
 
-        return choose_write_mode
+        return tune_write_mode
     if question == "planning":
         from icekit.tune.planning import tune_planning
 

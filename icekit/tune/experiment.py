@@ -67,7 +67,7 @@ class Experiment:
                 break
             for name, box in self.boxes.items():
                 self.measured.add(name, workload(name, box))
-            self.trial.progress(f"{what}, round {number + 1}: measured {', '.join(self.boxes)}")
+            self.trial.progress(f"{what}, round {number + 1}: {len(self.boxes)} variants measured")
 
     @property
     def is_sample(self) -> bool:
