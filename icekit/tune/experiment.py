@@ -44,12 +44,15 @@ class Experiment:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Provide the sandboxes, each set up as its variant."""
+        """Provide the sandboxes, each set up as its variant; ``boxes`` is empty in the block where that failed."""
         names = list(self.variants)
         with self.trial.attempt(), self.trial.sandboxes(len(names) + self.spare, always_sample=self.always_sample) as boxes:
-            self.boxes, self.spares = dict(zip(names, boxes, strict=False)), boxes[len(names) :]
+            boxes_by_name = dict(zip(names, boxes, strict=False))
             for name, set_up in self.variants.items():
-                set_up(self.boxes[name])
+                set_up(boxes_by_name[name])
+            self.boxes, self.spares = boxes_by_name, boxes[len(names) :]
+            yield
+        if not self.boxes:
             yield
 
     def measure(

@@ -360,9 +360,9 @@ def tune_write_mode(
         )
         described = f"your {own.kind}" if own is not None else str(shape)
         with experiment.open():
-            box = experiment.boxes[COPY_ON_WRITE]
-            rows = box.observe() if box.is_sample else facts
-            statements = (own.on,) if own is not None else synthetic(lake, rows, shape, commits, is_copied=box.is_sample)
+            box = experiment.boxes.get(COPY_ON_WRITE)
+            rows, is_copied = (box.observe(), True) if box is not None and box.is_sample else (facts, False)
+            statements = (own.on,) if own is not None else synthetic(lake, rows, shape, commits, is_copied=is_copied)
             progress(f"{display_name(facts.table)}: {described}, in {count(len(modes), 'mode')}")
             _run(experiment, statements, read_filter or None, repeats, is_own=own is not None)
     operation = own.kind.lower() if own is not None else shape.operation
@@ -434,7 +434,7 @@ def _run(
             return run_commit(box, statement, is_own=is_own)
 
         experiment.measure(f"commit {number} of {len(statements)}", commit)
-    if not any(experiment.measured.value(name, FILES) for name in experiment.boxes):
+    if experiment.boxes and not any(experiment.measured.value(name, FILES) for name in experiment.boxes):
         raise ParameterError(
             "The statement changes no row of this table, so there is nothing to compare; give a statement that changes rows."
         )
