@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from matplotlib.ticker import LogLocator
-
 from icekit.answer.grid import TEXT, Grid
 from icekit.show.chart import (
     BLACK,
@@ -13,7 +11,6 @@ from icekit.show.chart import (
     GREEN,
     GREY,
     ORANGE,
-    PURPLE,
     SKY,
     VERMILLION,
     Bars,
@@ -21,10 +18,8 @@ from icekit.show.chart import (
     canvas,
     draw_bars,
     legend,
-    named_rows,
     note,
     nothing,
-    percentages,
     sizes_up_to,
     styled,
     whole_numbers,
@@ -32,15 +27,12 @@ from icekit.show.chart import (
 from icekit.sql import display_name
 from icekit.tune.file_sizes import commits, made
 from icekit.tune.file_sizes.written import Written
-from icekit.tune.layout.model import HILBERT, ZORDER
-from icekit.tune.layout.model import SORT as SORTED
 from icekit.tune.merge.model import Review
 from icekit.tune.metrics_columns.model import DELETE_KEY, FILES, FILTER, PARTITION, SORT, files_said, number
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
-    from icekit.tune.layout import Layout
     from icekit.tune.metrics_columns.model import MetricsColumns
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -226,148 +218,3 @@ def length_chart(answer: MetricsColumns) -> Chart:
 
 #: The most queries in a chart.
 _SHOWN = 10
-
-
-# --- Charts of layouts: the bytes that filters read now, with other sort orders, with other partition specs
-
-
-#: The most filters in a chart; the table has all.
-_MOST = 12
-_KINDS = {SORTED: ("sort", BLUE, "o", "-"), ZORDER: ("z-order", ORANGE, "s", "--"), HILBERT: ("Hilbert curve", GREEN, "^", "-.")}
-_NO_FILTERS = "No filters are known, so there is nothing to draw."
-
-
-def levels_chart(answer: Layout) -> Chart:
-    """The share of the bytes that each filter reads after partitions skip files, and after bounds skip more."""
-    title = f"Bytes that filters read now: {answer.name}"
-    shown = answer.levels[:_MOST]
-    if not shown:
-        return nothing(title, _NO_FILTERS)
-    ignored = f"partitions skip no files for {count(sum(v.is_ignored_by_spec for v in answer.levels), 'filter')} of {len(answer.levels):,}"
-    if answer.facts.default_spec.is_unpartitioned:
-        ignored = "the table is not partitioned"
-    sentence = f"On average these filters read {percent(answer.share_now)} of {size(answer.facts.data.size_in_bytes)}; {ignored}."
-    places = range(len(shown))
-    with styled():
-        figure, (axes,) = canvas(title, 1.9 + 0.5 * len(shown))
-        axes.barh(
-            places,
-            [v.partition_share for v in shown],
-            facecolor=SKY,
-            edgecolor=BLACK,
-            linewidth=0.6,
-            height=0.6,
-            label="after partitions",
-        )
-        known = [(place, v.file_share) for place, v in zip(places, shown, strict=True) if v.file_share is not None]
-        if known:
-            axes.barh(
-                [place for place, _ in known],
-                [share for _, share in known],
-                facecolor=BLUE,
-                edgecolor=BLACK,
-                linewidth=0.6,
-                height=0.3,
-                label="after bounds",
-            )
-        named_rows(axes, [v.text for v in shown])
-        axes.set_xlim(0, 1.02)
-        percentages(axes.xaxis)
-        axes.set_xlabel("Data bytes, %")
-        legend(axes)
-    return Chart(figure, title, sentence, answer.tables()["levels"])
-
-
-def orders_chart(answer: Layout) -> Chart:
-    """The bytes that filters would read by the number of sort columns, for a sort and for the two curves."""
-    title = f"Sort columns: {answer.name}"
-    orders = answer.orders
-    if orders.best is None:
-        return nothing(title, "There is no column to sort by." if answer.levels else _NO_FILTERS)
-    best, chosen = orders.best, orders.best.order
-    tried = answer.tried if answer.tried is not None and answer.tried.order == chosen else None
-    sentence = (
-        f"On sampled rows, filters read {percent(best.share)} of the bytes with {chosen.name}, compared with {percent(answer.share_now)} of the table now"
-        + (f"; in the trial they read {tried.reads}" if tried else "")
-        + ". One more column is not worth it."
-    )
-    with styled():
-        figure, (axes,) = canvas(title, 5.0)
-        for kind, (name, colour, marker, style) in _KINDS.items():
-            points = [(n, share) for n, step in enumerate(orders.steps, 1) for order, share in step.shares if order.kind == kind]
-            if points:
-                x, y = zip(*points, strict=True)
-                axes.plot(x, y, color=colour, marker=marker, linestyle=style, linewidth=2, markersize=8, label=name)
-        axes.axhline(answer.share_now, color=GREY, linewidth=1.6, linestyle=":", label="read now")
-        if orders.own is not None:
-            axes.axhline(orders.own, color=PURPLE, linewidth=1.6, linestyle="--", label="current sort order")
-        axes.plot(
-            [len(chosen.columns)],
-            [best.share],
-            color=VERMILLION,
-            marker="o",
-            markersize=17,
-            fillstyle="none",
-            linestyle="",
-            label="worth it up to here",
-        )
-        if tried is not None:
-            axes.plot(
-                [len(chosen.columns)],
-                [tried.share_after],
-                color=BLACK,
-                marker="x",
-                markersize=11,
-                markeredgewidth=2.5,
-                linestyle="",
-                label=f"tried on {tried.place}",
-            )
-        axes.set_xlim(0.6, len(orders.steps) + 0.4)
-        axes.set_ylim(0, 1.04)
-        whole_numbers(axes.xaxis)
-        percentages(axes.yaxis)
-        axes.set_xlabel("Number of sort columns")
-        axes.set_ylabel("Data bytes that filters read, %")
-        legend(axes, columns=3)
-    return Chart(figure, title, sentence, answer.tables()["orders"])
-
-
-def specs_chart(answer: Layout) -> Chart:
-    """The bytes that filters would read with each partition spec, by the mean size of its partitions."""
-    title = f"Partition specs: {answer.name}"
-    if not answer.candidates:
-        return nothing(title, _NO_FILTERS)
-    here, *others = answer.candidates
-    fitting = sum(c.fits for c in others)
-    sentence = (
-        f"Of {count(len(others), 'other spec')} {fitting:,} would have partitions of half the target file size ({size(answer.facts.target_bytes)}) "
-        f"or more; with the current spec ({here.name}) filters would read {percent(here.share)} with rows in the best order."
-    )
-    with styled():
-        figure, (axes,) = canvas(title, 5.0)
-        for name, colour, marker, chosen in (
-            ("well-filled partitions", BLUE, "o", [c for c in others if c.fits]),
-            ("partitions too small", SKY, "v", [c for c in others if not c.fits]),
-            ("current spec", VERMILLION, "*", [here]),
-        ):
-            if chosen:
-                axes.plot(
-                    [c.spread.mean_bytes for c in chosen],
-                    [c.share for c in chosen],
-                    color=colour,
-                    marker=marker,
-                    markersize=17 if marker == "*" else 9,
-                    markeredgecolor=BLACK,
-                    linestyle="",
-                    label=name,
-                )
-        axes.set_xscale("log", base=2)
-        axes.axvline(answer.facts.target_bytes, color=GREY, linewidth=1.4, linestyle=":", label="target file size")
-        axes.xaxis.set_major_locator(LogLocator(base=2, numticks=7))
-        axes.xaxis.set_major_formatter(lambda value, _: size(value))
-        axes.set_ylim(0, 1.04)
-        percentages(axes.yaxis)
-        axes.set_xlabel("Mean bytes of a partition")
-        axes.set_ylabel("Data bytes that filters read, %,\nrows ordered within partitions")
-        legend(axes)
-    return Chart(figure, title, sentence, answer.tables()["specs"])
