@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from icekit.answer.grid import TEXT, Grid
 from icekit.show.chart import (
-    BLACK,
     BLUE,
-    GREEN,
     GREY,
     ORANGE,
-    SKY,
     VERMILLION,
     Bars,
     Chart,
@@ -28,12 +24,10 @@ from icekit.sql import display_name
 from icekit.tune.file_sizes import commits, made
 from icekit.tune.file_sizes.written import Written
 from icekit.tune.merge.model import Review
-from icekit.tune.metrics_columns.model import DELETE_KEY, FILES, FILTER, PARTITION, SORT, files_said, number
 from icekit.units import count, percent, size
 
 if TYPE_CHECKING:
     from icekit.tune.file_sizes import FileSizes
-    from icekit.tune.metrics_columns.model import MetricsColumns
 
 _UNITS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
@@ -119,102 +113,3 @@ def merge_bytes_chart(review: Review) -> Chart:
             sizes_up_to(one.xaxis, longest)
             one.set_xlabel(label)
     return Chart(figure, title, review.verdict(), grid)
-
-
-# --- Charts of the cost of column metrics, and the files they skip
-
-
-#: The most rows in a chart; the table has all.
-_ROWS = 10
-_SHORT = {FILTER: "filter", SORT: "sort", PARTITION: "partition", DELETE_KEY: "delete key"}
-
-
-def metrics_bytes_chart(answer: MetricsColumns) -> Chart:
-    """Bytes of each column's statistics in a manifest entry: needed columns, the largest of the others, and one bar for the rest."""
-    title = f"Bytes of a manifest entry: {answer.name}"
-    entry = answer.entry
-    if not entry.files or not any(c.size_in_bytes for c in entry.columns):
-        return nothing(title, answer.verdict())
-    needed = [c for c in entry.columns if c.column in answer.roles]
-    others = [c for c in entry.columns if c.column not in answer.roles and c.size_in_bytes]
-    idle = sum(c.size_in_bytes for c in others)
-    sentence = (
-        f"{percent(idle / entry.entry_bytes)} of the {size(entry.entry_bytes)} of an entry, before compression, "
-        f"are statistics of {count(len(others), 'column')} without a known use."
-    )
-    named = [
-        (f"{c.column} ({', '.join(_SHORT[role] for role in answer.roles[c.column])})", c.count_bytes, c.bound_bytes) for c in needed[:_ROWS]
-    ]
-    named.append((count(len(others), "column") + " without use", sum(c.count_bytes for c in others), sum(c.bound_bytes for c in others)))
-    rest = entry.entry_bytes - sum(c.size_in_bytes for c in entry.columns)
-    with styled():
-        figure, (axes,) = canvas(title, 2.0 + 0.45 * (len(named) + 1))
-        names = [name for name, *_ in named] + ["path, partition, the rest"]
-        kinds = (
-            Bars("sizes and counts", [*(c for _, c, _ in named), None], SKY, "//"),
-            Bars("bounds", [*(b for *_, b in named), None], ORANGE),
-            Bars("not statistics", [*(None for _ in named), max(rest, 0.0)], "white"),
-        )
-        draw_bars(axes, names, kinds, stacked=True, told="{:,.0f}".format)
-        whole_numbers(axes.xaxis)
-        axes.set_xlabel("Bytes per data file, before compression")
-        legend(axes, columns=3)
-    return Chart(figure, title, sentence, answer.tables()["columns"])
-
-
-def skipping_chart(answer: MetricsColumns) -> Chart:
-    """Data files that the filters on each column read: now, with default bounds, with full bounds, and sorted by the column."""
-    title = f"Data files that filters read: {answer.name}"
-    skips = [s for s in answer.skipping if s.now is not None or s.by_mode or s.if_sorted is not None]
-    if not skips:
-        return nothing(title, answer.verdict())
-    files = answer.facts.data.file_count
-    worst = max(skips, key=lambda s: (s.now or 0.0) - (s.full if s.full is not None else s.now or 0.0))
-    sentence = f"Filters on {worst.column} read {number(worst.now)} of {files:,} data files now, {number(worst.full)} with full bounds, {number(worst.if_sorted)} if the rows were sorted by {worst.column}."
-    shown = skips[:_ROWS]
-    kinds = (
-        Bars("now", [s.now for s in shown], VERMILLION),
-        Bars("truncate(16)", [s.by_mode[0][1] if s.by_mode else None for s in shown], ORANGE, "//"),
-        Bars("full bounds", [s.full for s in shown], BLUE),
-        Bars("sorted by the column", [s.if_sorted for s in shown], GREEN, ".."),
-    )
-    with styled():
-        figure, (axes,) = canvas(title, 2.0 + 0.95 * len(shown))
-        draw_bars(axes, [s.column for s in shown], kinds, told=number)
-        axes.set_xlim(0, files * 1.12)
-        whole_numbers(axes.xaxis)
-        axes.set_xlabel(f"Data files read, of {files:,} (mean of the filters)")
-        legend(axes, columns=2)
-    return Chart(figure, title, sentence, answer.tables()["skipping"])
-
-
-def length_chart(answer: MetricsColumns) -> Chart:
-    """Data files that filters on string columns read, by the number of characters in the bounds."""
-    title = f"How long bounds must be: {answer.name}"
-    texts = {c.name for c in answer.facts.columns if c.type == "string"}
-    skips = [s for s in answer.skipping if s.column in texts and len(s.by_mode) > 1][:5]
-    if not skips:
-        return nothing(title, "No filter with values is on a string column with known bounds, so there is no length to choose.")
-    modes = [mode for mode, _ in skips[0].by_mode]
-    rows = [(mode, *(s.by_mode[place][1] for s in skips)) for place, mode in enumerate(modes)]
-    grid = Grid("", {"bounds mode": TEXT("mode"), **dict.fromkeys((s.column for s in skips), FILES)}, rows)
-    said = [f"Filters on {s.column} need {s.best[0]} to read {files_said(s.best[1])}" for s in skips if s.best is not None]
-    with styled():
-        figure, (axes,) = canvas(title, 4.2)
-        styles = ((BLUE, "-", "o"), (ORANGE, "--", "s"), (GREEN, "-.", "^"), (VERMILLION, ":", "D"), (BLACK, "-", "x"))
-        for skip, (colour, line, mark) in zip(skips, styles, strict=False):
-            axes.plot(range(len(modes)), [files for _, files in skip.by_mode], color=colour, linestyle=line, marker=mark, label=skip.column)
-        axes.set_xticks(range(len(modes)), [mode.removeprefix("truncate(").rstrip(")") for mode in modes])
-        axes.set_ylim(0, answer.facts.data.file_count * 1.08)
-        whole_numbers(axes.yaxis)
-        axes.set_xlabel("Characters in the bounds: truncate(n), or full")
-        axes.set_ylabel("Data files read")
-        legend(axes)
-    return Chart(figure, title, "; ".join(said) + ".", grid)
-
-
-# --- Chart of planning: manifests that queries open
-
-
-#: The most queries in a chart.
-_SHOWN = 10
