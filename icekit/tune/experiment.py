@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Confidence, Measure, Measurements
-from icekit.units import percent
+from icekit.units import count, percent
 
 #: What a variant changes of a sandbox before it is measured.
 SetUp = Callable[[Sandbox], object]
@@ -63,14 +63,16 @@ class Experiment:
         rounds: int = 1,
         most_rounds: int = 0,
         is_settled: Callable[[Measurements], bool] | None = None,
+        only: Collection[str] = (),
     ) -> None:
-        """Run a workload in every sandbox in turn, for ``rounds``, and on until its figures have settled or ``most_rounds`` are done."""
+        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and on until its figures have settled or ``most_rounds`` are done."""
+        boxes = {name: box for name, box in self.boxes.items() if not only or name in only}
         for number in range(max(rounds, most_rounds)):
             if number >= rounds and (is_settled is None or is_settled(self.measured)):
                 break
-            for name, box in self.boxes.items():
+            for name, box in boxes.items():
                 self.measured.add(name, workload(name, box))
-            self.trial.progress(f"{what}, round {number + 1}: {len(self.boxes)} variants measured")
+            self.trial.progress(f"{what}, round {number + 1}: {count(len(boxes), 'variant')} measured")
 
     @property
     def is_sample(self) -> bool:
