@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from icekit.facts import TableFacts
     from icekit.maintain import Proposals
     from icekit.tune.answer import Answer
-    from icekit.tune.merge import Review
 
 
 class Lake(catalog.Lake):
@@ -62,7 +61,7 @@ class Lake(catalog.Lake):
 
         return convert_equality_deletes(self, table, where, execute=execute, **options)
 
-    def review_merge(self, sql: str, **options: Any) -> Review:
+    def review_merge(self, sql: str, **options: Any) -> Answer:
         """Explain a MERGE without running it, and propose a narrower ON. See :func:`icekit.tune.merge.review_merge`."""
         from icekit.tune.merge import review_merge
 

@@ -22,7 +22,7 @@ from icekit.show.explorer import SWITCH, has_front_end
 
 if TYPE_CHECKING:
     from icekit.compact import Policy
-    from icekit.tune.merge import Review
+    from icekit.tune.answer import Answer
 
 
 # --- Declare what a notebook can be set to, besides the few parameters in its own cell
@@ -311,7 +311,7 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
         return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
 
 
-def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -> Review:
+def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -> Answer:
     """Review a MERGE, given as text or as a file."""
     if sql_file:
         from icekit.tune.statement import read_file

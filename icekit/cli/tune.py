@@ -209,6 +209,6 @@ def review_merge(arguments: argparse.Namespace) -> int:
         review = lake.review_merge(sql, prove=arguments.prove, budget_seconds=arguments.budget_seconds, budget_bytes=arguments.budget_bytes)
         say(repr(review))
         say_saved(review, arguments.output)
-        return EXIT_HEALTHY if review.is_proved else EXIT_UNHEALTHY
+        return EXIT_UNHEALTHY if review.failure else EXIT_HEALTHY
     finally:
         lake.close()

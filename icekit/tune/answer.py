@@ -30,7 +30,8 @@ class Change:
     ``why`` is a sentence with the number behind it. ``sql`` is the statement to paste (several are separated by semicolons), None if
     no statement makes the change; ``undo`` reverts it, None if nothing can. ``properties`` are the table properties that ``sql``
     sets, so that several changes are one statement. ``check`` is a query that must return 0 just before the change.
-    ``is_alternative`` marks a change to make instead of the others; it is not in the script.
+    ``is_alternative`` marks a change to make instead of the others; it is not in the script. ``is_whole`` says that ``sql`` is one statement of a
+    person's own, which is not split at its semicolons.
     """
 
     setting: str
@@ -43,6 +44,12 @@ class Change:
     side_effect: str | None = None
     check: str | None = None
     is_alternative: bool = False
+    is_whole: bool = False
+
+    @property
+    def statements(self) -> tuple[str, ...]:
+        """The statements to paste."""
+        return (self.sql,) if self.sql and self.is_whole else statements(self.sql or "")
 
     @property
     def is_change(self) -> bool:
@@ -91,7 +98,7 @@ def script(table: Identifier, existing: Mapping[str, str], changes: Iterable[Cha
             if earlier is None or (name.endswith("max-bytes") and int(value) > int(earlier)):
                 properties[name] = value
     sql = [set_properties(table, properties)] if properties else []
-    sql += [part for change in others for part in statements(change.sql or "")]
+    sql += [part for change in others for part in change.statements]
     undo = [part for change in reversed(others) for part in statements(change.undo or "")]
     return Script(tuple(sql), (*undo, *_undone(table, existing, properties)))
 
@@ -237,11 +244,15 @@ class Answer:
             self.measured.effects(self.now, self.advised),
             Sentence(f"{self.confidence}: {self.because}", "Confidence"),
             *([Sentence(f"{effects}.", "Side effects")] if effects else []),
-            *(Sql("Check first; this must return 0", [c.check]) for c in changed if c.check),
+            *(Sql("Check first; this must return 0", _check(c)) for c in changed),
             Sql("SQL", self.script.sql),
             Sql("Undo", self.script.undo),
-            *(block for c in by_hand for block in (Sentence(_reason(c), "Change by hand"),)),
-            *(block for c in instead for block in (Sentence(_reason(c), "Alternative"), Sql("SQL", statements(c.sql or "")))),
+            *(
+                block
+                for c in by_hand
+                for block in (Sentence(_reason(c), "Change by hand"), Sql("Check first; this must return 0", _check(c)))
+            ),
+            *(block for c in instead for block in (Sentence(_reason(c), "Alternative"), Sql("SQL", c.statements))),
             Folded("Why", [Sentence(_reason(c)) for c in changed]),
             Folded("Also checked", [Sentence(_reason(c)) for c in kept]),
             Folded("Measurements", [self.measured.grid(), *self.tables.values(), *map(Sentence, self.notes)]),
@@ -284,6 +295,12 @@ class Answer:
         return as_html(self.blocks())
 
 
+def _check(change: Change) -> tuple[str, ...]:
+    return (change.check,) if change.check else ()
+
+
 def _reason(change: Change) -> str:
+    if change.now is None and change.proposed is None:
+        return f"{change.setting}: {change.why}"
     values = change.now or "not set" if change.proposed == change.now else f"{change.now or 'not set'} → {change.proposed or 'not set'}"
     return f"{change.setting}: {values}. {change.why}"

@@ -219,14 +219,14 @@ def _answer(
         *_interval(facts),
     ]
     confidence, because = experiment.confidence()
-    first = f"First set {TARGET} to {changes[0].proposed}. " if changes and changes[0].setting == TARGET else ""
+    first = f"First set {TARGET} to {changes[0].proposed} ({size(int(changes[0].proposed or 0))}). " if changes and changes[0].setting == TARGET else ""
     steps = [f"set {c.setting} to {c.proposed or 'its default'}" for c in changes if c.sql and c.setting != TARGET]
     by_hand = "commit less often, or compact" if any(c.setting == COMMIT_FREQUENCY for c in changes) else ""
     if confidence is Confidence.NONE:
         verdict = first or f"No advice: {because}"
     elif not steps:
         nothing = "no setting that was tried makes fewer or better-sized files"
-        verdict = f"{first}{raised(by_hand) or 'No change'}: {nothing}."
+        verdict = f"{first}{raised(by_hand) or ('No other change' if first else 'No change')}: {nothing}."
     else:
         effects = measured.effects(NOW, advised).rows
         gain = f": {effects[0][0]} {effects[0][2]} instead of {effects[0][1]}" if effects else ""

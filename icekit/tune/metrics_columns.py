@@ -18,7 +18,7 @@ from icekit.facts.metadata import choose_snapshot
 from icekit.facts.model import Column, TableFacts
 from icekit.facts.where import NO_BOUNDS
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
-from icekit.sql import Identifier, set_properties
+from icekit.sql import Identifier, call, display_name, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
 from icekit.tune.experiment import Experiment, SetUp
@@ -221,6 +221,8 @@ def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
     if properties:
         box.set(set_properties(box.name, dict(properties)))
     box.run(ddl.rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
+    # The commit leaves the entries of the files that it replaced in manifests, marked as deleted.
+    box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)))
 
 
 def _measure(name: str, box: Sandbox, asked: Sequence[tuple[Filter, str]], reads: dict[str, list[int]]) -> dict[str, float]:
