@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from icekit.facts import TableFacts
     from icekit.maintain import Proposals
     from icekit.tune.answer import Answer
-    from icekit.tune.merge import Review
-    from icekit.tune.write_mode import WriteModeChoice
 
 
 class Lake(catalog.Lake):
@@ -63,16 +61,7 @@ class Lake(catalog.Lake):
 
         return convert_equality_deletes(self, table, where, execute=execute, **options)
 
-    def choose_write_mode(self, table: str | Identifier, **options: Any) -> WriteModeChoice:
-        """Measure merge-on-read and copy-on-write on clones of a table, and advise one; only reads the table.
-
-        See :func:`icekit.tune.write_mode.choose_write_mode`.
-        """
-        from icekit.tune.write_mode import choose_write_mode
-
-        return choose_write_mode(self, table, **options)
-
-    def review_merge(self, sql: str, **options: Any) -> Review:
+    def review_merge(self, sql: str, **options: Any) -> Answer:
         """Explain a MERGE without running it, and propose a narrower ON. See :func:`icekit.tune.merge.review_merge`."""
         from icekit.tune.merge import review_merge
 
@@ -85,7 +74,8 @@ class Lake(catalog.Lake):
         """
         from icekit.tune import tune
 
-        return tune(self, question, table, **options)
+        answer: Answer = tune(self, question, table, **options)
+        return answer
 
     def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
         """The current rows of a table with too many equality deletes for Spark; the table does not change.

@@ -22,8 +22,7 @@ from icekit.show.explorer import SWITCH, has_front_end
 
 if TYPE_CHECKING:
     from icekit.compact import Policy
-    from icekit.tune.merge import Review
-    from icekit.tune.write_mode import WriteModeChoice
+    from icekit.tune.answer import Answer
 
 
 # --- Declare what a notebook can be set to, besides the few parameters in its own cell
@@ -44,7 +43,6 @@ SETTINGS: Mapping[str, tuple[Any, str]] = {
     "filter_columns": ([], "columns that queries filter by; empty: the table property icekit.filter-columns"),
     "history": ("", "where the table's health is kept over time: table (icekit.health), or a SQLite file; empty: nowhere"),
     "ledger": ("", "the file that runs are recorded in; empty: the default file"),
-    "margin": (0.1, "advise a change only if it saves this share of the whole cost"),
     "max_sort_columns": (4, "try sort orders of up to this many columns"),
     "output": ("", "folder for the JSON document; empty: none is written"),
     "procedures": ([], 'procedures that may be planned, for example ["remove_orphan_files"]; empty: all but that one'),
@@ -74,7 +72,7 @@ MORE: Mapping[str, tuple[str, ...]] = {
     "03_maintain": ("storage", "procedures", "thresholds", "filter_columns", "resume", "prove", "ledger", "output"),
     "04_equality_deletes": ("branch", "read_now", "batch_bytes", "resume", "prove", "ledger", "output"),
     "05_choose_write_mode": (
-        *("share", "spread", "file_share", "reads_per_day", "event_log", "read_filter", "compact_every", "margin"),
+        *("share", "spread", "file_share", "reads_per_day", "event_log", "read_filter", "compact_every"),
         *("budget_seconds", "budget_bytes", "output"),
     ),
     "06_review_merge": (),
@@ -313,20 +311,13 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
         return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
 
 
-def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -> Review:
+def review(catalog: str, sql: str, sql_file: str = "", *, prove: bool = False) -> Answer:
     """Review a MERGE, given as text or as a file."""
     if sql_file:
         from icekit.tune.statement import read_file
 
         sql = read_file(sql_file)
     return connect(catalog or None).review_merge(sql, prove=prove)
-
-
-def try_write_modes(lake: Lake, table: str, **options: Any) -> WriteModeChoice:
-    """Choose a write mode; an empty text, and a zero where it has no meaning, stand for the default."""
-    unset = {"share", "file_share", "reads_per_commit", "reads_per_day", "compact_every"}
-    given = {name: value for name, value in options.items() if value != "" and not (name in unset and value == 0)}
-    return lake.choose_write_mode(table, **given)
 
 
 # --- End a notebook: write the document if a folder is given, then apply the gate

@@ -199,7 +199,7 @@ def test_a_carriage_return_stays_in_a_literal() -> None:
 
 def test_what_is_printed_of_rewrite_data_files_is_rendered_in_one_place() -> None:
     """Which says that what is written gets a new sequence number; trials on a copy have no other writer."""
-    alone = {"tune/write_mode/trial.py"}
+    alone = {"tune/write_mode.py"}
     package = Path(icekit.__file__).parent
     found = {
         path.relative_to(package).as_posix()

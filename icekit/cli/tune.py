@@ -81,9 +81,6 @@ def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
     parsers["planning"].add_argument("--repeats", type=int, metavar="N", help="measurements of each plan (default: 2)")
     _add_write_mode(parsers["write-mode"])
     for name in ("file-sizes", "metrics-columns", "layout", "planning"):
-        parsers[name].add_argument(
-            "--no-trial", action="store_true", help="measure only the table as it is; try nothing on a clone or a sample"
-        )
         if name != "planning":
             parsers[name].add_argument("--sample-bytes", metavar="SIZE", help='how much of the table to try (default: "1 GB")')
         _add_budget(parsers[name], 900)
@@ -133,8 +130,7 @@ def _add_write_mode(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="scans of each clone, or up to three times as many if they differ (default: 3; the cheapest counts)",
     )
-    parser.add_argument("--margin", type=float, help="least share of the total cost that a change must save to be advised (default: 0.1)")
-    parser.add_argument("--sample", metavar="SIZE", help="try a copied sample of this size instead of clones, and scale the results")
+    parser.add_argument("--sample-bytes", metavar="SIZE", help="try a copied sample of this size instead of clones")
 
 
 def _add_review_merge(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -164,14 +160,14 @@ _OF_QUESTIONS = (
     "filters event_log scan_reports operation max_sort_columns reads_per_day repeats sample_bytes budget_seconds budget_bytes".split()
 )
 _OF_WRITE_MODE = (
-    "operation share spread file_share reads_per_day reads_per_commit event_log read_filter compact_every commits repeats margin "
-    "budget_seconds budget_bytes"
+    "operation share spread file_share reads_per_day reads_per_commit event_log read_filter compact_every commits repeats "
+    "budget_seconds budget_bytes sample_bytes"
 ).split()
 
 
 def tune(arguments: argparse.Namespace) -> int:
     """Answer a question; returns the exit status."""
-    return _answered(arguments, {"trial": not arguments.no_trial, **_given(arguments, _OF_QUESTIONS)})
+    return _answered(arguments, _given(arguments, _OF_QUESTIONS))
 
 
 def choose_write_mode(arguments: argparse.Namespace) -> int:
@@ -179,8 +175,6 @@ def choose_write_mode(arguments: argparse.Namespace) -> int:
     from icekit.tune.statement import read_file
 
     options = _given(arguments, _OF_WRITE_MODE)
-    if arguments.sample:
-        options |= {"sample": True, "sample_bytes": arguments.sample}
     if arguments.statement:
         options["statement"] = read_file(arguments.statement)
     return _answered(arguments, options)
@@ -215,6 +209,6 @@ def review_merge(arguments: argparse.Namespace) -> int:
         review = lake.review_merge(sql, prove=arguments.prove, budget_seconds=arguments.budget_seconds, budget_bytes=arguments.budget_bytes)
         say(repr(review))
         say_saved(review, arguments.output)
-        return EXIT_HEALTHY if review.is_proved else EXIT_UNHEALTHY
+        return EXIT_UNHEALTHY if review.failure else EXIT_HEALTHY
     finally:
         lake.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
 from icekit.facts.model import Commit, Kind
@@ -50,20 +52,36 @@ def one_writing_task(context: Context) -> Finding | None:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class AppendRhythm:
+    """How commits with new files follow each other: the mean seconds between them, and the median bytes that one adds to a partition."""
+
+    seconds: float
+    bytes_per_partition: float
+
+
+def append_rhythm(appends: Sequence[Commit]) -> AppendRhythm | None:
+    """The rhythm of commits, oldest first; None with fewer than two."""
+    if len(appends) < 2:
+        return None
+    lasted = (appends[-1].committed_at_ms - appends[0].committed_at_ms) / 1000
+    per_partition = statistics.median(_added(c) / max(1, c.changed_partitions or 1) for c in appends)
+    return AppendRhythm(lasted / (len(appends) - 1), per_partition)
+
+
 def frequent_commits(context: Context) -> Finding | None:
     """A stream that commits so often that no file gets near the target, with the interval at which files would."""
     facts, limits = context.facts, context.thresholds
     appends = [c for c in facts.history.commits[-_COMMITS:] if c.added_data_files and c.added_bytes]
-    if len(appends) < _COMMITS:
+    rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
+    if rhythm is None:
         return None
-    lasted = (appends[-1].committed_at_ms - appends[0].committed_at_ms) / 1000
-    gap = lasted / (len(appends) - 1)
+    gap, lasted = rhythm.seconds, rhythm.seconds * (len(appends) - 1)
     added = statistics.median(_added(c) / (c.added_data_files or 1) for c in appends)
     if gap >= limits.commit_seconds or lasted < _STREAM_SECONDS or added >= context.min_file_size:
         return None
-    per_commit = statistics.median(_added(c) / max(1, c.changed_partitions or 1) for c in appends)
     # A file per partition and commit would then have the size that a rewrite leaves alone.
-    interval = gap * context.min_file_size / max(per_commit, 1)
+    interval = gap * context.min_file_size / max(rhythm.bytes_per_partition, 1)
     day = 24 * 3600
     files = statistics.mean(c.added_data_files or 0 for c in appends) * day / gap
     return context.finding(

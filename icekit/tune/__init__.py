@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.errors import ParameterError, nearest
 from icekit.sql import Identifier
-from icekit.tune.answer import Answer
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -23,7 +22,7 @@ QUESTIONS = {
 }
 
 
-def answering(question: str) -> Callable[..., Answer]:
+def answering(question: str) -> Callable[..., Any]:
     """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for an unknown question."""
     if question == "file-sizes":
         from icekit.tune.file_sizes import tune_file_sizes
@@ -38,9 +37,9 @@ def answering(question: str) -> Callable[..., Answer]:
 
         return tune_layout
     if question == "write-mode":
-        from icekit.tune.write_mode import choose_write_mode
+        from icekit.tune.write_mode import tune_write_mode
 
-        return choose_write_mode
+        return tune_write_mode
     if question == "planning":
         from icekit.tune.planning import tune_planning
 
@@ -50,7 +49,7 @@ def answering(question: str) -> Callable[..., Answer]:
     )
 
 
-def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Answer:
+def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Any:
     """Answer one of :data:`QUESTIONS` about a table; only reads the table.
 
     The options are those of the function that answers; raises :class:`~icekit.errors.ParameterError` for an unknown option.

@@ -1,23 +1,65 @@
-"""Write the statements that change a table's order and partitioning, and their undo; pure."""
+"""Hold partition fields and orders of rows, and write the statements that change a table's, and their undo; pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.metadata import quoted
-from icekit.facts.model import Column, TableFacts
+from icekit.facts.model import Column, PartitionSpec, TableFacts
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
 
-if TYPE_CHECKING:
-    from icekit.tune.layout.model import Field, LayoutOrder
+SORT, ZORDER = "sort", "zorder"
 
 #: What one statement rewrites at most, where a predicate can name a part of a larger table: one file group of Iceberg's (max-file-group-size-bytes).
 PORTION_BYTES = 100 << 30
 #: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
 _PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Field:
+    """A partition field: a column by name and its transform as a spec names it (``day``, ``bucket[16]``)."""
+
+    column: str
+    transform: str
+
+    def __str__(self) -> str:
+        return self.column if self.transform == "identity" else f"{self.transform}({self.column})"
+
+
+def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
+    """A spec's fields by column; those that are void or whose column is gone are left out."""
+    return tuple(Field(f.source, f.transform) for f in spec.fields if f.source is not None and f.transform != "void")
+
+
+def spec_name(spec: Sequence[Field]) -> str:
+    """``day(time_hour), carrier``; ``unpartitioned``."""
+    return ", ".join(map(str, spec)) or "unpartitioned"
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """An order of rows within a partition: ``kind`` is sort or zorder. Only a rewrite can apply a z-order."""
+
+    kind: str
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        listed = ", ".join(self.columns)
+        return f"zorder({listed})" if self.kind == ZORDER else listed
+
+
+def own_order(facts: TableFacts) -> RowOrder | None:
+    """The table's sort order, as far as its first fields are plain columns; None without one."""
+    columns: list[str] = []
+    for field in facts.sort_order:
+        if field.transform != "identity":
+            break
+        columns.append(field.source)
+    return RowOrder(SORT, tuple(columns)) if columns else None
 
 
 def _terms(columns: Mapping[str, Column], names: Sequence[str]) -> str:
@@ -30,17 +72,10 @@ def write_order(table: Identifier, columns: Mapping[str, Column], names: Sequenc
     return f"ALTER TABLE {identifier(*table)} {how} {_terms(columns, names)}"
 
 
-def rewrite_order(columns: Mapping[str, Column], order: LayoutOrder) -> str:
-    """An order as ``rewrite_data_files`` takes it in ``sort_order``."""
-    if not order.is_curve:
-        return _terms(columns, order.columns)
-    return f"{order.kind}({', '.join(quoted(columns, n) for n in order.columns)})"
-
-
 def rewrite(
     table: Identifier,
     columns: Mapping[str, Column],
-    order: LayoutOrder | None,
+    order: RowOrder | None,
     where: str | None = None,
     options: Mapping[str, str] | None = None,
     *,
@@ -50,9 +85,10 @@ def rewrite(
 
     ``by_table`` sorts by the order that the table has itself, directions, nulls and transforms included. The call takes files of a good size too (``rewrite-all``), so it should have a ``where`` on a large table.
     """
-    sorting: dict[str, str] = {} if order is None else {"strategy": "sort", "sort_order": rewrite_order(columns, order)}
-    if by_table:
-        sorting = {"strategy": "sort"}
+    sorting: dict[str, str] = {"strategy": "sort"} if order is not None or by_table else {}
+    if order is not None:
+        terms = _terms(columns, order.columns) if order.kind == SORT else ", ".join(quoted(columns, n) for n in order.columns)
+        sorting["sort_order"] = terms if order.kind == SORT else f"zorder({terms})"
     asked = {} if where is None else {"where": where}
     return rewrite_data_files(table[0], table=display_name(table[1:]), **sorting, **asked, options={**_PORTIONS, **(options or {})})
 

@@ -6,9 +6,6 @@ import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
 
 from icekit.facts.files import Scalar
 from icekit.facts.model import Column
@@ -102,10 +99,6 @@ class Filter:
         """Tell whether all its values are known."""
         return all(leaf.is_bound for leaf in leaves(self.tree))
 
-    def only(self, column: str) -> Filter:
-        """The filter with only its conditions on one column."""
-        return replace(self, tree=_kept(self.tree, lambda leaf: leaf.column == column))
-
 
 def leaves(node: Node) -> Iterator[Leaf]:
     """The conditions on columns in a tree."""
@@ -146,16 +139,6 @@ def negated(node: Node) -> Node:
         return disjunction(tuple(map(negated, node.parts)))
     if isinstance(node, Either):
         return conjunction(tuple(map(negated, node.parts)))
-    return node
-
-
-def _kept(node: Node, wanted: Callable[[Leaf], bool]) -> Node:
-    if isinstance(node, Leaf):
-        return node if wanted(node) else Anything()
-    if isinstance(node, All):
-        return conjunction(tuple(_kept(part, wanted) for part in node.parts))
-    if isinstance(node, Either):
-        return disjunction(tuple(_kept(part, wanted) for part in node.parts))
     return node
 
 
@@ -405,123 +388,3 @@ def _scalar(text: str, kind: str) -> Scalar:
     if kind == "binary" or kind.startswith("fixed"):
         return text.removeprefix("X'").removesuffix("'").lower()
     return text == "true" if kind == "boolean" else text
-
-
-# --- Find the files that a filter can skip by their bounds, as Iceberg does (``InclusiveMetricsEvaluator``); pure
-#
-# For hypothetical layouts: a sample's rows in another order, bounds truncated to another length.
-# For existing files, :func:`icekit.engine.planner.plan_scan` asks Iceberg itself.
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """The bounds of one column in files or groups of rows, one element per file.
-
-    ``lower`` and ``upper`` are arrays (numbers, or objects that compare); ``has_values`` says which have a
-    row that is not null, ``has_nulls`` which have one that is null. Files with a false ``is_known`` are never skipped.
-    """
-
-    lower: Any
-    upper: Any
-    has_values: Any
-    has_nulls: Any
-    is_known: Any
-
-
-def may_match(node: Node, bounds: Mapping[str, Bounds], files: int) -> Any:
-    """Which files may have rows that match a filter: an array of ``files`` booleans."""
-    if isinstance(node, All):
-        return np.logical_and.reduce([may_match(part, bounds, files) for part in node.parts])
-    if isinstance(node, Either):
-        return np.logical_or.reduce([may_match(part, bounds, files) for part in node.parts])
-    if not isinstance(node, Leaf) or node.column not in bounds:
-        return np.ones(files, dtype=bool)
-    column = bounds[node.column]
-    if node.op == "is null":
-        return column.has_nulls
-    if node.op == "not null":
-        return column.has_values
-    if not node.values:
-        return np.ones(files, dtype=bool)
-    return column.has_values & (~column.is_known | _within(node, column))
-
-
-def _within(node: Leaf, column: Bounds) -> Any:
-    found = np.zeros(len(column.lower), dtype=bool)
-    # Unknown bounds may be None, which cannot be compared.
-    known = column.is_known & column.has_values
-    lower, upper = column.lower[known], column.upper[known]
-    values = [_comparable(v, lower) for v in node.values]
-    value = values[0] if node.op == "prefix" else _element(values[0], lower)
-    if node.op in {"=", "in"}:
-        hit = np.zeros(len(lower), dtype=bool)
-        for one in (_element(v, lower) for v in values):
-            hit |= ((lower <= one) & (upper >= one)).astype(bool)
-    elif node.op in {"<", "<="}:
-        hit = lower < value if node.op == "<" else lower <= value
-    elif node.op in {">", ">="}:
-        hit = upper > value if node.op == ">" else upper >= value
-    else:  # prefix: the bounds are compared as far as the prefix, and no further than they are long
-        hit = np.array([low[: len(value)] <= value <= up[: len(value)] for low, up in zip(lower, upper, strict=True)], dtype=bool)
-    found[known] = np.asarray(hit, dtype=bool)
-    return found
-
-
-def _comparable(value: Any, lower: Any) -> Any:
-    # Facts keep decimals as text, samples as numbers.
-    return float(value) if isinstance(value, str) and len(lower) and isinstance(lower[0], float) else value
-
-
-def _element(value: Any, lower: Any) -> Any:
-    """The value as an element of such an array: numpy makes an array of strings from a bare string, and drops its trailing NULs."""
-    if lower.dtype != object:
-        return value
-    element = np.empty((), dtype=object)
-    element[()] = value
-    return element
-
-
-def bounds_of(groups: Sequence[Sequence[Any]]) -> Bounds:
-    """The bounds of a column in groups of its values, None among them."""
-    present = [[v for v in group if v is not None] for group in groups]
-    has_values = np.array([bool(p) for p in present], dtype=bool)
-
-    def array(values: list[Any]) -> Any:
-        found = np.empty(len(values), dtype=object)
-        found[:] = values
-        return found
-
-    return Bounds(
-        array([min(p) if p else None for p in present]),
-        array([max(p) if p else None for p in present]),
-        has_values,
-        np.array([len(p) < len(g) for p, g in zip(present, groups, strict=True)], dtype=bool),
-        has_values.copy(),
-    )
-
-
-def truncated(bounds: Bounds, length: int) -> Bounds:
-    """The bounds of a string under ``truncate(length)``: the lower is cut off, the upper is the next string after its cut.
-
-    Source: ``UnicodeUtil.truncateStringMin`` and ``truncateStringMax``; an upper bound without a next string is unknown.
-    """
-    lower, upper, known = bounds.lower.copy(), bounds.upper.copy(), bounds.is_known.copy()
-    for place in np.flatnonzero(known):
-        lower[place] = lower[place][:length]
-        cut = _next(upper[place], length)
-        known[place] = cut is not None
-        upper[place] = cut
-    return Bounds(lower, upper, bounds.has_values, bounds.has_nulls, known)
-
-
-def _next(text: str, length: int) -> str | None:
-    if len(text) <= length:
-        return text
-    cut = text[:length]
-    for place in range(length - 1, -1, -1):
-        code = ord(cut[place]) + 1
-        # Surrogates are not characters.
-        code = 0xE000 if code == 0xD800 else code
-        if code <= 0x10FFFF:
-            return cut[:place] + chr(code)
-    return None

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import icekit
 from icekit.api import Lake
-from icekit.sandbox.trial import Budget, Trial
 from icekit.sql import identifier, literal
-from icekit.tune.file_sizes.advisory_size import PROPERTY, SizeTrial, try_sizes
-from icekit.tune.file_sizes.written import aim, large
+from icekit.tune.answer import Answer
+from icekit.tune.commits import TOLERANCE
+from icekit.tune.file_sizes import ADVISORY, LARGE_FILES, LARGE_MEAN, NOW, SIZED, tune_file_sizes
 from icekit.units import size
 from tests.bench.measure import Others, show
 
@@ -57,26 +57,13 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
                 print("  " + ", ".join(row), flush=True)
     finally:
         lake.close()
-    head = (
-        "data",
-        "codec",
-        "rows in partitions of",
-        "before",
-        "mean",
-        "after",
-        "mean",
-        "advisory size",
-        "ratio",
-        "trials",
-        "within 15 %",
-        "others",
-    )
+    head = ("data", "codec", "before", "mean", "after", "mean", "advisory size", "within 15 %", "others")
     show(f"Mean file size for a target of {size(TARGET)}", head, rows)
 
 
 def measure(
     lake: Lake, namespace: str, kind: str, codec: str, *, target: int = TARGET, files: int = FILES, partitioned: bool = True
-) -> SizeTrial:
+) -> Answer:
     """Make a table of a kind of data, and try sizes on a clone of it; the table is dropped afterwards."""
     columns, per_file = KINDS[kind]
     name = (namespace, f"{kind.split()[0].replace('-', '_')}_{codec}".lower())
@@ -85,7 +72,7 @@ def measure(
         "write.target-file-size-bytes": str(target),
         "write.parquet.row-group-size-bytes": str(ROW_GROUP * target // TARGET),
         "write.parquet.compression-codec": codec,
-        PROPERTY: str(DEFAULT_ADVISORY * target // TARGET),
+        ADVISORY: str(DEFAULT_ADVISORY * target // TARGET),
     }
     pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in properties.items())
     by = "PARTITIONED BY (p)" if partitioned else ""
@@ -95,32 +82,27 @@ def measure(
             f"CREATE OR REPLACE TABLE {full} USING iceberg {by} TBLPROPERTIES ({pairs}) AS "
             f"SELECT id, cast(id * 10 / {count} > 9 AS int) AS p, {columns} FROM range(0, {count}, 1, 8)"
         )
-        facts = lake.observe(name, collector="spark")
-        at = aim(facts, 2**30)
-        source = large(facts, f"{full}.data_files", target_bytes=at, sample_bytes=2**30)
-        assert source is not None
-        trial = Trial(lake=lake, facts=facts, budget=Budget(600), sample_bytes=2**30, progress=lambda _: None)
-        with trial.sandbox() as box:
-            return try_sizes(trial, box, source, target_bytes=at, distribution=None, advisory_bytes=DEFAULT_ADVISORY)
+        return tune_file_sizes(lake, name, budget_seconds=600, progress=lambda _: None)
     finally:
         lake.spark.sql(f"DROP TABLE IF EXISTS {full} PURGE")
 
 
-def _row(kind: str, codec: str, trial: SizeTrial) -> tuple[str, ...]:
-    chosen, after = trial.chosen
-    mean = after.enough_mean
-    near = "too few data" if mean is None else f"{mean / trial.target_bytes - 1:+.0%} {'yes' if after.hits else 'NOT REACHED'}"
+def _row(kind: str, codec: str, answer: Answer) -> tuple[str, ...]:
+    variant = SIZED if SIZED in answer.measured.rounds else NOW
+    before, after = answer.measured.value(NOW, LARGE_MEAN), answer.measured.value(variant, LARGE_MEAN)
+    near = (
+        "too few data" if after is None else f"{after / TARGET - 1:+.0%} {'yes' if abs(after / TARGET - 1) <= TOLERANCE else 'NOT REACHED'}"
+    )
+    advisory = next((change.proposed for change in answer.changes if change.setting == ADVISORY and change.is_change), None)
+    files = [answer.measured.value(name, LARGE_FILES) for name in (NOW, variant)]
     return (
         kind,
         codec,
-        size(after.largest_partition_bytes),
-        f"{trial.before.files}",
-        _share(trial.before.enough_mean, trial.target_bytes),
-        f"{after.files}",
-        _share(mean, trial.target_bytes),
-        size(chosen.size_in_bytes) if chosen else "in force",
-        "–" if after.ratio is None else f"{after.ratio:.2f}",
-        f"{1 + len(trial.tried)}",
+        f"{files[0]}",
+        _share(before, TARGET),
+        f"{files[1]}",
+        _share(after, TARGET),
+        size(int(advisory)) if advisory else "in force",
         near,
     )
 

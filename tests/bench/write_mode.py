@@ -16,9 +16,8 @@ from icekit.api import Lake
 from icekit.facts.model import TableFacts
 from icekit.lab import build
 from icekit.sandbox.trial import Budget, Trial
-from icekit.tune.write_mode import Variant, choose_write_mode
-from icekit.tune.write_mode.history import Shape, synthetic
-from icekit.tune.write_mode.trial import VariantMeasures, compact, prepare, write
+from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
+from icekit.tune.write_mode import COMMIT, Mode, compact, run_commit, set_up_as, tune_write_mode
 from icekit.units import size
 from tests.bench.measure import Others, show
 
@@ -88,15 +87,23 @@ def _bench(lake: Lake, scale: int, commits: int) -> None:
         rows.append((*found, others))
         print(f"  {', '.join(found)}, others {others}", flush=True)
     header = (
-        *("workload", "reads", "known", "advice", "measured", "break-even predicted", "interval", "measured"),
-        *(f"within {WITHIN:.0%}", "cow commit", "mor commit", "slower reads of a cycle", "compaction", "others"),
+        "workload",
+        "reads",
+        "known",
+        "advice",
+        "measured",
+        "break-even predicted",
+        "interval",
+        "measured",
+        f"within {WITHIN:.0%}",
+        "others",
     )
     show("The advice beside what a whole cycle came to; reads and break-even are per commit", header, rows)
 
 
 def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tuple[str, ...]:
     shape = workload.shape
-    choice = choose_write_mode(
+    answer = tune_write_mode(
         lake,
         facts.table,
         operation=shape.operation,
@@ -108,53 +115,44 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         repeats=ROUNDS,
         progress=lambda _: None,
     )
-    assert choice.comparison is not None
-    found = choice.comparison.main_break_even()
-    assert found is not None
-    copying, rival, predicted = found.copying, found.merging, found.reads
-    advised = min((c for c in (copying, rival)), key=lambda c: choice.comparison.per_commit(c, workload.reads).total)  # type: ignore[union-attr]
-    verdict = "too close to call" if found.is_close(workload.reads) else f"{advised.variant.mode} {{}}"
-    cow, mor = _cycles(lake, facts, shape, (copying.variant, rival.variant), commits)
-    winner = "copy-on-write" if cow.total(workload.reads) < mor.total(workload.reads) else "merge-on-read"
-    slower = mor.reads - cow.reads
-    measured = max(0.0, (cow.total(0) - mor.total(0)) / slower) if slower > 0 else math.inf
+    _, reads, low, high = answer.tables["break_even"].rows[0]
+    predicted, low, high = (math.inf if value is None else float(value) for value in (reads, low, high))
+    rivals = [
+        mode for mode in (Mode("merge-on-read", 2, kind) for kind in ("file", "partition")) if answer.measured.value(mode.name, COMMIT)
+    ]
+    advised = "too close to call" if low <= workload.reads <= high else "copy-on-write" if workload.reads > predicted else "merge-on-read"
+    cow, *mors = _cycles(lake, facts, shape, (Mode(COPY_ON_WRITE, 2), *rivals), commits)
+    evens = [max(0.0, (cow.total(0) - mor.total(0)) / (mor.reads - cow.reads)) if mor.reads > cow.reads else math.inf for mor in mors]
+    measured = max(evens)
+    winner = "copy-on-write" if workload.reads > measured else "merge-on-read"
     near = math.isclose(predicted, measured, rel_tol=WITHIN) or predicted == measured
     return (
         workload.name,
         f"{workload.reads:g}",
         workload.winner,
-        verdict.format("✔" if advised.variant.mode == winner else "✖"),
+        f"{advised} {'✔' if advised == winner else '✖'}",
         f"{winner} {'✔' if winner == workload.winner else '✖'}",
         f"{predicted:.3g}",
-        f"{found.low:.3g} to {found.high:.3g}",
-        f"{measured:.3g}{'' if found.low <= measured <= found.high else ' (outside)'}",
+        f"{low:.3g} to {high:.3g}",
+        f"{measured:.3g}{'' if low <= measured <= high else ' (outside)'}",
         "yes" if near else "NOT REACHED",
-        f"{copying.write_seconds:.2f} | {cow.writes / commits:.2f} s",
-        f"{rival.write_seconds:.2f} | {mor.writes / commits:.2f} s",
-        f"{rival.penalties(commits):.2f} | {mor.reads - cow.reads:.2f} s",
-        f"{rival.compaction(commits):.2f} | {mor.compaction:.2f} s",
     )
 
 
-def _cycles(lake: Lake, facts: TableFacts, shape: Shape, variants: Sequence[Variant], commits: int) -> list[Cycle]:
-    """Run a cycle in each mode, in turns; of the scans after each commit and of two compactions the cheapest counts."""
-    workload = synthetic(lake, facts, shape, commits)
-    cycles = [Cycle() for _ in variants]
-    measured = [VariantMeasures(variant) for variant in variants]
+def _cycles(lake: Lake, facts: TableFacts, shape: Shape, modes: Sequence[Mode], commits: int) -> list[Cycle]:
+    """Run a cycle in each mode, in turns; of the scans after each commit the cheapest counts."""
+    statements = synthetic(lake, facts, shape, commits)
+    cycles = [Cycle() for _ in modes]
     trial = Trial(lake=lake, facts=facts, budget=Budget(7200, 2**40), sample_bytes=2**40, progress=lambda _: None)
-    with trial.sandboxes(len(variants)) as boxes:
-        for box, variant in zip(boxes, variants, strict=True):
-            prepare(box, variant)
-        for statement in workload.statements:
-            for box, one, cycle in zip(boxes, measured, cycles, strict=True):
-                write(box, statement, one)
-                cycle.writes += one.writes[-1].cost
+    with trial.sandboxes(len(modes)) as boxes:
+        for box, mode in zip(boxes, modes, strict=True):
+            set_up_as(facts, mode, trial.progress)(box)
+        for statement in statements:
+            for box, cycle in zip(boxes, cycles, strict=True):
+                cycle.writes += run_commit(box, statement, is_own=False)[COMMIT]
             turns = [[box.scan().cost for box in boxes] for _ in range(ROUNDS)]
             for cycle, *seconds in zip(cycles, *turns, strict=True):
                 cycle.reads += min(seconds)
-        for box, one, cycle in zip(boxes, measured, cycles, strict=True):
-            if not one.variant.is_copy_on_write:
-                compact(box, one, undo=True)
-                compact(box, one)
-                cycle.compaction = one.compaction or 0.0
+        for box, mode, cycle in zip(boxes, modes, cycles, strict=True):
+            cycle.compaction = 0.0 if mode.is_copy_on_write else compact(box)
     return cycles

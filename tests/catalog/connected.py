@@ -53,7 +53,7 @@ def verbs() -> dict[str, Callable[[], object]]:
         "propose": lambda: lake.propose("db.small"),
         "run": lambda: lake.run(lake.plan(lake.observe("db.small"))),
         "convert": lambda: lake.convert("db.deletes"),
-        "choose_write_mode": lambda: lake.choose_write_mode("db.deletes", operation="delete"),
+        "write-mode": lambda: lake.tune("write-mode", "db.deletes", operation="delete"),
         "review_merge": lambda: lake.review_merge(MERGE),
         "tune": lambda: lake.tune("planning", "db.small"),
         "read_resolved": lambda: lake.read_resolved("db.deletes").count(),

@@ -11,8 +11,8 @@ from icekit.api import Lake
 from icekit.facts.metadata import undo_order
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
-from icekit.tune.answer import Advice, script, to_set
-from icekit.tune.layout.model import Field
+from icekit.tune.answer import Change, script, to_set
+from icekit.tune.ddl import Field
 
 pytestmark = pytest.mark.spark
 
@@ -43,20 +43,15 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     columns = facts.by_name
     before = definition(lake, table)
     old, new = (Field("at", "day"), Field("a;'b", "identity")), (Field("at", "month"), Field("id", "bucket[8]"))
-    advice = [
-        Advice(
-            "spec",
-            "",
-            "",
-            "e",
-            "; ".join(ddl.change_spec(name, columns, old, new)),
-            undo="; ".join(ddl.change_spec(name, columns, new, old)),
+    changes = [
+        Change(
+            "spec", "", "", "why", "; ".join(ddl.change_spec(name, columns, old, new)), "; ".join(ddl.change_spec(name, columns, new, old))
         ),
-        Advice("order", "", "", "e", ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True), undo=undo_order(name, facts)),
-        to_set(facts, {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}, current="", evidence="e"),
-        to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, current="", evidence="e"),
+        Change("order", "", "", "why", ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True), undo_order(name, facts)),
+        to_set(facts, {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}, "why", now=""),
+        to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why", now=""),
     ]
-    found = script(name, facts.properties, advice)
+    found = script(name, facts.properties, changes)
 
     for statement in found.sql:
         lake.spark.sql(statement)

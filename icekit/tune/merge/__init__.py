@@ -1,511 +1,394 @@
-"""Review a MERGE: write a narrower ON, ask the engine how it would run, then run both ways on clones."""
+"""Review a MERGE: which files of the target it opens, which filters reach Iceberg and what is shuffled; a narrower ON, tried on clones."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from icekit.catalog import Lake
+from icekit.answer.grid import BYTES, COUNT, SECONDS
 from icekit.catalog.lake import session_of
-from icekit.engine.bridge import elements, is_case_sensitive, lent, load_now, load_table
-from icekit.engine.errors import explain, reason
-from icekit.engine.metadata_tables import metadata_table
-from icekit.engine.planner import is_scan_of, kind, metric, nodes, nodes_with_searches, ran_command
-from icekit.errors import RehearsalFailed, StatementRefused, require_seconds
-from icekit.facts.files import Scalar
-from icekit.facts.where import among, between, in_units
-from icekit.parsing import size_in_bytes
+from icekit.engine.bridge import elements, is_case_sensitive, load_now
+from icekit.engine.errors import engine_errors, explain, reason
+from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
+from icekit.errors import ParameterError, RehearsalFailed, StatementRefused
 from icekit.prove.fingerprint import fingerprint
-from icekit.sandbox import clone
-from icekit.sandbox.trial import Budget, BudgetSpent
+from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier, transform_of
-from icekit.tune.merge.engine import (
-    MergeKeys,
-    SourceValues,
-    engine_plan,
-    keys_of,
-    planned,
-    read_plan,
-    units_of,
-    unstable_writes,
-    values_of,
-    whole,
-)
-from icekit.tune.merge.model import (
-    NARROWER,
-    PARTITIONED,
-    Added,
-    EnginePlan,
-    MergeContext,
-    MergeRun,
-    MergeTrial,
-    PartitionedJoin,
-    Review,
-    Rewrite,
-    Scan,
-    advise,
-)
-from icekit.tune.statement import Statement, literal_count, narrowed, parse
+from icekit.sql import display_name, identifier, reset_session, set_session
+from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
+from icekit.tune.experiment import Experiment, unchanged
+from icekit.tune.merge.engine import EnginePlan, Scan, keys_of, planned, read_plan, unstable_writes, whole
+from icekit.tune.merge.narrow import PartitionedJoin, Rewrite, partitioned_join, partitioning, rewrite
+from icekit.tune.statement import Statement, literal_count, parse
+from icekit.units import count, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-# --- Write the predicates that ON implies for the target, and ask whether a storage-partitioned join would avoid the shuffles.
-#
-# For every pair of rows that ON lets match, the target's column equals the source's expression,
-# which has one of the source's values: a predicate that all those values pass takes no pair away.
-# So MATCHED, NOT MATCHED and NOT MATCHED BY SOURCE see the same rows. It holds for this source
-# only: a row that comes to it later and does not pass would match nothing and be inserted, hence
-# the guard.
-
-
-# More ranges than a person reads at a glance become one range from first to last.
-_MOST_RANGES = 20
-_MOST_UNITS = 1_000
-_TIMES = ("hour", "day", "month", "year")
-
-
-def rewrite(spark: SparkSession, statement: Statement, keys: MergeKeys, before: EnginePlan) -> tuple[Rewrite | None, str]:
-    """The narrower statement if it opens fewer bytes of the target, otherwise why there is none.
-
-    The source is read: once for all bounds, once more for each column with few values, and
-    once by the guard.
-    """
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    if "not matched by source" in statement.clauses:
-        return None, (
-            "WHEN NOT MATCHED BY SOURCE needs every row of the target without a match, so no predicate in ON can rule out a file; "
-            "replace that clause with a separate DELETE or UPDATE that filters by partition"
-        )
-    if not before.size_in_bytes:
-        return None, "the target scan already opens no file"
-    if keys.unstable:
-        return None, f"the source may return different rows each time it is read ({keys.unstable})"
-    if not keys.equalities:
-        return None, "; ".join(keys.refused)
-    held: list[_Held] = []
-    reasons = list(keys.refused)
-    try:
-        answers = [_held(spark, statement, keys, place, values) for place, values in enumerate(values_of(spark, keys))]
-    except (PySparkException, Py4JJavaError) as error:
-        raise StatementRefused(
-            f"The source of the MERGE cannot be read ({reason(error)}); fix it and try again.", detail=scrub(str(error))
-        ) from None
-    for answer in answers:
-        if isinstance(answer, str):
-            reasons.append(answer)
-        else:
-            held.append(answer)
-    if not held:
-        return None, "; ".join(reasons)
-    chosen, plan = _needed(spark, statement, held, before)
-    if plan is None:
-        return None, "; ".join(
-            [*reasons, "predicates with the source's values skip no file of the target, because each file's range includes them"]
-        )
-    predicate = _predicate(statement, chosen)
-    new = narrowed(spark, statement, predicate)
-    guard = _guard(statement, chosen)
-    left_out = _count(spark, guard)
-    if left_out:
-        return None, f"the source changed while it was read: {left_out:,} of its rows are outside its values of a moment before"
-    added = tuple(
-        Added(
-            h.values.equality.column,
-            h.values.equality.expression,
-            h.form,
-            h.predicate(_term(statement, h)),
-            h.values.distinct,
-            h.values.has_nulls,
-        )
-        for h in chosen
-    )
-    return Rewrite(new.sql, predicate, added, guard, plan), ""
-
-
-def _needed(spark: SparkSession, statement: Statement, held: Sequence[_Held], before: EnginePlan) -> tuple[list[_Held], EnginePlan | None]:
-    """The predicates that rule something out, and the plan with them; found by leaving out each once, the longest first."""
-
-    def planned_with(some: Sequence[_Held]) -> EnginePlan:
-        return engine_plan(spark, statement.with_condition(_predicate(statement, some)), statement.target)
-
-    chosen = list(held)
-    plan = planned_with(chosen)
-    if plan.size_in_bytes >= before.size_in_bytes:
-        return [], None
-    for one in sorted(held, key=lambda h: len(h.predicate("")), reverse=True):
-        fewer = [h for h in chosen if h is not one]
-        if fewer:
-            without = planned_with(fewer)
-            if without.size_in_bytes <= plan.size_in_bytes:
-                chosen, plan = fewer, without
-    return chosen, plan
-
-
-def _term(statement: Statement, held: _Held) -> str:
-    return identifier(*statement.qualifier, held.values.equality.column)
-
-
-def _predicate(statement: Statement, held: Sequence[_Held]) -> str:
-    parts = list(dict.fromkeys(h.predicate(_term(statement, h)) for h in held))
-    return " AND ".join(f"({p})" if " OR " in p else p for p in parts) if len(parts) > 1 else parts[0]
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """The source's values of one equality, as a predicate of the target and of the source."""
-
-    values: SourceValues
-    form: str
-    write: Callable[[str], list[str]]
-
-    def predicate(self, term: str) -> str:
-        """The predicate of a term; two alternatives or more are joined by OR."""
-        parts = self.write(term)
-        if self.values.equality.is_null_safe and self.values.has_nulls:
-            parts.append(f"{term} IS NULL")
-        return parts[0] if len(parts) == 1 else " OR ".join(p if p.startswith("(") else f"({p})" for p in parts)
-
-    def passes(self, term: str) -> str:
-        """The same predicate of the source's expression, never null, because null matches nothing with ``=``."""
-        return f"coalesce({self.predicate(term)}, {'false' if self.values.equality.is_null_safe else 'true'})"
-
-
-def _held(spark: SparkSession, statement: Statement, keys: MergeKeys, place: int, values: SourceValues) -> _Held | str:
-    """Ranges if the target is partitioned by a time, otherwise the values if they are few, otherwise their bounds."""
-    equality = values.equality
-    kind = equality.type
-    low, high, few = values.low, values.high, values.few
-    if low is None and not (equality.is_null_safe and values.has_nulls):
-        return f"the source has no value for {equality.column}, so no row can match"
-    if low is None:
-        return _Held(values, "values", lambda _: [])
-    transform = time_transform(spark, statement.target, equality.column)
-    units = units_of(spark, keys, place, transform, _MOST_UNITS) if transform else None
-    try:
-        if transform and units and len(in_units("", kind, transform, units)) <= _MOST_RANGES:
-            return _Held(values, "ranges", lambda term: in_units(term, kind, transform, units))
-        if few is not None and not transform and not _is_run(few, low, high):
-            among("", kind, few)
-            return _Held(values, "values", lambda term: [among(term, kind, few)])
-        between("", kind, low, high)
-    except (OverflowError, ValueError):
-        return f"{equality.column}: the source has times without a literal"
-    return _Held(values, "bounds", lambda term: [between(term, kind, low, high)])
-
-
-def _is_run(few: Sequence[Scalar], low: Scalar, high: Scalar) -> bool:
-    """Tell whether whole numbers are consecutive, so that their bounds are an equal, shorter predicate."""
-    return len(few) > 2 and isinstance(low, int) and isinstance(high, int) and high - low + 1 == len(few)
-
-
-def time_transform(spark: SparkSession, target: Identifier, column: str) -> str | None:
-    """The finest of hour, day, month and year that the target's current spec partitions a column by."""
-    found = {transform for source, transform in partitioning(load_table(spark, target)) if source == column}
-    return next((t for t in _TIMES if t in found), None)
-
-
-def partitioning(table: Any) -> list[tuple[str, str]]:
-    """The source column and transform of each field of a table's current spec."""
-    schema = table.schema()
-    return [(str(schema.findColumnName(f.sourceId())), str(f.transform().toString())) for f in elements(table.spec().fields())]
-
-
-def _guard(statement: Statement, held: Sequence[_Held]) -> str:
-    """A query that counts the source's rows that the predicates would keep from matching."""
-    selected = ", ".join(f"{h.values.equality.expression} AS {identifier(f'k{i}')}" for i, h in enumerate(held))
-    tests = " AND ".join(h.passes(identifier(f"k{i}")) for i, h in enumerate(held))
-    lead = f"{statement.with_clause} " if statement.with_clause else ""
-    return f"{lead}SELECT count(*) AS left_out FROM (SELECT {selected} FROM {statement.source}) WHERE NOT ({tests})"
-
-
-def _count(spark: SparkSession, guard: str) -> int:
-    from pyspark.errors import AnalysisException, ParseException
-
-    try:
-        return int(spark.sql(guard).collect()[0][0])
-    except (AnalysisException, ParseException) as error:
-        raise StatementRefused(
-            f"The source's side of ON cannot be queried by itself ({reason(error)}); add the predicate by hand."
-        ) from None
-
-
-# --- Ask whether a storage-partitioned join would avoid the shuffles of a MERGE, and what is missing for one
-#
-# The engine answers: the statement is planned again under the settings that such a join needs. If
-# that removes the shuffle of the target, settings are left out one after the other; if it stays, the
-# layouts of both tables are compared.
-
-
-# In the order in which they are left out: the last ones change the most.
-SETTINGS: Mapping[str, str] = {
-    "spark.sql.sources.v2.bucketing.allowCompatibleTransforms.enabled": "true",
-    "spark.sql.sources.v2.bucketing.allowJoinKeysSubsetOfPartitionKeys.enabled": "true",
-    "spark.sql.sources.v2.bucketing.pushPartValues.enabled": "true",
-    "spark.sql.requireAllClusterKeysForCoPartition": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.sources.v2.bucketing.enabled": "true",
-    "spark.sql.iceberg.planning.preserve-data-grouping": "true",
-}
-
-
-def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePlan, keys: MergeKeys) -> PartitionedJoin:
-    """Whether the target's shuffle can be avoided, and by which settings or which layout of the source."""
-    if before.join is None or (not before.is_target_shuffled and "SortMerge" not in before.join):
-        return PartitionedJoin(is_used=False, is_possible=False)
-    if not before.is_target_shuffled:
-        return PartitionedJoin(is_used=bool(before.scan.grouped_by), is_possible=True)
-    missing = {key: value for key, value in SETTINGS.items() if _now(spark, key) != value}
-
-    def under(settings: Mapping[str, str]) -> EnginePlan:
-        with lent(spark, settings):
-            return engine_plan(spark, statement.sql, statement.target)
-
-    after = under(missing)
-    if after.is_target_shuffled or not after.scan.grouped_by:
-        lacks, layout = _layout(spark, statement, keys)
-        return PartitionedJoin(is_used=False, is_possible=False, lacks=lacks, layout=layout)
-    for key in list(missing):
-        fewer = {k: v for k, v in missing.items() if k != key}
-        without = under(fewer)
-        if not without.is_target_shuffled and without.scan.grouped_by:
-            missing, after = fewer, without
-    here = tuple((key, _now(spark, key)) for key in missing)
-    return PartitionedJoin(is_used=False, is_possible=True, settings=tuple(missing.items()), plan=after, before=here)
-
-
-def _now(spark: SparkSession, key: str) -> str | None:
-    """The value in force of a setting, or its default; None if Spark has none."""
-    try:
-        value = str(spark.conf.get(key))
-    except Exception:
-        return None
-    return "-1" if key.endswith("Threshold") and value.rstrip("b") == "-1" else value
-
-
-def _layout(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the layout lacks, and SQL for a source that would work."""
-    table = load_table(spark, statement.target)
-    fields = partitioning(table)
-    name = display_name(statement.target[1:])
-    by_column = {e.column: e for e in keys.equalities}
-    if not fields or all(transform == "void" for _, transform in fields):
-        return (f"{name} is not partitioned, so its rows cannot be joined partition by partition",), ()
-    usable = [(column, transform) for column, transform in fields if column in by_column]
-    if not usable:
-        columns = ", ".join(dict.fromkeys(c for c, _ in fields))
-        return (f"{name} is partitioned by {_said(fields)}, but ON does not set {columns} equal to a column of the source",), ()
-    lacks: list[str] = []
-    if int(table.specs().size()) > 1:
-        lacks.append(f"{name} has files of {int(table.specs().size())} partition specs, and only fields common to all specs count")
-    wanted = [(by_column[column].expression, transform) for column, transform in usable]
-    sources = list(_source_tables(keys))
-    if len(sources) != 1:
-        lacks.append("the source is not a plain Iceberg table" + (f" but reads {len(sources)} tables" if sources else ""))
-        return tuple(lacks), _create(statement, usable, keys)
-    source = sources[0]
-    there = partitioning(load_table(spark, source))
-    mine = {(by_column[c].resolved.name() if kind(by_column[c].resolved) == "AttributeReference" else "", t) for c, t in usable}
-    if not there:
-        lacks.append(f"the source {display_name(source[1:])} is not partitioned; it would have to be partitioned by {_said(wanted)}")
-    elif not mine <= set(there):
-        lacks.append(
-            f"the source {display_name(source[1:])} is partitioned by {_said(there)}, but would have to be partitioned by {_said(wanted)}"
-        )
-    if not lacks:
-        lacks.append("the partition specs of both sides agree, but Spark still shuffles: a join key may be cast or computed")
-    return tuple(lacks), _create(statement, usable, keys)
-
-
-def _create(statement: Statement, usable: list[tuple[str, str]], keys: MergeKeys) -> tuple[str, ...]:
-    """A table with the source's rows in the target's partitioning, for the columns that ON has."""
-    by_column = {e.column: e for e in keys.equalities}
-    named: dict[str, str] = {}
-    for column, _ in usable:
-        resolved = by_column[column].resolved
-        if kind(resolved) != "AttributeReference":
-            return ()
-        named[column] = str(resolved.name())
-    by = ", ".join(transform_of(identifier(named[column]), transform) for column, transform in usable)
-    made = identifier(*statement.target[:-1], f"{statement.target[-1]}_source")
-    lead = f"{statement.with_clause} " if statement.with_clause else ""
-    return (f"CREATE TABLE {made} USING iceberg PARTITIONED BY ({by}) AS {lead}SELECT * FROM {statement.source}",)
-
-
-def _said(fields: list[tuple[str, str]]) -> str:
-    return ", ".join(column if transform == "identity" else f"{transform}({column})" for column, transform in fields)
-
-
-def _source_tables(keys: MergeKeys) -> Iterator[Identifier]:
-    """The Iceberg tables that the source reads, if it reads nothing else."""
-    if keys.source is None:
-        return
-    for node in nodes(keys.source):
-        if int(node.children().size()) == 0:
-            if kind(node) != "DataSourceV2Relation" or "Spark" not in kind(node.table()):
-                return
-            found = node.identifier()
-            catalog = node.catalog()
-            if found.isEmpty() or catalog.isEmpty():
-                return
-            yield (str(catalog.get().name()), *map(str, found.get().namespace()), str(found.get().name()))
-
-
-# --- Run a MERGE both ways on clones: the same rows, and what each really read and shuffled
-
-
-_SMALL_BYTES = 256 * 2**20
-
-
-def try_review(where: Lake | SparkSession, review: Review, budget: Budget) -> tuple[tuple[MergeTrial, ...], str | None]:
-    """Run the proposals of a review and the statement as it is, each on its own clone of the target; the clones are removed afterwards.
-
-    Proposals run first, so that a warm session favours the statement as it is. A small
-    table's statement runs once before that, unmeasured, because starting up would outweigh it.
-    Returns the trials that were finished, and why there are no more if the budget was spent.
-    """
-    trials: list[MergeTrial] = []
-    target = review.total.size_in_bytes
-    try:
-        if review.total.size_in_bytes <= _SMALL_BYTES and (review.rewrite is not None or review.partitioned_join.settings):
-            run_on_clone(where, review.statement, budget, target)
-        before: MergeRun | None = None
-        if review.rewrite is not None:
-            with session_of(where) as spark:
-                narrower = parse(spark, review.rewrite.sql)
-            after = run_on_clone(where, narrower, budget, target)
-            before = run_on_clone(where, review.statement, budget, target)
-            trials.append(MergeTrial(NARROWER, before, after, review.unstable))
-        if review.partitioned_join.settings:
-            after = run_on_clone(where, review.statement, budget, target, dict(review.partitioned_join.settings))
-            before = before or run_on_clone(where, review.statement, budget, target)
-            trials.append(MergeTrial(PARTITIONED, before, after, review.unstable))
-    except BudgetSpent as error:
-        return tuple(trials), str(error)
-    return tuple(trials), None
-
-
-def run_on_clone(
-    where: Lake | SparkSession, statement: Statement, budget: Budget, size_in_bytes: int, settings: Mapping[str, str] | None = None
-) -> MergeRun:
-    """Run a statement on a clone of its target, with temporary settings of the session."""
-    from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkException
-
-    catalog, *name = statement.target
-    with clone(where, tuple(name) if isinstance(where, Lake) else statement.target) as copy, session_of(where) as spark:
-        on: Identifier = (catalog, *copy.table)
-        with lent(spark, settings or {}):
-            started = time.monotonic()
-            try:
-                # At worst all of the target is rewritten.
-                with budget.watching(spark, size_in_bytes):
-                    frame = spark.sql(statement.on(on))
-            except (PySparkException, Py4JJavaError) as error:
-                raise RehearsalFailed(
-                    f"On a clone of {display_name(statement.target[1:])} the statement failed ({reason(error)}); nothing was run on the table itself. Fix the statement or its source.",
-                    detail=scrub(str(error)),
-                ) from None
-            seconds = time.monotonic() - started
-        read, shuffled = _measured(ran_command(frame), on)
-        branch = (f"branch_{statement.branch}",) if statement.branch else ()
-        snapshots = metadata_table(spark, on, "snapshots").orderBy("committed_at", ascending=False)
-        added = snapshots.selectExpr("summary['added-files-size']").limit(1).collect()
-        budget.bytes_written += int(added[0][0] or 0) if added else 0
-        with budget.watching(spark):
-            rows = fingerprint(spark, (*on, *branch))[()]
-    files = sum(f for f, _ in read)
-    return MergeRun(seconds, files, sum(b for _, b in read), shuffled, str(rows))
-
-
-def _measured(plan: Any, table: Identifier) -> tuple[list[tuple[int, int]], int]:
-    """Files and bytes of each scan of a table in a plan that was run, and the bytes of all its shuffles."""
-    if plan is None:
-        return [], 0
-    read: list[tuple[int, int]] = []
-    shuffled = 0
-    for node in nodes_with_searches(plan):
-        if kind(node) == "ShuffleExchangeExec":
-            shuffled += metric(node, "shuffleBytesWritten")
-        elif is_scan_of(node, table):
-            read.append((metric(node, "resultDataFiles"), metric(node, "totalDataFileSize")))
-    return read, shuffled
-
-
+    from icekit.catalog import Lake
+
+AS_IS, NARROWER, PARTITIONED = "as it is", "narrower ON", "storage-partitioned join"
+FILES, OPENED, SHUFFLED, TIME = "files of the target opened", "size of these files", "bytes shuffled", "time on a clone"
+_MEASURES = (Measure(FILES, COUNT), Measure(OPENED, BYTES), Measure(SHUFFLED, BYTES), Measure(TIME, SECONDS))
 #: The most literals of a statement that is reviewed, because Spark's rules visit all of them for each plan.
 MOST_LITERALS = 5_000
+_BY_SOURCE = "not matched by source"
 
 
 def review_merge(
-    where: Lake | SparkSession, sql: str, *, prove: bool = False, budget_seconds: float = 1800, budget_bytes: str = "20 GB"
-) -> Review:
+    lake: Lake,
+    sql: str,
+    *,
+    prove: bool = False,
+    budget_seconds: float = 1800,
+    budget_bytes: str = BUDGET_BYTES,
+    progress: Callable[[str], None] = print,
+) -> Answer:
     """Explain a MERGE without running it, and propose a narrower ON if that reads less.
 
-    ``where`` is a Spark session, or a lake, whose catalog then resolves names without a
-    catalog. The review reads the source (some aggregations, and the guard), but only metadata of the target.
-    ``prove`` also runs the statement and the proposal, each on a zero-copy clone, and compares
-    rows, bytes, shuffle and time, until ``budget_seconds`` or ``budget_bytes`` (data written) are spent. Raises :class:`~icekit.errors.StatementRefused` and the errors of
-    finding a table; with ``prove`` :class:`~icekit.errors.CloneRefused`.
+    The review reads the source (some aggregations, and the guard), but only metadata of the target. ``prove`` also runs the statement and the
+    proposals, each on a zero-copy clone, and compares rows, bytes, shuffle and time. Raises :class:`~icekit.errors.StatementRefused` and the
+    errors of finding a table; :class:`~icekit.errors.ParameterError` for a target in another catalog.
     """
-    require_seconds("budget_seconds", budget_seconds)
-    most_bytes = size_in_bytes(budget_bytes)
-    with session_of(where) as spark:
-        statement = parse(spark, sql)
-        if statement.kind != "MERGE":
-            raise StatementRefused(f"This is {_a(statement.kind)}; review_merge reads MERGE statements.")
-        if (literals := literal_count(spark, statement)) > MOST_LITERALS:
-            raise StatementRefused(
-                f"The MERGE has {literals:,} literals. A review plans it several times, which takes minutes with more than {MOST_LITERALS:,}; "
-                "write the values to a table, and use that table in USING."
-            )
+    budget = Budget(budget_seconds, budget_bytes)
+    with session_of(lake) as spark:
+        review = MergeReview.of(spark, sql)
+        catalog, *name = review.statement.target
+        if catalog != lake.name:
+            raise ParameterError(f"The target is in catalog {catalog}, but this is {lake.name}; connect to {catalog}.")
+        trial = Trial.of(lake, tuple(name), budget, progress=progress)
+        measured = Measurements(_MEASURES)
+        measured.add(AS_IS, {FILES: review.plan.scan.files, OPENED: review.plan.size_in_bytes})
+        if review.narrower is not None:
+            measured.add(NARROWER, {FILES: review.narrower.plan.scan.files, OPENED: review.narrower.plan.size_in_bytes})
+        rows: dict[str, str] = {}
+        if prove:
+            measured, rows = _tried(trial, review) or (measured, rows)
+    return _answer(trial, review, measured, rows, prove=prove)
+
+
+def _parsed(spark: SparkSession, sql: str) -> Statement:
+    statement = parse(spark, sql)
+    if statement.kind != "MERGE":
+        raise StatementRefused(
+            f"This is {'an' if statement.kind == 'UPDATE' else 'a'} {statement.kind}; review-merge reads MERGE statements."
+        )
+    if (literals := literal_count(spark, statement)) > MOST_LITERALS:
+        raise StatementRefused(
+            f"The MERGE has {literals:,} literals. A review plans it several times, which takes minutes with more than {MOST_LITERALS:,}; "
+            "write the values to a table, and use that table in USING."
+        )
+    return statement
+
+
+def _tried(trial: Trial, review: MergeReview) -> tuple[Measurements, dict[str, str]] | None:
+    """Run the proposals and the statement as it is, each on its own clone; None if there is nothing to compare or nothing finished.
+
+    Proposals run first, so that a warm session favours the statement as it is.
+    """
+    ways: dict[str, tuple[Statement, Mapping[str, str]]] = {}
+    if review.narrower is not None:
+        ways[NARROWER] = (parse(trial.lake.spark, review.narrower.sql), {})
+    if review.joined.settings:
+        ways[PARTITIONED] = (review.statement, dict(review.joined.settings))
+    if not ways:
+        return None
+    ways[AS_IS] = (review.statement, {})
+    rows: dict[str, str] = {}
+    experiment = Experiment(trial=trial, variants=dict.fromkeys(ways, unchanged), measures=_MEASURES)
+    with experiment.open():
+        experiment.measure("running the statement", partial(_run, ways=ways, rows=rows))
+    return (experiment.measured, rows) if AS_IS in rows else None
+
+
+def _run(name: str, box: Sandbox, ways: Mapping[str, tuple[Statement, Mapping[str, str]]], rows: dict[str, str]) -> dict[str, float]:
+    statement, settings = ways[name]
+    try:
+        # At worst all of the target is rewritten.
+        done = box.run(statement.on(box.name), expected_bytes=box.size_in_bytes, settings=settings)
+    except engine_errors() as error:
+        raise RehearsalFailed(
+            f"On a clone of {display_name(statement.target[1:])} the statement failed ({reason(error)}); nothing was run on the table itself. "
+            "Fix the statement or its source.",
+            detail=scrub(str(error)),
+        ) from None
+    branch = (f"branch_{statement.branch}",) if statement.branch else ()
+    with box.budget.watching(box.lake.spark):
+        rows[name] = str(fingerprint(box.lake.spark, (*box.name, *branch))[()])
+    files = opened = shuffled = 0
+    for node in nodes_with_searches(ran_command(done.frame)):
+        if kind(node) == "ShuffleExchangeExec":
+            shuffled += metric(node, "shuffleBytesWritten")
+        elif is_scan_of(node, box.name):
+            files, opened = files + metric(node, "resultDataFiles"), opened + metric(node, "totalDataFileSize")
+    return {FILES: files, OPENED: opened, SHUFFLED: shuffled, TIME: done.seconds}
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeReview:
+    """What the engine says of a MERGE, and the changes and sentences that follow; ``narrower`` is None where ``why_not`` says why.
+
+    ``fields`` are the target's partition fields (column, transform), ``keyed`` its columns with an equality in ON; ``unstable`` is what makes the
+    statement write other values each time.
+    """
+
+    statement: Statement
+    plan: EnginePlan
+    total: Scan
+    narrower: Rewrite | None
+    why_not: str
+    joined: PartitionedJoin
+    fields: tuple[tuple[str, str], ...]
+    keyed: frozenset[str]
+    source_columns: frozenset[str]
+    broadcast_bytes: int | None
+    unstable: str | None
+
+    @classmethod
+    def of(cls, spark: SparkSession, sql: str) -> MergeReview:
+        """Ask Spark and Iceberg about a MERGE, which is not run; reads its source, and of the target only metadata."""
+        statement = _parsed(spark, sql)
         try:
             table = load_now(spark, statement.target)
             plan = planned(spark, statement.sql)
             before = read_plan(spark, plan, statement.target)
             keys = keys_of(plan, table, case_sensitive=is_case_sensitive(spark))
             narrower, why_not = rewrite(spark, statement, keys, before)
-            joined = partitioned_join(spark, statement, before, keys)
+            output = elements(keys.source.output()) if keys.source is not None else ()
+            return cls(
+                statement=statement,
+                plan=before,
+                total=whole(spark, statement.target, statement.branch),
+                narrower=narrower,
+                why_not=why_not,
+                joined=partitioned_join(spark, statement, before, keys),
+                fields=tuple(partitioning(table)),
+                keyed=frozenset(e.column for e in keys.equalities),
+                source_columns=frozenset(str(a.name()) for a in output),
+                broadcast_bytes=_broadcast_bytes(spark),
+                unstable=unstable_writes(plan),
+            )
         except StatementRefused:
             raise
         except Exception as error:
             raise explain(error, statement.target) from error
-        review = Review(
-            statement=statement,
-            table=statement.target,
-            total=whole(spark, statement.target, statement.branch),
-            plan=before,
-            rewrite=narrower,
-            partitioned_join=joined,
-            unstable=unstable_writes(plan),
+
+    def changes(self, refuted: set[str]) -> Iterator[Change]:
+        """The proposals and what was checked; a proposal that a trial refutes is dropped."""
+        yield self._narrower(is_refuted=NARROWER in refuted)
+        yield self._partitioned(is_refuted=PARTITIONED in refuted)
+        yield from self._pruning()
+        yield _checked("shuffle", self._shuffle())
+        yield _checked("writing", self._writing())
+
+    def _narrower(self, *, is_refuted: bool) -> Change:
+        rewrite, plan = self.narrower, self.plan
+        if rewrite is None or is_refuted:
+            return _checked(
+                NARROWER, "Dropped: it left different rows." if rewrite is not None else f"There is no narrower ON: {self.why_not}."
+            )
+        forms = {"ranges": "its ranges", "bounds": "from smallest to largest"}
+        columns = " and ".join(f"{a.column} ({forms.get(a.form) or count(a.distinct, 'value')})" for a in rewrite.added)
+        outcome = "would be inserted although they exist" if "not matched" in self.statement.clauses else "would not be matched"
+        return Change(
+            NARROWER,
+            count(plan.scan.files, "file"),
+            count(rewrite.plan.scan.files, "file"),
+            f"With the source's current values of {columns} written into ON, the target scan opens {count(rewrite.plan.scan.files, 'file')} instead of "
+            f"{plan.scan.files:,}. Every pair of rows that matches ON also passes the predicate, so every clause sees the same rows.",
+            rewrite.sql,
+            side_effect="the predicate fits only the source's current rows: create it again for each batch. If the source has changed since, "
+            f"rows that the predicate leaves out {outcome}",
+            check=rewrite.guard,
+            is_whole=True,
         )
-        known = MergeContext(
-            fields=tuple(partitioning(table)),
-            keyed=frozenset(e.column for e in keys.equalities),
-            source_columns=frozenset(str(a.name()) for a in (elements(keys.source.output()) if keys.source is not None else ())),
-            broadcast_bytes=_broadcast_bytes(spark),
+
+    def _partitioned(self, *, is_refuted: bool) -> Change:
+        joined = self.joined
+        if joined.is_used:
+            return _checked(PARTITIONED, "It is in use: Spark joins partitions as they are stored.")
+        if is_refuted:
+            return _checked(PARTITIONED, "Dropped: it left different rows.")
+        if joined.settings:
+            fields = ", ".join(joined.plan.scan.grouped_by) if joined.plan else "its partition fields"
+            return Change(
+                PARTITIONED,
+                "not used",
+                "used",
+                f"With {count(len(joined.settings), 'session setting')}, Spark joins the target by {fields} as it is stored, without a shuffle.",
+                "; ".join(set_session(key, value) for key, value in joined.settings),
+                "; ".join(reset_session(key) if value is None else set_session(key, value) for key, value in joined.before),
+                side_effect="each task holds an entire partition, so partitions must fit into a task, and there are at most as many tasks as partitions",
+                is_alternative=self.narrower is not None,
+            )
+        if not joined.lacks:
+            return _checked(PARTITIONED, "It is not needed: the target is not shuffled.")
+        why = f"It does not apply: {'; '.join(joined.lacks)}."
+        if not joined.layout:
+            return _checked(PARTITIONED, why)
+        layout = "; ".join(joined.layout)
+        proposed = "a source with the target's partitioning"
+        return Change(PARTITIONED, "does not apply", proposed, f"{why} It was not tried.", layout, is_alternative=True, is_whole=True)
+
+    def _pruning(self) -> Iterator[Change]:
+        statement, plan = self.statement, self.plan
+        reached = "; ".join(plan.scan.filters)
+        filters = (
+            f"Filters that reached Iceberg: {reached}."
+            if reached
+            else "No filter of ON reaches Iceberg: a source column's values are not known before the source is read."
         )
-    if prove:
-        trials, stopped = try_review(where, review, Budget(budget_seconds, most_bytes))
-        review = replace(review, trials=trials, stopped=stopped, is_proof_asked=True)
-    return replace(review, advice=advise(review, why_not, known))
+        yield _checked("pruning", f"The target scan opens {self.opened()}. {filters}")
+        if plan.mode == "copy-on-write" and plan.group_filter is not None:
+            why = f"Copy-on-write searches for matches in the join columns of {count(plan.group_filter.files, 'file')} first, then opens only the files with a match."
+            yield _checked("group filtering", why)
+        elif plan.mode == "merge-on-read" and not any("dynamicpruning#" in f for f in plan.scan.runtime_filters):
+            yield _checked(
+                "group filtering", "Merge-on-read has no group filtering, and dynamic partition pruning does not reach this scan."
+            )
+        if _BY_SOURCE in statement.clauses:
+            proposed = "a separate DELETE or UPDATE, if it concerns only some partitions"
+            why = "WHEN NOT MATCHED BY SOURCE checks every row of the target against the source, so the entire target is read and joined."
+            yield Change(_BY_SOURCE, "part of the MERGE", proposed, why)
+        for column in dict.fromkeys(c for c, transform in self.fields if c not in self.keyed and transform != "void"):
+            yield self._dependency(column)
+
+    def opened(self) -> str:
+        """The files and bytes that the target scan opens, of all."""
+        scan, total = self.plan.scan, self.total
+        text = f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of {size(total.size_in_bytes)}"
+        if scan.partitions is not None and total.partitions is not None:
+            text += f", in {scan.partitions:,} of {count(total.partitions, 'partition')}"
+        return text + (f", and delete files {count(scan.delete_files, 'time')}" if scan.delete_files else "")
+
+    def _dependency(self, column: str) -> Change:
+        """A partition column that ON leaves out: what would have to be true, and how to check it."""
+        statement = self.statement
+        why = (
+            f"The target is partitioned by {column}, but ON does not set it equal to a column of the source. If the key determines {column} (a row never "
+            "moves to another value), add it to ON to skip files. Only you can know this: icekit never adds it."
+        )
+        if column not in self.source_columns or statement.source_alias is None:
+            return _checked("partition column", f"{why} The source has no column of that name.")
+        mine, other = identifier(*statement.qualifier, column), identifier(statement.source_alias, column)
+        name = identifier(*statement.target, *((f"branch_{statement.branch}",) if statement.branch else ()))
+        alias = f" AS {identifier(statement.alias)}" if statement.alias is not None else ""
+        lead = f"{statement.with_clause} " if statement.with_clause else ""
+        joined = f"{name}{alias} JOIN {statement.source} ON {statement.condition}"
+        check = f"{lead}SELECT count(*) AS moved FROM {joined} WHERE NOT ({mine} <=> {other})"
+        return Change(
+            "partition column",
+            "not in ON",
+            f"{column} in ON, if the key determines it",
+            f"{why} The check reads as much as the MERGE does.",
+            check=check,
+        )
+
+    def _shuffle(self) -> str:
+        plan = self.plan
+        if plan.join is None:
+            return "There is no join: ON can never be true."
+        text = f"Spark plans a {plan.join_type} {plan.join}."
+        if not plan.is_target_shuffled:
+            how = (
+                f"the {plan.broadcast} is broadcast to every task"
+                if plan.broadcast
+                else "matching partitions of both sides are joined directly"
+            )
+            return f"{text} The target is not shuffled: {how}."
+        return f"{text} The target is shuffled ({size(plan.scan.size_in_bytes)} of files, by {', '.join(plan.keys) or 'the join keys'}): {self._why_shuffled()}"
+
+    def _why_shuffled(self) -> str:
+        plan, limit = self.plan, self.broadcast_bytes
+        if plan.join_type in {"RightOuter", "LeftAnti"}:
+            return "NOT MATCHED needs the rows of the source without a match, so Spark could broadcast only the target. A storage-partitioned join can help."
+        if plan.join_type == "FullOuter":
+            return "it is a full outer join, which cannot use a broadcast. A storage-partitioned join can avoid it."
+        if not plan.keys:
+            return "ON has no equality for the join."
+        if limit is not None and limit < 0:
+            return "broadcasting is turned off (spark.sql.autoBroadcastJoinThreshold=-1)."
+        if plan.source_bytes is not None and limit is not None and plan.source_bytes > limit:
+            return f"Spark estimates the source at {size(plan.source_bytes)}, more than its broadcast limit of {size(limit)} (spark.sql.autoBroadcastJoinThreshold)."
+        return "a sort-merge join needs both sides shuffled by key."
+
+    def _writing(self) -> str:
+        if self.plan.write_exchange is None:
+            more = (
+                " Each task writes a file into every partition it has rows for: at worst, tasks × partitions files." if self.fields else ""
+            )
+            return f"The tasks that joined rows also write them by {self.plan.mode}, without a shuffle.{more}"
+        return f"Before the write by {self.plan.mode}, Spark shuffles rows into tasks sized by adaptive execution: a partition gets one or a few files."
 
 
 def _broadcast_bytes(spark: SparkSession) -> int | None:
-    jvm_session: Any = spark._jsparkSession
+    session: Any = spark._jsparkSession
     with contextlib.suppress(Exception):
-        return int(jvm_session.sessionState().conf().autoBroadcastJoinThreshold())
+        return int(session.sessionState().conf().autoBroadcastJoinThreshold())
     return None
 
 
-def _a(kind: str) -> str:
-    return f"an {kind}" if kind == "UPDATE" else f"a {kind}"
+def _checked(about: str, why: str) -> Change:
+    return Change(about, None, None, why)
 
 
-__all__ = ["EnginePlan", "MergeRun", "MergeTrial", "PartitionedJoin", "Review", "Rewrite", "Scan", "review_merge", "try_review"]
+def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: Mapping[str, str], *, prove: bool) -> Answer:
+    different = {name for name in rows if rows[name] != rows.get(AS_IS)}
+    refuted = different if review.unstable is None else set[str]()
+    changes = tuple(review.changes(refuted))
+    advised = next((c.setting for c in changes if c.sql and c.is_change and not c.is_alternative), None)
+    is_compared = bool(rows) and not different and trial.stopped is None
+    failure = None
+    if prove and (different or trial.stopped):
+        failure = "The trial could not show that the statement and the proposal leave the same rows."
+    if refuted:
+        confidence, because = Confidence.LOW, "on clones, a proposal left DIFFERENT rows than the statement. Report this."
+    elif different:
+        confidence, because = (
+            Confidence.MEDIUM,
+            f"rows cannot be compared, because the statement writes {review.unstable}, which differs from run to run.",
+        )
+    elif is_compared:
+        confidence, because = Confidence.HIGH, "the statement and the proposals ran on clones; both leave the same rows."
+    elif trial.stopped:
+        confidence, because = Confidence.LOW, f"the trial is incomplete: {trial.stopped}."
+    else:
+        more = (
+            "There is no other statement or setting to compare it with, so --prove proved nothing."
+            if prove
+            else "With --prove it runs on clones."
+        )
+        confidence, because = Confidence.MEDIUM, f"Spark planned the statement and Iceberg its scans; nothing was run. {more}"
+    return Answer(
+        question="review-merge",
+        facts=trial.facts,
+        verdict=_verdict(review, advised, refuted, has_choice=any(c.is_change for c in changes)),
+        changes=changes,
+        measured=measured,
+        now=AS_IS,
+        advised=advised if advised in measured.rounds else None,
+        confidence=confidence,
+        because=because,
+        notes=("Of the target, only metadata was read; the source was read in a few aggregations.",),
+        plans={"Spark's plan": review.plan.tree},
+        stopped=trial.stopped,
+        failure=failure,
+    )
+
+
+def _verdict(review: MergeReview, advised: str | None, refuted: set[str], *, has_choice: bool) -> str:
+    now = f"it opens {review.opened()}"
+    if refuted:
+        return f"Do not use the proposed {' or '.join(sorted(refuted))}: on clones, it left DIFFERENT rows than the statement. Report this."
+    if advised == NARROWER and review.narrower is not None:
+        then = f"{review.narrower.plan.scan.files:,} of {count(review.total.files, 'data file')} instead of {review.plan.scan.files:,}"
+        return f"Write the source's values into ON: the statement then opens {then}."
+    if advised == PARTITIONED:
+        return f"Use {count(len(review.joined.settings), 'session setting')}: a storage-partitioned join avoids the shuffle of the target. Now {now}."
+    return f"No better statement was found; {now}. What may help needs a decision of yours." if has_choice else f"No change: {now}."
+
+
+__all__ = ["MergeReview", "review_merge"]

@@ -18,7 +18,6 @@ from icekit.errors import StatementRefused
 from icekit.facts.files import Scalar
 from icekit.facts.spark import scalar, scalar_sql
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.merge.model import EnginePlan, Scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +25,57 @@ if TYPE_CHECKING:
 
 _JOINS = {"SortMergeJoinExec", "ShuffledHashJoinExec", "BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec", "CartesianProductExec"}
 _MODES = {"ReplaceDataExec": "copy-on-write", "WriteDeltaExec": "merge-on-read"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What one scan of the target would open, from the engine's own planner.
+
+    ``filters`` are those that reached Iceberg, ``grouped_by`` the partition fields whose
+    partitions it keeps apart. ``size_in_bytes`` is the size of the data files, of which a columnar
+    scan reads only a part; ``partitions`` is None if it is not known.
+    """
+
+    files: int
+    size_in_bytes: int
+    delete_files: int
+    partitions: int | None
+    filters: tuple[str, ...] = ()
+    runtime_filters: tuple[str, ...] = ()
+    grouped_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EnginePlan:
+    """How Spark would run a MERGE, found without running it.
+
+    ``mode`` is copy-on-write, merge-on-read or append (no clause touches an existing row).
+    ``group_filter`` is the scan by which a copy-on-write MERGE finds the files that hold matches,
+    at run time. ``broadcast`` is the side that is sent to every task, source or target. ``exchange`` is the shuffle of the target before the join (None: there is
+    none), ``write_exchange`` the shuffle of the rows before they are written.
+    """
+
+    mode: str
+    join: str | None
+    join_type: str | None
+    keys: tuple[str, ...]
+    scan: Scan
+    group_filter: Scan | None
+    broadcast: str | None
+    exchange: str | None
+    write_exchange: str | None
+    source_bytes: int | None
+    tree: str
+
+    @property
+    def is_target_shuffled(self) -> bool:
+        """Tell whether the target's rows go through a shuffle before the join."""
+        return self.exchange is not None
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of the target's files that are opened: by the scan itself, and by the search for matches before it."""
+        return self.scan.size_in_bytes + (self.group_filter.size_in_bytes if self.group_filter else 0)
 
 
 @dataclass(frozen=True, slots=True)

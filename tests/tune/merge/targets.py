@@ -9,7 +9,8 @@ from icekit.api import Lake
 from icekit.catalog.lake import session_of
 from icekit.sandbox import clone
 from icekit.sql import identifier
-from icekit.tune.merge import Review, review_merge
+from icekit.tune.answer import Answer
+from icekit.tune.merge import MergeReview, review_merge
 from icekit.tune.statement import Statement, parse
 
 COLUMNS = "id bigint, d date, v string"
@@ -46,8 +47,12 @@ class Target:
     def merge(self, source: str = CHANGES, on: str = KEYS, clauses: str = UPSERT, alias: str = "t") -> str:
         return f"MERGE INTO {self.quoted} {alias} USING {source} ON {on} {clauses}"
 
-    def review(self, sql: str = "", *, prove: bool = False) -> Review:
-        return review_merge(self.lake, sql or self.merge(), prove=prove)
+    def review(self, sql: str = "") -> MergeReview:
+        with session_of(self.lake) as spark:
+            return MergeReview.of(spark, sql or self.merge())
+
+    def prove(self, sql: str = "") -> Answer:
+        return review_merge(self.lake, sql or self.merge(), prove=True, progress=lambda _: None)
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows of the target itself."""
@@ -63,6 +68,6 @@ class Target:
                 return sorted((tuple(row) for row in spark.table(identifier(*on)).collect()), key=repr)
 
 
-def said(review: Review, about: str) -> str:
+def said(review: MergeReview, about: str) -> str:
     """What a review says about one thing."""
-    return " ".join(a.evidence for a in review.advice if a.setting == about)
+    return " ".join(change.why for change in review.changes(set()) if change.setting == about)

@@ -7,6 +7,8 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import lent
+from icekit.tune.answer import Confidence
+from icekit.tune.merge import AS_IS, OPENED, PARTITIONED, SHUFFLED
 from icekit.tune.merge.engine import engine_plan
 from tests.tune.merge.targets import COPY_ON_WRITE, MERGE_ON_READ, Target, said
 
@@ -40,7 +42,7 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
 ) -> None:
     target, source = pair(lake, scratch, by, source_by)
     review = target.review(target.merge(f"{source.quoted} s", on))
-    joined = review.partitioned_join
+    joined = review.joined
 
     assert review.plan.is_target_shuffled
     assert (joined.is_used, joined.is_possible, set(joined.settings)) == (False, True, settings)
@@ -50,9 +52,9 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
     with session_of(lake) as spark:
         for left_out in settings:
             with lent(spark, dict(settings - {left_out})):
-                assert engine_plan(spark, review.statement.sql, review.table).is_target_shuffled, left_out
+                assert engine_plan(spark, review.statement.sql, review.statement.target).is_target_shuffled, left_out
         with lent(spark, dict(settings)):
-            assert target.review(review.statement.sql).partitioned_join.is_used
+            assert target.review(review.statement.sql).joined.is_used
 
 
 @pytest.mark.parametrize("properties", [MERGE_ON_READ, COPY_ON_WRITE])
@@ -60,12 +62,13 @@ def test_it_shuffles_less_and_leaves_the_same_rows(lake: Lake, scratch: str, pro
     target, source = pair(lake, scratch, "bucket(8, id)", "bucket(16, id)", properties)
     before = lake.tables.source(target.name).metadata_location
 
-    (trial,) = target.review(target.merge(f"{source.quoted} s", "t.id = s.id"), prove=True).trials
+    answer = target.prove(target.merge(f"{source.quoted} s", "t.id = s.id"))
 
-    assert trial.what == "storage-partitioned join"
-    assert trial.is_same
-    assert trial.after.size_in_bytes == trial.before.size_in_bytes > 0
-    assert trial.after.shuffle_bytes < trial.before.shuffle_bytes / 2
+    opened, shuffled = ([answer.measured.value(way, name) or 0 for way in (AS_IS, PARTITIONED)] for name in (OPENED, SHUFFLED))
+    assert answer.confidence is Confidence.HIGH
+    assert answer.failure is None
+    assert opened[0] == opened[1] > 0
+    assert shuffled[1] < shuffled[0] / 2
     assert lake.tables.source(target.name).metadata_location == before
 
 
@@ -98,19 +101,19 @@ def test_what_the_layout_lacks_is_told(lake: Lake, scratch: str, by: str, source
 
     review = target.review(target.merge(source, on))
 
-    assert not review.partitioned_join.is_possible
+    assert not review.joined.is_possible
     assert re.search(lacks, said(review, "storage-partitioned join")), said(review, "storage-partitioned join")
 
 
 def test_the_layout_that_is_offered_would_do(lake: Lake, scratch: str) -> None:
     target, source = pair(lake, scratch, "bucket(8, id)", "")
-    (layout,) = target.review(target.merge(f"{source.quoted} s", "t.id = s.id")).partitioned_join.layout
+    (layout,) = target.review(target.merge(f"{source.quoted} s", "t.id = s.id")).joined.layout
     with session_of(lake) as spark:
         spark.sql(layout)
 
     review = target.review(target.merge("scratch.sp_target_source s", "t.id = s.id"))
 
-    assert review.partitioned_join.settings == (PRESERVE,)
+    assert review.joined.settings == (PRESERVE,)
 
 
 def test_a_target_that_is_not_shuffled_needs_none(lake: Lake, scratch: str) -> None:

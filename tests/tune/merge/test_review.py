@@ -10,12 +10,13 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog import session
+from icekit.catalog.lake import session_of
 from icekit.cli.main import main
 from icekit.engine.bridge import lent
-from icekit.errors import CloneRefused, IcekitError, RehearsalFailed
-from icekit.sandbox import NAMESPACE, clones
-from icekit.show.tune_charts import merge_bytes_chart as bytes_chart
-from icekit.tune.merge import review_merge
+from icekit.errors import IcekitError, RehearsalFailed
+from icekit.sandbox import NAMESPACE
+from icekit.tune.answer import Confidence
+from icekit.tune.merge import AS_IS, NARROWER, OPENED, PARTITIONED, SHUFFLED, MergeReview
 from tests.elsewhere import settings_of
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
 
@@ -48,35 +49,28 @@ def test_a_merge_of_too_many_literals_is_refused_by_their_number(lake: Lake) -> 
 def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_the_same_rows(lake: Lake, tmp_path: Path) -> None:
     before = state(lake), lake.tables.source(("lab", "delays")).metadata_location
 
-    review = lake.review_merge(LAB, prove=True)
+    answer = lake.review_merge(LAB, prove=True, progress=lambda _: None)
+    with session_of(lake) as spark:
+        review = MergeReview.of(spark, LAB)
 
     assert (review.plan.scan.files, review.plan.scan.partitions, review.total.files) == (91, 91, 91)
     assert review.plan.is_target_shuffled
-    assert review.rewrite is not None
-    assert review.rewrite.plan.scan.files == review.rewrite.plan.scan.partitions == 4
-    assert [a.column for a in review.rewrite.added] == ["time_hour"]
-    narrower, partitioned = review.trials
-    assert narrower.is_same
-    assert partitioned.is_same
-    assert narrower.after.size_in_bytes == review.rewrite.plan.size_in_bytes < narrower.before.size_in_bytes == review.plan.size_in_bytes
-    assert partitioned.after.shuffle_bytes < partitioned.before.shuffle_bytes
+    assert review.narrower is not None
+    assert review.narrower.plan.scan.files == review.narrower.plan.scan.partitions == 4
+    assert [a.column for a in review.narrower.added] == ["time_hour"]
+    measured = answer.measured
+    assert measured.value(NARROWER, OPENED) == review.narrower.plan.size_in_bytes
+    assert measured.value(AS_IS, OPENED) == review.plan.size_in_bytes
+    assert (measured.value(PARTITIONED, SHUFFLED) or 0) < (measured.value(AS_IS, SHUFFLED) or 0)
     assert (state(lake), lake.tables.source(("lab", "delays")).metadata_location) == before
 
-    text, page, written = repr(review), review._repr_html_(), json.loads(review.write_into(tmp_path).read_text())
-    for part in (review.rewrite.guard, "both leave the same rows", "storage-partitioned join"):
-        assert part in text
-    shown, _ = page.split("<details>", 1)
-    assert "same rows" in shown
-    assert review.script.sql == (review.rewrite.sql,)
+    assert (answer.confidence, answer.failure, answer.advised) == (Confidence.HIGH, None, NARROWER)
+    assert answer.script.sql == (review.narrower.sql,)
+    shown, _ = answer._repr_html_().split("<details>", 1)
     assert shown.index("this must return 0") < shown.index("<strong>SQL</strong>")
-    assert [e.is_cost for e in review.effects()][-1]
-    assert review.confidence().startswith("high: ")
-    assert written["rewrite"]["sql"] == review.rewrite.sql
-    assert [t["is_same"] for t in written["trials"]] == [True, True]
-    chart = bytes_chart(review)
-    assert "4 of 91 data files instead of 91" in chart.alt
-    assert chart.png()
-    assert review.tables()["ways"]["how_known"] == ["planned"] * 3 + ["measured"] * 3
+    assert "4 of 91 data files instead of 91" in answer.verdict
+    written = json.loads(answer.write_into(tmp_path).read_text())
+    assert written["script"]["sql"] == [review.narrower.sql]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +78,7 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
     [
         (UPSERT, MERGE_ON_READ, "RightOuter", "NOT MATCHED needs the rows of the source without a match"),
         (UPSERT, COPY_ON_WRITE, "FullOuter", "full outer join, which cannot use a broadcast"),
-        (UPSERT + " WHEN NOT MATCHED BY SOURCE THEN DELETE", MERGE_ON_READ, "FullOuter", "NOT MATCHED BY SOURCE makes it a full outer"),
+        (UPSERT + " WHEN NOT MATCHED BY SOURCE THEN DELETE", MERGE_ON_READ, "FullOuter", "full outer join"),
         ("WHEN MATCHED THEN DELETE", MERGE_ON_READ, "Inner", "broadcasting is turned off"),
         ("WHEN MATCHED THEN DELETE", COPY_ON_WRITE, "LeftOuter", "broadcasting is turned off"),
     ],
@@ -119,7 +113,7 @@ def test_copy_on_write_tells_of_its_search_for_matches(lake: Lake, scratch: str)
     assert review.plan.group_filter is not None
     assert review.plan.group_filter.files == review.plan.scan.files == 30
     assert review.plan.size_in_bytes == 2 * review.plan.scan.size_in_bytes
-    assert "it reads the join columns of 30 files" in said(review, "group filtering")
+    assert "in the join columns of 30 files" in said(review, "group filtering")
 
 
 @pytest.mark.parametrize(("clauses", "is_pruned"), [("WHEN MATCHED THEN DELETE", True), ("WHEN MATCHED THEN UPDATE SET v = s.v", False)])
@@ -129,7 +123,6 @@ def test_dynamic_pruning_of_merge_on_read_is_told_as_the_engine_has_it(lake: Lak
 
     review = target.review(target.merge("(SELECT * FROM scratch.rv_changes WHERE v = 'new') s", clauses=clauses))
 
-    assert ("limits the scan at run time" in said(review, "group filtering")) == is_pruned
     assert ("dynamic partition pruning does not reach" in said(review, "group filtering")) != is_pruned
 
 
@@ -148,15 +141,15 @@ def test_not_matched_by_source_is_told_to_read_everything(lake: Lake, scratch: s
     review = target.review(target.merge(clauses="WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"))
 
     assert "the entire target is read" in said(review, "not matched by source")
-    assert review.rewrite is None
+    assert review.narrower is None
 
 
 def test_a_partition_column_that_on_leaves_out_comes_with_a_query_that_checks_it(lake: Lake, scratch: str) -> None:
     target = Target(lake, (scratch, "rv_moved")).create()
     review = target.review(target.merge(on="t.id = s.id"))
-    (advice,) = [a for a in review.advice if a.setting == "partition column"]
+    (advice,) = [c for c in review.changes(set()) if c.setting == "partition column"]
 
-    assert "partitioned by d, but ON has no usable equality" in advice.evidence
+    assert "partitioned by d, but ON does not set it equal" in advice.why
     assert (advice.proposed, advice.sql) == ("d in ON, if the key determines it", None)
     assert advice.check is not None
     assert target.sql(advice.check)[0][0] == 0
@@ -171,27 +164,31 @@ def test_an_empty_target_and_a_branch_can_be_reviewed(lake: Lake, scratch: str) 
     target.sql("ALTER TABLE {t} CREATE BRANCH audit")
     target.sql("DELETE FROM {t}")
 
-    review = target.review(target.merge().replace("`rv_branch`", "`rv_branch`.branch_audit"), prove=True)
+    sql = target.merge().replace("`rv_branch`", "`rv_branch`.branch_audit")
+    review, answer = target.review(sql), target.prove(sql)
 
     assert (review.total.files, review.statement.branch) == (30, "audit")
-    assert [(t.what, t.is_same, t.after.rows.split()[0]) for t in review.trials] == [("narrower ON", True, "3,101")]
+    assert (answer.confidence, answer.advised) == (Confidence.HIGH, NARROWER)
 
 
 def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, scratch: str, tmp_path: Path) -> None:
     target = Target(lake, (scratch, "rv_time")).create()
     sql = target.merge(clauses="WHEN MATCHED THEN UPDATE SET v = CAST(current_timestamp() AS string)")
 
-    (trial,) = target.review(sql, prove=True).trials
+    answer = target.prove(sql)
 
-    assert (trial.is_same, trial.unstable) == (False, "current_timestamp()")
+    assert answer.confidence is Confidence.MEDIUM
+    assert "current_timestamp()" in answer.because
+    assert answer.failure is not None
+    assert answer.advised == NARROWER
 
 
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
         ("INSERT INTO scratch.rv_bad SELECT 1, current_date(), 'x'", "not a MERGE, UPDATE or DELETE"),
-        ("DELETE FROM scratch.rv_bad WHERE id = 1", "This is a DELETE; review_merge reads MERGE"),
-        ("UPDATE scratch.rv_bad SET v = 'x'", "This is an UPDATE; review_merge reads MERGE"),
+        ("DELETE FROM scratch.rv_bad WHERE id = 1", "This is a DELETE; review-merge reads MERGE"),
+        ("UPDATE scratch.rv_bad SET v = 'x'", "This is an UPDATE; review-merge reads MERGE"),
         (f"MERGE INTO scratch.rv_nothing t USING {CHANGES} ON {KEYS} {UPSERT}", "no table scratch.rv_nothing"),
         (f"MERGE INTO scratch.rv_bad t USING scratch.rv_nothing s ON {KEYS} {UPSERT}", "cannot plan the statement: .*rv_nothing"),
         (f"MERGE INTO scratch.rv_bad t USING {CHANGES} ON t.idd = s.id {UPSERT}", "cannot plan the statement: .*idd"),
@@ -211,7 +208,7 @@ def test_what_cannot_be_reviewed_is_refused_in_one_sentence_and_leaves_nothing(l
     before = state(lake)
 
     with pytest.raises(IcekitError, match=said) as refused:
-        lake.review_merge(sql, prove=True)
+        lake.review_merge(sql, prove=True, progress=lambda _: None)
 
     assert "\n" not in str(refused.value)
     assert state(lake) == before
@@ -222,31 +219,9 @@ def test_a_statement_that_fails_on_its_clone_is_told_and_the_clone_is_gone(lake:
     twice = f"(SELECT * FROM {CHANGES} UNION ALL SELECT 33, DATE '2024-01-04', 'twice') s"
 
     with pytest.raises(RehearsalFailed, match=r"the statement failed .*MERGE_CARDINALITY_VIOLATION"):
-        target.review(target.merge(twice), prove=True)
+        target.prove(target.merge(twice))
 
     assert not lake.tables.names_in((NAMESPACE,))
-
-
-def test_a_catalog_that_takes_no_clone_is_told(lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = Target(lake, (scratch, "rv_no_clone")).create()
-
-    def refuses(catalog: str, procedure: str, **arguments: str) -> str:
-        raise RuntimeError("Location overlaps with another table")
-
-    monkeypatch.setattr(clones, "call", refuses)
-    with pytest.raises(CloneRefused, match="does not accept a clone"):
-        target.review(prove=True)
-    assert target.review().rewrite is not None
-
-
-def test_a_session_is_enough_and_names_are_its_own(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "rv_session")).create()
-
-    with pytest.raises(IcekitError, match=r"no table scratch\.rv_session"):
-        review_merge(lake.spark, target.merge())
-    review = review_merge(lake.spark, target.merge().replace("`scratch`", "lake.scratch", 1), prove=True)
-
-    assert [t.is_same for t in review.trials] == [True]
 
 
 def test_a_hundred_columns_are_no_trouble(lake: Lake, scratch: str) -> None:
@@ -262,9 +237,8 @@ def test_a_hundred_columns_are_no_trouble(lake: Lake, scratch: str) -> None:
         target.merge(source, " AND ".join([KEYS, *(f"t.{n} <= s.{n}" for n in names)]), f"WHEN MATCHED THEN UPDATE SET {sets}")
     )
 
-    assert review.rewrite is not None
-    assert review.rewrite.plan.scan.files == 3
-    assert review.document()["statement"] == review.statement.sql
+    assert review.narrower is not None
+    assert review.narrower.plan.scan.files == 3
 
 
 @pytest.mark.lab("delays", "delay_corrections")
@@ -278,7 +252,7 @@ def test_the_command_reviews_a_file_and_writes_json(
 
     assert main(["review-merge", str(file), "--output", str(tmp_path)]) == 0
     assert "narrower ON" in capsys.readouterr().out
-    assert json.loads((tmp_path / "merge-lake.lab.delays.json").read_text())["question"] == "review-merge"
+    assert json.loads((tmp_path / "lab.delays.review-merge.json").read_text())["question"] == "review-merge"
     assert main(["review-merge", str(tmp_path / "nothing.sql")]) == 2
     assert "give a file with one statement" in capsys.readouterr().err
     file.write_text("SELECT 1")
@@ -293,12 +267,12 @@ def test_the_command_reviews_a_file_and_writes_json(
 def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: dict[str, Any], why: str) -> None:
     before = state(lake)
 
-    review = lake.review_merge(LAB, prove=True, **budget)
+    answer = lake.review_merge(LAB, prove=True, progress=lambda _: None, **budget)
 
     assert state(lake) == before
-    assert review.trials == ()
-    assert not review.is_proved
-    assert f"the trial is incomplete ({why}" in repr(review)
+    assert why in str(answer.stopped)
+    assert answer.confidence is Confidence.LOW
+    assert answer.failure is not None
 
 
 @pytest.mark.lab("delays", "delay_corrections")

@@ -9,7 +9,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.engine.bridge import lent
-from icekit.tune.merge import Review
+from icekit.tune.merge import MergeReview
 from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, ROWS, Target, said
 
 pytestmark = pytest.mark.spark
@@ -87,7 +87,7 @@ CASES: dict[str, dict[str, str]] = {
 }
 
 
-def offered(target: Target, case: dict[str, str]) -> tuple[str, Review]:
+def offered(target: Target, case: dict[str, str]) -> tuple[str, MergeReview]:
     target.create(**{k: v for k, v in case.items() if k in {"columns", "by", "rows", "properties"}})
     sql = target.merge(**{k: v for k, v in case.items() if k in {"source", "on", "clauses", "alias"}})
     return sql, target.review(sql)
@@ -110,11 +110,11 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(lake: Lake, 
     with lent(lake.spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
         sql, review = offered(target, CASES[name])
 
-        assert review.rewrite is not None, said(review, "narrower ON")
-        assert review.rewrite.plan.scan.files < review.plan.scan.files
-        assert review.rewrite.plan.size_in_bytes < review.plan.size_in_bytes
-        assert target.sql(review.rewrite.guard)[0][0] == 0
-        assert target.after(review.rewrite.sql) == target.after(sql) != target.rows()
+        assert review.narrower is not None, said(review, "narrower ON")
+        assert review.narrower.plan.scan.files < review.plan.scan.files
+        assert review.narrower.plan.size_in_bytes < review.plan.size_in_bytes
+        assert target.sql(review.narrower.guard)[0][0] == 0
+        assert target.after(review.narrower.sql) == target.after(sql) != target.rows()
 
 
 def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: str) -> None:
@@ -125,8 +125,8 @@ def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: st
 
     review = target.review(sql)
 
-    assert review.rewrite is not None
-    assert target.after(review.rewrite.sql) == target.after(sql)
+    assert review.narrower is not None
+    assert target.after(review.narrower.sql) == target.after(sql)
 
 
 def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(lake: Lake, scratch: str) -> None:
@@ -140,17 +140,17 @@ def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(lake: Lak
 
     review = target.review(sql)
 
-    assert review.rewrite is not None
-    assert review.rewrite.added[0].form == "ranges"
-    assert target.after(review.rewrite.sql) == target.after(sql)
+    assert review.narrower is not None
+    assert review.narrower.added[0].form == "ranges"
+    assert target.after(review.narrower.sql) == target.after(sql)
 
 
 def test_only_predicates_that_rule_something_out_are_added(lake: Lake, scratch: str) -> None:
     review = Target(lake, (scratch, "mr_needed")).create().review()
 
-    assert review.rewrite is not None
-    assert [(a.column, a.expression, a.form) for a in review.rewrite.added] == [("d", "s.d", "ranges")]
-    assert review.rewrite.predicate == (
+    assert review.narrower is not None
+    assert [(a.column, a.expression, a.form) for a in review.narrower.added] == [("d", "s.d", "ranges")]
+    assert review.narrower.predicate == (
         "(`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR (`t`.`d` >= DATE '2024-01-18' AND `t`.`d` < DATE '2024-01-19')"
     )
 
@@ -161,8 +161,8 @@ def test_many_values_become_their_bounds(lake: Lake, scratch: str) -> None:
 
     review = target.review(target.merge("(SELECT id * 2 AS id, date'2024-01-01' AS d, 'n' AS v FROM range(300)) s", "t.id = s.id"))
 
-    assert review.rewrite is not None
-    assert review.rewrite.predicate == "`t`.`id` >= 0L AND `t`.`id` <= 598L"
+    assert review.narrower is not None
+    assert review.narrower.predicate == "`t`.`id` >= 0L AND `t`.`id` <= 598L"
 
 
 @contextmanager
@@ -181,14 +181,14 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(lake: Lake, scratch
     with changing(lake, "mr_late", first):
         sql = target.merge("mr_late s", KEYS.replace("=", "<=>"))
         review = target.review(sql)
-        assert review.rewrite is not None
-        assert target.sql(review.rewrite.guard)[0][0] == 0
+        assert review.narrower is not None
+        assert target.sql(review.narrower.guard)[0][0] == 0
 
         lake.spark.sql(f"CREATE OR REPLACE TEMP VIEW mr_late AS {first} UNION ALL {late}")
 
-        assert target.sql(review.rewrite.guard)[0][0] == 1
+        assert target.sql(review.narrower.guard)[0][0] == 1
         # This is what it guards against: the row is there, and would be inserted once more.
-        assert len(target.after(review.rewrite.sql)) == len(target.after(sql)) + 1
+        assert len(target.after(review.narrower.sql)) == len(target.after(sql)) + 1
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_rule_out_nothi
 
     review = target.review(target.merge(**merge))
 
-    assert review.rewrite is None
+    assert review.narrower is None
     assert re.search(why, said(review, "narrower ON")), said(review, "narrower ON")
 
 

@@ -1,0 +1,107 @@
+"""Show a result that is a list of blocks: as text for a terminal, or as HTML for a page or a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from icekit.answer import html
+from icekit.answer.grid import Grid
+from icekit.secrets import mask
+
+
+@dataclass(frozen=True, slots=True)
+class Badge:
+    """The first line: ``kind`` is critical, warning, info or fine, ``label`` the verdict in two words, and ``note`` small print."""
+
+    kind: str
+    label: str
+    title: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence, after a label such as ``Confidence``."""
+
+    text: str
+    label: str = ""
+    is_strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sql:
+    """Statements to paste, under a label."""
+
+    label: str
+    statements: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Text whose lines stay as they are, such as a plan of the engine."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Blocks that a page shows only when one opens them."""
+
+    summary: str
+    blocks: Sequence[Block]
+
+
+Block = Badge | Sentence | Sql | Grid | Listing | Folded
+
+
+def as_text(blocks: Iterable[Block]) -> str:
+    """The blocks as lines for a terminal, with an empty line between them; secrets are masked."""
+    parts = ["\n".join(_lines(block)) for block in blocks]
+    return mask("\n\n".join(part for part in parts if part))
+
+
+def as_html(blocks: Iterable[Block]) -> str:
+    """The blocks as one card; secrets are masked."""
+    listed = list(blocks)
+    kind = next((block.kind for block in listed if isinstance(block, Badge)), "info")
+    inside = "".join(map(_html, listed))
+    return mask(html.framed(f'<div class="finding {kind}">{inside}</div>'))
+
+
+def _lines(block: Block) -> list[str]:
+    match block:
+        case Badge():
+            note = f"  ({block.note})" if block.note else ""
+            return [f"{block.title}  {block.label}{note}"]
+        case Sentence():
+            return [f"{block.label}: {block.text}" if block.label else block.text]
+        case Sql():
+            return [f"{block.label}:", *(f"  {statement};" for statement in block.statements)] if block.statements else []
+        case Grid():
+            return [*([f"{block.caption}:"] if block.caption and block.rows else []), *block.lines("  ")]
+        case Listing():
+            return [f"  {line}" for line in block.text.splitlines()]
+        case Folded():
+            inside = [line for part in block.blocks for line in _lines(part)]
+            return [f"{block.summary}:", *(f"  {line}" for line in inside)] if inside else []
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Badge():
+            note = f" <small>{html.text(block.note)}</small>" if block.note else ""
+            return f'<p class="title"><span class="badge">{html.text(block.label)}</span> {html.text(block.title)}{note}</p>'
+        case Sentence():
+            label = f"<strong>{html.text(block.label)}:</strong> " if block.label else ""
+            said = html.prose(block.text)
+            return f"<p>{label}{f'<strong>{said}</strong>' if block.is_strong else said}</p>"
+        case Sql():
+            return f"<p><strong>{html.text(block.label)}</strong></p>{html.statements(block.statements)}" if block.statements else ""
+        case Grid():
+            return block.html()
+        case Listing():
+            return f"<pre>{html.text(block.text)}</pre>"
+        case Folded():
+            inside = "".join(map(_html, block.blocks))
+            return f"<details><summary>{html.text(block.summary)}</summary>{inside}</details>" if inside else ""

@@ -1,0 +1,66 @@
+"""Find which of several places decides a setting: the place nearest to the write wins.
+
+Source: Iceberg's ``ConfParser`` for Spark: write or read option, then session, then table property, then default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+OPTION, SESSION, PROPERTY, DEFAULT = "option", "session", "table property", "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One place where a setting may be set; ``value`` is None if it is not set there."""
+
+    where: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """A setting with all the places it may come from, highest precedence first."""
+
+    setting: str
+    links: tuple[Link, ...]
+
+    @property
+    def decides(self) -> Link | None:
+        """The place that decides; None if nothing is set."""
+        return next((link for link in self.links if link.value is not None), None)
+
+    @property
+    def value(self) -> str | None:
+        """The value in force."""
+        return self.decides.value if self.decides else None
+
+    @property
+    def origin(self) -> str:
+        """The origin in words: ``table property write.distribution-mode``."""
+        link = self.decides
+        if link is None:
+            return "not set"
+        return link.name if link.where == DEFAULT and link.name else f"{link.where} {link.name}".strip()
+
+    @property
+    def overridden(self) -> tuple[Link, ...]:
+        """Places that are set but overridden."""
+        return tuple(link for link in self.links if link.value is not None and link is not self.decides and link.where != DEFAULT)
+
+
+def in_force(
+    setting: str,
+    *,
+    option: tuple[str, Mapping[str, str]] | None = None,
+    session: Sequence[tuple[str, str | None]] = (),
+    properties: Sequence[tuple[str, str | None]] = (),
+    default: tuple[str, str | None] = ("default", None),
+) -> InForce:
+    """Order the places; each is a name and its value there (None: not set)."""
+    links = [Link(OPTION, option[0], option[1].get(option[0]))] if option else []
+    links += [Link(SESSION, name, value) for name, value in session]
+    links += [Link(PROPERTY, name, value) for name, value in properties]
+    return InForce(setting, (*links, Link(DEFAULT, *default)))

@@ -1,0 +1,190 @@
+"""File sizes are measured by writing a table's own rows to clones; the table is only read, and nothing is left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit.api import Lake
+from icekit.engine.bridge import lent
+from icekit.errors import ParameterError
+from icekit.facts.model import PartitionSpec
+from icekit.sandbox import NAMESPACE
+from icekit.sql import identifier
+from icekit.tune.answer import Answer, Confidence, Measurements
+from icekit.tune.commits import Written, trial_target, typical_commit
+from icekit.tune.file_sizes import (
+    _MEASURES,
+    ADVISORY,
+    COMMIT_FREQUENCY,
+    DISTRIBUTION,
+    FILES,
+    HASH,
+    LARGE_FILES,
+    NONE,
+    NOW,
+    RANGE,
+    SIZED,
+    better_mode,
+    effective,
+    is_better_size,
+    next_advisory,
+    possible_modes,
+    tune_file_sizes,
+)
+from icekit.tune.in_force import in_force
+from tests.factories import TARGET, file_group, partition, table_facts
+
+MIB = 2**20
+
+
+def measured(**files: int) -> Measurements:
+    figures = Measurements(_MEASURES)
+    for name, number in files.items():
+        figures.add(name, {FILES: number, LARGE_FILES: number})
+    return figures
+
+
+def written(files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB, fewest: int = 1) -> Written:
+    return Written(files, size, 0, 1, fewest, largest, shuffle_bytes=shuffled, tasks=files)
+
+
+def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
+    assert better_mode(measured(now=16, hash=2, range=1)) == HASH
+    assert better_mode(measured(now=2, hash=2)) is None
+    assert better_mode(measured(now=100, hash=90)) is None
+    assert better_mode(measured(now=16, range=2)) is None
+
+
+def test_modes_without_something_to_bring_rows_together_by_are_none() -> None:
+    plain = table_facts(specs=(PartitionSpec(0, ()),), sort_order=())
+    mode = in_force("mode", properties=[(DISTRIBUTION, "hash")])
+
+    assert possible_modes(plain) == (NONE,)
+    assert effective(plain, mode) == NONE
+    assert possible_modes(table_facts()) == (NONE, HASH, RANGE)
+    assert effective(table_facts(), mode) == HASH
+
+
+def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_once() -> None:
+    first = next_advisory({NOW: written(10, 20 * MIB, shuffled=60 * MIB)}, NOW, 10 * MIB, None)
+    second = next_advisory(
+        {NOW: written(10, 20 * MIB, shuffled=60 * MIB), SIZED: written(4, 20 * MIB, shuffled=60 * MIB)}, NOW, 10 * MIB, str(first)
+    )
+
+    assert first == round(0.9 * 10 * MIB * 3)
+    assert second is not None
+    assert second > first
+
+
+@pytest.mark.parametrize(
+    "last",
+    [written(10, 20 * MIB), written(2, 20 * MIB, shuffled=60 * MIB, fewest=2), written(10, 20 * MIB, shuffled=60 * MIB, largest=MIB)],
+    ids=["no shuffle", "right already", "too little in a partition"],
+)
+def test_no_advisory_size_is_tried_where_none_helps(last: Written) -> None:
+    assert next_advisory({NOW: last}, NOW, 10 * MIB, None) is None
+
+
+def test_another_size_has_to_save_files() -> None:
+    assert is_better_size({NOW: written(10, MIB), SIZED: written(5, MIB)}, NOW)
+    assert not is_better_size({NOW: written(10, MIB), SIZED: written(9, MIB)}, NOW)
+
+
+def test_a_sample_with_too_few_files_of_the_target_gets_a_smaller_target() -> None:
+    facts = table_facts(groups=(file_group(*[TARGET] * 100, of=partition(1)),))
+
+    assert trial_target(facts, 100 * 12 * TARGET) == TARGET
+    assert trial_target(facts, 12 * MIB) == MIB
+    assert typical_commit(table_facts(history=table_facts().history), sample_bytes=1, tasks=4) is None
+
+
+def made(lake: Lake, namespace: str, name: str, *statements: str, by: str = "PARTITIONED BY (part)", **properties: str) -> tuple[str, str]:
+    table = (namespace, name)
+    full = identifier(*lake.sql_name(table))
+    given = "".join(f", '{k.replace('__', '-').replace('_', '.')}' = '{v}'" for k, v in properties.items())
+    lake.spark.sql(
+        f"CREATE TABLE {full} (id bigint, part int, name string) USING iceberg {by} TBLPROPERTIES ('write.target-file-size-bytes' = '65536'{given})"
+    )
+    for statement in statements:
+        lake.spark.sql(statement.format(t=full))
+    return table
+
+
+def tune(lake: Lake, table: Any, **options: Any) -> Answer:
+    return tune_file_sizes(lake, table, progress=lambda _: None, **options)
+
+
+def state(lake: Lake, table: tuple[str, str]) -> tuple[Any, ...]:
+    home = Path(lake.observe(table).location.removeprefix("file:"))
+    names = [n for n in lake.tables.names() if n[0] == NAMESPACE]
+    return lake.tables.source(table).metadata_location, sorted(home.rglob("*")), (home.parent / NAMESPACE).exists(), names
+
+
+BATCH = "INSERT INTO {{t}} SELECT /*+ REPARTITION(4) */ id, CAST(id % 2 AS int), concat('n', id) FROM range({0}, {0} + 2000)"
+
+
+@pytest.mark.spark
+def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scratch: str) -> None:
+    table = made(lake, scratch, "scattered", *(BATCH.format(n * 2000) for n in range(3)), write_distribution__mode="none")
+    before = state(lake, table)
+
+    answer = tune(lake, table)
+
+    assert state(lake, table) == before
+    # Four tasks with rows of two partitions, as in the commit; then a file for each partition.
+    assert (answer.measured.value(NOW, FILES), answer.measured.value(HASH, FILES)) == (8, 2)
+    assert answer.advised == HASH
+    assert "'write.distribution-mode' = 'hash'" in answer.script.sql[0]
+    assert [c.setting for c in answer.changes if c.is_change] == [DISTRIBUTION, COMMIT_FREQUENCY]
+
+
+@pytest.mark.spark
+def test_a_session_that_overrides_the_mode_is_told_and_reset(lake: Lake, scratch: str) -> None:
+    table = made(lake, scratch, "overridden", *(BATCH.format(n * 2000) for n in range(2)), write_distribution__mode="hash")
+
+    with lent(lake.spark, {"spark.sql.iceberg.distribution-mode": "none"}):
+        answer = tune(lake, table)
+
+    assert answer.advised == HASH
+    assert answer.script.sql == ("RESET `spark.sql.iceberg.distribution-mode`",)
+
+
+@pytest.mark.spark
+@pytest.mark.soak
+def test_an_advisory_size_that_is_far_too_small_is_raised(lake: Lake, scratch: str) -> None:
+    rows = "INSERT INTO {t} SELECT id, CAST(id % 2 AS int), concat('name-', xxhash64(id)) FROM range(0, 200000, 1, 8)"
+    sizes = {"write_spark_advisory__partition__size__bytes": "65536", "write_parquet_row__group__size__bytes": "16384"}
+    table = made(lake, scratch, "tiny_tasks", rows, rows, **sizes)
+
+    answer = tune(lake, table)
+
+    assert answer.advised == SIZED
+    assert (answer.measured.value(SIZED, LARGE_FILES) or 99) < (answer.measured.value(NOW, LARGE_FILES) or 0)
+    assert any(c.setting == ADVISORY and c.is_change for c in answer.changes)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("change", ["DROP COLUMN name", "ADD COLUMN more int"])
+def test_a_schema_change_before_the_next_append_is_no_obstacle(lake: Lake, scratch: str, change: str) -> None:
+    table = made(lake, scratch, f"evolved_{change.split()[0].lower()}", BATCH.format(0), f"ALTER TABLE {{t}} {change}")
+
+    answer = tune(lake, table)
+
+    assert answer.stopped is None
+    assert (answer.measured.value(NOW, LARGE_FILES) or 0) > 0
+
+
+@pytest.mark.spark
+@pytest.mark.lab("healthy_partitioned", "empty", "target_too_small")
+def test_a_healthy_table_stays_a_small_target_is_raised_first_and_an_empty_one_refused(lake: Lake) -> None:
+    healthy, small = tune(lake, "lab.healthy_partitioned"), tune(lake, "lab.target_too_small")
+    spent = tune(lake, "lab.healthy_partitioned", budget_seconds=1e-9)
+
+    assert (healthy.is_change, healthy.confidence) == (False, Confidence.HIGH)
+    assert small.verdict.startswith("First set write.target-file-size-bytes to ")
+    assert (spent.confidence, spent.is_change) == (Confidence.NONE, False)
+    with pytest.raises(ParameterError, match="no data files"):
+        tune(lake, "lab.empty")

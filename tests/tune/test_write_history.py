@@ -1,0 +1,121 @@
+"""What a table's snapshots tell of its row-level commits, and the statements that are like them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from icekit.errors import ParameterError
+from icekit.facts.model import Column
+from icekit.tune.write_history import COPY_ON_WRITE, MERGE_ON_READ, PastCommit, Shape, WriteHistory, shaped_like, synthetic
+from tests.factories import file_group, table_facts
+
+HOUR = 3_600_000
+NO_LAKE = cast("Any", None)
+
+
+def snapshot(operation: str, at: int = 0, **summary: int | str) -> dict[str, Any]:
+    return {"timestamp-ms": at, "summary": {"operation": operation, **{k.replace("_", "-"): str(v) for k, v in summary.items()}}}
+
+
+def merge(**counters: int) -> dict[str, Any]:
+    made = snapshot("overwrite", added_data_files=10, deleted_data_files=10, added_records=1000, deleted_records=990, total_data_files=40)
+    made["summary"] |= {f"spark.merge-into.num-target-rows-{k}": str(v) for k, v in counters.items()}
+    return made
+
+
+def overwrite(added: int, removed: int, added_rows: int, removed_rows: int, **more: Any) -> dict[str, Any]:
+    return snapshot(
+        "overwrite", added_data_files=added, deleted_data_files=removed, added_records=added_rows, deleted_records=removed_rows, **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "kind", "mode", "rows"),
+    [
+        (snapshot("append", added_data_files=1, added_records=5), "append", None, None),
+        (snapshot("replace", added_data_files=1, deleted_data_files=5), "replace", None, None),
+        (snapshot("delete", deleted_data_files=2, deleted_records=70), "drop", None, None),
+        (overwrite(2, 2, 90, 100), "delete", COPY_ON_WRITE, 10),
+        (overwrite(2, 2, 100, 100), "update", COPY_ON_WRITE, None),
+        (snapshot("delete", added_delete_files=3, added_position_deletes=7), "delete", MERGE_ON_READ, 7),
+        (snapshot("overwrite", added_data_files=1, added_records=7, added_position_deletes=7), "update", MERGE_ON_READ, 7),
+        (merge(copied=700, updated=200, deleted=10, inserted=100), "merge", COPY_ON_WRITE, 310),
+        (snapshot("overwrite", added_data_files=1, added_records=9, added_equality_deletes=9), "upsert", None, 9),
+        (overwrite(1, 2, 5, 9, replace_partitions="true"), "overwrite", None, None),
+        (overwrite(3, 1, 9, 2), "overwrite", None, None),
+    ],
+)
+def test_a_commits_kind_and_mode_follow_from_what_it_added_and_removed(
+    made: dict[str, Any], kind: str, mode: str | None, rows: int | None
+) -> None:
+    commit = PastCommit.of(made)
+
+    assert (commit.kind, commit.mode, commit.rows_changed) == (kind, mode, rows)
+
+
+def test_the_share_of_files_is_of_those_before_the_commit() -> None:
+    assert PastCommit.of(merge(updated=1)).file_share == 10 / 40
+    assert PastCommit.of(snapshot("delete", added_delete_files=3, added_position_deletes=7, total_data_files=12)).file_share == 3 / 12
+
+
+def test_rates_are_of_what_followed_the_first_commit() -> None:
+    made = [snapshot("append", n * 6 * HOUR, added_records=1, added_data_files=1) for n in range(5)]
+    made[2] = snapshot("delete", 12 * HOUR, added_delete_files=1, added_position_deletes=3)
+
+    assert WriteHistory.of(made).writes_per_day == 1.0
+    assert WriteHistory.of(made[:1]).writes_per_day is None
+    assert WriteHistory.of([]).grid().rows == []
+
+
+def test_commits_between_compactions_count_row_level_ones_and_a_compaction_in_parts_once() -> None:
+    delete = {"added_delete_files": 1, "added_position_deletes": 1}
+    kinds = ["delete", "replace", "delete", "delete", "append", "replace", "replace", "delete", "delete", "delete", "delete", "replace"]
+    made = [snapshot(k, n, **(delete if k == "delete" else {})) for n, k in enumerate(kinds)]
+
+    assert WriteHistory.of(made).commits_between_compactions == 3.0
+
+
+def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() -> None:
+    facts = table_facts(groups=(file_group(*[1000] * 40),))
+    rows = facts.data.record_count
+    history = WriteHistory.of(
+        [snapshot("delete", n, added_delete_files=4, added_position_deletes=rows // 10, total_data_files=40) for n in range(3)]
+    )
+
+    shape = shaped_like(facts, history)
+    assert (shape.operation, shape.spread, shape.file_share) == ("delete", "clustered", 0.1)
+    assert shape.share == pytest.approx(0.1, abs=0.01)
+    assert shaped_like(facts, history, operation="update", share=0.5, spread="scattered").file_share == 1.0
+    assert shaped_like(facts, WriteHistory.of([])) == Shape("merge", 0.01, "scattered", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        (("upsert", 0.1, "scattered", 1.0), "operation is"),
+        (("delete", 2.0, "scattered", 1.0), "share of rows"),
+        (("delete", 0.1, "x", 1.0), "spread is"),
+    ],
+)
+def test_a_shape_that_makes_no_sense_is_refused(shape: tuple[str, float, str, float], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        Shape(*shape)
+
+
+def test_statements_choose_rows_by_columns_that_can_be_asked_for() -> None:
+    columns = (
+        Column(1, "tags.element", "string", False, 0, "full"),
+        Column(2, "m.key", "string", True, 1, "full"),
+        Column(4, "s.x", "int", False, 2, "full", ("s", "x")),
+        Column(5, "a.b", "long", False, 3, "full"),
+    )
+
+    for operation in ("delete", "update"):
+        sql = synthetic(NO_LAKE, table_facts(columns=columns), Shape(operation, 0.1, "scattered", 1.0), 1)[0](("lake", "db", "t"))
+
+        assert "xxhash64(`a.b`, 0)" in sql
+        assert "element" not in sql
+    with pytest.raises(ParameterError, match="your own statement"):
+        synthetic(NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, "scattered", 1.0), 1)
