@@ -222,7 +222,7 @@ def test_the_command_prints_the_answer_and_writes_it_as_json(
             "tune",
             "write-mode",
             display_name(table.name),
-            "--statement",
+            "--statement-file",
             str(file),
             "--reads-per-commit",
             "3",
