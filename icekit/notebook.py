@@ -59,9 +59,10 @@ def begin(cell_globals: MutableMapping[str, Any], notebook: str = "", *, lab: Ma
         raise ParameterError(f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not {more!r}.")
     if twice := [name for name in more if name in own]:
         raise ParameterError(f"{twice[0]} has a line of its own above more; set it there.")
-    stated = {name: cell_globals[name] for name in [*own, *by_papermill] if name in settings and name in cell_globals}
+    # Not every front end keeps the cells: then each variable with the name of a setting is one.
+    stated = {name: cell_globals[name] for name in [*own, *by_papermill] or settings if name in settings and name in cell_globals}
     read = kind.of({**more, **stated})
-    cell_globals.update({name: getattr(read, name) for name in own if name in settings})
+    cell_globals.update({name: getattr(read, name) for name in stated})
     where = f"{getattr(read, 'table', '')} {getattr(read, 'sql', '')}"
     if lab and not getattr(read, "catalog", "") and re.search(r"(^| )lab\.", where):
         own_values = {*more, *by_papermill, *read.changed()}

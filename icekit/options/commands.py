@@ -288,7 +288,7 @@ class WriteModeOptions(Output, Sample, Budget, OfTable):
     reads_per_day: float = setting(0.0, "queries of the table per day; divided by the commits per day of the history", _N)
     reads_per_commit: float = setting(0.0, "queries of the table per DELETE, UPDATE or MERGE", _N)
     event_log: str = setting("", "count the queries in a Spark event log, or a folder of them", "PATH")
-    read_filter: str = setting("", "what queries filter by (default: full scans)", _SQL)
+    read_filter: str | None = setting(None, "what queries filter by (default: full scans)", _SQL)
     compact_every: int = setting(0, "commits between compactions (default: as in the history)", _N)
     commits: int = setting(2, "synthetic statements to try", _N)
     repeats: int = setting(3, "scans of each clone, or up to three times as many if they differ; the cheapest counts", _N)

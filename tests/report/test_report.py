@@ -364,6 +364,12 @@ def test_a_parameter_with_a_line_of_its_own_is_read_in_place(text: str) -> None:
     assert cell["execute"] is settings.execute is (text == "true")
 
 
+def test_parameters_are_read_where_the_cells_are_not_kept() -> None:
+    settings = begin({"In": [""], "table": "lab.a", "execute": "true", "scope": "major"}, "02_compact", lab={"trial": True})
+
+    assert (settings.table, settings.execute, settings.scope, settings.trial) == ("lab.a", True, "major", True)
+
+
 def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
     given = {"more": {"history": "table", "collector": "spark"}, "collector": "local", "fail_on": "a variable of somebody's own"}
