@@ -11,6 +11,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
 import icekit
+from icekit.cli.declared import show_all
 from icekit.cli.main import _parser
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Commands(SphinxDirective):
     def _section(self, name: str, parser: argparse.ArgumentParser) -> list[nodes.Node]:
         section = nodes.section(ids=[nodes.make_id(name)])
         section += nodes.title(text=name)
+        show_all(parser)
         text = parser.format_help()
         section += nodes.literal_block(text, text, language="text")
         return [section]

@@ -9,6 +9,7 @@ import argparse
 import re
 from pathlib import Path
 
+from icekit.cli.declared import show_all
 from icekit.cli.main import _parser
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -24,12 +25,13 @@ def _table(command: list[str], wanted: list[str]) -> str:
     parser = _parser()
     for name in command:
         parser = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices[name]
+    show_all(parser)
     by_name = {a.option_strings[-1]: a for a in parser._actions if a.option_strings and a.help not in {None, argparse.SUPPRESS}}
     help_of = parser._get_formatter()._expand_help
     rows = [
         f"| `{name}` | {help_of(by_name[name])} |\n".replace('"', "`")
         for name in wanted or by_name
-        if name not in {"--help", "--debug", "--catalog"}
+        if name not in {"--help", "--help-all", "--debug", "--catalog"}
     ]
     return "".join(["| option | meaning |\n", "|---|---|\n", *rows])
 

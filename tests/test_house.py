@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "icekit"
 #: From the bottom up; a room imports from itself and from rooms named before it. ``(base)`` are the modules beside the rooms.
 ROOMS = (
-    "(base) answer engine catalog facts sandbox resolve diagnose prove compact maintain run history tune api show notebook lab lessons report "
+    "(base) answer options engine catalog facts sandbox resolve diagnose prove compact maintain run history tune api show notebook lab lessons report "
     "schedule cli"
 ).split()
 SPARK = {"pyspark", "py4j"}
@@ -108,7 +108,7 @@ def test_looking_at_a_table_imports_nothing_of_spark_and_of_the_rooms_that_chang
     loaded = _loaded(LOOK)
 
     assert {name.partition(".")[0] for name in loaded} & SPARK == set()
-    allowed = "(base) answer engine catalog facts diagnose history api show".split()
+    allowed = "(base) answer options engine catalog facts diagnose history api show".split()
     assert {ROOMS[_room(name)] for name in loaded if name in MODULES and name != "icekit"} <= set(allowed)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from typing import Any
 
+from icekit.cli.declared import command
 from icekit.errors import EXIT_HEALTHY
+from icekit.options.commands import ClonesOptions, OfCatalog
 from icekit.terminal import say
 from icekit.units import count
 
@@ -20,38 +21,39 @@ Nothing is removed without --remove. If you drop a clone by hand, do it without 
 """
 
 
-def add_parsers(commands: Any, common: argparse.ArgumentParser) -> None:
+def add_parsers(commands: Any) -> None:
     """Add the group and its commands."""
     admin = commands.add_parser("admin", help="list a catalog's tables, or clones left behind")
     group = admin.add_subparsers(dest="admin", required=True, metavar="COMMAND")
-    group.add_parser("tables", parents=[common], help="list the tables of a catalog").set_defaults(verb=tables)
-    parser = group.add_parser(
+    command(group, tables, OfCatalog, "tables", "list the tables of a catalog")
+    what = "list the clones that killed runs left behind; with --remove drop them"
+    command(
+        group,
+        clones,
+        ClonesOptions,
         "clones",
-        parents=[common],
-        help="list the clones that killed runs left behind; with --remove drop them",
+        what,
         description="List stale clones, each with the statement that drops it.",
         epilog=_CLONES,
     )
-    parser.add_argument("--remove", action="store_true", help="drop the clones whose process has ended, and remove their folders")
-    parser.set_defaults(verb=clones)
 
 
-def tables(arguments: argparse.Namespace) -> int:
+def tables(options: OfCatalog) -> int:
     """List the tables of a catalog; returns the exit status."""
     from icekit.api import connect
     from icekit.sql import display_name
 
-    for name in connect(arguments.catalog or None).tables.names():
+    for name in connect(options.catalog or None).tables.names():
         say(display_name(name))
     return EXIT_HEALTHY
 
 
-def clones(arguments: argparse.Namespace) -> int:
+def clones(options: ClonesOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import connect
     from icekit.sandbox import remove_stale, stale_clones
 
-    lake = connect(arguments.catalog or None)
+    lake = connect(options.catalog or None)
     try:
         found = stale_clones(lake)
         now = time.time_ns() // 1_000_000
@@ -62,7 +64,7 @@ def clones(arguments: argparse.Namespace) -> int:
             say(f"  {stale.drop};")
             say(f"  folder {stale.scratch or 'unknown'}")
         dead = [stale for stale in found if stale.is_dead]
-        if arguments.remove and dead:
+        if options.remove and dead:
             removed = remove_stale(lake, dead)
             say(f"\n{count(len(removed), 'clone')} removed.")
         elif dead:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import icekit
-from icekit.cli import admin, observe, running, schedule, tune
+from icekit.cli import admin, lab, observe, running, schedule, tune
 from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest, shortened
 from icekit.secrets import scrubbed_output
 from icekit.terminal import harmless, open_closed_streams, say, write
@@ -101,22 +101,8 @@ def _parser(prog: str = "icekit") -> _Parser:
     parser.add_argument("--version", action="version", version=f"icekit {icekit.__version__}")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    debugging = _Parser(add_help=False)
-    debugging.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
-    common = _Parser(add_help=False, parents=[debugging])
-    common.add_argument("--catalog", default="", help="a profile of the PyIceberg configuration (default: the embedded lake)")
-    observing = _Parser(add_help=False)
-    observing.add_argument("--ref", default="", help="branch, tag or snapshot id (default: the current snapshot)")
-    observing.add_argument("--collector", default="auto", help="what reads the metadata: spark, local (no JVM) or auto (default: auto)")
-    judging = _Parser(add_help=False)
-    observe.add_judging(judging)
-
-    observe.add_parsers(commands, common, observing, judging)
-    running.add_parsers(commands, common, observing, judging)
-    tune.add_parsers(commands, common)
-    schedule.add_parsers(commands, debugging)
-    observe.add_lab(commands, common)
-    admin.add_parsers(commands, common)
+    for module in (observe, running, tune, schedule, lab, admin):
+        module.add_parsers(commands)
     return parser
 
 
@@ -128,7 +114,9 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
     try:
         arguments = _parser(prog).parse_args(argv)
         is_debug = arguments.debug
-        status: int = arguments.verb(arguments)
+        options = arguments.options
+        stated = {name: getattr(arguments, name, None) for name in options.settings()}
+        status: int = arguments.verb(options.of(stated))
         # Report a full disk here; otherwise Python reports it only at exit.
         write("", sys.stdout)
     except KeyboardInterrupt:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.cli.declared import command
 from icekit.cli.observe import diagnosed, limits_of
 from icekit.errors import EXIT_HEALTHY, ParameterError, RunDisproved
+from icekit.options.commands import CompactOptions, ConvertOptions, MaintainOptions, Proving, Running
 from icekit.terminal import say
 
 if TYPE_CHECKING:
@@ -77,207 +78,118 @@ could not be proved, or icekit refused to rewrite the table or to remove orphan 
 """
 
 
-def add_parsers(
-    commands: Any, common: argparse.ArgumentParser, observing: argparse.ArgumentParser, judging: argparse.ArgumentParser
-) -> None:
-    """Add the three commands and their options."""
-    _add_compact(commands, common, observing, judging)
-    _add_convert(commands, common)
-    _add_maintain(commands, common, judging)
-
-
-def _add_compact(commands: Any, *parents: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
+def add_parsers(commands: Any) -> None:
+    """Add the three commands."""
+    command(
+        commands,
+        compact,
+        CompactOptions,
         "compact",
-        parents=parents,
-        help="plan the rewrites that are worth it; with --execute run them with a checkpoint and prove them",
+        "plan the rewrites that are worth it; with --execute run them with a checkpoint and prove them",
         description="Plan the rewrites of data files that are worth it on a table; with --execute run them.",
         epilog=_COMPACT + _EXIT_STATUS,
     )
-    running = _add_running(parser)
-    running.add_argument("--trial", action="store_true", help="try the plan on a zero-copy clone first, and predict from the result")
-    policy = parser.add_argument_group("policy")
-    policy.add_argument("--scope", help="minor or major (default: minor)")
-    policy.add_argument("--strategy", help="binpack, sort, zorder or hilbert (default: binpack)")
-    policy.add_argument("--columns", help="columns to order rows by, separated by commas")
-    policy.add_argument("--budget", help='how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"')
-    policy.add_argument("--since", help="only partitions from this date or time on (UTC)")
-    policy.add_argument("--until", help="only partitions that end by this date or time (UTC)")
-    policy.add_argument("--skip-last", metavar="TIME", help='skip partitions whose time is in the last: "6 hours"')
-    policy.add_argument(
-        "--leave-alone",
-        metavar="TIME",
-        help='skip partitions written in the last: "2 hours" (default: 60 minutes, where a conflict is likely)',
-    )
-    policy.add_argument("--min-files", help="undersized files that make a partition worth a rewrite (default: 5)")
-    policy.add_argument("--delete-ratio", help="share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)")
-    policy.add_argument("--min-win", help="least number of file opens that rewriting a partition must save (default: 1)")
-    policy.add_argument(
-        "--old-specs",
-        action="store_const",
-        const="true",
-        help="move files of older partition specs into the current one, partition by partition, even if more files come out",
-    )
-    policy.add_argument("--max-action-bytes", metavar="SIZE", help='most that one action may read (default: "50 GB")')
-    policy.add_argument("--max-action-partitions", metavar="N", help="most partitions in one action (default: 100)")
-    parser.set_defaults(verb=compact)
-
-
-def _add_convert(commands: Any, common: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
+    command(
+        commands,
+        convert,
+        ConvertOptions,
         "convert",
-        parents=[common],
-        help="forecast what equality deletes cost to read; with --execute turn them into position deletes and prove it",
+        "forecast what equality deletes cost to read; with --execute turn them into position deletes and prove it",
         description="Plan the conversion of a table's equality deletes; with --execute run it.",
         epilog=_CONVERT + _EXIT_STATUS,
     )
-    running = _add_running(parser)
-    running.add_argument(
-        "--batch-bytes", metavar="SIZE", help='disk space that one batch may use: "200 GB" (default: half of the free space)'
-    )
-    parser.add_argument("--where", metavar="SQL", help="only partitions that may hold rows matching this filter")
-    parser.add_argument("--branch", help="convert on a branch (default: the table itself)")
-    parser.add_argument(
-        "--executor", default="", metavar="SIZE", help='forecast for this executor: "4 cores 8g" (default: this session\'s)'
-    )
-    parser.set_defaults(verb=convert)
-
-
-def _add_maintain(commands: Any, *parents: argparse.ArgumentParser) -> None:
-    parser = commands.add_parser(
+    command(
+        commands,
+        maintain,
+        MaintainOptions,
         "maintain",
-        parents=parents,
-        help="plan the clean-up of position deletes, manifests, snapshots and orphan files; with --execute run and prove it",
+        "plan the clean-up of position deletes, manifests, snapshots and orphan files; with --execute run and prove it",
         description="Plan the maintenance that a table's findings ask for; with --execute run it.",
         epilog=_MAINTAIN + _EXIT_STATUS,
     )
-    _add_running(parser)
-    parser.add_argument("--keep", metavar="TIME", help='how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)')
-    parser.add_argument("--keep-last", metavar="N", help="how many snapshots to keep in any case (default: the table's, at least 10)")
-    parser.add_argument("--need", metavar="TIME", help='how far people must be able to look back: "3 days"')
-    parser.add_argument(
-        "--procedures",
-        default="",
-        metavar="NAME,NAME",
-        help="only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files (default: all but remove_orphan_files)",
-    )
-    parser.add_argument(
-        "--storage",
-        action="store_true",
-        help="also look for missing files (which stop all maintenance) and orphan files (removes none); lists the table's location",
-    )
-    parser.set_defaults(verb=maintain)
 
 
-def _add_running(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Add the table and the options that all of these commands read; returns the group, for a command's own options."""
-    parser.add_argument("table", help="such as db.events")
-    running = parser.add_argument_group("running")
-    running.add_argument("--execute", action="store_true", help="run the plan (default: only print it)")
-    running.add_argument("--resume", action="store_true", help="continue the last unfinished run on the table")
-    running.add_argument(
-        "--clear",
-        metavar="RUN",
-        help="confirm that a person has looked at the failed or missing proof of this run, and allow runs on the table again; runs nothing",
-    )
-    running.add_argument(
-        "--prove",
-        default="checked",
-        metavar="checked|full|N|none",
-        help="check each rewrite or conversion before its commit, or compare all changed partitions after it (full), N of them, or none (default: checked)",
-    )
-    running.add_argument(
-        "--ledger",
-        default="",
-        metavar="FILE",
-        help="the file to record runs in (default: ~/.local/state/icekit/ledger.db)",
-    )
-    running.add_argument("--output", type=Path, metavar="FOLDER", help="also write the plan and its outcome as JSON into this folder")
-    return running
-
-
-def compact(arguments: argparse.Namespace) -> int:
+def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact import plan_table
 
-    limits, options = limits_of(arguments), _options(arguments)
+    limits, read = limits_of(options), _read(options)
 
     def planned(lake: Lake) -> Plan:
-        facts, findings = diagnosed(lake, arguments, limits, ref=arguments.ref or None, collector=arguments.collector)
-        given: dict[str, Any] = {"thresholds": limits, "ledger": arguments.ledger, "trial": options.trial, "progress": say}
-        return plan_table(lake, facts, findings, options.settings, **given)
+        facts, findings = diagnosed(lake, options.table, options, limits, ref=options.ref or None, collector=options.collector)
+        return plan_table(lake, facts, findings, read.settings, thresholds=limits, progress=say, **options.only("ledger", "trial"))
 
-    return _run(arguments, options, planned)
+    return _run("compact", options, read, planned)
 
 
-def convert(arguments: argparse.Namespace) -> int:
+def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.compact.equality_deletes import forecast_table, plan_conversion
 
-    options = _options(arguments)
+    read, branch = _read(options), options.branch or None
 
     def planned(lake: Lake) -> Plan:
-        plan = plan_conversion(lake, arguments.table, branch=arguments.branch, ledger=arguments.ledger, **options.settings)
+        plan = plan_conversion(lake, options.table, branch=branch, ledger=options.ledger, **read.settings)
         if plan.actions:
-            say(f"{forecast_table(lake, arguments.table, arguments.executor, ref=arguments.branch)!r}\n")
+            say(f"{forecast_table(lake, options.table, options.executor, ref=branch)!r}\n")
         return plan
 
-    return _run(arguments, options, planned)
+    return _run("convert", options, read, planned)
 
 
-def maintain(arguments: argparse.Namespace) -> int:
+def maintain(options: MaintainOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.maintain import plan_maintenance_table
 
-    limits, options = limits_of(arguments), _options(arguments)
-    wanted = options.settings
+    limits, read = limits_of(options), _read(options)
+    wanted = read.settings
 
     def planned(lake: Lake) -> Plan:
-        facts, findings = diagnosed(lake, arguments, limits, storage=wanted["storage"], say=say)
+        facts, findings = diagnosed(lake, options.table, options, limits, storage=wanted["storage"], say=say)
         given: dict[str, Any] = {"thresholds": limits, "procedures": wanted["procedures"]}
         return plan_maintenance_table(lake, facts, findings, wanted["retention"], **given)
 
-    return _run(arguments, options, planned)
+    return _run("maintain", options, read, planned)
 
 
-def _options(arguments: argparse.Namespace) -> CommandOptions:
-    from icekit.run.options import OPTIONS, read_options
+def _read(options: Proving) -> CommandOptions:
+    from icekit.run.options import read_options
 
-    return read_options(arguments.command, {name: getattr(arguments, name) for name in OPTIONS[arguments.command]})
+    return read_options(options)
 
 
-def _run(arguments: argparse.Namespace, options: CommandOptions, planned: Callable[[Lake], Plan]) -> int:
-    """Plan and run, or resume, as the arguments say; returns the exit status (130 when stopped)."""
+def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[Lake], Plan]) -> int:
+    """Plan and run, or resume, as the options say; returns the exit status (130 when stopped)."""
     from icekit.api import connect
     from icekit.catalog.lake import let_go
     from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
     from icekit.run import clear, resume, run
 
-    if arguments.execute and arguments.resume:
+    if options.execute and options.resume:
         raise ParameterError("--resume already runs what is left of a plan; leave out --execute.")
-    if arguments.clear is not None and (arguments.execute or arguments.resume):
+    if options.clear is not None and (options.execute or options.resume):
         raise ParameterError("--clear runs nothing; use it alone, then plan again.")
     stop = Stop()
-    given: dict[str, Any] = {"ledger": arguments.ledger, "limits": options.limits, "stop": stop, "progress": say}
-    lake = connect(arguments.catalog or None)
+    given: dict[str, Any] = {"ledger": options.ledger, "limits": read.limits, "stop": stop, "progress": say}
+    lake = connect(options.catalog or None)
     # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python may drop the exception.
     with ended_like_interrupted() as ending, heeded(stop.set):
         try:
-            if arguments.clear is not None:
-                clear(lake, arguments.table, arguments.clear, ledger=arguments.ledger)
-                say(f"{arguments.table} is cleared: runs are allowed again. Plan again; run {arguments.clear} cannot be resumed.")
+            if options.clear is not None:
+                clear(lake, options.table, options.clear, ledger=options.ledger)
+                say(f"{options.table} is cleared: runs are allowed again. Plan again; run {options.clear} cannot be resumed.")
                 return EXIT_HEALTHY
-            if arguments.resume:
-                outcome = resume(lake, arguments.table, command=arguments.command, **given)
+            if options.resume:
+                outcome = resume(lake, options.table, command=verb, **given)
             else:
                 plan = planned(lake)
                 ending.check()
-                if arguments.execute and plan.actions:
+                if options.execute and plan.actions:
                     # Print the plan before it runs.
                     say(f"{plan!r}\n")
-                outcome = run(lake, plan, execute=arguments.execute, **given)
+                outcome = run(lake, plan, execute=options.execute, **given)
             say(("" if outcome.is_dry_run else "\n") + repr(outcome))
-            say_saved(outcome, arguments.output)
+            say_saved(outcome, options.output)
             return 130 if outcome.status == "stopped" else outcome.exit_status
         except Exception as error:
             # Report lost rows even to a user who asked the run to stop.
@@ -288,7 +200,7 @@ def _run(arguments: argparse.Namespace, options: CommandOptions, planned: Callab
             let_go(lake, ending)
 
 
-def say_saved(result: Result, folder: Path | None) -> None:
+def say_saved(result: Result, folder: str) -> None:
     """Write a result's JSON document if a folder is given, and print its path."""
     if folder:
-        say(f"\nJSON  {result.write_into(folder)}")
+        say(f"\nJSON  {result.write_into(Path(folder))}")

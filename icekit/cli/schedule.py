@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
+from icekit.cli.declared import command
 from icekit.errors import EXIT_HEALTHY
+from icekit.options import Settings
+from icekit.options.commands import PassOptions, PolicyFile, RecipeOptions
 from icekit.saving import naming
 from icekit.terminal import say
 
@@ -30,37 +32,25 @@ Exit status, the most serious one: 0 done; 1 a table is unhealthy according to i
 """
 
 
-def add_parsers(commands: Any, debugging: argparse.ArgumentParser) -> None:
-    """Add the group, its commands and their options."""
+def add_parsers(commands: Any) -> None:
+    """Add the group and its commands."""
     schedule = commands.add_parser(
         "schedule", help="maintain many tables under one policy: check it, run one pass, print a recipe for cron"
     )
     group = schedule.add_subparsers(dest="schedule", required=True, metavar="COMMAND")
-
-    def add(name: str, verb: Any, help: str, description: str | None = None) -> Any:
-        parser = group.add_parser(name, parents=[debugging], help=help, description=description)
-        parser.set_defaults(verb=verb)
-        return parser
-
-    add("example", print_example, "print a policy to start from, with a comment for every key")
-    check = add("check", check_policy, "check a policy and list what it allows", _CHECK)
-    run = add("run", run_pass, "run one pass of a policy: report, plan, run what is allowed, prove, notify", _RUN)
-    for parser in (check, run):
-        parser.add_argument("file", type=Path, metavar="POLICY", help="the policy file")
-    run.add_argument("--dry-run", action="store_true", help="print what the pass would do to each table; writes nothing")
-    recipe = add("recipe", write_recipe, "print a file for cron, systemd or Airflow that runs a policy")
-    recipe.add_argument("kind", choices=("cron", "systemd", "airflow"), metavar="KIND", help="cron, systemd, airflow")
-    policy = Path("policy.yaml")
-    recipe.add_argument("file", nargs="?", type=Path, default=policy, metavar="POLICY", help="the policy file (default: policy.yaml)")
-    recipe.add_argument("--output", type=Path, metavar="FOLDER", help="write the files there instead of printing them")
+    command(group, print_example, Settings, "example", "print a policy to start from, with a comment for every key")
+    command(group, check_policy, PolicyFile, "check", "check a policy and list what it allows", description=_CHECK)
+    what = "run one pass of a policy: report, plan, run what is allowed, prove, notify"
+    command(group, run_pass, PassOptions, "run", what, description=_RUN)
+    command(group, write_recipe, RecipeOptions, "recipe", "print a file for cron, systemd or Airflow that runs a policy")
 
 
-def check_policy(arguments: argparse.Namespace) -> int:
+def check_policy(options: PolicyFile) -> int:
     """Check a policy; returns the exit status."""
     from icekit.schedule.notify import unset, url_of
     from icekit.schedule.reading import in_words, read_policy
 
-    policy = read_policy(arguments.file)
+    policy = read_policy(Path(options.file))
     # A check may run on a machine without the secrets.
     if missing := unset(policy.notify):
         say(f"The address of notify was not checked: not set here: {', '.join(missing)}.")
@@ -70,7 +60,7 @@ def check_policy(arguments: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
-def print_example(_arguments: argparse.Namespace) -> int:
+def print_example(_options: Settings) -> int:
     """Print a commented policy; returns the exit status."""
     from icekit.schedule.recipes import example
 
@@ -78,31 +68,32 @@ def print_example(_arguments: argparse.Namespace) -> int:
     return EXIT_HEALTHY
 
 
-def run_pass(arguments: argparse.Namespace) -> int:
+def run_pass(options: PassOptions) -> int:
     """Run one pass; returns the exit status."""
     from icekit.errors import TableClaimed
     from icekit.schedule.one_pass import run_policy
     from icekit.schedule.reading import read_policy
 
     try:
-        return run_policy(read_policy(arguments.file), dry_run=arguments.dry_run, say=say).exit_status
+        return run_policy(read_policy(Path(options.file)), dry_run=options.dry_run, say=say).exit_status
     except TableClaimed as other:
         say(f"{other} This pass does nothing; the next one runs as usual.")
         return EXIT_HEALTHY
 
 
-def write_recipe(arguments: argparse.Namespace) -> int:
+def write_recipe(options: RecipeOptions) -> int:
     """Print or write a recipe."""
     from icekit.schedule.recipes import left_out, recipe
 
-    files = recipe(arguments.kind, arguments.file)
-    if missing := left_out(arguments.file):
+    policy = Path(options.file)
+    files = recipe(options.kind, policy)
+    if missing := left_out(policy):
         # The output may be redirected to a file.
         say(missing, error=True)
     for name, text in files.items():
-        if arguments.output:
-            arguments.output.mkdir(parents=True, exist_ok=True)
-            path = arguments.output / name
+        if options.output:
+            path = Path(options.output, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
             with naming(path):
                 path.write_text(text)
             say(str(path))

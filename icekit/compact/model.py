@@ -470,12 +470,6 @@ Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
 Scope = Literal["minor", "major"]
 
 
-#: The policy settings that a person states, by their names in commands and policy files.
-SETTINGS = (
-    "scope strategy columns budget since until skip_last leave_alone min_files delete_ratio min_win old_specs max_action_bytes max_action_partitions"
-).split()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """What a plan may do. Every default is safe on a live table.

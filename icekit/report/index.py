@@ -191,7 +191,7 @@ def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime)
     if lines[0]["options"] != _asked(options):
         changed = sorted(key for key, value in _asked(options).items() if lines[0]["options"].get(key) != value)
         raise ParameterError(
-            f"The interrupted run in {path.parent} had other options ({', '.join(changed)}). Use the same options, or leave out --continue."
+            f"The interrupted run in {path.parent} had other options ({', '.join(changed)}). Use the same options, or leave out --resume."
         )
     newest = {line["table"]: line for line in lines[1:] if "table" in line}
     rows = (_row(line, path.parent) for table, line in newest.items() if table in set(tables) and line["status"] in JUDGED)

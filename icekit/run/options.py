@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from icekit.compact.model import SETTINGS, Policy
+from icekit.compact.model import Policy
 from icekit.engine.predicate import check_text
-from icekit.errors import ParameterError
 from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, check_procedures
+from icekit.options.commands import CompactSection, ConvertSection, MaintainSection, PolicyOptions, Proving
 from icekit.parsing import size_in_bytes
 from icekit.run.attempt import Limits, sampled
-
-#: The options of each command, in the order in which a pass of a policy runs the commands.
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "convert": ("where", "batch_bytes", "prove"),
-    "compact": (*SETTINGS, "trial", "prove"),
-    "maintain": ("keep", "keep_last", "need", "procedures", "storage", "prove"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,38 +29,24 @@ class CommandOptions:
     given: str
 
 
-def read_options(command: str, given: Mapping[str, Any]) -> CommandOptions:
-    """Read the options of ``convert``, ``compact`` or ``maintain``, as text or as plain values; None is not given.
+def read_options(options: Proving) -> CommandOptions:
+    """Read the options of ``convert``, ``compact`` or ``maintain``; raises :class:`~icekit.errors.ParameterError`.
 
     What an empty text means is up to the reader of each option: a filter of a variable without a value must not select the whole table.
-    Raises :class:`~icekit.errors.ParameterError`.
     """
-    own = {name: value for name, value in given.items() if value is not None}
-    prove, trial = sampled(str(own.pop("prove", "checked"))), flag(own.pop("trial", False))
-    text, settings = json.dumps(own, default=str), own
-    if command == "compact":
-        return CommandOptions(Policy.of(own), Limits(prove=prove), trial, text)
-    if command == "convert":
-        check_text(own.get("where", "true"))
-        size_in_bytes(str(own.get("batch_bytes", 0)))
-    else:
-        procedures = names(own.pop("procedures", ())) or DEFAULT_PROCEDURES
+    kind = next(kind for kind in (CompactSection, ConvertSection, MaintainSection) if isinstance(options, kind))
+    own = options.changed(kind)
+    limits, trial = Limits(prove=sampled(options.prove)), own.pop("trial", False)
+    own.pop("prove", None)
+    settings: Any = own
+    if isinstance(options, CompactSection):
+        settings = Policy.of(options.only(*PolicyOptions.settings()))
+    elif isinstance(options, ConvertSection):
+        check_text("true" if options.where is None else options.where)
+        size_in_bytes("0" if options.batch_bytes is None else options.batch_bytes)
+    elif isinstance(options, MaintainSection):
+        procedures = options.procedures or DEFAULT_PROCEDURES
         check_procedures(procedures)
-        storage = flag(own.pop("storage", False)) or "remove_orphan_files" in procedures
-        settings = {"retention": Retention.of(own), "procedures": procedures, "storage": storage}
-    return CommandOptions(settings, Limits(prove=prove), trial, text)
-
-
-def flag(value: object) -> bool:
-    """A switch: true or false, also as text."""
-    if str(value).lower() not in {"true", "false"}:
-        raise ParameterError(f"{value!r} is not true or false.")
-    return str(value).lower() == "true"
-
-
-def names(value: Any) -> tuple[str, ...]:
-    """Names separated by commas, or a list of them."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, (list, tuple)) or not all(isinstance(part, str) for part in parts):
-        raise ParameterError(f"{value!r} is not a name or a list of names.")
-    return tuple(part.strip() for part in parts if part.strip())
+        storage = options.storage or "remove_orphan_files" in procedures
+        settings = {"retention": Retention.of(options.only("keep", "keep_last", "need")), "procedures": procedures, "storage": storage}
+    return CommandOptions(settings, limits, trial, json.dumps(own))

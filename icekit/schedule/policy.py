@@ -17,12 +17,11 @@ from icekit.compact.model import Policy as CompactPolicy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import IcekitError, ParameterError, nearest
 from icekit.notebook import check_gate, limits
+from icekit.options import Settings, names
+from icekit.options.commands import SECTIONS, CompactOptions, ReportSection
 from icekit.report import Options
-from icekit.run.options import OPTIONS, CommandOptions, flag, names, read_options
+from icekit.run.options import CommandOptions, read_options
 from icekit.sql import pattern_levels
-
-#: The options that a rule may have for each command.
-SECTIONS: Mapping[str, tuple[str, ...]] = {"report": ("thresholds", "filter_columns", "storage", "timeout"), **OPTIONS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,12 @@ def _by(read: Callable[..., Any], *first: Any) -> Callable[[Any], Any]:
     return validated
 
 
-def _report(given: Mapping[str, Any]) -> Options:
-    own = dict(given)
-    thresholds = {name: float(value) for name, value in own.pop("thresholds", {}).items()}
-    limits(thresholds)
-    timeout = float(own.pop("timeout")) if "timeout" in own else None
-    columns, storage = names(own.pop("filter_columns", ())), flag(own.pop("storage", False))
-    return Options(thresholds=thresholds, filter_columns=columns, storage=storage, timeout_seconds=timeout)
+def _read(kind: type[Settings], given: Any) -> Any:
+    read = kind.of(given)
+    if not isinstance(read, ReportSection):
+        return read_options(read)  # type: ignore[arg-type]
+    limits(read.thresholds)
+    return Options(timeout_seconds=read.timeout, **read.only("thresholds", "filter_columns", "storage"))
 
 
 class _Model(BaseModel):
@@ -91,18 +89,18 @@ class _Model(BaseModel):
 
 def _section(command: str) -> PlainValidator:
     """Reads a section key by key, for errors with their lines, and then as a whole."""
-    read: Callable[..., Any] = _report if command == "report" else lambda given: read_options(command, given)
+    kind = SECTIONS[command]
 
     def key(name: str) -> Any:
-        return Annotated[Any, AfterValidator(_by(lambda value: read({name: value})))], None
+        return Annotated[Any, AfterValidator(_by(lambda value: _read(kind, {name: value})))], None
 
-    keys = create_model(command, __base__=_Model, **{name: key(name) for name in SECTIONS[command]})
+    keys = create_model(command, __base__=_Model, **{name: key(name) for name in kind.settings()})
 
     def section(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise ParameterError(f"Write `{command}: {{}}`, or a section of options; without the command, leave the key out.")
         keys.model_validate(value)
-        return read(value)
+        return _read(kind, value)
 
     return PlainValidator(_by(section))
 
@@ -140,13 +138,13 @@ class Rule(_Model):
     convert: Annotated[CommandOptions | None, _section("convert")] = None
     compact: Annotated[CommandOptions | None, _section("compact")] = None
     maintain: Annotated[CommandOptions | None, _section("maintain")] = None
-    execute: Annotated[bool, PlainValidator(_by(flag))] = False
+    execute: Annotated[bool, PlainValidator(_by(lambda value: CompactOptions.of({"execute": value}).execute))] = False
     fail_on: Annotated[str, AfterValidator(_by(lambda gate: (check_gate(gate), gate)[1]))] = "never"
 
     @property
     def actions(self) -> dict[str, CommandOptions]:
         """Its sections for commands that may change a table, in the order in which they run."""
-        return {name: section for name in OPTIONS if (section := getattr(self, name))}
+        return {name: section for name in SECTIONS if name != "report" and (section := getattr(self, name))}
 
     @property
     def options(self) -> Options:

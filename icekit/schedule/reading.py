@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from icekit.errors import ParameterError, first_line, nearest
-from icekit.schedule.policy import SECTIONS, Rule, SchedulePolicy
+from icekit.options.commands import SECTIONS
+from icekit.schedule.policy import Rule, SchedulePolicy
 from icekit.secrets import unquoted_yaml
 from icekit.units import count
 
@@ -136,7 +137,7 @@ def _said(error: Any, place: Place) -> str:
         return "it is not an address"
     if kind == "extra_forbidden":
         model = Rule if "rules" in place else SchedulePolicy
-        known = SECTIONS[str(place[-2])] if place[-2:-1] and place[-2] in SECTIONS else tuple(model.model_fields)
+        known = tuple(SECTIONS[str(place[-2])].settings()) if place[-2:-1] and place[-2] in SECTIONS else tuple(model.model_fields)
         return f"there is no such key{nearest(str(place[-1]), known, count=1) or '; the keys here are ' + ', '.join(known)}"
     own = {
         "missing": "this key is missing",

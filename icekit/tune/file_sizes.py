@@ -219,7 +219,11 @@ def _answer(
         *_interval(facts),
     ]
     confidence, because = experiment.confidence()
-    first = f"First set {TARGET} to {changes[0].proposed} ({size(int(changes[0].proposed or 0))}). " if changes and changes[0].setting == TARGET else ""
+    first = (
+        f"First set {TARGET} to {changes[0].proposed} ({size(int(changes[0].proposed or 0))}). "
+        if changes and changes[0].setting == TARGET
+        else ""
+    )
     steps = [f"set {c.setting} to {c.proposed or 'its default'}" for c in changes if c.sql and c.setting != TARGET]
     by_hand = "commit less often, or compact" if any(c.setting == COMMIT_FREQUENCY for c in changes) else ""
     if confidence is Confidence.NONE:

@@ -313,7 +313,7 @@ def tune_write_mode(
     reads_per_day: float = 0,
     reads_per_commit: float = 0,
     event_log: str = "",
-    read_filter: str = "",
+    read_filter: str | None = None,
     commits: int = 2,
     repeats: int = 3,
     compact_every: int = 0,
@@ -344,7 +344,7 @@ def tune_write_mode(
         budget = Budget(budget_seconds, budget_bytes)
         trial = Trial.of(lake, table, budget, sample_bytes or "1 GB", progress, if_empty="there is nothing to measure")
         facts = trial.facts
-        if read_filter:
+        if read_filter is not None:
             # Before anything is written for it.
             read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(facts.table))), read_filter)
         history = WriteHistory.of(head(lake, facts.table).lineage())
@@ -364,7 +364,7 @@ def tune_write_mode(
             rows, is_copied = (box.observe(), True) if box is not None and box.is_sample else (facts, False)
             statements = (own.on,) if own is not None else synthetic(lake, rows, shape, commits, is_copied=is_copied)
             progress(f"{display_name(facts.table)}: {described}, in {count(len(modes), 'mode')}")
-            _run(experiment, statements, read_filter or None, repeats, is_own=own is not None)
+            _run(experiment, statements, read_filter, repeats, is_own=own is not None)
     operation = own.kind.lower() if own is not None else shape.operation
     cycle = compact_every or round(history.commits_between_compactions or 0) or None
     costs = costs_of(experiment.measured, modes, 1 if own is not None else commits, facts.data.file_count)

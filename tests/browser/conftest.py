@@ -59,8 +59,8 @@ def server(table_lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder, scratch = tmp_path_factory.mktemp("notebooks"), tmp_path_factory.mktemp("jupyter")
     copied("01_diagnose.ipynb", folder, {})
     # Two actions of one partition each, so that one is still to come when the first is cancelled.
-    policy = {"leave_alone": "0 minutes", "max_action_partitions": 1}
-    compacted = {"trial": False, "ledger": str(scratch / "ledger.db"), "policy": policy, "budget": "130 files"}
+    policy = {"leave_alone": "0 minutes", "max_action_partitions": 1, "budget": "130 files"}
+    compacted = {"trial": False, "ledger": str(scratch / "ledger.db"), **policy}
     copied("02_compact.ipynb", folder, compacted, then=HELD)
     with jupyterlab(folder, scratch) as running:
         yield running

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ import pytest
 
 import icekit
 from icekit.cli.main import MOVED, _Parser, _parser, main
-from icekit.tune import QUESTIONS, answering
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,13 +67,3 @@ def test_help_fits_80_columns(parser: _Parser, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("moved", MOVED.values())
 def test_a_command_that_moved_is_where_the_hint_says(moved: str) -> None:
     assert f"icekit {moved}" in {parser.prog for parser in parsers(_parser())}
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_has_only_options_that_it_takes(question: str) -> None:
-    taken = set(inspect.signature(answering(question)).parameters)
-    of_the_command = {"help", "debug", "catalog", "table", "output", "no_trial"}
-    options = {action.dest for action in _parser().commands()["tune"].commands()[question]._actions}
-
-    assert options - of_the_command <= taken
-    assert ("trial" in taken) == ("no_trial" in options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +16,12 @@ import pytest
 import icekit.run
 from icekit.api import Lake
 from icekit.catalog import session
-from icekit.cli.main import _parser, main
-from icekit.cli.running import _options, _run
-from icekit.compact import Policy
-from icekit.compact.model import SETTINGS
+from icekit.cli.main import main
+from icekit.cli.running import _read, _run
 from icekit.compact.outcome import SCHEMA_VERSION
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import ParameterError
+from icekit.options.commands import CompactOptions
 from icekit.run import sampled
 from tests.compact.tables import Table
 
@@ -48,8 +48,15 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
         "Exit status: 0 done",
     ):
         assert name in text
-    for name in SETTINGS:
-        assert f"--{name.replace('_', '-')}" in text
+
+
+def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    def shown(option: str) -> set[str]:
+        return set(re.findall(r"^  --([a-z-]+)", said(capsys, option)[1], re.M)) - {"debug", "help-all"}
+
+    few, every = shown("--help"), shown("--help-all")
+    assert few == {"catalog", "execute", "resume", "scope", "strategy", "budget", "leave-alone", "trial"}
+    assert every == {"threshold" if name == "thresholds" else name.replace("_", "-") for name in CompactOptions.settings()} - {"table"}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,8 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
         (["db.t", "--prove", "²"], "use checked, full, none, or the number"),
         (["db.t", "--execute", "--resume"], "leave out --execute"),
         (["db.t", "--since", "2026-02-01", "--until", "2026-01-01"], "is not before until"),
-        (["db.t", "--threshold", "nonsense"], "is not NAME=VALUE"),
+        (["db.t", "--threshold", "nonsense"], "must be NAME=VALUE with a number"),
+        (["db.t", "--clear", "", "--execute"], "--clear runs nothing"),
         (["db.t", "--bugdet", "1 GB"], "did you mean --budget"),
         ([], "the following arguments are required: table"),
     ],
@@ -80,16 +88,12 @@ def test_how_much_is_proved_is_all_some_or_none() -> None:
         sampled("0")
 
 
-def test_every_setting_of_the_command_is_one_of_the_policy() -> None:
-    assert Policy.of(dict.fromkeys(SETTINGS)) == Policy()
-
-
 @pytest.fixture
 def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The arguments of a command that runs its plan, in a process that takes Ctrl-C as Python does."""
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield _parser().parse_args(["compact", "db.t", "--execute"])
+    yield CompactOptions.of({"table": "db.t", "execute": True})
     signal.signal(signal.SIGINT, before)
 
 
@@ -107,7 +111,7 @@ def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_before_it_run
         return plan
 
     with pytest.raises(KeyboardInterrupt):
-        _run(execute, _options(execute), planned)
+        _run("compact", execute, _read(execute), planned)
 
 
 def test_what_breaks_after_ctrl_c_is_part_of_ending(execute: Any) -> None:
@@ -116,7 +120,7 @@ def test_what_breaks_after_ctrl_c_is_part_of_ending(execute: Any) -> None:
         raise ConnectionResetError(104, "Connection reset by peer")
 
     with pytest.raises(KeyboardInterrupt):
-        _run(execute, _options(execute), planned)
+        _run("compact", execute, _read(execute), planned)
 
 
 def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_breaks_in(
@@ -134,7 +138,7 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
         return outcome
 
     monkeypatch.setattr(icekit.run, "run", run)
-    assert _run(execute, _options(execute), lambda _: plan) == 130
+    assert _run("compact", execute, _read(execute), lambda _: plan) == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -45,7 +45,7 @@ def refused(capfd: pytest.CaptureFixture[str], *command: str) -> str:
         "tune layout {t} --no-trial --filter",
         "tune metrics-columns {t} --no-trial --filter",
         "tune planning {t} --no-trial --filter",
-        "tune write-mode {t} --filter",
+        "tune write-mode {t} --read-filter",
     ],
 )
 def test_a_condition_that_cannot_be_used(table: Table, capfd: pytest.CaptureFixture[str], door: str) -> None:
@@ -73,7 +73,7 @@ def test_a_statement_to_try_that_cannot_be_used(table: Table, tmp_path: Path, ca
     }
     for statement, said in statements.items():
         file.write_text(statement)
-        assert said in refused(capfd, "tune", "write-mode", name, "--statement", str(file))
+        assert said in refused(capfd, "tune", "write-mode", name, "--statement-file", str(file))
 
 
 @pytest.mark.spark

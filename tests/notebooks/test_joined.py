@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 
-from icekit.notebook import MORE, SETTINGS
+from icekit.options.commands import NOTEBOOKS as KINDS
 from tests.notebooks.joined import NOTEBOOKS, code
 
 
@@ -27,31 +28,34 @@ def bound(source: str) -> set[str]:
     return names | {alias.asname or alias.name for node in nodes if isinstance(node, ast.Import | ast.ImportFrom) for alias in node.names}
 
 
+def test_every_notebook_has_its_settings() -> None:
+    assert set(KINDS) == set(NOTEBOOKS)
+
+
+#: What a notebook is about, by default its example from the lab.
+EXAMPLES = ("table", "sql")
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_shows_five_parameters_at_most_and_names_the_others(name: str) -> None:
-    declared = annotated(tagged(name))
-    (line,) = [line for line in tagged(name).splitlines() if line.startswith("more:")] or [""]
-    rare = MORE.get(name, ())
+def test_a_notebook_shows_five_parameters_at_most_with_the_defaults_of_its_command(name: str) -> None:
+    cell: dict[str, Any] = {}
+    exec(tagged(name), cell)
+    shown = [parameter for parameter in annotated(tagged(name)) if parameter != "more"]
 
-    assert len([parameter for parameter in declared if parameter != "more"]) <= 5
-    assert line == (f"more: dict = {{}}  # rarely changed: {', '.join(rare)}; `settings` explains them" if rare else "")
-    assert not set(declared) & set(rare)
+    assert len(shown) <= 5
+    assert KINDS[name].of({parameter: cell[parameter] for parameter in shown if parameter not in EXAMPLES}).changed() == {}
+    assert name == "00_start_here" or tagged(name).splitlines()[-1] == (
+        "more: dict = {}  # rarely changed settings by their names; `settings` shows them all"
+    )
 
 
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_begins_with_its_own_settings_and_gives_their_names_to_nothing_else(name: str) -> None:
-    """``begin`` takes a variable of a setting's name for what papermill was given."""
     sources = [cell.source for cell in code(name)]
-    call = f'notebook.begin(globals(), "{name}")' if MORE[name] else "notebook.begin(globals())"
 
-    assert "\n".join(sources).count(call) == 1
-    assert not set(MORE[name]) & {bound_name for source in sources for bound_name in bound(source)}
+    assert "\n".join(sources).count(f'notebook.begin(globals(), "{name}"') == 1
+    assert not set(annotated(tagged(name))) & {bound_name for source in sources if source != tagged(name) for bound_name in bound(source)}
     assert [source for source in sources if annotated(source)] == [tagged(name)]
-
-
-def test_every_setting_is_of_a_notebook() -> None:
-    assert set(SETTINGS) == {name for names in MORE.values() for name in names}
-    assert set(MORE) | {"00_start_here"} == set(NOTEBOOKS)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

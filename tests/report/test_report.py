@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.cli.main import main
 from icekit.diagnose import document
 from icekit.errors import ParameterError
-from icekit.notebook import MORE, begin, finish, gated
+from icekit.notebook import begin, finish, gated
+from icekit.options.commands import DiagnoseOptions
 from icekit.report import Row, exit_status, notebook_path
 from icekit.report.index import Index, write_index
 from icekit.saving import slug
@@ -150,6 +151,14 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
     assert done.returncode == 1
     assert "db.sick is unhealthy according to fail_on=warning: small_files" in done.stderr
     assert document.read(tmp_path / "db.sick.json").worst is Severity.WARNING
+
+
+@pytest.mark.soak
+def test_plain_papermill_sets_what_is_rarely_changed(small_lake: Path, tmp_path: Path) -> None:
+    done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-p", "storage", "true")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "db.sick.json").read_text())["facts"]["missing"] is not None
 
 
 @pytest.mark.soak
@@ -318,13 +327,19 @@ def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
     assert "Table health" in write_index(Index(rows=(), made_at="now", catalog="lake"), tmp_path / "index.html").read_text()
 
 
+def begun(notebook: str, given: dict[str, Any], *, papermill: Sequence[str] = (), **how: Any) -> Any:
+    """A notebook's settings, with these values of its parameters; ``papermill`` are those that it puts into a cell of its own."""
+    injected = ["# Parameters\n" + "\n".join(f"{name} = None" for name in papermill)] if papermill else []
+    return begin({"In": ["", TAGGED, *injected], "table": "db.t", "filter_columns": [], "thresholds": {}, **given}, notebook, **how)
+
+
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        ({"storage": "False"}, "storage must be true or false"),
+        ({"more": {"storage": "yes"}}, "storage must be true or false"),
         ({"more": {"collector": True}}, "collector must be a string"),
-        ({"filter_columns": "dest"}, "filter_columns must be a list"),
-        ({"thresholds": "{snapshots: 5}"}, "thresholds must be a mapping"),
+        ({"filter_columns": {"dest": 1}}, "filter_columns must be names separated by commas, or a list"),
+        ({"thresholds": "{snapshots: 5}"}, "thresholds must be NAME=VALUE with a number, or a mapping"),
         ({"table": 5}, "table must be a string"),
         ({"more": {"colector": "spark"}}, "no parameter 'colector'; did you mean collector"),
         ({"more": {"table": "db.u"}}, "table has a line of its own above more; set it there"),
@@ -332,31 +347,66 @@ def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
     ],
 )
 def test_a_notebook_parameter_of_another_name_or_type_is_refused(parameters: dict[str, Any], said: str) -> None:
-    cells = ["", TAGGED]
-
     with pytest.raises(ParameterError, match=said):
-        begin({"In": cells, "table": "db.t", "filter_columns": [], "thresholds": {}, **parameters}, "01_diagnose")
+        begun("01_diagnose", parameters)
 
 
 def test_true_is_no_whole_number() -> None:
     with pytest.raises(ParameterError, match="max_sort_columns must be a whole number"):
-        begin({"more": {"max_sort_columns": True}}, "09_tune_layout")
+        begin({"more": {"repeats": True}}, "10_tune_planning")
 
 
-def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default() -> None:
-    settings = begin({"more": {"history": "table", "collector": "spark"}, "collector": "local"}, "01_diagnose")
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("false", False), (True, True)])
+def test_a_switch_that_papermill_keeps_as_text_is_read(text: object, value: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
 
-    assert (settings.collector, settings.history, settings.storage, settings["fail_on"]) == ("local", "table", False, "never")
+    assert begun("01_diagnose", {"storage": text}, papermill=["storage"]).storage is value
+
+
+@pytest.mark.parametrize("text", ["false", "true"])
+def test_a_parameter_with_a_line_of_its_own_is_read_in_place(text: str) -> None:
+    cell = {"In": ["", "table: str = 'db.t'\nexecute: bool = False"], "table": "db.t", "execute": text}
+    settings = begin(cell, "02_compact")
+
+    assert cell["execute"] is settings.execute is (text == "true")
+
+
+def test_parameters_are_read_where_the_cells_are_not_kept() -> None:
+    settings = begin({"In": [""], "table": "lab.a", "execute": "true", "scope": "major"}, "02_compact", lab={"trial": True})
+
+    assert (settings.table, settings.execute, settings.scope, settings.trial) == ("lab.a", True, "major", True)
+
+
+def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
+    given = {"more": {"history": "table", "collector": "spark"}, "collector": "local", "fail_on": "a variable of somebody's own"}
+    settings = begun("01_diagnose", given, papermill=["collector"])
+
+    assert (settings.collector, settings.history, settings.storage, settings.fail_on) == ("local", "table", False, "never")
     assert settings.only("storage", "collector") == {"storage": False, "collector": "local"}
-    assert list(settings) == list(MORE["01_diagnose"])
-    with pytest.raises(AttributeError, match="did you mean storage"):
-        _ = settings.storag
+
+
+@pytest.mark.parametrize(
+    ("given", "minutes"),
+    [
+        ({"table": "lab.small_files"}, "0 minutes"),
+        ({"table": "lab.small_files", "more": {"leave_alone": ""}}, ""),
+        ({"table": "lab.small_files", "more": {"leave_alone": "2 hours"}}, "2 hours"),
+        ({"table": "lab.small_files", "more": {"catalog": "prod"}}, ""),
+        ({"table": "db.lab.small_files"}, ""),
+        ({"table": "db.t"}, ""),
+    ],
+)
+def test_what_an_example_is_set_with_reaches_no_other_table_and_nothing_that_was_set(given: dict[str, Any], minutes: str) -> None:
+    cell = {"In": ["", "table: str = ''"], **given}
+
+    assert begin(cell, "02_compact", lab={"leave_alone": "0 minutes"}).leave_alone == minutes
 
 
 def test_settings_are_shown_with_what_each_does() -> None:
     shown = repr(begin({"more": {"history": "table"}}, "01_diagnose"))
 
-    for name in MORE["01_diagnose"]:
+    for name in DiagnoseOptions.settings():
         assert name in shown
     assert "orphan files" in shown
 

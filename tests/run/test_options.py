@@ -6,14 +6,17 @@ import pytest
 
 from icekit.errors import ParameterError
 from icekit.maintain.plan import DEFAULT_PROCEDURES
+from icekit.options.commands import SECTIONS, MaintainSection
 from icekit.run.options import read_options
 
 
 @pytest.mark.parametrize(("command", "name"), [("convert", "where"), ("convert", "batch_bytes"), ("compact", "prove")])
 def test_an_empty_text_is_refused_and_is_not_the_default(command: str, name: str) -> None:
     with pytest.raises(ParameterError):
-        read_options(command, {name: ""})
+        read_options(SECTIONS[command].of({name: ""}))  # type: ignore[arg-type]
 
 
 def test_without_names_maintenance_has_its_default_procedures() -> None:
-    assert [read_options("maintain", given).settings["procedures"] for given in ({}, {"procedures": ""})] == [DEFAULT_PROCEDURES] * 2
+    assert [read_options(MaintainSection.of(given)).settings["procedures"] for given in ({}, {"procedures": ""})] == [
+        DEFAULT_PROCEDURES
+    ] * 2

@@ -9,13 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from icekit.cli.main import _parser, main
-from icekit.compact.model import SETTINGS
 from icekit.compact.model import Policy as CompactPolicy
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.facts.retention import Retention
+from icekit.options.commands import SECTIONS, PolicyOptions
 from icekit.schedule import PolicyError, read_policy
 from icekit.schedule.one_pass import mark
-from icekit.schedule.policy import SECTIONS, Rule, SchedulePolicy, cut
+from icekit.schedule.policy import Rule, SchedulePolicy, cut
 from icekit.schedule.reading import in_words, parse_policy
 from icekit.schedule.recipes import example
 from tests.schedule.lakes import HERE, policy
@@ -32,22 +32,24 @@ def problems(text: str) -> list[tuple[int, str, str]]:
 def test_the_example_is_a_policy_and_has_every_key() -> None:
     taken_up = "\n".join(line[2:] if line.startswith(("# notify", "# catalog", "# ledger")) else line for line in example().split("\n"))
     assert [rule.name for rule in parse_policy(taken_up, HERE).rules] == ["upserts", "events", "others"]
-    optional = {*SETTINGS, "where", "batch_bytes", "storage"} - {"budget"}
-    for key in ({*SchedulePolicy.model_fields, *Rule.model_fields} | {name for names in SECTIONS.values() for name in names}) - optional:
+    optional = {*PolicyOptions.settings(), "where", "batch_bytes", "storage"} - {"budget"}
+    for key in (
+        {*SchedulePolicy.model_fields, *Rule.model_fields} | {name for section in SECTIONS.values() for name in section.settings()}
+    ) - optional:
         assert f"{key}:" in example(), key
 
 
 def test_the_page_on_policies_has_every_option_of_a_section() -> None:
     page = (Path(__file__).parents[2] / "docs" / "schedule.md").read_text()
-    for command, names in SECTIONS.items():
+    for command, section in SECTIONS.items():
         [row] = [line for line in page.splitlines() if line.startswith(f"| `{command}`")]
-        assert set(re.findall(r"`(\w+)`", row)) == {command, *names}
+        assert set(re.findall(r"`(\w+)`", row)) == {command, *section.settings()}
 
 
 def test_every_section_takes_the_options_of_its_command() -> None:
-    for command, names in SECTIONS.items():
-        options = {option.lstrip("-").replace("-", "_") for option in _parser().commands()[command].known()}
-        assert {"threshold" if name == "thresholds" else name for name in names} <= options, command
+    for command, section in SECTIONS.items():
+        options = _parser().parse_args([command, "db.t"]).options
+        assert issubclass(options, section), command
 
 
 def test_every_error_is_told_at_once_with_its_line_and_the_nearest_key() -> None:
@@ -80,7 +82,7 @@ rules:
     assert said[8, "rules[1].mach"] == "there is no such key; did you mean match?"
     assert said[8, "rules[1].match"] == "this key is missing"
     assert "is not a size" in said[9, "rules[1].convert.batch_bytes"]
-    assert said[10, "rules[1].execute"] == "'yes' is not true or false."
+    assert said[10, "rules[1].execute"] == "execute must be true or false, not 'yes'."
     assert "did you mean critical?" in said[11, "rules[1].fail_on"]
     assert "did you mean expire_snapshots?" in said[12, "rules[1].maintain.procedures"]
     assert "must be 1 hour or more" in said[12, "rules[1].maintain.keep"]
@@ -111,7 +113,7 @@ def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
         (RULE + "    compact: {budget: much}\n", 3, "is not bytes (200 GB)"),
         (RULE + "    compact:\n      since: 2026-02-01\n      until: 2026-01-01\n", 3, "is not before until"),
         (RULE + "    compact: {since: 2026-13-01}\n", 3, "is not a date"),
-        (RULE + "    report: {thresholds: 3}\n", 3, "wrong type"),
+        (RULE + "    report: {thresholds: 3}\n", 3, "must be NAME=VALUE"),
         (RULE + "  - match: db.x\n    name: rule-1\n", 1, "Two rules have the same name"),
         (RULE + "    name: ../../etc\n", 3, "must be letters, digits"),
         ("a: &x [*x]", 1, "this is not YAML"),

@@ -17,6 +17,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.cli.main import _parser, main
 from icekit.cli.schedule import run_pass
+from icekit.options.commands import NOTEBOOKS
 from icekit.schedule.recipes import minute_of, recipe
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +44,7 @@ def is_a_run_of(command: list[str], file: Path) -> bool:
     """Tell whether words are an icekit command that the command line takes, for that policy."""
     assert command[1:3] == ["-m", "icekit"]
     arguments = _parser().parse_args(command[3:])
-    return (command[0], arguments.verb, arguments.file) == (sys.executable, run_pass, file)
+    return (command[0], arguments.verb, arguments.file) == (sys.executable, run_pass, str(file))
 
 
 def test_cron_gets_a_line_that_a_shell_reads_as_the_command(file: Path) -> None:
@@ -128,10 +129,7 @@ def test_the_dag_is_python_that_names_this_installation(file: Path) -> None:
     asked = {
         key.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Dict) for key in node.keys if isinstance(key, ast.Constant)
     }
-    parameters = next(c for c in json.loads(Path(values["NOTEBOOK"]).read_text())["cells"] if "parameters" in c["metadata"].get("tags", []))
-    assert {"catalog", "table", "output"} <= asked
-    for name in ("catalog", "table", "output"):
-        assert re.search(rf"\b{name}\b", "".join(parameters["source"]))
+    assert {"catalog", "table", "output"} <= asked & {*NOTEBOOKS[Path(values["NOTEBOOK"]).stem].settings()}
 
 
 def test_tables_whose_names_differ_by_a_sign_only_are_two_tasks(file: Path) -> None:

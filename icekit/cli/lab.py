@@ -1,0 +1,38 @@
+"""``icekit lab``: the unhealthy example tables of the embedded lake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from icekit.cli.declared import command
+from icekit.errors import EXIT_HEALTHY, ParameterError
+from icekit.options.commands import LabOptions
+from icekit.terminal import say
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the command."""
+    command(commands, build_lab, LabOptions, "lab", "build the lab's unhealthy example tables in the embedded lake")
+
+
+def build_lab(options: LabOptions) -> int:
+    """Build, reset or list the lab's tables; returns the exit status."""
+    from icekit.lab import TABLES, build, reset
+
+    if options.rebuild + options.reset + options.list > 1:
+        raise ParameterError("Give only one of --rebuild, --reset and --list.")
+    if options.list:
+        for table in TABLES.values():
+            say(f"lab.{table.name:<28} {table.illness}")
+        return EXIT_HEALTHY
+    from icekit.api import connect
+
+    lake = connect(options.catalog or None)
+    try:
+        if options.reset:
+            reset(lake, options.names or None, progress=say)
+            return EXIT_HEALTHY
+        build(lake, options.names or None, scale=options.scale, rebuild=options.rebuild, progress=say)
+    finally:
+        lake.close()
+    return EXIT_HEALTHY

@@ -1,0 +1,372 @@
+"""Every setting of a command, its notebook and its section of a policy, with the one default that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from icekit.options import Settings, listed, number, setting
+
+_TIME, _SIZE, _SQL, _FILE, _N = "TIME", "SIZE", "SQL", "FILE", "N"
+
+
+# --- What several commands share
+
+
+class OfCatalog(Settings):
+    """A catalog."""
+
+    catalog: str = setting("", "a profile of the PyIceberg configuration (default: the embedded lake)")
+
+
+class OfTable(OfCatalog):
+    """A table of a catalog."""
+
+    table: str = setting("", "such as db.events", nargs=None)
+
+
+class Output(Settings):
+    """Where to write a document."""
+
+    output: str = setting("", "also write the result as JSON into this folder", "FOLDER", rare=True)
+
+
+class Judging(Settings):
+    """What is healthy."""
+
+    filter_columns: tuple[str, ...] = setting((), "columns that queries filter by, separated by commas", rare=True)
+    thresholds: Mapping[str, float] = setting(
+        {}, "change a threshold of the findings; may be repeated", "NAME=VALUE", repeats=True, rare=True
+    )
+
+
+class Observing(Settings):
+    """What is observed, and how."""
+
+    ref: str = setting("", "branch, tag or snapshot id (default: the current snapshot)", read=str, rare=True)
+    collector: str = setting("auto", "what reads the metadata: spark, local (no JVM) or auto", rare=True)
+
+
+class Listing(Settings):
+    """Whether the storage is listed."""
+
+    storage: bool = setting(
+        False,
+        "also look for missing files (which stop all maintenance) and orphan files (removes none): looks up every file that the table references, and "
+        "lists the table's location (with Spark, unless the table is small and on a local disk)",
+    )
+
+
+class Json(Settings):
+    """How the answer is printed."""
+
+    json: bool = setting(False, "print the answer as a JSON document", only="command")
+
+
+class Executor(Settings):
+    """Who reads the equality deletes."""
+
+    executor: str = setting("", 'the executor that reads the equality deletes: "4 cores 8g" (default: this session\'s)', _SIZE)
+
+
+class LeaveAlone(Settings):
+    """Who is not disturbed."""
+
+    leave_alone: str = setting(
+        "", 'skip partitions written in the last: "2 hours" (default: 60 minutes, where a conflict is likely)', _TIME, read=str
+    )
+
+
+# --- Observe
+
+
+class StartOptions(Output, OfTable):
+    """``00_start_here``."""
+
+
+class LookOptions(Json, Listing, Judging, Observing, OfTable):
+    """``icekit look``."""
+
+
+class PlanOptions(Json, LeaveAlone, Executor, Judging, OfTable):
+    """``icekit plan``."""
+
+
+class _Gate(Settings):
+    fail_on: str = setting("never", "fail if a table has a finding of this severity or worse: warning or critical")
+    history: str = setting(
+        "", "record health over time in: table (icekit.health in the catalog), or a SQLite file (default: nowhere)", "WHERE"
+    )
+
+
+class DiagnoseOptions(Output, _Gate, Listing, Judging, Observing, OfTable):
+    """``01_diagnose``."""
+
+    facts_file: str = setting("", "facts saved by an earlier run (default: observe the table)", only="notebook")
+
+
+class ReportSection(Listing, Judging):
+    """The section ``report`` of a policy."""
+
+    timeout: float | None = setting(None, "time limit for each table (default: none)", "SECONDS", read=number)
+
+
+class ReportOptions(ReportSection, _Gate, Observing, OfCatalog):
+    """``icekit report``."""
+
+    tables: tuple[str, ...] = setting((), "a table, or a pattern: 'db.*', or 'db.**' with the namespaces inside db", "TABLE", nargs="+")
+    output: str = setting("reports", "folder to write to")
+    junit: str = setting("", "also write JUnit XML, a case per table", _FILE)
+    jobs: int = setting(4, "tables observed at the same time", _N)
+    resume: bool = setting(False, "resume the interrupted run in the output folder; a finished run starts again")
+
+
+# --- Change
+
+
+class Running(Output, OfTable):
+    """How a plan runs."""
+
+    execute: bool = setting(False, "run the plan (default: only print it)")
+    resume: bool = setting(False, "continue the last unfinished run on the table")
+    clear: str | None = setting(
+        None,
+        "confirm that a person has looked at the failed or missing proof of this run, and allow runs on the table again; runs nothing",
+        "RUN",
+        rare=True,
+        only="command",
+    )
+    ledger: str = setting("", "the file to record runs in (default: ~/.local/state/icekit/ledger.db)", _FILE, rare=True)
+
+
+class Proving(Settings):
+    """What is proved."""
+
+    prove: str = setting(
+        "checked",
+        "check each rewrite or conversion before its commit, or compare all changed partitions after it (full), N of them, or none",
+        "checked|full|N|none",
+        read=str,
+        rare=True,
+    )
+
+
+class PolicyOptions(LeaveAlone):
+    """What a compaction may do, as :meth:`icekit.compact.Policy.of` reads it."""
+
+    scope: str = setting("minor", "minor or major")
+    strategy: str = setting("binpack", "binpack, sort, zorder or hilbert")
+    columns: tuple[str, ...] = setting((), "columns to order rows by, separated by commas", rare=True)
+    budget: str = setting("", 'how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"', read=str)
+    since: str = setting("", "only partitions from this date or time on (UTC)", read=str, rare=True)
+    until: str = setting("", "only partitions that end by this date or time (UTC)", read=str, rare=True)
+    skip_last: str = setting("", 'skip partitions whose time is in the last: "6 hours"', _TIME, read=str, rare=True)
+    min_files: str = setting("", "undersized files that make a partition worth a rewrite (default: 5)", _N, read=str, rare=True)
+    delete_ratio: str = setting(
+        "", "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)", _N, read=str, rare=True
+    )
+    min_win: str = setting("1", "least number of file opens that rewriting a partition must save", _N, read=str, rare=True)
+    old_specs: bool = setting(
+        False, "move files of older partition specs into the current one, partition by partition, even if more files come out", rare=True
+    )
+    max_action_bytes: str = setting("50 GB", "most that one action may read", _SIZE, read=str, rare=True)
+    max_action_partitions: str = setting("100", "most partitions in one action", _N, read=str, rare=True)
+
+
+class CompactSection(Proving, PolicyOptions):
+    """The section ``compact`` of a policy."""
+
+    trial: bool = setting(False, "try the plan on a zero-copy clone first, and predict from the result")
+
+
+class CompactOptions(Observing, Judging, CompactSection, Running):
+    """``icekit compact`` and ``02_compact``."""
+
+
+class ConvertSection(Proving):
+    """The section ``convert`` of a policy; an empty text is no filter and no size."""
+
+    where: str | None = setting(None, "only partitions that may hold rows matching this filter", _SQL)
+    batch_bytes: str | None = setting(
+        None, 'disk space that one batch may use: "200 GB" (default: half of the free space)', _SIZE, read=str
+    )
+
+
+class ConvertOptions(Executor, ConvertSection, Running):
+    """``icekit convert`` and ``04_equality_deletes``."""
+
+    branch: str = setting("", "convert on a branch (default: the table itself)")
+    read_now: bool = setting(True, "resolve the deletes on a zero-copy clone and count the rows", only="notebook")
+
+
+class MaintainSection(Listing, Proving):
+    """The section ``maintain`` of a policy."""
+
+    keep: str = setting("", 'how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)', _TIME, read=str)
+    keep_last: str = setting("", "how many snapshots to keep in any case (default: the table's, at least 10)", _N, read=str)
+    need: str = setting("", 'how far people must be able to look back: "3 days"', _TIME, read=str)
+    procedures: tuple[str, ...] = setting(
+        (),
+        "only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files (default: all but remove_orphan_files)",
+        "NAME,NAME",
+    )
+
+
+class MaintainOptions(Judging, MaintainSection, Running):
+    """``icekit maintain`` and ``03_maintain``."""
+
+
+# --- Tune
+
+
+class Budget(Settings):
+    """What a trial may cost."""
+
+    budget_seconds: float = setting(900.0, "end the trial after N seconds", _N)
+    budget_bytes: str = setting("20 GB", "end the trial before it writes more than this", _SIZE, read=str)
+
+
+class Sample(Settings):
+    """How much is tried."""
+
+    sample_bytes: str = setting("1 GB", "how much of the table to try", _SIZE, read=str)
+
+
+class TuneOptions(Output, Budget, OfTable):
+    """What every question has."""
+
+
+class Filters(Settings):
+    """What queries filter by."""
+
+    filters: tuple[str, ...] = setting(
+        (),
+        "what queries filter by: a predicate, a query, or 'column = ?' for lookups of values of the table; may be repeated",
+        _SQL,
+        read=listed,
+        repeats=True,
+    )
+    event_log: str = setting("", "read filters from a Spark event log, or a folder of them", "PATH")
+    scan_reports: str = setting("", "read filters from Iceberg scan reports (JSON)", _FILE)
+
+
+class FileSizesOptions(Sample, TuneOptions):
+    """``icekit tune file-sizes`` and ``07_tune_file_sizes``."""
+
+
+class MetricsColumnsOptions(Sample, Filters, TuneOptions):
+    """``icekit tune metrics-columns`` and ``08_tune_metrics_columns``."""
+
+
+class LayoutOptions(Sample, Filters, TuneOptions):
+    """``icekit tune layout`` and ``09_tune_layout``."""
+
+    reads_per_day: float = setting(
+        0.0, "queries with these filters per day: a layout that they do not pay back within a year is not advised", _N
+    )
+
+
+class PlanningOptions(Filters, TuneOptions):
+    """``icekit tune planning`` and ``10_tune_planning``."""
+
+    repeats: int = setting(2, "measurements of each plan", _N)
+
+
+class WriteModeOptions(TuneOptions):
+    """``icekit tune write-mode`` and ``05_choose_write_mode``."""
+
+    statement: str = setting("", "the DELETE, UPDATE or MERGE to try", _SQL)
+    statement_file: str = setting("", "a file with the statement; - reads standard input", _FILE)
+    operation: str = setting("", "synthetic statements to try: delete, update or merge (default: as in the history)", "NAME")
+    share: float = setting(0.0, "share of rows that a synthetic statement changes (default: as in the history, else 0.01)")
+    spread: str = setting(
+        "", "which rows synthetic statements change: scattered (over all files) or clustered (in some) (default: as in the history)"
+    )
+    file_share: float = setting(0.0, "share of files that a clustered statement touches (default: as in the history)")
+    reads_per_day: float = setting(0.0, "queries of the table per day; divided by the commits per day of the history", _N)
+    reads_per_commit: float = setting(0.0, "queries of the table per DELETE, UPDATE or MERGE", _N)
+    event_log: str = setting("", "count the queries in a Spark event log, or a folder of them", "PATH")
+    read_filter: str | None = setting(None, "what queries filter by (default: full scans)", _SQL)
+    compact_every: int = setting(0, "commits between compactions (default: as in the history)", _N)
+    commits: int = setting(2, "synthetic statements to try", _N)
+    repeats: int = setting(3, "scans of each clone, or up to three times as many if they differ; the cheapest counts", _N)
+    sample_bytes: str = setting("", "try copied samples of this size instead of clones", _SIZE, read=str)
+    budget_seconds: float = setting(1800.0, "end the trial after N seconds", _N)
+
+
+class ReviewMergeOptions(Output, Budget, OfCatalog):
+    """``icekit review-merge`` and ``06_review_merge``."""
+
+    sql_file: str = setting("", "a file with one MERGE statement; - for standard input", "FILE.sql", nargs=None)
+    sql: str = setting("", "one MERGE statement", only="notebook")
+    prove: bool = setting(False, "also run both statements on clones and compare")
+    budget_seconds: float = setting(1800.0, "with --prove: end the trial after N seconds", _N)
+
+
+# --- Schedule, lab and admin
+
+
+class PolicyFile(Settings):
+    """``icekit schedule check``."""
+
+    file: str = setting("", "the policy file", "POLICY", nargs=None)
+
+
+class PassOptions(PolicyFile):
+    """``icekit schedule run``."""
+
+    dry_run: bool = setting(False, "print what the pass would do to each table; writes nothing")
+
+
+class RecipeOptions(Settings):
+    """``icekit schedule recipe``."""
+
+    kind: str = setting("", "cron, systemd, airflow", "KIND", nargs=None, choices=("cron", "systemd", "airflow"))
+    file: str = setting("policy.yaml", "the policy file", "POLICY", nargs="?")
+    output: str = setting("", "write the files there instead of printing them", "FOLDER")
+
+
+class LabOptions(OfCatalog):
+    """``icekit lab``."""
+
+    names: tuple[str, ...] = setting((), "tables to build (default: all)", "NAME", nargs="*")
+    scale: int = setting(1, "multiply the number of rows; 1 is 336,776 flights")
+    rebuild: bool = setting(False, "rebuild tables that already exist")
+    reset: bool = setting(False, "restore tables to the state they were built in; starts no JVM")
+    list: bool = setting(False, "only list the tables and what is wrong with each")
+
+
+class ClonesOptions(OfCatalog):
+    """``icekit admin clones``."""
+
+    remove: bool = setting(False, "drop the clones whose process has ended, and remove their folders")
+
+
+#: The sections of a rule of a policy, in the order in which a pass runs the commands.
+SECTIONS: Mapping[str, type[Settings]] = {
+    "report": ReportSection,
+    "convert": ConvertSection,
+    "compact": CompactSection,
+    "maintain": MaintainSection,
+}
+#: What each question of ``icekit tune`` is asked with.
+QUESTIONS: Mapping[str, type[Settings]] = {
+    "file-sizes": FileSizesOptions,
+    "metrics-columns": MetricsColumnsOptions,
+    "layout": LayoutOptions,
+    "write-mode": WriteModeOptions,
+    "planning": PlanningOptions,
+}
+#: What each notebook is set with, by its own parameters and by what its line ``more`` names.
+NOTEBOOKS: Mapping[str, type[Settings]] = {
+    "00_start_here": StartOptions,
+    "01_diagnose": DiagnoseOptions,
+    "02_compact": CompactOptions,
+    "03_maintain": MaintainOptions,
+    "04_equality_deletes": ConvertOptions,
+    "05_choose_write_mode": WriteModeOptions,
+    "06_review_merge": ReviewMergeOptions,
+    "07_tune_file_sizes": FileSizesOptions,
+    "08_tune_metrics_columns": MetricsColumnsOptions,
+    "09_tune_layout": LayoutOptions,
+    "10_tune_planning": PlanningOptions,
+}

@@ -1,0 +1,95 @@
+"""A setting has one default: of the function behind it, of its command, its notebook and its section of a policy."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import pytest
+
+from icekit.cli.main import _parser
+from icekit.compact.model import Policy
+from icekit.diagnose.findings import Thresholds
+from icekit.errors import ParameterError
+from icekit.options import commands
+from icekit.options.commands import NOTEBOOKS, QUESTIONS, SECTIONS
+from icekit.report import Options as ReportOptions
+from icekit.tune import answering
+from icekit.tune.merge import review_merge
+
+#: The command of each notebook and of each section of a policy; a report is a notebook for many tables.
+COMMANDS = {
+    "00_start_here": ["look", "db.t"],
+    "01_diagnose": ["report", "db.t"],
+    "02_compact": ["compact", "db.t"],
+    "03_maintain": ["maintain", "db.t"],
+    "04_equality_deletes": ["convert", "db.t"],
+    "05_choose_write_mode": ["tune", "write-mode", "db.t"],
+    "06_review_merge": ["review-merge", "m.sql"],
+    "07_tune_file_sizes": ["tune", "file-sizes", "db.t"],
+    "08_tune_metrics_columns": ["tune", "metrics-columns", "db.t"],
+    "09_tune_layout": ["tune", "layout", "db.t"],
+    "10_tune_planning": ["tune", "planning", "db.t"],
+    **{name: [name, "db.t"] for name in SECTIONS},
+}
+#: A command's, which a notebook has no use for: one table, and its output is the page.
+ALONE = {"tables", "junit", "jobs", "resume", "timeout", "json"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same_defaults(name: str) -> None:
+    command = _parser().parse_args(COMMANDS[name]).options
+    other = {**NOTEBOOKS, **SECTIONS}[name]
+    theirs, ours = command().only(*command.settings()), other().only(*other.settings())
+    shared = (theirs.keys() & ours.keys()) - ({"output"} if name == "01_diagnose" else set())
+
+    assert {key: theirs[key] for key in shared} == {key: ours[key] for key in shared}
+    assert {key for key in ours.keys() - theirs.keys() if other.settings()[key].metadata.get("only") != "notebook"} <= {"table", "output"}
+    if name in NOTEBOOKS and name not in ("00_start_here", "01_diagnose"):
+        assert command is other
+    if name == "01_diagnose":
+        assert theirs.keys() - ours.keys() == ALONE - {"json"}
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_has_only_options_that_it_takes_with_its_defaults(question: str) -> None:
+    taken = inspect.signature(answering(question)).parameters
+    options = QUESTIONS[question]().only(*QUESTIONS[question].settings())
+    own = {name: value for name, value in options.items() if name not in ("catalog", "table", "output", "statement_file")}
+
+    assert set(own) <= set(taken)
+    assert {name: value for name, value in own.items() if value and value != taken[name].default} == {}
+    assert ("trial" in taken) == ("trial" in own)
+
+
+def test_a_review_has_the_defaults_of_its_function() -> None:
+    taken = inspect.signature(review_merge).parameters
+    options = commands.ReviewMergeOptions.of({}).only("prove", "budget_seconds", "budget_bytes")
+
+    assert {name: taken[name].default for name in options} == options
+
+
+def test_a_compaction_and_a_report_have_the_defaults_of_their_functions() -> None:
+    assert Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.settings())) == Policy()
+    names = [name for name in commands.ReportOptions.settings() if name not in ("tables", "junit", "output", "timeout")]
+    assert ReportOptions(**commands.ReportOptions.of({}).only(*names)) == ReportOptions()
+    assert Path(commands.ReportOptions.of({}).output) == ReportOptions().output
+
+
+def test_help_says_the_defaults_that_others_decide() -> None:
+    settings = commands.PolicyOptions.settings()
+
+    assert f"(default: {Thresholds().min_input_files})" in settings["min_files"].metadata["help"]
+    assert f"(default: {Thresholds().delete_ratio})" in settings["delete_ratio"].metadata["help"]
+
+
+def test_an_option_with_another_name_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ParameterError, match="no parameter 'bugdet'; did you mean budget"):
+        commands.CompactOptions.of({"bugdet": "1 GB"})
+    with pytest.raises(ParameterError, match="filters must be a list of strings"):
+        commands.LayoutOptions.of({"filters": "a = 1"})
+
+
+def test_no_option_that_is_not_given_changes_what_is_asked() -> None:
+    for options in (*QUESTIONS.values(), *NOTEBOOKS.values(), *SECTIONS.values()):
+        assert options.of(dict.fromkeys(options.settings())).changed() == {}
