@@ -73,6 +73,11 @@ def test_no_import_is_hidden_in_a_text() -> None:
     assert [name for name, path in MODULES.items() if own.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_no_test_imports_from_the_rigs() -> None:
+    own = re.compile(r"^\s*(from|import) rigs\b", re.M)
+    assert [str(path) for path in (PACKAGE.parent / "tests").rglob("*.py") if own.search(path.read_text(encoding="utf-8"))] == []
+
+
 def test_looking_at_a_table_imports_nothing_of_spark_and_of_the_rooms_that_change_tables() -> None:
     """All modules of facts, findings and history, and the card."""
     looks = [name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])] + ["icekit.show.card"]

@@ -16,7 +16,6 @@ from icekit.show import tune_charts
 from icekit.sql import identifier
 from icekit.tune.file_sizes import FileSizes, tune_file_sizes
 from icekit.tune.file_sizes.advisory_size import DISTRIBUTION_SESSION
-from tests.bench.file_sizes import CODECS, KINDS, measure
 
 pytestmark = pytest.mark.spark
 
@@ -124,23 +123,3 @@ def test_a_budget_that_is_spent_ends_the_trial_and_says_so(lake: Lake, scratch: 
     assert answer.stopped is not None
     assert not answer.mode_trials
     assert "nothing was tried" in answer.verdict()
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_size_found_brings_the_mean_within_15_percent_of_the_target(lake: Lake, scratch: str, kind: str, codec: str) -> None:
-    trial = measure(lake, scratch, kind, codec)
-
-    _, after = trial.chosen
-    assert after.enough_mean is not None
-    assert after.hits, f"{after.enough_mean / trial.target_bytes:.2f} of the target in {after.files} files"
-
-
-def test_the_size_found_brings_the_mean_of_one_table_within_15_percent_of_the_target(lake: Lake, scratch: str) -> None:
-    trial = measure(lake, scratch, "long URLs", "snappy", target=2**18)
-
-    _, after = trial.chosen
-    assert trial.before.enough_mean is not None
-    assert trial.before.enough_mean < 0.75 * trial.target_bytes
-    assert after.hits
