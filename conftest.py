@@ -17,6 +17,7 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.engine.bridge import make_active
 from icekit.sandbox import NAMESPACE
+from tests.golden import Golden
 from tests.shapes import Shapes
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 
@@ -31,6 +32,16 @@ TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
 # what looks further is given a seed (rigs.model).
 settings.register_profile("icekit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("icekit")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write the golden files again")
+
+
+@pytest.fixture
+def golden(pytestconfig: pytest.Config) -> Golden:
+    """Compares what a result looks like with a golden file."""
+    return Golden(update=pytestconfig.getoption("--update-golden"))
 
 
 _FUNCTIONS: set[str] = set()

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from icekit import Severity
 from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionField, PartitionSpec, SortField, TableFacts
-from tests.diagnose.told import named, told
-from tests.factories import BY_DAY, COLUMNS, MIB, UNPARTITIONED, column_sample, file_group, partition, table_facts
+from tests.diagnose.told import named, shows, told
+from tests.factories import BY_DAY, COLUMNS, UNPARTITIONED, column_sample, file_group, partition, table_facts
+from tests.golden import Golden
 
 TABLE = "ALTER TABLE `prod`.`db`.`events`"
-#: Forty data files of 500 MiB, as the factory makes them.
-ALL_BYTES = 40 * 500 * MIB
 AMOUNT = dataclasses.replace(COLUMNS[3], metrics_mode="none")
 
 
@@ -19,24 +17,15 @@ def sampled(column: str = "amount", files: int = 20, columns: tuple[Column, ...]
     return MetricsSample(files, 1, tuple(column_sample(c.name, files, **(overrides if c.name == column else {})) for c in columns))
 
 
-def test_missing_metrics_are_told_by_column_role_and_files() -> None:
+def test_missing_metrics_are_told_by_column_role_and_files(golden: Golden) -> None:
     facts = table_facts(
         columns=(*COLUMNS[:3], AMOUNT),
         metrics_sample=sampled(bounds_file_count=3, counts_file_count=3),
         filter_columns=("gone", "amount"),
     )
 
-    assert told(facts, "metrics_missing") == (
-        Severity.WARNING,
-        ("amount",),
-        "amount (filter, mode none) has no bounds in 17 of 20 sampled data files",
-        (
-            f"{TABLE} SET TBLPROPERTIES ('write.metadata.metrics.column.amount' = 'truncate(16)')",
-            "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))",
-        ),
-        40,
-        ALL_BYTES,
-    )
+    shows(golden, "metrics_missing", facts)
+    assert named(dataclasses.replace(facts, filter_columns=()), "metrics_missing") is None
     unsampled = dataclasses.replace(facts, metrics_sample=dataclasses.replace(sampled(), columns=()))
     assert told(unsampled, "metrics_missing")[2] == "amount (filter, mode none) has no bounds in 20 of 20 sampled data files"
     assert named(dataclasses.replace(facts, metrics_sample=sampled()), "metrics_missing") is None
@@ -64,19 +53,14 @@ def test_a_partition_field_needs_bounds_of_its_source_unless_it_is_void() -> Non
     assert named(table_facts(filter_columns=("amount",), metrics_sample=sampled(bounds_file_count=0)), "metrics_missing") is None
 
 
-def test_columns_past_the_limit_are_told_and_the_default_stated_where_filters_are_declared() -> None:
+def test_columns_past_the_limit_are_told_and_the_default_stated_where_filters_are_declared(golden: Golden) -> None:
     columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)" if i < 100 else "none") for i in range(103))
     keys = (EqualityKey((7, 9), 1, 10),)
     declared = table_facts(columns=columns, filter_columns=("c3",), equality_keys=keys, specs=(UNPARTITIONED,))
 
-    assert told(table_facts(columns=columns), "columns_past_metrics_limit") == (
-        Severity.INFO,
-        ("c100", "c101", "c102"),
-        "103 columns; 3 columns beyond the first 100 get no metrics",
-        (),
-        40,
-        0,
-    )
+    shows(golden, "columns_past_metrics_limit", table_facts(columns=columns))
+    stated = {"write.metadata.metrics.default": "none"}
+    assert named(table_facts(columns=columns, properties=stated), "columns_past_metrics_limit") is None
     assert told(declared, "columns_past_metrics_limit")[3] == (
         f"{TABLE} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'none', 'write.metadata.metrics.column.c3' = 'truncate(16)', "
         "'write.metadata.metrics.column.c7' = 'truncate(16)', 'write.metadata.metrics.column.c9' = 'truncate(16)')",
@@ -112,35 +96,18 @@ def test_no_statement_sets_the_mode_that_a_column_has() -> None:
     assert told(table_facts(metrics_sample=without, filter_columns=("carrier",)), "metrics_missing")[3] == ()
 
 
-def test_too_many_metrics_are_told_with_what_they_cost() -> None:
+def test_too_many_metrics_are_told_with_what_they_cost(golden: Golden) -> None:
     columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
 
     # Forty entries of 400 bytes.
-    assert told(table_facts(columns=columns), "too_many_metrics") == (
-        Severity.INFO,
-        (),
-        "every data file has statistics of 65 columns: 400 B of manifest per data file, 15.6 KiB in total",
-        (),
-        40,
-        16_000,
-    )
+    shows(golden, "too_many_metrics", table_facts(columns=columns))
+    assert named(table_facts(columns=columns[:64]), "too_many_metrics") is None
 
 
-def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads() -> None:
+def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads(golden: Golden) -> None:
     facts = table_facts(metrics_sample=sampled("carrier", 10, stab_share=0.5), filter_columns=("carrier",))
 
-    assert told(facts, "unclustered_filter_columns") == (
-        Severity.WARNING,
-        ("carrier",),
-        "a value of carrier is within the bounds of 50 % of 10 sampled data files",
-        (
-            "CALL `prod`.system.rewrite_data_files(table => 'db.events', strategy => 'sort', sort_order => '`carrier` ASC NULLS LAST', "
-            "options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))",
-            f"{TABLE} WRITE ORDERED BY `carrier` ASC NULLS LAST",
-        ),
-        40,
-        ALL_BYTES,
-    )
+    shows(golden, "unclustered_filter_columns", facts)
 
 
 def test_a_column_inside_a_struct_is_sorted_by_its_path() -> None:
@@ -175,3 +142,66 @@ def test_of_a_sort_order_only_the_first_column_as_it_is_should_be_clustered() ->
     assert named(ordered(dataclasses.replace(second, transform="bucket[4]")), "unclustered_filter_columns") is None
     # It is sorted by already, and so the order is not declared again.
     assert len(told(ordered(second), "unclustered_filter_columns")[3]) == 1
+
+
+def test_a_sort_column_that_never_had_metrics_is_named() -> None:
+    sample = MetricsSample(
+        20,
+        1,
+        tuple(
+            column_sample(c.name) if c.name != "amount" else column_sample("amount", bounds_file_count=0, counts_file_count=0)
+            for c in COLUMNS
+        ),
+    )
+    order = (SortField("amount", "identity", "asc", "nulls-first"),)
+
+    assert named(table_facts(sort_order=order, metrics_sample=sample), "metrics_missing") is not None
+
+
+def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> None:
+    def sampled(share: float, files: int = 20) -> TableFacts:
+        samples = tuple(column_sample(c.name, files, stab_share=share if c.name == "carrier" else 0.01) for c in COLUMNS)
+        return table_facts(metrics_sample=MetricsSample(files, 1, samples), filter_columns=("carrier",))
+
+    finding = named(sampled(0.5), "unclustered_filter_columns")
+    assert finding is not None
+    assert finding.where == ("carrier",)
+    assert "sort_order => '`carrier` ASC NULLS LAST'" in finding.sql[0]
+    assert named(sampled(0.49), "unclustered_filter_columns") is None
+    assert named(sampled(1.0, files=9), "unclustered_filter_columns") is None
+    assert named(dataclasses.replace(sampled(1.0), filter_columns=()), "unclustered_filter_columns") is None
+
+
+def test_a_column_with_a_dot_in_its_name_is_sorted_by_its_name_and_not_by_its_parts() -> None:
+    odd = Column(90, "a.b", "string", False, 9, "full", ("a.b",))
+    sample = MetricsSample(20, 1, (column_sample("a.b", 20, stab_share=0.9),))
+
+    finding = named(table_facts(columns=(*COLUMNS, odd), metrics_sample=sample, filter_columns=("a.b",)), "unclustered_filter_columns")
+
+    assert finding is not None
+    assert "sort_order => '`a.b` ASC NULLS LAST'" in finding.sql[0]
+
+
+def test_nobody_is_told_to_drop_metrics_before_filter_columns_are_declared() -> None:
+    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
+    undeclared = named(table_facts(columns=columns), "too_many_metrics")
+    declared = named(table_facts(columns=columns, filter_columns=("c3",)), "too_many_metrics")
+
+    assert undeclared is not None
+    assert undeclared.sql == ()
+    assert declared is not None
+    assert "'write.metadata.metrics.column.c3' = 'truncate(16)'" in declared.sql[0]
+
+
+def test_several_filter_columns_are_sorted_by_the_first_two_and_a_trial_is_named() -> None:
+    samples = tuple(column_sample(c.name, stab_share=1.0) for c in COLUMNS)
+    finding = named(
+        table_facts(metrics_sample=MetricsSample(20, 1, samples), filter_columns=("carrier", "amount", "event_id")),
+        "unclustered_filter_columns",
+    )
+
+    assert finding is not None
+    order = "`carrier` ASC NULLS LAST, `amount` ASC NULLS LAST"
+    assert f"sort_order => '{order}'" in finding.sql[0]
+    assert finding.sql[1] == f"ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY {order}"
+    assert "icekit tune layout db.events" in finding.remedy
