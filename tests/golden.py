@@ -21,7 +21,7 @@ class Golden:
     def __call__(self, name: str, text: str) -> None:
         path = FOLDER / name
         if path.suffix == ".html":
-            text = re.sub(r"<(style|script)\b.*?</\1>", "", text.replace("\N{NO-BREAK SPACE}", " "), flags=re.DOTALL)
+            text = re.sub(r'<(style|script)\b.*?</\1>| onclick="[^"]*"', "", text.replace("\N{NO-BREAK SPACE}", " "), flags=re.DOTALL)
             text = re.sub(r"\s*\n\s*", "\n", text.replace("><", ">\n<"))
         text = text.strip() + "\n"
         if self.update:
@@ -32,7 +32,7 @@ class Golden:
     def fields(self, name: str, record: object) -> None:
         """Compare all fields of a dataclass, as YAML."""
         fields = {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}  # type: ignore[arg-type]
-        self(name, yaml.safe_dump(fields, allow_unicode=True, sort_keys=False, width=150))
+        self(name, yaml.safe_dump(fields, allow_unicode=True, sort_keys=False, width=10_000))
 
 
 def _plain(value: object) -> object:

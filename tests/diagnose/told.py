@@ -31,4 +31,4 @@ def shows(golden: Golden, case: str, facts: TableFacts) -> None:
     """Compare a finding with its golden file; the first word of a case is its name."""
     finding = named(facts, case.split()[0])
     assert finding is not None
-    golden.fields(f"diagnose/{case}.yaml", finding)
+    golden.fields(f"diagnose/{case.replace(' ', '-')}.yaml", finding)
