@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
+from icekit.diagnose import SYMPTOMS
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
@@ -24,7 +25,7 @@ from tests.factories import (
     manifest_facts,
     table_facts,
 )
-from tests.golden import Golden
+from tests.golden import FOLDER, Golden
 
 TABLE = "ALTER TABLE `prod`.`db`.`events`"
 REWRITE_MANIFESTS = "CALL `prod`.system.rewrite_manifests(table => 'db.events')"
@@ -252,6 +253,10 @@ def test_a_threshold_may_lie_on_its_limit() -> None:
 
     assert (changed.delete_ratio, changed.min_file_size_ratio, repr(changed.snapshots)) == (0.0, 1.0, "7")
     assert changed.size_ratios == (1.0, 1.8)
+
+
+def test_every_finding_has_a_golden_file() -> None:
+    assert {path.stem.partition("-")[0] for path in FOLDER.glob("diagnose/*.yaml")} == SYMPTOMS.keys()
 
 
 def test_findings_are_read_a_line_each() -> None:
