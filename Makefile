@@ -58,22 +58,22 @@ screenshots:  #+ picture every notebook, as its page and in JupyterLab, into bui
 
 bench:  #+ measure on large tables
 	@scripts/setup.sh dev
-	$(RUN) python -m tests.bench
+	$(RUN) python -m rigs.bench
 
 bench-headline:  #+ measure the figures of README: icekit compact and the stock rewrite, from the command to the prompt; ten minutes
 	@scripts/setup.sh dev
-	$(RUN) python -m tests.bench.headline
+	$(RUN) python -m rigs.bench.headline
 
 bench-equality-deletes:  #+ measure the conversion of equality deletes beside the stock rewrite, at length; goes on where it was interrupted
 	@scripts/setup.sh dev
-	$(RUN) python -m tests.bench.equality_deletes --long
+	$(RUN) python -m rigs.bench.equality_deletes --long
 
 soak:  #+ kill compactions at random moments, write while they run, and run long random histories
 	@scripts/setup.sh dev
-	$(RUN) python -m tests.soak
-	$(RUN) python -m tests.soak --writer
-	$(RUN) python -m tests.soak --convert
-	$(RUN) python -m tests.model
+	$(RUN) python -m rigs.soak
+	$(RUN) python -m rigs.soak --writer
+	$(RUN) python -m rigs.soak --convert
+	$(RUN) python -m rigs.model
 	$(RUN) python -m pytest -m soak
 
 mutants:  #+ change the pure rooms a little, one change at a time, and list what no test notices; takes about an hour
@@ -103,7 +103,7 @@ test-servers:  #+ run every command against real servers on this machine: a REST
 
 test-cluster:  #+ run on a standalone Spark cluster of two workers in a network of their own, and kill executors; needs root
 	@scripts/setup.sh dev
-	@$(RUN) python -m pytest -m cluster tests/cluster
+	@$(RUN) python -m pytest -m cluster rigs/cluster
 
 lock:  #+ put the newest versions that pyproject.toml allows into constraints.txt, for each Python and platform
 	@# Where constraints.txt does not fit pyproject.toml any more, the uv of the last set-up does.

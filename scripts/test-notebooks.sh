@@ -7,7 +7,7 @@
 set -eu
 ICEKIT_LAKE=$PWD/build/lake
 export ICEKIT_LAKE
-# Compiled lightly, as in tests/conftest.py: many short queries, each run once.
+# Compiled lightly, as in conftest.py: many short queries, each run once.
 ICEKIT_SPARK_CONF="'spark.driver.extraJavaOptions=-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC'"
 export ICEKIT_SPARK_CONF
 # One kernel, and so one JVM, for all of them.

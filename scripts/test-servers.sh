@@ -47,5 +47,5 @@ if [ ! -x "$folder/versitygw" ] && command -v go >/dev/null 2>&1; then
 fi
 # The JVM of a process has the drivers of its first catalog.
 for catalog in 'rest_on_s3 or faults or far_storage' postgres; do
-    python -m pytest -m servers tests/servers -k "$catalog"
+    python -m pytest -m servers rigs/servers -k "$catalog"
 done

@@ -78,6 +78,11 @@ def test_no_import_is_hidden_in_a_text() -> None:
     assert [name for name, path in MODULES.items() if own.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_no_test_imports_from_the_rigs() -> None:
+    own = re.compile(r"^\s*(from|import) rigs\b", re.M)
+    assert [str(path) for path in (PACKAGE.parent / "tests").rglob("*.py") if own.search(path.read_text(encoding="utf-8"))] == []
+
+
 LOOK = [name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])] + ["icekit.show.card"]
 REPORT = [name for name in MODULES if name.split(".")[1:2] in (["report"], ["show"], ["notebook"], ["cli"])]
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -11,7 +11,7 @@ import pytest
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.claims import ActionRecord
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
-from icekit.compact.outcome import SCHEMA_VERSION, Actual, Status, as_before, compared, document, measured
+from icekit.compact.outcome import Actual, Status, as_before, compared, document, measured
 from icekit.prove import CommitProof, Fingerprint, Proof
 from icekit.schedule.result import ran
 
@@ -117,31 +117,13 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
     assert replace(as_before(converting, record).actual, delete_files_removed=4) == ran.actual
 
 
-def test_the_document_holds_predicted_and_actual_of_each_action(tmp_path: Path) -> None:
+def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:
     done = ActionOutcome(action(), "done", 1, Actual(5, 500, 1, 390, 0, 1), 2.0, (7,))
     became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), "failed", error="no")), proof(True))
     path = became.write_into(tmp_path)
-    written = json.loads(path.read_text())
 
     assert path.name == "db.events.plan.json"
-    assert (written["schema_version"], written["table"], written["status"], written["exit_status"]) == (
-        SCHEMA_VERSION,
-        "db.events",
-        "failed",
-        1,
-    )
-    assert [a["action_id"] for a in written["actions"]] == ["a1", "a2"]
-    assert (written["actions"][0]["predicted"]["bytes_out"], written["actions"][0]["actual"]["bytes_out"]) == (400, 390)
-    assert (written["actions"][1]["actual"], written["actions"][1]["error"]) == (None, "no")
-    assert written["predicted"]["files_in"] == 10
-    assert written["proof"]["ok"] is True
-
-
-def test_the_document_of_a_dry_run_says_nothing_of_an_actual() -> None:
-    dry = document(outcome("planned", run_id=None))
-
-    assert (dry["status"], dry["run_id"], dry["actual"], dry["proof"]) == ("dry run", None, None, None)
-    assert document(outcome())["predicted"] is None
+    assert json.loads(path.read_text()) == json.loads(json.dumps(document(became)))
 
 
 def test_the_document_has_the_figures_of_a_sample() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from icekit import Severity
+import pytest
+
 from icekit.facts.model import Column, ManifestFacts, MetricsSample, TableFacts
-from tests.diagnose.told import named, told
+from tests.diagnose.told import named, shows, told
 from tests.factories import GIB, KIB, MIB, file_group, history, manifest_facts, table_facts
+from tests.golden import Golden
 
 BLOOMS = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name in ("a", "b", "c")}
 
@@ -17,26 +19,6 @@ def of_content(column_bytes: int, file_bytes: int, **properties: str) -> TableFa
     sample = MetricsSample(files, 1, (), sized_files=files, file_bytes=file_bytes * files, column_bytes=column_bytes * files)
     group = file_group(*[file_bytes] * files, records_per_file=120)
     return table_facts(groups=(group,), metrics_sample=sample, properties=properties)
-
-
-def test_bloom_filters_around_a_few_rows_are_told_with_rows_and_column_sizes() -> None:
-    found = named(of_content(4 * KIB, 3 * MIB, **BLOOMS), "bytes_outside_columns")
-
-    assert found is not None
-    assert (found.severity, found.where) == (Severity.WARNING, ("a", "b", "c"))
-    assert found.evidence == (
-        "columns are 0.1 % of the bytes of 20 sampled data files: a file of 3 MiB on average holds 4 KiB of columns; "
-        "a file of the table holds 120 rows on average"
-    )
-    assert "3 bloom filters (a, b, c)" in found.effect
-    assert found.bytes_at_stake == 20 * (3 * MIB - 4 * KIB)
-
-
-def test_without_filters_in_the_properties_the_writer_is_asked() -> None:
-    found = named(of_content(4 * KIB, 3 * MIB), "bytes_outside_columns")
-
-    assert found is not None
-    assert "footers and indexes" in found.effect
 
 
 def test_bytes_outside_of_columns_begin_at_half_the_bytes_and_a_mebibyte_per_file() -> None:
@@ -52,12 +34,6 @@ def wide(columns: int, *sizes: int, **properties: str) -> TableFacts:
 
 
 def test_columns_that_have_little_of_a_row_group_are_told() -> None:
-    assert told(wide(250), "thin_column_chunks")[:4] == (
-        Severity.INFO,
-        (),
-        "250 columns: one has 524 KiB of a row group of 128 MiB on average, and 2 MiB of a file of 512 MiB",
-        ("ALTER TABLE `prod`.`db`.`events` SET TBLPROPERTIES ('write.parquet.row-group-size-bytes' = '268435456')",),
-    )
     assert named(wide(128), "thin_column_chunks") is None
     assert named(wide(129), "thin_column_chunks") is not None
     assert named(wide(250, 127 * MIB), "thin_column_chunks") is None
@@ -74,18 +50,29 @@ def metadata_of(manifests: int, data: int, file: int = KIB) -> TableFacts:
 
 
 def test_manifests_out_of_proportion_to_the_data_are_told() -> None:
-    assert told(metadata_of(4600 * KIB, 6300 * KIB), "heavy_metadata")[2] == (
-        "manifests hold 4.5 MiB for 6.2 MiB of data (73 %), 4.5 MiB per data file"
-    )
     assert named(metadata_of(MIB, 10 * MIB), "heavy_metadata") is not None
     assert named(metadata_of(MIB, 10 * MIB + 20), "heavy_metadata") is None
     assert named(metadata_of(MIB - 1, MIB), "heavy_metadata") is None
 
 
-def test_a_huge_metadata_file_is_told_with_what_it_keeps() -> None:
-    facts = dataclasses.replace(metadata_of(KIB, GIB, 8 * MIB), history=history(snapshot_count=9000, schema_count=70))
+def huge(metadata_bytes: int) -> TableFacts:
+    return dataclasses.replace(metadata_of(KIB, GIB, metadata_bytes), history=history(snapshot_count=9000, schema_count=70))
 
-    assert told(facts, "heavy_metadata")[2] == (
-        "the metadata file has 8 MiB, with 9,000 snapshots, 1 partition spec, 70 schemas and 0 table properties"
-    )
-    assert named(metadata_of(KIB, GIB, 8 * MIB - 1), "heavy_metadata") is None
+
+def test_a_metadata_file_is_heavy_from_eight_mebibytes_on() -> None:
+    assert named(huge(8 * MIB), "heavy_metadata") is not None
+    assert named(huge(8 * MIB - 1), "heavy_metadata") is None
+
+
+SHOWN = {
+    "bytes_outside_columns": of_content(4 * KIB, 3 * MIB),
+    "bytes_outside_columns in bloom filters": of_content(4 * KIB, 3 * MIB, **BLOOMS),
+    "thin_column_chunks": wide(250),
+    "heavy_metadata": metadata_of(4600 * KIB, 6300 * KIB),
+    "heavy_metadata in one file": huge(8 * MIB),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_a_finding_about_bytes_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+    shows(golden, case, SHOWN[case])

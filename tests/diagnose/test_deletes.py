@@ -7,14 +7,21 @@ import dataclasses
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
-from icekit.diagnose.findings import Finding
-from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
-from icekit.facts.rollup import Applied, equality_deletes_applied
-from tests.factories import BY_DAY, MIB, file_group, partition, sequence, table_facts
-
-
-def found(facts: TableFacts, name: str, **options: object) -> Finding | None:
-    return next((f for f in diagnose(facts, **options) if f.name == name), None)  # type: ignore[arg-type]
+from icekit.facts.model import (
+    DeleteState,
+    EqualityKey,
+    FileGroup,
+    Kind,
+    Partition,
+    PartitionSpec,
+    SequenceCounts,
+    TableFacts,
+    UnappliedDeletes,
+)
+from icekit.facts.rollup import Applied, delete_ratio, equality_deletes_applied
+from tests.diagnose.told import named, shows, told
+from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, sequence, table_facts
+from tests.golden import Golden
 
 
 def upserts(*, data: dict[int, int], deletes: dict[int, int], of: Partition | None = None, well: bool = False) -> list[SequenceCounts]:
@@ -83,27 +90,8 @@ def test_deletes_of_an_unpartitioned_spec_apply_to_every_partition() -> None:
     assert [a.partition for a in equality_deletes_applied(facts)] == [partition()]
 
 
-def test_deletes_of_another_partition_do_not_apply() -> None:
-    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={}, deletes={2: 10}, of=partition(1))]
-
-    assert list(equality_deletes_applied(deleted(rows))) == []
-
-
-def test_equality_deletes_are_critical_by_the_rewrites_own_ratio() -> None:
-    light = deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}))
-    heavy = deleted(
-        upserts(data=dict.fromkeys(range(1, 9), 100), deletes=dict.fromkeys(range(2, 9), 10)),
-        file_group(*[500 * MIB] * 2, records_per_file=100),
-    )
-
-    assert [f.severity for f in (found(light, "equality_deletes"), found(heavy, "equality_deletes")) if f] == [
-        Severity.WARNING,
-        Severity.CRITICAL,
-    ]
-
-
 @pytest.mark.parametrize(
-    ("conf", "named"),
+    ("conf", "is_named"),
     [
         (None, True),
         ({}, True),
@@ -111,22 +99,13 @@ def test_equality_deletes_are_critical_by_the_rewrites_own_ratio() -> None:
         ({"spark.sql.iceberg.executor-cache.delete-files.enabled": "FALSE"}, False),
     ],
 )
-def test_the_executor_cache_is_named_over_equality_deletes_unless_it_is_known_to_be_off(conf: dict[str, str] | None, named: bool) -> None:
+def test_the_executor_cache_is_named_over_equality_deletes_unless_it_is_known_to_be_off(
+    conf: dict[str, str] | None, is_named: bool
+) -> None:
     facts = deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}))
 
-    assert (found(facts, "executor_cache", session_conf=conf) is not None) is named
-    assert found(table_facts(), "executor_cache", session_conf=conf) is None
-
-
-def test_well_sized_files_under_equality_deletes_are_what_a_default_rewrite_ignores() -> None:
-    well = deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}, well=True))
-    small = deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}))
-    finding = found(well, "deletes_default_rewrite_ignores")
-
-    assert finding is not None
-    assert finding.files_at_stake == 1
-    assert "'delete-file-threshold', '1'" in finding.sql[0]
-    assert found(small, "deletes_default_rewrite_ignores") is None
+    assert (named(facts, "executor_cache", session_conf=conf) is not None) is is_named
+    assert named(table_facts(), "executor_cache", session_conf=conf) is None
 
 
 def position(records: int, *, scoped: bool = True, data_sequence: int = 1, delete_sequence: int = 2, **more: object) -> TableFacts:
@@ -142,46 +121,27 @@ def position(records: int, *, scoped: bool = True, data_sequence: int = 1, delet
     return table_facts(groups=groups, sequences=tuple(rows), **more)
 
 
-def test_position_deletes_of_a_twentieth_of_the_rows_are_named() -> None:
-    finding = found(position(5), "position_deletes")
-
-    assert finding is not None
-    assert "5 position delete records in 1 delete file for 100 rows (5.0 %)" in finding.evidence
-    assert "'delete-ratio-threshold', '0.05'" in finding.sql[0]
-    assert found(position(4), "position_deletes") is None
-
-
 def test_position_deletes_that_name_no_single_file_need_the_count_rule() -> None:
-    finding = found(position(50, scoped=False), "position_deletes")
+    finding = named(position(50, scoped=False), "position_deletes")
 
     assert finding is not None
     assert finding.severity is Severity.CRITICAL
     assert "'delete-file-threshold', '1'" in finding.sql[0]
-    assert found(position(50, scoped=False), "deletes_default_rewrite_ignores") is not None
-    assert found(position(50), "deletes_default_rewrite_ignores") is None
+    assert named(position(50, scoped=False), "deletes_default_rewrite_ignores") is not None
+    assert named(position(50), "deletes_default_rewrite_ignores") is None
 
 
 def test_version_2_is_told_about_deletion_vectors_and_version_3_is_not() -> None:
-    assert found(position(1), "v2_position_deletes") is not None
-    assert found(position(1, format_version=3), "v2_position_deletes") is None
-
-
-def test_deletion_vectors_over_a_twentieth_of_a_partition_are_named() -> None:
-    def vectors(records: int) -> TableFacts:
-        groups = (file_group(500 * MIB, records_per_file=100), file_group(60, kind=Kind.DELETION_VECTORS, records_per_file=records))
-        return table_facts(groups=groups, format_version=3)
-
-    assert found(vectors(5), "deletion_vectors") is not None
-    assert found(vectors(4), "deletion_vectors") is None
-    assert found(vectors(4), "deletion_vectors", thresholds=Thresholds().with_changes(delete_ratio=0.01)) is not None
+    assert named(position(1), "v2_position_deletes") is not None
+    assert named(position(1, format_version=3), "v2_position_deletes") is None
 
 
 def test_sequence_numbers_counted_in_ranges_never_make_live_deletes_dangle() -> None:
     """Data at 10,003 and deletes at 10,030 fall into one range of 50: they may apply."""
     rows = [sequence(10_050, data_file_count=1, data_record_count=100, equality_delete_file_count=1, equality_delete_record_count=10)]
 
-    assert found(deleted(rows, sequence_width=50), "equality_deletes") is not None
-    assert found(deleted(rows), "equality_deletes") is None
+    assert named(deleted(rows, sequence_width=50), "equality_deletes") is not None
+    assert named(deleted(rows), "equality_deletes") is None
 
 
 def test_a_spec_whose_fields_are_all_void_is_unpartitioned_and_its_deletes_are_global() -> None:
@@ -199,10 +159,10 @@ def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:
     ]
     one_file = upserts(data={1: 100}, deletes={2: 900}, of=partition(2))
     groups = [file_group(*[MIB] * 1000, of=partition(1)), file_group(MIB, of=partition(2))]
-    named = found(deleted([*many_files, *one_file], *groups), "equality_deletes")
+    most = named(deleted([*many_files, *one_file], *groups), "equality_deletes")
 
-    assert named is not None
-    assert "one data file needs up to 900 delete records" in named.evidence
+    assert most is not None
+    assert "one data file needs up to 900 delete records" in most.evidence
 
 
 def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> None:
@@ -221,3 +181,194 @@ def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> No
     assert fitting.remedy.startswith("Rewrite the data files that the deletes apply to: ")
     assert "this session has 64 GiB" in fitting.remedy
     assert "rewrite_data_files" in fitting.sql[0]
+
+
+DAY, NEXT = partition(), partition(FIRST_DAY + 1)
+
+
+def under_equality(records: int = 10, *, rows: int = 100) -> TableFacts:
+    """Two files of so many rows, the first of them under an equality delete."""
+    return table_facts(
+        groups=(
+            file_group(*[500 * MIB] * 2, records_per_file=rows),
+            file_group(MIB, kind=Kind.EQUALITY_DELETES, records_per_file=records),
+        ),
+        sequences=(
+            sequence(1, data_file_count=1, data_record_count=rows),
+            sequence(2, data_file_count=1, data_record_count=rows, equality_delete_file_count=1, equality_delete_record_count=records),
+        ),
+    )
+
+
+def test_the_rewrite_under_deletes_keeps_the_limits_that_were_changed() -> None:
+    found = told(under_equality(), "equality_deletes", thresholds=Thresholds(min_file_size_ratio=0.5))
+
+    assert "'min-file-size-bytes', '268435456'" in found[3][0]
+
+
+def test_equality_deletes_are_critical_from_three_tenths_of_the_rows_on() -> None:
+    assert told(under_equality(60), "equality_deletes")[0] is Severity.CRITICAL
+    assert told(under_equality(59), "equality_deletes")[0] is Severity.WARNING
+
+
+def test_data_files_without_a_row_under_equality_deletes_are_critical() -> None:
+    found = told(under_equality(1, rows=0), "equality_deletes")
+
+    assert found[0] is Severity.CRITICAL
+    assert "applies to at most 1 of 2 data files (0 % of the rows)" in found[2]
+
+
+def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
+    rows = [sequence(1, day, data_file_count=n, data_record_count=100) for day, n in ((DAY, 1), (NEXT, 3))]
+    rows += [sequence(2, day, equality_delete_file_count=1, equality_delete_record_count=10) for day in (DAY, NEXT)]
+    groups = [file_group(*[500 * MIB] * n, of=day, records_per_file=100) for day, n in ((DAY, 1), (NEXT, 3))]
+    groups += [file_group(MIB, kind=Kind.EQUALITY_DELETES, of=day, records_per_file=10) for day in (DAY, NEXT)]
+
+    found = told(table_facts(groups=groups, sequences=tuple(rows)), "equality_deletes")
+
+    assert found[1] == ("event_day=2026-01-02", "event_day=2026-01-01")
+    assert repr(found[5]) == str(2 * MIB + 4 * 500 * MIB)
+
+
+def of_days(
+    *deletes: int, kind: Kind = Kind.POSITION_DELETES, scoped: bool = True, well: bool = True, data: int = 1, later: int = 2
+) -> TableFacts:
+    """A day each, with one file of 100 rows and one delete file of so many records; sequence numbers of both."""
+    groups, rows = [], []
+    for place, records in enumerate(deletes):
+        day = partition(FIRST_DAY + place)
+        groups += [
+            file_group(500 * MIB, of=day, records_per_file=100),
+            file_group(MIB, kind=kind, of=day, records_per_file=records, file_scoped_count=int(scoped)),
+        ]
+        sized = {"well_sized_file_count": 1, "well_sized_bytes": 500 * MIB} if well else {}
+        rows += [
+            sequence(data, day, data_file_count=1, data_record_count=100, **sized),
+            sequence(later, day, position_delete_file_count=1, position_delete_record_count=records),
+        ]
+    return table_facts(groups=groups, sequences=tuple(rows), format_version=3 if kind is Kind.DELETION_VECTORS else 2)
+
+
+def test_the_partition_that_lost_the_largest_share_comes_first() -> None:
+    groups = [
+        file_group(500 * MIB, of=DAY, records_per_file=100),
+        file_group(MIB, kind=Kind.POSITION_DELETES, of=DAY, records_per_file=10, file_scoped_count=1),
+        file_group(500 * MIB, of=NEXT, records_per_file=2000),
+        file_group(MIB, kind=Kind.POSITION_DELETES, of=NEXT, records_per_file=110, file_scoped_count=1),
+    ]
+
+    assert told(table_facts(groups=groups), "position_deletes")[1] == ("event_day=2026-01-01", "event_day=2026-01-02")
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Kind.POSITION_DELETES, "position_deletes"), (Kind.DELETION_VECTORS, "deletion_vectors")])
+def test_deletes_of_rows_are_critical_from_three_tenths_of_the_rows_on(kind: Kind, name: str) -> None:
+    assert told(of_days(30, 30, kind=kind), name)[0] is Severity.CRITICAL
+    assert told(of_days(30, 29, kind=kind), name)[0] is Severity.WARNING
+
+
+def unapplied(state: DeleteState, of: Partition = DAY, files: int = 2, records: int = 100) -> UnappliedDeletes:
+    """Position deletes of so many records that apply to nothing."""
+    return UnappliedDeletes(of, Kind.POSITION_DELETES, state, files, files * MIB, records)
+
+
+def test_deletes_that_apply_to_nothing_are_dangling_and_count_for_nothing_else(golden: Golden) -> None:
+    facts = table_facts(groups=(file_group(500 * MIB, records_per_file=100),), unapplied=(unapplied(DeleteState.DANGLING, NEXT),))
+
+    shows(golden, "dangling_deletes", facts)
+    assert diagnose(facts).names == {"dangling_deletes"}
+    assert delete_ratio(facts).by_records == 0
+    assert facts.contradictions == ()
+
+
+def test_deletes_of_new_keys_are_told_with_the_writers_setting_and_count_for_nothing_else(golden: Golden) -> None:
+    new = UnappliedDeletes(NEXT, Kind.EQUALITY_DELETES, DeleteState.NEW_KEYS, 3, 3 * MIB, 100)
+    upserts = {"write.upsert.enabled": "true"}
+    facts = table_facts(groups=(file_group(500 * MIB, records_per_file=100),), unapplied=(new,), properties=upserts)
+
+    shows(golden, "equality_deletes_of_new_keys", facts)
+    assert diagnose(facts).names == {"equality_deletes_of_new_keys"}
+    assert delete_ratio(facts).by_records == 0
+    assert facts.equality_delete_partitions == {NEXT}
+    (same,) = diagnose(dataclasses.replace(facts, properties={}))
+    assert same.sql == ()
+
+
+def test_beside_deletes_that_apply_the_others_are_dangling() -> None:
+    groups = (
+        file_group(500 * MIB, records_per_file=100),
+        file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=2, file_scoped_count=1),
+    )
+    facts = table_facts(groups=groups, unapplied=(unapplied(DeleteState.DANGLING, files=1, records=1),))
+
+    assert told(facts, "dangling_deletes")[2] == "1 of 2 delete files (1 record) applies to no data file"
+    assert named(facts, "v2_position_deletes") is not None
+    assert named(facts, "position_deletes") is None
+
+
+def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first(golden: Golden) -> None:
+    facts = of_days(5, 5, scoped=False)
+    larger = [
+        dataclasses.replace(row, well_sized_bytes=900 * MIB) if row.partition == NEXT and row.data_file_count else row
+        for row in facts.sequences
+    ]
+
+    shows(golden, "deletes_default_rewrite_ignores", dataclasses.replace(facts, sequences=tuple(larger)))
+
+
+def test_position_deletes_reach_data_of_their_own_sequence_number_and_none_after_it() -> None:
+    assert named(of_days(5, scoped=False, data=2, later=2), "deletes_default_rewrite_ignores") is not None
+    assert named(of_days(5, scoped=False, data=3, later=2), "deletes_default_rewrite_ignores") is None
+    assert named(of_days(5, scoped=False, well=False), "deletes_default_rewrite_ignores") is None
+
+
+def test_a_partition_whose_deletes_name_single_files_does_not_hide_the_next() -> None:
+    facts = of_days(5, 5, scoped=False)
+    first = [dataclasses.replace(g, file_scoped_count=g.file_count) if g.partition == DAY else g for g in facts.groups]
+
+    assert told(dataclasses.replace(facts, groups=tuple(first)), "deletes_default_rewrite_ignores")[1] == ("event_day=2026-01-02",)
+
+
+def test_merge_on_read_on_a_table_that_cannot_have_delete_files_is_told_with_the_settings_to_remove(golden: Golden) -> None:
+    modes = {"write.delete.mode": "merge-on-read", "write.update.mode": "copy-on-write", "write.merge.mode": "merge-on-read"}
+
+    shows(golden, "merge_on_read_on_v1", table_facts(format_version=1, properties=modes))
+    assert named(table_facts(format_version=2, properties=modes), "merge_on_read_on_v1") is None
+    assert named(table_facts(format_version=1), "merge_on_read_on_v1") is None
+
+
+@pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
+def test_deletes_of_rows_are_named_from_a_twentieth_of_them_on(kind: Kind) -> None:
+    name = kind.value
+    low = Thresholds().with_changes(delete_ratio=0.01)
+
+    assert named(of_days(5, kind=kind), name) is not None
+    assert named(of_days(4, kind=kind), name) is None
+    assert named(of_days(4, kind=kind), name, thresholds=low) is not None
+
+
+#: A finding of each kind, as a golden file shows it.
+SHOWN = {
+    "equality_deletes": under_equality(),
+    "executor_cache": under_equality(),
+    "position_deletes": of_days(5, 15),
+    "v2_position_deletes": of_days(1),
+    "deletion_vectors": of_days(5, 15, kind=Kind.DELETION_VECTORS),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_a_finding_about_deletes_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+    shows(golden, case, SHOWN[case])
+
+
+def test_deletes_of_another_partition_do_not_apply() -> None:
+    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={}, deletes={2: 10}, of=partition(1))]
+
+    assert list(equality_deletes_applied(deleted(rows))) == []
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_well_sized_files_under_equality_deletes_are_what_a_default_rewrite_ignores(*, well: bool) -> None:
+    finding = named(deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}, well=well)), "deletes_default_rewrite_ignores")
+
+    assert (finding is not None and finding.files_at_stake == 1) is well

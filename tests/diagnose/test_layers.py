@@ -1,20 +1,22 @@
-"""Symptoms of manifests, snapshots, metadata files, writes and column statistics."""
+"""Findings about metadata and writes tell the figures they rest on, and begin exactly at their limits."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Literal
 
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
-from icekit.diagnose.findings import Finding, Findings
+from icekit.diagnose import SYMPTOMS
+from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
-from icekit.facts.model import Column, History, MetricsSample, RangeOverlap, SortField, TableFacts
+from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
+from tests.diagnose.told import named, shows, told
 from tests.factories import (
-    COLUMNS,
     KIB,
     MIB,
-    column_sample,
+    UNPARTITIONED,
     commit,
     file_group,
     finding,
@@ -23,71 +25,165 @@ from tests.factories import (
     manifest_facts,
     table_facts,
 )
+from tests.golden import FOLDER, Golden
+
+TABLE = "ALTER TABLE `prod`.`db`.`events`"
+REWRITE_MANIFESTS = "CALL `prod`.system.rewrite_manifests(table => 'db.events')"
 
 
-def found(facts: TableFacts, name: str, **options: object) -> Finding | None:
-    return next((f for f in diagnose(facts, **options) if f.name == name), None)  # type: ignore[arg-type]
+def with_manifests(properties: dict[str, str] | None = None, **overrides: Any) -> TableFacts:
+    return table_facts(manifests=manifest_facts(healthy_groups(), **overrides), properties=properties or {})
 
 
-def with_manifests(**overrides: object) -> TableFacts:
-    return table_facts(manifests=manifest_facts(healthy_groups(), **overrides))
+def test_fragmented_manifests_are_told_with_how_many_would_do(golden: Golden) -> None:
+    facts = with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=12 * MIB)
+
+    # Twelve MiB take two manifests of eight; forty entries lie in two hundred.
+    shows(golden, "fragmented_manifests", facts)
+
+
+def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
+    small: dict[str, Any] = {"data_count": 100, "undersized_data_manifest_count": 100, "data_bytes": 800 * KIB}
+    on = named(with_manifests(**small), "fragmented_manifests")
+    found = named(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
+
+    assert on is not None
+    assert on.remedy == "Rewrite the manifests; this does not touch data files."
+    assert found is not None
+    assert found.evidence.endswith("1 of 8 MiB would be enough; merging on commit is turned off")
+    assert found.remedy.startswith("Rewrite the manifests; this does not touch data files. Turn merging on again")
+    assert found.sql == (REWRITE_MANIFESTS, f"{TABLE} SET TBLPROPERTIES ('commit.manifest-merge.enabled' = 'true')")
+
+
+def test_manifests_are_fragmented_when_more_than_twice_as_many_as_needed() -> None:
+    def some(count: int) -> TableFacts:
+        return with_manifests(data_count=count, undersized_data_manifest_count=count, data_bytes=400 * MIB)
+
+    assert named(some(100), "fragmented_manifests") is None
+    assert named(some(101), "fragmented_manifests") is not None
+
+
+def test_overlap_is_told_of_the_field_that_does_best(golden: Golden) -> None:
+    ranges = (RangeOverlap(0, "carrier", 20, 0.95), RangeOverlap(0, "event_day", 20, 0.9), RangeOverlap(7, "old", 20, 0.0))
+
+    shows(golden, "overlapping_manifests", with_manifests(data_bytes=160 * MIB, overlaps=ranges))
+    apart = (*ranges, RangeOverlap(0, "amount", 20, 0.1))
+    assert named(with_manifests(data_bytes=160 * MIB, overlaps=apart), "overlapping_manifests") is None
+
+
+@pytest.mark.parametrize(
+    ("data_bytes", "manifests", "share", "is_named"),
+    [
+        (16 * MIB + 1, 10, 0.5, True),
+        (16 * MIB, 10, 0.5, False),
+        (16 * MIB + 1, 9, 0.5, False),
+        (16 * MIB + 1, 10, 0.49, False),
+    ],
+)
+def test_overlap_begins_at_its_limits(data_bytes: int, manifests: int, share: float, is_named: bool) -> None:
+    facts = with_manifests(data_bytes=data_bytes, overlaps=(RangeOverlap(0, "event_day", manifests, share),))
+
+    assert (named(facts, "overlapping_manifests") is not None) is is_named
+
+
+def hourly(commits: int, **more: object) -> TableFacts:
+    return table_facts(history=history(*(commit(n) for n in reversed(range(commits))), **more))
+
+
+def test_snapshots_are_told_with_their_span_and_what_is_protected(golden: Golden) -> None:
+    shows(golden, "snapshots_piling_up", hourly(100, refs=(Ref("main", "branch", 1),)))
+    assert named(hourly(99), "snapshots_piling_up") is None
+    assert "; 0 branches and tags protected" in told(hourly(100), "snapshots_piling_up")[2]
+    assert named(hourly(100, oldest_snapshot_ms=None), "snapshots_piling_up") is None
+
+
+def test_the_remedy_says_where_no_snapshot_is_old_enough_to_go() -> None:
+    # The limit is five days; 120 hourly snapshots span 119 hours.
+    younger, older = named(hourly(120), "snapshots_piling_up"), named(hourly(121), "snapshots_piling_up")
+    shared = named(
+        dataclasses.replace(hourly(120), settings=table_facts(properties={"gc.enabled": "false"}).settings), "snapshots_piling_up"
+    )
+
+    assert younger is not None
+    assert younger.remedy.startswith("Expire snapshots older than the table's limit of 5 days and keep the last 10.")
+    assert "No snapshot has reached that age" in younger.remedy
+    assert older is not None
+    assert "None is" not in older.remedy
+    assert shared is not None
+    assert shared.remedy.startswith("The table has gc.enabled=false")
+
+
+def test_a_full_metadata_log_is_told_with_both_halves_of_its_cure(golden: Golden) -> None:
+    shows(golden, "metadata_files_piling_up", table_facts(history=history(metadata_log_count=100)))
+
+
+def appended(files: int = 12, partitions: int | None = 3, mean: int = MIB, **more: object) -> Commit:
+    return commit(0, **{"added_data_files": files, "changed_partitions": partitions, "added_bytes": files * mean, **more})
+
+
+def test_scattered_writes_are_told_by_their_medians(golden: Golden) -> None:
+    facts = table_facts(history=history(*[appended()] * 20), properties={"write.distribution-mode": "none"})
+
+    shows(golden, "distribution_mode", facts)
+    hashed = named(dataclasses.replace(table_facts(), history=facts.history), "distribution_mode")
+    assert hashed is not None
+    assert hashed.sql == ()
+    unpartitioned = table_facts(history=history(*[appended()] * 20), specs=(UNPARTITIONED,))
+    assert named(unpartitioned, "distribution_mode") is None
+
+
+def test_scattered_writes_are_half_of_the_appends_that_say_enough() -> None:
+    well = [appended(3, 3)] * 10
+    silent = [appended(partitions=None), appended(added_bytes=None), appended(added_data_files=None), appended(operation="overwrite")]
+
+    assert named(table_facts(history=history(*well, *[appended()] * 10)), "distribution_mode") is not None
+    assert named(table_facts(history=history(*well, *[appended()] * 9)), "distribution_mode") is None
+    assert named(table_facts(history=history(*silent)), "distribution_mode") is None
+    # Three partitions and one file of the target explain four files, and twice as many are allowed.
+    assert named(table_facts(history=history(*[appended(8, 3, 64 * MIB)] * 20)), "distribution_mode") is None
+    assert named(table_facts(history=history(*[appended(9, 3, 50 * MIB)] * 20)), "distribution_mode") is not None
+
+
+def statistics(changed: int, kind: Literal["table", "partition"] = "table", **more: Any) -> StatisticsAge:
+    """Statistics of snapshot 7, of 1,000 records and three commits ago."""
+    made: dict[str, Any] = {"snapshot_id": 7, "commit_count": 3, "record_count": 1_000}
+    return StatisticsAge(SnapshotStatistics(kind), changed_count=changed, **{**made, **more})
+
+
+def test_statistics_are_stale_beyond_a_fifth_of_the_records_that_they_are_of(golden: Golden) -> None:
+    shows(golden, "stale_statistics", table_facts(statistics=(statistics(201),)))
+
+
+@pytest.mark.parametrize("age", [statistics(200), statistics(0, commit_count=0, record_count=0), statistics(10**6, record_count=None)])
+def test_statistics_that_hold_or_whose_age_is_not_known_are_no_finding(age: StatisticsAge) -> None:
+    assert named(table_facts(statistics=(age,)), "stale_statistics") is None
+
+
+def test_partition_statistics_are_computed_again_by_their_own_procedure() -> None:
+    finding = named(table_facts(statistics=(statistics(900, "partition"),)), "stale_statistics")
+
+    assert finding is not None
+    assert finding.sql == ("CALL `prod`.system.compute_partition_stats(table => 'db.events')",)
 
 
 def test_a_hundred_small_manifests_that_fit_into_one_are_fragmented() -> None:
     assert (
-        found(with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests")
+        named(with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests")
         is not None
     )
-    assert found(with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB), "fragmented_manifests") is None
-
-
-def test_fragmented_manifests_say_what_a_rewrite_saves() -> None:
-    finding = found(with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests")
-
-    assert finding is not None
-    assert "saves a query up to 99 requests: 2.0 s of planning on an object store" in finding.effect
+    assert named(with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB), "fragmented_manifests") is None
 
 
 def test_many_manifests_of_a_large_table_are_not_fragmented() -> None:
     assert (
-        found(with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB), "fragmented_manifests")
+        named(with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB), "fragmented_manifests")
         is None
     )
 
 
-def test_merging_that_is_turned_off_is_part_of_the_remedy() -> None:
-    facts = with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=MIB)
-    off = dataclasses.replace(table_facts(properties={"commit.manifest-merge.enabled": "false"}), manifests=facts.manifests)
-
-    assert [len(f.sql) for f in (found(facts, "fragmented_manifests"), found(off, "fragmented_manifests")) if f] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("overlaps", "named"),
-    [
-        ([("event_day", 0.9)], True),
-        ([("event_day", 0.4)], False),
-        ([("event_day", 0.9), ("carrier", 0.1)], False),
-    ],
-)
-def test_manifests_overlap_when_no_partition_field_tells_them_apart(overlaps: list[tuple[str, float]], named: bool) -> None:
-    ranges = tuple(RangeOverlap(0, field, 20, share) for field, share in overlaps)
-
-    assert (found(with_manifests(data_bytes=160 * MIB, overlaps=ranges), "overlapping_manifests") is not None) is named
-    assert found(with_manifests(data_bytes=MIB, overlaps=ranges), "overlapping_manifests") is None
-
-
-def test_a_hundred_snapshots_are_a_pile_and_the_remedy_never_expires_now() -> None:
-    pile = found(table_facts(history=history(*[commit(n) for n in reversed(range(100))])), "snapshots_piling_up")
-
-    assert pile is not None
-    assert pile.sql == ("CALL `prod`.system.expire_snapshots(table => 'db.events', retain_last => 10)",)
-    assert found(table_facts(history=history(*[commit(n) for n in reversed(range(99))])), "snapshots_piling_up") is None
-
-
 def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
     every = [commit(n) for n in reversed(range(100))]
-    none, some = (found(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
+    none, some = (named(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
 
     assert none is not None
     assert some is not None
@@ -99,105 +195,15 @@ def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
 def test_a_full_metadata_log_is_named_unless_commits_delete_what_they_drop() -> None:
     full = history(metadata_log_count=100)
 
-    assert found(table_facts(history=full), "metadata_files_piling_up") is not None
+    assert named(table_facts(history=full), "metadata_files_piling_up") is not None
     assert (
-        found(table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}), "metadata_files_piling_up")
+        named(table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}), "metadata_files_piling_up")
         is None
     )
-    assert found(
+    assert named(
         table_facts(history=history(metadata_log_count=20), properties={"write.metadata.previous-versions-max": "20"}),
         "metadata_files_piling_up",
     )
-
-
-def appends(files: int, partitions: int, mean: int) -> History:
-    return history(
-        *[commit(n, added_data_files=files, changed_partitions=partitions, added_bytes=files * mean) for n in reversed(range(20))]
-    )
-
-
-def test_several_small_files_per_partition_and_commit_are_at_odds_with_any_distribution() -> None:
-    none = found(table_facts(history=appends(12, 3, MIB), properties={"write.distribution-mode": "none"}), "distribution_mode")
-    hashed = found(table_facts(history=appends(12, 3, MIB)), "distribution_mode")
-
-    assert none is not None
-    assert hashed is not None
-    assert "'write.distribution-mode' = 'hash'" in none.sql[0]
-    assert hashed.sql == ()
-
-
-def test_files_that_the_bytes_explain_are_nobodys_fault() -> None:
-    assert found(table_facts(history=appends(12, 3, 480 * MIB)), "distribution_mode") is None
-    assert found(table_facts(history=appends(6, 3, MIB)), "distribution_mode") is None
-
-
-def test_a_filter_column_whose_metrics_are_off_is_named_with_the_property_that_turns_them_on() -> None:
-    columns = (*COLUMNS[:3], dataclasses.replace(COLUMNS[3], metrics_mode="none"))
-    sample = MetricsSample(
-        20,
-        1,
-        (*(column_sample(c.name) for c in COLUMNS[:3]), column_sample("amount", bounds_file_count=0, counts_file_count=0, stab_share=None)),
-    )
-    facts = table_facts(columns=columns, metrics_sample=sample)
-
-    assert found(facts, "metrics_missing") is None
-    named = found(dataclasses.replace(facts, filter_columns=("amount",)), "metrics_missing")
-    assert named is not None
-    assert "'write.metadata.metrics.column.amount' = 'truncate(16)'" in named.sql[0]
-
-
-def test_a_sort_column_that_never_had_metrics_is_named() -> None:
-    sample = MetricsSample(
-        20,
-        1,
-        tuple(
-            column_sample(c.name) if c.name != "amount" else column_sample("amount", bounds_file_count=0, counts_file_count=0)
-            for c in COLUMNS
-        ),
-    )
-    order = (SortField("amount", "identity", "asc", "nulls-first"),)
-
-    assert found(table_facts(sort_order=order, metrics_sample=sample), "metrics_missing") is not None
-
-
-def test_more_columns_than_the_limit_are_named_unless_the_default_is_stated() -> None:
-    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)" if i < 100 else "none") for i in range(103))
-
-    named = found(table_facts(columns=columns), "columns_past_metrics_limit")
-    assert named is not None
-    assert named.where == ("c100", "c101", "c102")
-    assert found(table_facts(columns=columns, properties={"write.metadata.metrics.default": "none"}), "columns_past_metrics_limit") is None
-
-
-def test_statistics_of_very_many_columns_are_named() -> None:
-    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
-
-    assert found(table_facts(columns=columns), "too_many_metrics") is not None
-    assert found(table_facts(columns=columns[:64]), "too_many_metrics") is None
-
-
-def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> None:
-    def sampled(share: float, files: int = 20) -> TableFacts:
-        samples = tuple(column_sample(c.name, files, stab_share=share if c.name == "carrier" else 0.01) for c in COLUMNS)
-        return table_facts(metrics_sample=MetricsSample(files, 1, samples), filter_columns=("carrier",))
-
-    named = found(sampled(0.5), "unclustered_filter_columns")
-    assert named is not None
-    assert named.where == ("carrier",)
-    assert "sort_order => '`carrier` ASC NULLS LAST'" in named.sql[0]
-    assert found(sampled(0.49), "unclustered_filter_columns") is None
-    assert found(sampled(1.0, files=9), "unclustered_filter_columns") is None
-    assert found(dataclasses.replace(sampled(1.0), filter_columns=()), "unclustered_filter_columns") is None
-
-
-def test_a_column_with_a_dot_in_its_name_is_sorted_by_its_name_and_not_by_its_parts() -> None:
-    odd = Column(90, "a.b", "string", False, 9, "full", ("a.b",))
-    sample = MetricsSample(20, 1, (column_sample("a.b", 20, stab_share=0.9),))
-
-    named = found(table_facts(columns=(*COLUMNS, odd), metrics_sample=sample, filter_columns=("a.b",)), "unclustered_filter_columns")
-
-    assert named is not None
-    assert "sort_order => '`a.b` ASC NULLS LAST'" in named.sql[0]
 
 
 def test_findings_come_most_serious_first_and_then_by_what_is_at_stake() -> None:
@@ -249,6 +255,10 @@ def test_a_threshold_may_lie_on_its_limit() -> None:
     assert changed.size_ratios == (1.0, 1.8)
 
 
+def test_every_finding_has_a_golden_file() -> None:
+    assert {path.stem.partition("-")[0] for path in FOLDER.glob("diagnose/*.yaml")} == SYMPTOMS.keys()
+
+
 def test_findings_are_read_a_line_each() -> None:
     several = Findings([finding(severity=Severity.CRITICAL, evidence="bad"), finding("skewed_partitions", Severity.INFO, evidence="odd")])
 
@@ -259,8 +269,8 @@ def test_findings_are_read_a_line_each() -> None:
 
 def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expired_where_files_are_shared() -> None:
     pile = history(*[commit(n) for n in reversed(range(100))])
-    kept = found(table_facts(history=pile, properties={"history.expire.min-snapshots-to-keep": "500"}), "snapshots_piling_up")
-    shared = found(table_facts(history=pile, properties={"gc.enabled": "false"}), "snapshots_piling_up")
+    kept = named(table_facts(history=pile, properties={"history.expire.min-snapshots-to-keep": "500"}), "snapshots_piling_up")
+    shared = named(table_facts(history=pile, properties={"gc.enabled": "false"}), "snapshots_piling_up")
 
     assert kept is not None
     assert "retain_last => 500" in kept.sql[0]
@@ -268,38 +278,13 @@ def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expir
     assert shared.sql == ()
 
 
-def test_nobody_is_told_to_drop_metrics_before_filter_columns_are_declared() -> None:
-    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
-    undeclared = found(table_facts(columns=columns), "too_many_metrics")
-    declared = found(table_facts(columns=columns, filter_columns=("c3",)), "too_many_metrics")
-
-    assert undeclared is not None
-    assert undeclared.sql == ()
-    assert declared is not None
-    assert "'write.metadata.metrics.column.c3' = 'truncate(16)'" in declared.sql[0]
-
-
-def test_several_filter_columns_are_sorted_by_the_first_two_and_a_trial_is_named() -> None:
-    samples = tuple(column_sample(c.name, stab_share=1.0) for c in COLUMNS)
-    named = found(
-        table_facts(metrics_sample=MetricsSample(20, 1, samples), filter_columns=("carrier", "amount", "event_id")),
-        "unclustered_filter_columns",
-    )
-
-    assert named is not None
-    order = "`carrier` ASC NULLS LAST, `amount` ASC NULLS LAST"
-    assert f"sort_order => '{order}'" in named.sql[0]
-    assert named.sql[1] == f"ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY {order}"
-    assert "icekit tune layout db.events" in named.remedy
-
-
 def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
     limits = Thresholds().with_changes(min_input_files=2)
     facts = table_facts(groups=(file_group(MIB, MIB),))
-    named = found(facts, "small_files", thresholds=limits)
+    finding = named(facts, "small_files", thresholds=limits)
 
-    assert named is not None
-    assert named.sql == (
+    assert finding is not None
+    assert finding.sql == (
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'min-input-files', '2', 'use-starting-sequence-number', 'false'))",
     )
 
@@ -307,10 +292,10 @@ def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
 def test_changed_ratios_reach_a_rewrite_in_bytes() -> None:
     limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
     facts = table_facts(groups=(file_group(*[MIB] * 5, ratios=limits.size_ratios),))
-    named = found(facts, "small_files", thresholds=limits)
+    finding = named(facts, "small_files", thresholds=limits)
 
-    assert named is not None
+    assert finding is not None
     # Half of 512 MiB, and twice as much.
-    assert named.sql[0].endswith(
+    assert finding.sql[0].endswith(
         "options => map('partial-progress.enabled', 'true', 'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824', 'use-starting-sequence-number', 'false'))"
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from icekit import Severity
 from icekit.facts.model import Commit, Kind, MetricsSample, RepeatedIdentifiers, SampledWrite, TableFacts
-from tests.diagnose.told import named, told
+from tests.diagnose.told import named, shows
 from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
+from tests.golden import Golden
 
 
 def sampled(*writes: tuple[int, int, int], **overrides: Any) -> TableFacts:
@@ -18,28 +18,10 @@ def sampled(*writes: tuple[int, int, int], **overrides: Any) -> TableFacts:
     return table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made), **overrides)
 
 
-def test_commits_of_several_full_files_by_one_task_are_told_with_what_each_remedy_costs() -> None:
-    found = named(sampled(*[(4, 1, 500 * MIB)] * 4), "one_writing_task")
-
-    assert found is not None
-    assert found.evidence.startswith(
-        "4 of 4 sampled writes had one task for 4.0 files of 500 MiB on average; under the distribution mode hash"
-    )
-    assert all(mode in found.remedy for mode in ("bucket", "range", "none"))
-    assert (found.files_at_stake, found.bytes_at_stake) == (16, 16 * 500 * MIB)
-
-
 def test_one_task_is_enough_for_commits_into_several_partitions() -> None:
     made = tuple(SampledWrite(20, 1, 20 * 500 * MIB, partition_count=5) for _ in range(4))
 
     assert named(table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made)), "one_writing_task") is None
-
-
-def test_a_writer_of_one_task_is_told_where_nothing_distributes_its_rows() -> None:
-    found = named(sampled(*[(4, 1, 500 * MIB)] * 4, properties={"write.distribution-mode": "none"}), "one_writing_task")
-
-    assert found is not None
-    assert "the distribution mode is none (table property write.distribution-mode)" in found.evidence
 
 
 @pytest.mark.parametrize(
@@ -62,18 +44,6 @@ def test_one_task_is_a_habit_of_two_commits_and_half_of_them(writes: list[tuple[
 def stream(gap: float, commits: int = 120, each: int = 256 * KIB, **overrides: Any) -> TableFacts:
     many = [commit(n, committed_at_ms=NOW_MS - round(n * gap * 1000), added_bytes=each, **overrides) for n in reversed(range(commits))]
     return table_facts(history=history(*many))
-
-
-def test_commits_every_few_seconds_are_told_with_the_interval_at_which_files_would_be_well_sized() -> None:
-    found = named(stream(5), "frequent_commits")
-
-    assert found is not None
-    assert found.evidence == (
-        "the last 100 commits with new files came 5 seconds apart with files of 256 KiB (median): about 17,280 files a day. "
-        "With one commit every 2 hours, a file per partition would have 384 MiB"
-    )
-    assert named(stream(5, changed_partitions=20), "frequent_commits") is not None
-    assert "closed partitions" in str(named(stream(50, each=2 * KIB), "frequent_commits"))
 
 
 @pytest.mark.parametrize(
@@ -106,15 +76,6 @@ def deletes(*pairs: tuple[int, int], removed_data_files: int | None = None) -> t
             removed_data_files=removed_data_files,
         )
         for n, (added, removed) in enumerate(pairs)
-    )
-
-
-def test_vectors_that_each_commit_writes_again_are_told() -> None:
-    found = named(table_facts(format_version=3, history=history(*deletes(*[(100, 90)] * 6))), "vectors_rewritten")
-
-    assert found is not None
-    assert found.evidence == (
-        "6 of the last 6 commits with deletes wrote deletion vectors mostly of data files that had one: 90 % of 600 vectors replaced an earlier one"
     )
 
 
@@ -158,19 +119,27 @@ def repeating(**overrides: Any) -> TableFacts:
     return table_facts(metrics_sample=MetricsSample(20, 1, (), identifiers=("event_id",), repeated=repeated), **overrides)
 
 
-def test_commits_with_more_records_than_identifiers_are_told_with_the_query_that_lists_them() -> None:
-    assert told(repeating(), "identifiers_not_unique")[:4] == (
-        Severity.WARNING,
-        ("event_id",),
-        "2 sampled commits added more records than identifiers (event_id): snapshot 8 added 100 records with at most 90 different identifiers, "
-        "by the bounds of the columns",
-        ("SELECT `event_id`, count(*) AS row_count FROM `prod`.`db`.`events` GROUP BY `event_id` HAVING count(*) > 1",),
-    )
-
-
 @pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
 def test_identifiers_are_not_judged_where_deletes_by_position_may_have_removed_the_copies(kind: Kind) -> None:
     groups = (file_group(MIB), file_group(KIB, kind=kind))
 
     assert named(repeating(groups=groups), "identifiers_not_unique") is None
     assert named(repeating(groups=(file_group(MIB), file_group(KIB, kind=Kind.EQUALITY_DELETES))), "identifiers_not_unique") is not None
+
+
+#: A finding of each kind, as a golden file shows it.
+SHOWN = {
+    "one_writing_task": sampled(*[(4, 1, 500 * MIB)] * 4),
+    "one_writing_task that nothing distributes": sampled(*[(4, 1, 500 * MIB)] * 4, properties={"write.distribution-mode": "none"}),
+    "frequent_commits": stream(5),
+    "frequent_commits into small files": stream(50, each=2 * KIB),
+    "frequent_commits into many partitions": stream(5, changed_partitions=20),
+    "vectors_rewritten": table_facts(format_version=3, history=history(*deletes(*[(100, 90)] * 6))),
+    "identifiers_not_unique": repeating(),
+    "managed_elsewhere": table_facts(properties={"self-optimizing.enabled": "true"}),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_a_finding_about_writes_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+    shows(golden, case, SHOWN[case])

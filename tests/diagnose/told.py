@@ -5,6 +5,7 @@ from __future__ import annotations
 from icekit import Severity, diagnose
 from icekit.diagnose.findings import Finding
 from icekit.facts.model import TableFacts
+from tests.golden import Golden
 
 Told = tuple[Severity, tuple[str, ...], str, tuple[str, ...], int, int]
 
@@ -24,3 +25,10 @@ def told(facts: TableFacts, name: str, **options: object) -> Told:
     for sentence in (finding.effect, finding.remedy):
         assert sentence.endswith(".")
     return finding.severity, finding.where, finding.evidence, finding.sql, finding.files_at_stake, finding.bytes_at_stake
+
+
+def shows(golden: Golden, case: str, facts: TableFacts) -> None:
+    """Compare a finding with its golden file; the first word of a case is its name."""
+    finding = named(facts, case.split()[0])
+    assert finding is not None
+    golden.fields(f"diagnose/{case.replace(' ', '-')}.yaml", finding)

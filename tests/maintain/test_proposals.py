@@ -19,6 +19,7 @@ from icekit.maintain.proposals import _COMPACTED, _MAINTAINED, TUNED, Proposal, 
 from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
+from tests.golden import Golden
 
 COMPACT = Proposal(
     "compact", ("small_files",), "88 of 100 file opens of a full scan", "2 MiB to rewrite", "icekit compact db.t --execute", share=0.5
@@ -30,18 +31,21 @@ def proposals(*made: Proposal, findings: int = 1, **others: object) -> Proposals
     return Proposals("lake", "db.t", made, (), findings, 100, 0, 3, **others)  # type: ignore[arg-type]
 
 
-def test_the_verdict_comes_first_and_says_what_wins_most() -> None:
-    assert proposals(findings=0).verdict == "db.t is healthy: nothing is worth doing."
-    assert proposals(COMPACT, TUNE).verdict == ("db.t: 2 things are worth doing; compact gains most: 88 of 100 file opens of a full scan.")
-    assert proposals(TUNE, left_alone=4).verdict == "db.t: 1 thing is worth doing; compact waits for 4 partitions written recently."
-    assert proposals(COMPACT).text().splitlines()[0] == proposals(COMPACT).verdict
+GRAVE = make.finding("duplicate_files", Severity.CRITICAL)
+BY_HAND = make.finding("metadata_files_piling_up", Severity.INFO, remedy="Keep fewer.", sql=("ALTER TABLE x",))
+SHOWN = {
+    "healthy": proposals(findings=0),
+    "two": proposals(COMPACT, TUNE),
+    "waits": proposals(TUNE, left_alone=4),
+    "critical": Proposals("lake", "db.t", (COMPACT,), (GRAVE, BY_HAND), 3, 100, 0, 3),
+    "by-hand": Proposals("lake", "db.t", (), (BY_HAND,), 1, 1, 0, 1),
+}
 
 
-def test_a_critical_finding_that_no_command_fixes_comes_before_any_gain() -> None:
-    grave = make.finding("duplicate_files", Severity.CRITICAL)
-    said = Proposals("lake", "db.t", (COMPACT,), (grave, make.finding("old_partition_spec", Severity.INFO)), 3, 100, 0, 3)
-
-    assert said.verdict.startswith("db.t: critical, to fix by hand first: duplicate files; then 1 thing is worth doing")
+@pytest.mark.parametrize("case", SHOWN)
+def test_what_is_worth_doing_looks_like_its_golden_files(case: str, golden: Golden) -> None:
+    golden(f"proposals/{case}.txt", SHOWN[case].text())
+    golden(f"proposals/{case}.json", json.dumps(SHOWN[case].to_dict(), indent=2, ensure_ascii=False))
 
 
 def test_a_narrow_terminal_wraps_sentences_and_no_command() -> None:
@@ -54,16 +58,6 @@ def test_a_narrow_terminal_wraps_sentences_and_no_command() -> None:
 def test_every_question_and_finding_that_is_named_is_one() -> None:
     assert set(TUNED.values()) <= QUESTIONS.keys()
     assert TUNED.keys() | _COMPACTED | _MAINTAINED <= SYMPTOMS.keys()
-
-
-def test_what_no_command_fixes_is_listed_with_its_statement() -> None:
-    finding = make.finding("metadata_files_piling_up", Severity.INFO, remedy="Keep fewer.", sql=("ALTER TABLE x",))
-    said = Proposals("lake", "db.t", (), (finding,), 1, 1, 0, 1)
-
-    assert said.text().endswith("by hand\n   metadata files piling up: Keep fewer.\n   ALTER TABLE x")
-    assert said.to_dict()["by_hand"] == [
-        {"finding": "metadata_files_piling_up", "severity": "info", "remedy": "Keep fewer.", "sql": ["ALTER TABLE x"]}
-    ]
 
 
 def test_a_healthy_table_is_planned_without_spark(

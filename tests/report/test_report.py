@@ -23,7 +23,6 @@ from icekit.errors import ParameterError
 from icekit.notebook import begin, finish, gated
 from icekit.options.commands import DiagnoseOptions
 from icekit.report import Row, exit_status, notebook_path
-from icekit.report.index import Index, write_index
 from icekit.saving import slug
 from icekit.show.explorer import SWITCH
 from tests.factories import file_group, partition, table_facts
@@ -321,10 +320,6 @@ def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest
     with pytest.raises(ParameterError, match="no parameter 'tabel'; did you mean table"):
         begin({"In": ["", tagged, '# Parameters\ntabel = "db.u"']})
     begin({"In": ["", tagged]})
-
-
-def test_an_index_of_nothing_is_a_page(tmp_path: Path) -> None:
-    assert "Table health" in write_index(Index(rows=(), made_at="now", catalog="lake"), tmp_path / "index.html").read_text()
 
 
 def begun(notebook: str, given: dict[str, Any], *, papermill: Sequence[str] = (), **how: Any) -> Any:

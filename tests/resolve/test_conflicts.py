@@ -19,8 +19,8 @@ from icekit.resolve.delete_files import commit as really_commit
 from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits, Retry
 from icekit.sandbox import NAMESPACE
+from tests.child import Child
 from tests.resolve.tables import Table
-from tests.soak.child import Child
 
 pytestmark = pytest.mark.spark
 

@@ -12,6 +12,7 @@ from icekit.facts.model import Kind, RangeOverlap
 from icekit.show.card import card, card_html
 from icekit.show.tables import size_classes
 from tests import factories as make
+from tests.golden import Golden
 
 SMALL = make.table_facts(groups=(make.file_group(*[make.MIB] * 150),))
 
@@ -29,48 +30,6 @@ def test_it_waits_for_neither_pandas_nor_matplotlib_nor_spark() -> None:
 
     subprocess.run(
         [sys.executable, "-c", f"import sys, icekit.cli.main, icekit.show.card; sys.exit(str({heavy}) if {heavy} else 0)"], check=True
-    )
-
-
-def test_a_healthy_table_is_fine_at_a_glance() -> None:
-    shown = card(make.table_facts(), Findings())
-
-    assert shown.splitlines()[0] == "db.events  (format version 2)  ✔ healthy"
-    assert line(shown, "findings") == "findings    Nothing to do: no finding at these thresholds; storage not searched"
-
-
-def test_it_tells_the_table_in_its_lines() -> None:
-    shown = card(make.table_facts(), Findings())
-
-    assert line(shown, "snapshot") == "snapshot    9000000000000000000 of 2026-01-02 03:04 UTC, 2 hours old"
-    assert line(shown, "partitions") == "partitions  10 by day(event_time)"
-    assert line(shown, "data files") == "data files  40, 19.5 GiB, 40,000,000 records; mean 500 MiB, target 512 MiB"
-    assert line(shown, "deletes") == "deletes     none"
-    assert line(shown, "manifests") == "manifests   1 data manifest, 15.6 KiB, 40.0 files each"
-    assert line(shown, "writes") == "writes      distribution hash for append, delete, update, merge"
-
-
-def test_an_empty_table_has_a_card_too() -> None:
-    shown = card(make.empty_facts(), Findings())
-
-    assert line(shown, "snapshot") == "snapshot    none: the table is empty; its metadata lists no snapshots"
-    assert line(shown, "data files") == "data files  none; target 512 MiB"
-
-
-def test_deletes_are_told_by_kind_with_their_share() -> None:
-    deletes = (
-        make.file_group(1, kind=Kind.POSITION_DELETES, records_per_file=60),
-        make.file_group(1, 2, kind=Kind.EQUALITY_DELETES, records_per_file=20),
-    )
-    shown = card(make.table_facts(groups=(make.file_group(records_per_file=1000), *deletes)), Findings())
-
-    assert line(shown, "deletes") == "deletes     1 position delete file, 2 equality delete files; 100 records, 10 %"
-
-
-def test_the_sizes_that_a_rewrite_leaves_alone_are_marked() -> None:
-    assert (
-        line(card(make.table_facts(), Findings()), "left alone").split()
-        == "left alone 384 MiB–922 MiB ██████████████████ 40 with 100 % of the bytes".split()
     )
 
 
@@ -110,13 +69,6 @@ def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> No
     assert band.label in card_html(facts, Findings(), chosen)
 
 
-def test_a_median_is_told_where_the_mean_misleads() -> None:
-    few_large = make.table_facts(groups=(make.file_group(*[make.MIB] * 99), make.file_group(make.GIB, of=make.partition(7))))
-
-    assert "mean 11.2 MiB, median about 1 MiB, target 512 MiB" in " ".join(card(few_large, Findings()).split())
-    assert "median about" not in card(make.table_facts(), Findings())
-
-
 def test_a_median_is_between_the_smallest_and_the_largest_of_its_bucket() -> None:
     sizes = sorted((7 * n * n + 1) * make.KIB for n in range(101))
     halves = (make.file_group(*sizes[::2]), make.file_group(*sizes[1::2], of=make.partition(7)))
@@ -127,20 +79,6 @@ def test_a_median_is_between_the_smallest_and_the_largest_of_its_bucket() -> Non
     assert min(b.min_bytes for b in bucket) <= found <= max(b.max_bytes for b in bucket)
     assert median_bytes(()) is None
     assert median_bytes((make.file_group(5),)) == 5
-
-
-def test_a_single_file_among_many_shows_as_a_bar() -> None:
-    facts = make.table_facts(groups=(make.file_group(*[make.MIB] * 999, make.GIB),))
-
-    assert "over 922 MiB      █ 1 with" in card(facts, Findings())
-
-
-def test_the_next_step_is_the_first_statement_there_is() -> None:
-    found = Findings(
-        [make.finding("executor_cache", sql=()), make.finding("small_files", remedy="Combine them.", sql=("CALL 1", "CALL 2"))]
-    )
-
-    assert card(make.table_facts(), found).splitlines()[-2:] == ["next        small files: Combine them.", "  CALL 1"]
 
 
 def test_the_next_step_is_the_statement_that_fixes_the_most() -> None:
@@ -222,18 +160,6 @@ def test_a_name_cannot_command_the_terminal() -> None:
     assert "\x1b" not in card(make.table_facts(table=("db", evil)), Findings([make.finding(evidence=evil, remedy=evil, sql=(evil,))]))
 
 
-def test_in_a_notebook_it_has_bars_and_a_statement_to_copy() -> None:
-    shown = card_html(SMALL, diagnose(SMALL))
-
-    assert '<div class="card critical">' in shown
-    assert "width:100.0%" in shown
-    assert "rewrite_data_files" in shown
-    assert "<button" in shown
-    counted = card_html(SMALL, diagnose(SMALL), counted=True)
-    assert "finding" in counted
-    assert "rewrite_data_files(" not in counted
-
-
 def test_in_a_notebook_names_are_escaped() -> None:
     evil = "<script>alert(1)</script>"
 
@@ -242,5 +168,28 @@ def test_in_a_notebook_names_are_escaped() -> None:
     assert "<script" not in shown
 
 
-def test_in_a_notebook_an_empty_table_has_no_sizes() -> None:
-    assert "<dt>Sizes</dt>" not in card_html(make.empty_facts(), Findings())
+SHOWN = {
+    "healthy": make.table_facts(),
+    "empty": make.empty_facts(),
+    "small-files": SMALL,
+    "deletes": make.table_facts(
+        groups=(
+            make.file_group(records_per_file=1000),
+            make.file_group(1, kind=Kind.POSITION_DELETES, records_per_file=60),
+            make.file_group(1, 2, kind=Kind.EQUALITY_DELETES, records_per_file=20),
+        )
+    ),
+    "one-large-file": make.table_facts(groups=(make.file_group(*[make.MIB] * 999), make.file_group(make.GIB, of=make.partition(7)))),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_a_card_looks_like_its_golden_file_in_a_terminal_and_a_notebook(case: str, golden: Golden) -> None:
+    facts = SHOWN[case]
+
+    golden(f"card/{case}.txt", card(facts, diagnose(facts)))
+    golden(f"card/{case}.html", card_html(facts, diagnose(facts)))
+
+
+def test_a_card_beside_findings_only_counts_them() -> None:
+    assert "rewrite_data_files(" not in card_html(SMALL, diagnose(SMALL), counted=True)

@@ -11,6 +11,7 @@ from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap
 from icekit.show import charts
 from icekit.show.charts import Chart
 from tests import factories as make
+from tests.golden import Golden
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
 BY_NAME = PartitionSpec(0, (PartitionField(1000, "name", "identity", 3, "carrier", "string"),))
@@ -24,6 +25,11 @@ def with_deletes() -> TableFacts:
     deletes = make.file_group(make.MIB, kind=Kind.POSITION_DELETES, records_per_file=100)
     vectors = make.file_group(make.KIB, kind=Kind.DELETION_VECTORS, records_per_file=20)
     return make.table_facts(groups=(make.file_group(records_per_file=1000), deletes, vectors))
+
+
+def fragmented() -> TableFacts:
+    overlaps = (RangeOverlap(0, "event_day", 40, 0.75),)
+    return make.table_facts(manifests=make.manifest_facts(data_count=40, data_bytes=40 * make.MIB, data_entry_count=80, overlaps=overlaps))
 
 
 def named(name: str) -> TableFacts:
@@ -52,10 +58,6 @@ def test_an_empty_table_gives_a_sentence_instead_of_an_axis(draw: Callable[[Tabl
     assert "<img" not in chart._repr_html_()
 
 
-def test_no_deletes_give_a_sentence() -> None:
-    assert charts.delete_ratio(make.table_facts()).alt == "No delete files or deletion vectors: nothing to draw."
-
-
 def test_what_was_not_drawn_has_no_picture() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
         charts.delete_ratio(make.table_facts()).png()
@@ -68,12 +70,6 @@ def test_a_chart_displays_as_picture_sentence_and_table() -> None:
     assert 'alt="31 data files of db.events, 530 MiB in total' in shown
     assert "max-width:100%;height:auto" in shown
     assert re.search("<details><summary>Figures as a table</summary>.*<table>.*512 KiB–1 MiB|1 MiB–2 MiB", shown)
-
-
-def test_a_chart_reads_as_its_sentence() -> None:
-    chart = charts.file_sizes(small_files())
-
-    assert repr(chart) == chart.alt
 
 
 def test_drawing_leaves_nothing_behind() -> None:
@@ -111,13 +107,6 @@ def test_long_tables_show_their_first_rows() -> None:
     assert len(chart.table) == 60
 
 
-def test_sizes_tell_the_files_the_bytes_and_what_a_rewrite_leaves_alone() -> None:
-    assert charts.file_sizes(small_files()).alt == (
-        "31 data files of db.events, 530 MiB in total, 17.1 MiB on average (the target is 512 MiB); the largest group, 30 files, is 1 MiB–2 MiB. "
-        "rewrite_data_files leaves alone 384 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes."
-    )
-
-
 def test_the_band_follows_a_limit_that_was_moved_between_two_bars() -> None:
     # 0.0039 of the target is 2 MiB, 0.0034 is none of the bars' limits: a bar is cut there.
     limits = Thresholds().with_changes(min_file_size_ratio=0.0034)
@@ -151,13 +140,6 @@ def test_deletion_vectors_have_neither_band_nor_target() -> None:
     assert legend(axes(charts.file_sizes(with_deletes(), Kind.DELETION_VECTORS))) == []
 
 
-def test_deletes_tell_kinds_ratio_and_threshold() -> None:
-    assert charts.delete_ratio(with_deletes()).alt == (
-        "120 delete records (100 by position, 20 in deletion vectors) for 1,000 data records of db.events, 12 %, in 1 partition; "
-        "1 at or over the threshold of 5.0 %; the worst is event_day=2026-01-01 with 12 %."
-    )
-
-
 def test_only_kinds_that_there_are_have_a_place_in_the_legend() -> None:
     chart = charts.delete_ratio(with_deletes(), Thresholds(delete_ratio=0.2))
 
@@ -169,12 +151,6 @@ def test_deletes_without_data_are_told_without_a_ratio() -> None:
 
     assert "no data, 7 delete records" in chart.alt
     assert "no data, 7 delete records" in [text.get_text() for text in axes(chart).texts]
-
-
-def test_partitions_tell_files_beside_files_needed() -> None:
-    assert charts.partitions(small_files()).alt == (
-        "31 data files of db.events in 2 partitions; within these partitions, 2 of 512 MiB would be enough. The worst is event_day=2026-01-01 with 30 files; 1 would be enough."
-    )
 
 
 def test_a_partition_of_large_files_needs_more() -> None:
@@ -196,27 +172,10 @@ def test_long_partition_names_keep_both_ends_of_their_values() -> None:
     assert axes(chart).get_ylabel() == "name"
 
 
-def test_manifests_tell_how_many_would_do_and_how_far_they_overlap() -> None:
-    found = make.manifest_facts(
-        data_count=40, data_bytes=40 * make.MIB, data_entry_count=80, overlaps=(RangeOverlap(0, "event_day", 40, 0.75),)
-    )
+def test_manifests_tell_how_many_would_do() -> None:
+    chart = charts.manifests(fragmented())
 
-    chart = charts.manifests(make.table_facts(manifests=found))
-
-    assert chart.alt == (
-        "40 data manifests of db.events, 1 MiB and 2.0 live entries each on average; 5 of 8 MiB would be enough; no delete manifests; "
-        "by event_day (spec 0) a data manifest overlaps 75 % of the others."
-    )
     assert "40 → 5" in [text.get_text() for text in axes(chart).texts]
-
-
-def test_commits_tell_operations_files_and_mean_size() -> None:
-    told = (make.commit(1, added_data_files=3, added_bytes=3 * make.MIB), make.commit(0, operation="overwrite", added_delete_files=1))
-
-    assert charts.commits(make.table_facts(history=make.history(*told))).alt == (
-        "2 commits of db.events from 2026-01-02 02:04 UTC to 2026-01-02 03:04 UTC (1 append, 1 overwrite) added 4 data files and "
-        "1 delete file, 2.5 per commit (median); the mean size of an added file is 126 MiB (median over commits); the target is 512 MiB."
-    )
 
 
 def test_a_single_commit_has_a_time_axis() -> None:
@@ -224,7 +183,6 @@ def test_a_single_commit_has_a_time_axis() -> None:
 
     low, high = axes(chart, 1).get_xlim()
     assert high - low == pytest.approx(1 / 24)
-    assert chart.alt.startswith("1 commit of db.events at 2026-01-02 03:04 UTC (1 append)")
 
 
 def test_one_large_commit_among_small_ones_makes_the_axis_logarithmic() -> None:
@@ -233,13 +191,23 @@ def test_one_large_commit_among_small_ones_makes_the_axis_logarithmic() -> None:
     assert axes(charts.commits(make.table_facts(history=make.history(*told)))).get_yscale() == "log"
 
 
-def test_commits_that_added_no_file_are_counted_but_not_drawn() -> None:
-    told = [make.commit(1, added_data_files=None), make.commit(0)]
-
-    assert charts.commits(make.table_facts(history=make.history(*told))).alt.startswith("1 of 2 commits of db.events")
-
-
 def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
     chart = charts.commits(make.table_facts(history=make.history(make.commit(operation=None, added_bytes=None))))
 
     assert legend(axes(chart)) == ["unknown (1)"]
+
+
+def test_the_sentences_of_charts_are_those_of_their_golden_file(golden: Golden) -> None:
+    upserts = (make.commit(1, added_data_files=3, added_bytes=3 * make.MIB), make.commit(0, operation="overwrite", added_delete_files=1))
+    commits = [upserts, (make.commit(),), (make.commit(1, added_data_files=None), make.commit(0))]
+    shown = [
+        charts.file_sizes(small_files()),
+        charts.delete_ratio(with_deletes()),
+        charts.delete_ratio(make.table_facts()),
+        charts.partitions(small_files()),
+        charts.manifests(fragmented()),
+        *(charts.commits(make.table_facts(history=make.history(*some))) for some in commits),
+    ]
+
+    golden("charts.txt", "\n".join(chart.alt for chart in shown))
+    assert repr(shown[0]) == shown[0].alt

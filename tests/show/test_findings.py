@@ -2,50 +2,8 @@ import html
 from typing import Any
 
 from icekit.diagnose.findings import Findings, Severity, covered_by, findings_html, summary, titles
-from icekit.units import raised
 from tests import factories as make
-
-
-def test_no_finding_is_an_answer() -> None:
-    assert "Nothing to do: no finding at these thresholds." in findings_html(Findings())
-
-
-def test_a_finding_tells_everything_it_rests_on() -> None:
-    finding = make.finding(severity=Severity.CRITICAL)
-
-    shown = findings_html([finding])
-
-    for said in (
-        finding.title,
-        raised(finding.evidence),
-        finding.effect,
-        finding.threshold,
-        finding.source,
-        finding.remedy,
-        finding.where[0],
-    ):
-        assert said in shown
-
-
-def test_the_verdict_comes_first_with_what_all_remedies_save_together_and_of_which_snapshot() -> None:
-    shown = findings_html([make.finding()], {"": "Together, they save 3."}, context=["Snapshot 7."])
-
-    assert (
-        shown.index("1 finding: 1 warning.") < shown.index("Together, they save 3.") < shown.index("Snapshot 7.") < shown.index("▲ warning")
-    )
-
-
-def test_severity_is_told_by_symbol_and_word() -> None:
-    shown = findings_html([make.finding(severity=severity) for severity in Severity])
-
-    assert [said in shown for said in ("✖ critical", "▲ warning", "● info")] == [True, True, True]
-
-
-def test_each_statement_has_a_box_of_its_own() -> None:
-    shown = findings_html([make.finding(sql=("SELECT 1", "SELECT 2"))])
-
-    assert "<pre>SELECT 1</pre>" in shown
-    assert "<pre>SELECT 2</pre>" in shown
+from tests.golden import Golden
 
 
 def test_a_finding_that_another_action_fixes_shows_no_second_rewrite() -> None:
@@ -93,14 +51,6 @@ def test_everything_is_escaped() -> None:
     assert shown.count("&lt;script&gt;") == 7
 
 
-def test_statements_are_escaped() -> None:
-    assert "<pre>SELECT &#x27;&lt;b&gt;&#x27;</pre>" in findings_html([make.finding(sql=("SELECT '<b>'",))])
-
-
-def test_partitions_beyond_those_named_are_counted() -> None:
-    assert "and 1,990 more" in findings_html([make.finding(where=("p",) * 10, where_count=2000)])
-
-
 def test_figures_stay_on_a_line_with_their_units() -> None:
     assert "12\N{NO-BREAK SPACE}% of 3.5\N{NO-BREAK SPACE}GiB in 4 files" in findings_html(
         [make.finding(evidence="12 % of 3.5 GiB in 4 files")]
@@ -113,5 +63,17 @@ def test_findings_are_summed_up_by_severity() -> None:
     assert summary(found) == "4 findings: 1 critical, 2 warnings, 1 info"
 
 
-def test_findings_display_themselves() -> None:
-    assert "small files" in Findings([make.finding()])._repr_html_()
+def test_findings_look_like_their_golden_files(golden: Golden) -> None:
+    several = Findings(
+        [
+            make.finding("old_partition_spec", Severity.CRITICAL, sql=("SELECT 1", "SELECT '<b>'")),
+            make.finding(where=("p",) * 10, where_count=2000),
+            make.finding("executor_cache", Severity.INFO, sql=(), where=()),
+        ]
+    )
+
+    golden("findings/none.html", findings_html(Findings()))
+    golden(
+        "findings/several.html", findings_html(several, {"": "Together, they save 3.", "small_files": "Saves 3."}, context=["Snapshot 7."])
+    )
+    assert several._repr_html_() == findings_html(several)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from html.parser import HTMLParser
+from typing import Any
+
+import pytest
 
 from icekit import secrets
 from icekit.answer import html
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
-from icekit.compact.model import NOTHING, Explained, Skipped, plan_html, plan_text, predicted
+from icekit.compact.model import Explained, Skipped, plan_html, plan_text, predicted
 from icekit.compact.outcome import Actual, compared, document, outcome_html, outcome_text
 from icekit.facts.model import SnapshotStatistics
 from icekit.prove import Proof
 from tests.factories import MIB, partition
+from tests.golden import Golden
 
 ODD = 'city=<b>Köln</b> & "co"'
 
@@ -58,63 +63,11 @@ def is_balanced(text: str) -> bool:
     return not parser.open
 
 
-def test_a_plan_says_why_what_and_by_which_statement() -> None:
-    text = plan_text(plan(action()))
-
-    assert text.startswith("db.events: 1 action; 90 files of 90 MiB become 1 of 85 MiB, 3 delete files removed")
-    assert "why        small files in 1 partition" in text
-    assert action().sql in text
-
-
-def test_a_prediction_says_where_it_is_from() -> None:
-    p = action().prediction
-
-    assert predicted(p) == (
-        "90 files of 90 MiB become 1 of 85 MiB, 3 delete files removed; a full scan opens 89 files fewer; about 12 seconds (predicted by the engine's planner)"
-    )
-    assert "no time estimate yet (estimated from facts)" in predicted(dataclasses.replace(p, seconds=None, source="facts"))
-    assert "(tried on a clone)" in predicted(dataclasses.replace(p, source="trial"))
-    assert "90 MiB shuffled" in predicted(dataclasses.replace(p, shuffle_bytes=90 * MIB))
-
-
-def test_nothing_worth_doing_is_said_as_such() -> None:
-    assert plan_text(plan()) == f"db.events: {NOTHING}"
-    assert NOTHING in plan_html(plan())
-
-
-def test_what_is_left_alone_the_cluster_and_the_notes_are_in_both_renderings() -> None:
-    made = plan(
-        action(),
-        left_alone=(Skipped("written within the last 60 minutes", 2, (ODD,)), Skipped("the budget does not reach for it", 0)),
-        parallelism=(Explained("max-commits", "3", "three groups"),),
-        notes=("It reads 10 % of the table.",),
-        rehearsed="the same 100 rows",
-    )
-    text, page = plan_text(made), plan_html(made).replace("\N{NO-BREAK SPACE}", " ")
-
-    for said in ("written within the last 60 minutes", "three groups", "It reads 10 % of the table.", "the same 100 rows"):
-        assert said in text
-        assert said in page
-    assert "()" not in text
-
-
-def test_a_dry_run_says_that_nothing_has_run() -> None:
-    dry = Outcome(plan(action()), None, (ActionOutcome(action(), "planned"),))
-
-    assert outcome_text(dry).endswith("Dry run: nothing has run. Run the plan with execute=True (or --execute).")
-    assert "nothing has run" in outcome_html(dry)
-    assert outcome_text(Outcome(plan(), None, ())).endswith("There is nothing to run.")
-    assert "plan above" not in outcome_html(Outcome(plan(), None, ()))
-
-
 def test_predicted_stands_beside_actual_action_by_action_and_in_all() -> None:
     grid = compared(ran())
 
     assert grid.only("action", "status", "change").rows[0] == ["a1", "done", "90 files → 2 files (predicted 1)"]
     assert grid["action"] == ["a1", "a2", "all"]
-    text = outcome_text(ran())
-    assert text.startswith("db.events: failed in 14 seconds (run run77)")
-    assert "a2 failed: File <gone> is not there" in text
 
 
 def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
@@ -140,18 +93,6 @@ def test_secrets_are_in_neither_rendering() -> None:
         assert "open-sesame" not in text
 
 
-def test_files_of_failed_attempts_come_with_the_call_that_removes_them() -> None:
-    text = outcome_text(ran(leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"))
-
-    assert "At least 1 file written since the run began is in no snapshot, for example /t/data/x.parquet" in text
-
-
-def test_a_stopped_run_says_how_to_go_on() -> None:
-    stopped = Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),))
-
-    assert "icekit compact db.events --catalog prod --resume" in outcome_text(stopped)
-
-
 def test_statistics_that_end_are_on_the_plan_its_page_and_its_document() -> None:
     statistics = SnapshotStatistics("table", ("id", "a b")), SnapshotStatistics("partition")
     found = plan(action(), statistics=statistics)
@@ -171,3 +112,40 @@ def test_statistics_that_end_are_on_the_plan_its_page_and_its_document() -> None
     ]
     assert plan(statistics=statistics).lost_statistics == ()
     assert plan(action(procedure="expire_snapshots"), statistics=statistics).lost_statistics == ()
+
+
+PLANS = {
+    "empty": plan(),
+    "full": plan(
+        action(),
+        left_alone=(Skipped("written within the last 60 minutes", 2, (ODD,)), Skipped("the budget does not reach for it", 0)),
+        parallelism=(Explained("max-commits", "3", "three groups"),),
+        notes=("It reads 10 % of the table.",),
+        rehearsed="the same 100 rows",
+    ),
+}
+OUTCOMES = {
+    "empty": Outcome(plan(), None, ()),
+    "dry-run": Outcome(plan(action()), None, (ActionOutcome(action(), "planned"),)),
+    "failed": ran(leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"),
+    "stopped": Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),)),
+}
+
+
+@pytest.mark.parametrize("case", PLANS)
+def test_a_plan_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+    golden(f"plan/{case}.txt", plan_text(PLANS[case]))
+    golden(f"plan/{case}.html", plan_html(PLANS[case]))
+
+
+@pytest.mark.parametrize("case", OUTCOMES)
+def test_an_outcome_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+    golden(f"outcome/{case}.txt", outcome_text(OUTCOMES[case]))
+    golden(f"outcome/{case}.html", outcome_html(OUTCOMES[case]))
+    golden(f"outcome/{case}.json", json.dumps(document(OUTCOMES[case]) | {"versions": None}, indent=2, ensure_ascii=False))
+
+
+def test_a_prediction_says_where_it_is_from(golden: Golden) -> None:
+    changes: list[dict[str, Any]] = [{}, {"seconds": None, "source": "facts"}, {"source": "trial"}, {"shuffle_bytes": 90 * MIB}]
+
+    golden("plan/predictions.txt", "\n".join(predicted(dataclasses.replace(action().prediction, **changed)) for changed in changes))

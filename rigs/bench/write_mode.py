@@ -1,0 +1,158 @@
+"""Four workloads with a known winner: whether the advice agrees with what was measured, and how near the break-even is.
+
+The prediction rests on a trial of two commits. What is measured beside it is a whole cycle in both
+modes: all commits, a scan after each, and the compaction at its end.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import icekit
+from icekit.api import Lake
+from icekit.facts.model import TableFacts
+from icekit.lab import build
+from icekit.sandbox.trial import Budget, Trial
+from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
+from icekit.tune.write_mode import COMMIT, Mode, compact, run_commit, set_up_as, tune_write_mode
+from icekit.units import size
+from rigs.bench.measure import Others, show
+
+SPARK_CONF = "spark.driver.memory=2g"
+TABLE = "healthy_partitioned"
+SCALE, LONG_SCALE = 2, 8
+COMMITS, LONG_COMMITS = 6, 12
+# Scans of the trial and, after each commit, of the cycle: the least of more scans is less.
+ROUNDS = 7
+WITHIN = 0.25
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is changed, how often the table is read after each commit, and the mode that is known to win."""
+
+    name: str
+    shape: Shape
+    reads: float
+    winner: str
+
+
+WORKLOADS = (
+    Workload("few rows in few files", Shape("update", 0.001, "clustered", 0.05), 40, "copy-on-write"),
+    Workload("sparse over all files", Shape("update", 0.001, "scattered", 1.0), 1, "merge-on-read"),
+    Workload("append-mostly", Shape("delete", 0.005, "clustered", 0.2), 100, "copy-on-write"),
+    Workload("heavy upsert", Shape("merge", 0.2, "scattered", 1.0), 0.5, "merge-on-read"),
+)
+
+
+@dataclass
+class Cycle:
+    """What a cycle came to in one mode, in seconds of the trial's unit."""
+
+    writes: float = 0.0
+    reads: float = 0.0
+    compaction: float = 0.0
+
+    def total(self, reads: float) -> float:
+        """All of it, with so many reads after each commit."""
+        return self.writes + reads * self.reads + self.compaction
+
+
+def run(sizes: Sequence[int], *, long: bool) -> None:
+    """Run on the bench lake in a session of a known size; ``sizes`` are of other benches' tables."""
+    del sizes
+    os.environ["ICEKIT_SPARK_CONF"] = f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {SPARK_CONF}"
+    lake = icekit.connect()
+    try:
+        _bench(lake, LONG_SCALE if long else SCALE, LONG_COMMITS if long else COMMITS)
+    finally:
+        lake.close()
+
+
+def _bench(lake: Lake, scale: int, commits: int) -> None:
+    build(lake, [TABLE], scale=scale, progress=lambda _: None)
+    facts = lake.observe(("lab", TABLE))
+    heap = lake.spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
+    print(
+        f"\n{TABLE} at scale {scale}: {facts.data.file_count:,} data files, {size(facts.data.size_in_bytes)}, "
+        f"{facts.data.record_count:,} rows; driver heap {size(heap)}; cycles of {commits} commits"
+    )
+    rows = []
+    for workload in WORKLOADS:
+        with Others() as others:
+            found = _one(lake, facts, workload, commits)
+        rows.append((*found, others))
+        print(f"  {', '.join(found)}, others {others}", flush=True)
+    header = (
+        "workload",
+        "reads",
+        "known",
+        "advice",
+        "measured",
+        "break-even predicted",
+        "interval",
+        "measured",
+        f"within {WITHIN:.0%}",
+        "others",
+    )
+    show("The advice beside what a whole cycle came to; reads and break-even are per commit", header, rows)
+
+
+def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tuple[str, ...]:
+    shape = workload.shape
+    answer = tune_write_mode(
+        lake,
+        facts.table,
+        operation=shape.operation,
+        share=shape.share,
+        spread=shape.spread,
+        file_share=shape.file_share,
+        reads_per_commit=workload.reads,
+        compact_every=commits,
+        repeats=ROUNDS,
+        progress=lambda _: None,
+    )
+    _, reads, low, high = answer.tables["break_even"].rows[0]
+    predicted, low, high = (math.inf if value is None else float(value) for value in (reads, low, high))
+    rivals = [
+        mode for mode in (Mode("merge-on-read", 2, kind) for kind in ("file", "partition")) if answer.measured.value(mode.name, COMMIT)
+    ]
+    advised = "too close to call" if low <= workload.reads <= high else "copy-on-write" if workload.reads > predicted else "merge-on-read"
+    cow, *mors = _cycles(lake, facts, shape, (Mode(COPY_ON_WRITE, 2), *rivals), commits)
+    evens = [max(0.0, (cow.total(0) - mor.total(0)) / (mor.reads - cow.reads)) if mor.reads > cow.reads else math.inf for mor in mors]
+    measured = max(evens)
+    winner = "copy-on-write" if workload.reads > measured else "merge-on-read"
+    near = math.isclose(predicted, measured, rel_tol=WITHIN) or predicted == measured
+    return (
+        workload.name,
+        f"{workload.reads:g}",
+        workload.winner,
+        f"{advised} {'✔' if advised == winner else '✖'}",
+        f"{winner} {'✔' if winner == workload.winner else '✖'}",
+        f"{predicted:.3g}",
+        f"{low:.3g} to {high:.3g}",
+        f"{measured:.3g}{'' if low <= measured <= high else ' (outside)'}",
+        "yes" if near else "NOT REACHED",
+    )
+
+
+def _cycles(lake: Lake, facts: TableFacts, shape: Shape, modes: Sequence[Mode], commits: int) -> list[Cycle]:
+    """Run a cycle in each mode, in turns; of the scans after each commit the cheapest counts."""
+    statements = synthetic(lake, facts, shape, commits)
+    cycles = [Cycle() for _ in modes]
+    trial = Trial(lake=lake, facts=facts, budget=Budget(7200, 2**40), sample_bytes=2**40, progress=lambda _: None)
+    with trial.sandboxes(len(modes)) as boxes:
+        for box, mode in zip(boxes, modes, strict=True):
+            set_up_as(facts, mode, trial.progress)(box)
+        for statement in statements:
+            for box, cycle in zip(boxes, cycles, strict=True):
+                cycle.writes += run_commit(box, statement, is_own=False)[COMMIT]
+            turns = [[box.scan().cost for box in boxes] for _ in range(ROUNDS)]
+            for cycle, *seconds in zip(cycles, *turns, strict=True):
+                cycle.reads += min(seconds)
+        for box, mode, cycle in zip(boxes, modes, cycles, strict=True):
+            cycle.compaction = 0.0 if mode.is_copy_on_write else compact(box)
+    return cycles
