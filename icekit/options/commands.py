@@ -39,14 +39,14 @@ class Judging(Settings):
     )
 
 
-class Observing(Settings):
+class OfSnapshot(Settings):
     """What is observed, and how."""
 
     ref: str = setting("", "branch, tag or snapshot id (default: the current snapshot)", read=str, rare=True)
     collector: str = setting("auto", "what reads the metadata: spark, local (no JVM) or auto", rare=True)
 
 
-class Listing(Settings):
+class OfStorage(Settings):
     """Whether the storage is listed."""
 
     storage: bool = setting(
@@ -62,7 +62,7 @@ class Json(Settings):
     json: bool = setting(False, "print the answer as a JSON document", only="command")
 
 
-class Executor(Settings):
+class OfExecutor(Settings):
     """Who reads the equality deletes."""
 
     executor: str = setting("", 'the executor that reads the equality deletes: "4 cores 8g" (default: this session\'s)', _SIZE)
@@ -83,11 +83,11 @@ class StartOptions(Output, OfTable):
     """``00_start_here``."""
 
 
-class LookOptions(Json, Listing, Judging, Observing, OfTable):
+class LookOptions(Json, OfStorage, Judging, OfSnapshot, OfTable):
     """``icekit look``."""
 
 
-class PlanOptions(Json, LeaveAlone, Executor, Judging, OfTable):
+class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
     """``icekit plan``."""
 
 
@@ -98,19 +98,19 @@ class _Gate(Settings):
     )
 
 
-class DiagnoseOptions(Output, _Gate, Listing, Judging, Observing, OfTable):
+class DiagnoseOptions(Output, _Gate, OfStorage, Judging, OfSnapshot, OfTable):
     """``01_diagnose``."""
 
     facts_file: str = setting("", "facts saved by an earlier run (default: observe the table)", only="notebook")
 
 
-class ReportSection(Listing, Judging):
+class ReportSection(OfStorage, Judging):
     """The section ``report`` of a policy."""
 
     timeout: float | None = setting(None, "time limit for each table (default: none)", "SECONDS", read=number)
 
 
-class ReportOptions(ReportSection, _Gate, Observing, OfCatalog):
+class ReportOptions(ReportSection, _Gate, OfSnapshot, OfCatalog):
     """``icekit report``."""
 
     tables: tuple[str, ...] = setting((), "a table, or a pattern: 'db.*', or 'db.**' with the namespaces inside db", "TABLE", nargs="+")
@@ -178,7 +178,7 @@ class CompactSection(Proving, PolicyOptions):
     trial: bool = setting(False, "try the plan on a zero-copy clone first, and predict from the result")
 
 
-class CompactOptions(Observing, Judging, CompactSection, Running):
+class CompactOptions(OfSnapshot, Judging, CompactSection, Running):
     """``icekit compact`` and ``02_compact``."""
 
 
@@ -191,14 +191,14 @@ class ConvertSection(Proving):
     )
 
 
-class ConvertOptions(Executor, ConvertSection, Running):
+class ConvertOptions(OfExecutor, ConvertSection, Running):
     """``icekit convert`` and ``04_equality_deletes``."""
 
     branch: str = setting("", "convert on a branch (default: the table itself)")
     read_now: bool = setting(True, "resolve the deletes on a zero-copy clone and count the rows", only="notebook")
 
 
-class MaintainSection(Listing, Proving):
+class MaintainSection(OfStorage, Proving):
     """The section ``maintain`` of a policy."""
 
     keep: str = setting("", 'how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)', _TIME, read=str)
@@ -218,24 +218,24 @@ class MaintainOptions(Judging, MaintainSection, Running):
 # --- Tune
 
 
-class Budget(Settings):
+class TrialBudget(Settings):
     """What a trial may cost."""
 
     budget_seconds: float = setting(900.0, "end the trial after N seconds", _N)
     budget_bytes: str = setting("20 GB", "end the trial before it writes more than this", _SIZE, read=str)
 
 
-class Sample(Settings):
+class OfSample(Settings):
     """How much is tried."""
 
     sample_bytes: str = setting("1 GB", "how much of the table to try", _SIZE, read=str)
 
 
-class TuneOptions(Output, Budget, OfTable):
+class TuneOptions(Output, TrialBudget, OfTable):
     """What every question has."""
 
 
-class Filters(Settings):
+class OfFilters(Settings):
     """What queries filter by."""
 
     filters: tuple[str, ...] = setting(
@@ -249,15 +249,15 @@ class Filters(Settings):
     scan_reports: str = setting("", "read filters from Iceberg scan reports (JSON)", _FILE)
 
 
-class FileSizesOptions(Sample, TuneOptions):
+class FileSizesOptions(OfSample, TuneOptions):
     """``icekit tune file-sizes`` and ``07_tune_file_sizes``."""
 
 
-class MetricsColumnsOptions(Sample, Filters, TuneOptions):
+class MetricsColumnsOptions(OfSample, OfFilters, TuneOptions):
     """``icekit tune metrics-columns`` and ``08_tune_metrics_columns``."""
 
 
-class LayoutOptions(Sample, Filters, TuneOptions):
+class LayoutOptions(OfSample, OfFilters, TuneOptions):
     """``icekit tune layout`` and ``09_tune_layout``."""
 
     reads_per_day: float = setting(
@@ -265,7 +265,7 @@ class LayoutOptions(Sample, Filters, TuneOptions):
     )
 
 
-class PlanningOptions(Filters, TuneOptions):
+class PlanningOptions(OfFilters, TuneOptions):
     """``icekit tune planning`` and ``10_tune_planning``."""
 
     repeats: int = setting(2, "measurements of each plan", _N)
@@ -293,7 +293,7 @@ class WriteModeOptions(TuneOptions):
     budget_seconds: float = setting(1800.0, "end the trial after N seconds", _N)
 
 
-class ReviewMergeOptions(Output, Budget, OfCatalog):
+class ReviewMergeOptions(Output, TrialBudget, OfCatalog):
     """``icekit review-merge`` and ``06_review_merge``."""
 
     sql_file: str = setting("", "a file with one MERGE statement; - for standard input", "FILE.sql", nargs=None)
