@@ -77,37 +77,30 @@ def compact_while(table: Table, monkeypatch: pytest.MonkeyPatch, event: Callable
     return outcome
 
 
-def test_deletes_stay_when_the_only_older_file_is_replaced_while_a_rewrite_runs(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1).overwrites(1, 200), min_files=5)
+@pytest.mark.parametrize(
+    ("is_every_file", "event", "rows", "attempts"),
+    [
+        pytest.param(
+            False, lambda s: s.deletes(1).overwrites(1, 200), [(0, 0), (2, 0), (200, 1), (3, 0), (4, 0)], 2, id="older file replaced"
+        ),
+        pytest.param(False, lambda s: s.deletes(1).upserts(2), [(0, 0), (100, 1), (2, 0), (3, 0), (4, 0)], 1, id="older file stays"),
+        pytest.param(True, lambda s: s.deletes(1).upserts(2), [(0, 0), (2, 0), (3, 0), (4, 0)], 2, id="no older file"),
+        # The stream's first data file is as old as its first deletes, so none are dropped.
+        pytest.param(True, lambda s: s.upserts(1).upserts(2).upserts(1), [(n, 0) for n in range(5)], 1, id="stream of upserts"),
+    ],
+)
+def test_a_rewrite_begins_again_only_where_deletes_of_the_meantime_would_be_dropped(
+    streamed: Table, monkeypatch: pytest.MonkeyPatch, is_every_file: bool, event: Callable[[Stream], Any], rows: list[Any], attempts: int
+) -> None:
+    if is_every_file:
+        streamed.sql("DELETE FROM {t} WHERE p = 1")
 
-    assert streamed.rows() == [(0, 0), (2, 0), (200, 1), (3, 0), (4, 0)]
-    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [2])
+    outcome = compact_while(streamed, monkeypatch, lambda: event(Stream(streamed)), min_files=5)
+
+    assert streamed.rows() == rows
+    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [attempts])
     assert outcome.proof is not None
     assert outcome.proof.ok is True
-
-
-def test_a_rewrite_gets_through_next_to_deletes_where_an_older_file_stays(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1).upserts(2), min_files=5)
-
-    assert streamed.rows() == [(0, 0), (100, 1), (2, 0), (3, 0), (4, 0)]
-    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [1])
-
-
-def test_a_rewrite_of_every_file_gets_through_next_to_a_stream_of_upserts(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stream's first data file is as old as its first deletes, so none are dropped."""
-    streamed.sql("DELETE FROM {t} WHERE p = 1")
-    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).upserts(1).upserts(2).upserts(1), min_files=5)
-
-    assert streamed.rows() == [(n, 0) for n in range(5)]
-    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [1])
-
-
-def test_a_rewrite_of_every_file_begins_again_where_deletes_would_be_dropped(streamed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    streamed.sql("DELETE FROM {t} WHERE p = 1")
-    outcome = compact_while(streamed, monkeypatch, lambda: Stream(streamed).deletes(1).upserts(2), min_files=5)
-
-    assert streamed.rows() == [(0, 0), (2, 0), (3, 0), (4, 0)]
-    assert (outcome.status, [a.attempts for a in outcome.actions]) == ("done", [2])
 
 
 def test_the_printed_statement_loses_no_delete_either(streamed: Table) -> None:
