@@ -26,7 +26,7 @@ READERS = {"metadata_table", "metadata_table_sql"}
 # Statements that are shown to a person, who runs them in a session of their own.
 SHOWN = {"diagnose/files.py"}
 # A part after a table's name that is a column's, or makes another table's name.
-COLUMNS = {"tune/merge/model.py", "tune/merge/__init__.py"}
+COLUMNS = {"tune/merge/narrow.py", "tune/merge/__init__.py"}
 
 
 def called(node: ast.AST) -> str:

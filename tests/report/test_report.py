@@ -347,7 +347,7 @@ def test_a_notebook_parameter_of_another_name_or_type_is_refused(parameters: dic
 
 
 def test_true_is_no_whole_number() -> None:
-    with pytest.raises(ParameterError, match="max_sort_columns must be a whole number"):
+    with pytest.raises(ParameterError, match="repeats must be a whole number"):
         begin({"more": {"repeats": True}}, "10_tune_planning")
 
 
