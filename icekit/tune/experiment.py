@@ -67,12 +67,12 @@ class Experiment:
     ) -> None:
         """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and on until its figures have settled or ``most_rounds`` are done."""
         boxes = {name: box for name, box in self.boxes.items() if not only or name in only}
+        self.trial.progress(f"measuring {what} of {count(len(boxes), 'variant')}")
         for number in range(max(rounds, most_rounds)):
             if number >= rounds and (is_settled is None or is_settled(self.measured)):
                 break
             for name, box in boxes.items():
                 self.measured.add(name, workload(name, box))
-            self.trial.progress(f"{what}, round {number + 1}: {count(len(boxes), 'variant')} measured")
 
     @property
     def is_sample(self) -> bool:

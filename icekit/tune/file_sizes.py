@@ -95,7 +95,7 @@ def tune_file_sizes(
         with experiment.open():
             modes = [name for name in settings if name != SIZED]
             commit = partial(_commit, sources=sources, settings=settings, target_bytes=target, written=written)
-            experiment.measure("distribution modes", commit, only=modes)
+            experiment.measure("commits under each distribution mode", commit, only=modes)
             best = better_mode(experiment.measured)
             for _ in range(_TRIES):
                 advisory = next_advisory(written, best or NOW, target, settings[SIZED].get(_ADVISORY_SESSION))
@@ -103,7 +103,7 @@ def tune_file_sizes(
                     break
                 settings[SIZED] = {**settings[best or NOW], _ADVISORY_SESSION: str(advisory)}
                 experiment.measured.rounds.pop(SIZED, None)
-                experiment.measure(f"advisory size {size(advisory)}", commit, only=[SIZED])
+                experiment.measure(f"commits with an advisory size of {size(advisory)}", commit, only=[SIZED])
     return _answer(trial, experiment, session, mode, sources, settings, written, target)
 
 

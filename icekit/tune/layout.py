@@ -250,7 +250,7 @@ def tune_layout(
             asked = predicates(bound, facts.by_name)
             blooms = {layout.bloom for layout in tried.values() if layout.bloom}
             lookups = {c: [where for f, where in asked if f.columns == (c,)][:_LOOKUPS] for c in blooms}
-            experiment.measure("planning the filters", partial(_measure, asked=asked, tried=tried, lookups=lookups, seconds=rewriting))
+            experiment.measure("the filters", partial(_measure, asked=asked, tried=tried, lookups=lookups, seconds=rewriting))
     return _answer(trial, experiment, tried, queries.notes, reads_per_day)
 
 

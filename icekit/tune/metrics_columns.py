@@ -202,7 +202,7 @@ def tune_metrics_columns(
         reads: dict[str, list[int]] = {}
         with experiment.open():
             asked = predicates(bound, facts.by_name)
-            experiment.measure("planning the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
+            experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
     return _answer(trial, experiment, settings, modes, entry, reads, queries.notes)
 
 

@@ -90,7 +90,7 @@ def tune_planning(
         variants: dict[str, SetUp] = {NOW: unchanged, LOCAL: unchanged, DISTRIBUTED: unchanged, REWRITTEN: rewrite}
         experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
         with experiment.open():
-            experiment.measure("planning", partial(_plan, weights=weights), rounds=repeats + 1)
+            experiment.measure("the planning", partial(_plan, weights=weights), rounds=repeats + 1)
         mode, limit = planning_mode_of(spark, facts), _max_result_bytes(spark)
         notes = [*queries.notes, *_session_notes(spark, limit)]
     if not weights:

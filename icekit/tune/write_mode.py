@@ -438,15 +438,15 @@ def _run(
         raise ParameterError(
             "The statement changes no row of this table, so there is nothing to compare; give a statement that changes rows."
         )
-    experiment.measure("delete files", lambda _, box: {OPENS: box.plan().delete_opens})
+    experiment.measure("the delete files", lambda _, box: {OPENS: box.plan().delete_opens})
     experiment.measure(
-        "scans",
+        "the scans",
         lambda _, box: {SCAN: box.scan(read_filter).cost},
         rounds=repeats,
         most_rounds=repeats * _MOST_ROUNDS,
         is_settled=is_settled,
     )
-    experiment.measure("compaction", lambda name, box: {} if name == COPY_ON_WRITE else {COMPACTION: compact(box)})
+    experiment.measure("the compaction", lambda name, box: {} if name == COPY_ON_WRITE else {COMPACTION: compact(box)})
 
 
 def run_commit(box: Sandbox, statement: Callable[[Identifier], str], *, is_own: bool) -> dict[str, float]:

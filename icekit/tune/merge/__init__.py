@@ -100,7 +100,7 @@ def _tried(trial: Trial, review: MergeReview) -> tuple[Measurements, dict[str, s
     rows: dict[str, str] = {}
     experiment = Experiment(trial=trial, variants=dict.fromkeys(ways, unchanged), measures=_MEASURES)
     with experiment.open():
-        experiment.measure("running the statement", partial(_run, ways=ways, rows=rows))
+        experiment.measure("the statement", partial(_run, ways=ways, rows=rows))
     return (experiment.measured, rows) if AS_IS in rows else None
 
 
