@@ -16,8 +16,8 @@ from icekit.tune import QUESTIONS
 
 # For every question but write-mode.
 _FILTERS = """\
-State what queries filter by (--filter, also a whole query), read it from a Spark event log or from Iceberg's scan
-reports, or declare it in the table property icekit.filter-columns.
+State what queries filter by (--filter, also a whole query), read it from a Spark event log, or declare it in the
+table property icekit.filter-columns.
 
 """
 # Closes the help of each question.

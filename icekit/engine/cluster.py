@@ -55,36 +55,24 @@ class Cluster:
         """Memory that one task may use before it spills or dies."""
         return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks_per_executor, 2**20)
 
-    @property
-    def task_heap_bytes(self) -> int:
-        """One task's share of an executor's full heap."""
-        return self.heap_bytes // self.tasks_per_executor
-
 
 def cluster_of(spark: SparkSession) -> Cluster:
-    """Read the actual cores and heap: from the JVM's context, or from the settings with Spark Connect."""
-    if has_bridge(spark):
-        context: Any = spark.sparkContext
-        java = context._jsc.sc()
-        master = str(java.master())
-        cores = int(java.defaultParallelism())
-        per_task = int(context.getConf().get("spark.task.cpus", "1"))
-        if master.startswith("local"):
-            heap = int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
-            return Cluster(cores, cores, heap, f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})", per_task)
-        executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
-        # Derived from the executors if they report their cores: spark.default.parallelism may have been set.
-        told = context.getConf().get("spark.executor.cores")
-        per_executor = int(told or max(cores // executors, 1))
-        heap = memory_bytes(context.getConf().get("spark.executor.memory", "1g"))
-        source = f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} ({master})"
-        return Cluster(executors * per_executor if told else cores, per_executor, heap, source, per_task)
-    per_executor = int(spark.conf.get("spark.executor.cores", "1") or 1)
-    executors = int(spark.conf.get("spark.executor.instances", "1") or 1)
-    heap = memory_bytes(spark.conf.get("spark.executor.memory", "1g") or "1g")
-    return Cluster(
-        per_executor * executors, per_executor, heap, "the settings of the session; Spark Connect does not report actual resources"
-    )
+    """Read the actual cores and heap from the JVM's context; needs a classic session."""
+    context: Any = spark.sparkContext
+    java = context._jsc.sc()
+    master = str(java.master())
+    cores = int(java.defaultParallelism())
+    per_task = int(context.getConf().get("spark.task.cpus", "1"))
+    if master.startswith("local"):
+        heap = int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
+        return Cluster(cores, cores, heap, f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})", per_task)
+    executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
+    # Derived from the executors if they report their cores: spark.default.parallelism may have been set.
+    stated = context.getConf().get("spark.executor.cores")
+    per_executor = int(stated or max(cores // executors, 1))
+    heap = memory_bytes(context.getConf().get("spark.executor.memory", "1g"))
+    source = f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} ({master})"
+    return Cluster(executors * per_executor if stated else cores, per_executor, heap, source, per_task)
 
 
 def is_local(spark: SparkSession) -> bool:

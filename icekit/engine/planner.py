@@ -45,15 +45,13 @@ class PlannedRewrite:
 class PlannedScan:
     """What a scan opens, according to Iceberg's own planning: a delete file counts once for each data file it applies to.
 
-    ``manifests`` are the data manifests that planning read, ``skipped_manifests`` those ruled out by their
-    partition ranges, ``seconds`` the time of planning.
+    ``manifests`` are the data manifests that planning read, ``seconds`` is the time of planning.
     """
 
     data_files: int
     data_bytes: int
     delete_opens: int
     manifests: int = 0
-    skipped_manifests: int = 0
     seconds: float = 0.0
 
     def share_of(self, total_bytes: int) -> float:
@@ -93,7 +91,6 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
         int(report.totalFileSizeInBytes().value()),
         int(report.resultDeleteFiles().value()),
         int(report.scannedDataManifests().value()),
-        int(report.skippedDataManifests().value()),
         seconds,
     )
 

@@ -246,7 +246,6 @@ class OfFilters(Settings):
         repeats=True,
     )
     event_log: str = setting("", "read filters from a Spark event log, or a folder of them", "PATH")
-    scan_reports: str = setting("", "read filters from Iceberg scan reports (JSON)", _FILE)
 
 
 class FileSizesOptions(OfSample, TuneOptions):

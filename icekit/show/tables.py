@@ -20,7 +20,6 @@ __all__ = [
     "distribution",
     "file_sizes",
     "files",
-    "manifest_overlaps",
     "manifests",
     "settings",
     "worst_partitions",
@@ -235,17 +234,6 @@ def manifests(facts: TableFacts) -> Grid:
         if number
     ]
     return Grid("", columns, rows)
-
-
-def manifest_overlaps(facts: TableFacts) -> Grid:
-    """The mean share of the other data manifests that a manifest overlaps, by partition field."""
-    columns = {
-        "partition_spec_id": IDENTIFIER("spec"),
-        "partition_field": NAME,
-        "manifest_count": COUNT("manifests"),
-        "mean_overlap": SHARE("mean overlap with the others"),
-    }
-    return Grid("", columns, [(o.spec_id, o.field, o.manifest_count, o.mean_share) for o in facts.manifests.overlaps])
 
 
 def commits(facts: TableFacts, limit: int | None = 20) -> Grid:

@@ -17,7 +17,7 @@ from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Sql, as_
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
 from icekit.sql import Identifier, display_name, reset_session, set_properties, set_session, statements, unset_properties
-from icekit.tune.in_force import SESSION, Link
+from icekit.tune.in_force import Link
 
 #: Properties that no statement can undo.
 _ONE_WAY = frozenset({"format-version"})
@@ -66,10 +66,8 @@ def to_set(facts: TableFacts, properties: Mapping[str, str], why: str, *, now: s
 
 
 def overriding(link: Link, why: str = "") -> Change:
-    """Remove a setting that overrides the table's property: a statement for a session's setting, by hand for a write option."""
-    reason = f"{link.where.capitalize()} {link.name} = {link.value} overrides the table's property: remove it from the job. {why}".rstrip()
-    if link.where != SESSION:
-        return Change(link.name, link.value, None, reason)
+    """Reset a setting of the session that overrides the table's property."""
+    reason = f"The session's {link.name} = {link.value} overrides the table's property. {why}".rstrip()
     return Change(link.name, link.value, None, reason, reset_session(link.name), set_session(link.name, link.value or ""))
 
 

@@ -24,7 +24,7 @@ from icekit.sql import Identifier, set_properties, set_session
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
 from icekit.tune.commits import TOLERANCE, TrialRows, Written, large_commit, trial_target, typical_commit, write
 from icekit.tune.experiment import Experiment, SetUp
-from icekit.tune.in_force import OPTION, SESSION, InForce, in_force
+from icekit.tune.in_force import SESSION, InForce, in_force
 from icekit.units import count, percent, raised, size, span
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def _mode(facts: TableFacts, mode: InForce, best: str | None, measured: Measurem
     if best is None:
         return [Change(DISTRIBUTION, now, now, why)]
     decides = mode.decides
-    overrides = [overriding(decides)] if decides is not None and decides.where in {SESSION, OPTION} else []
+    overrides = [overriding(decides)] if decides is not None and decides.where == SESSION else []
     effect = "rows are shuffled once before they are written, which takes time and adds latency to a stream"
     changes = [to_set(facts, {DISTRIBUTION: best}, why, now=now, side_effect=effect)] if facts.properties.get(DISTRIBUTION) != best else []
     return [*changes, *overrides]

@@ -1,14 +1,14 @@
 """Find which of several places decides a setting: the place nearest to the write wins.
 
-Source: Iceberg's ``ConfParser`` for Spark: write or read option, then session, then table property, then default.
+Source: Iceberg's ``ConfParser`` for Spark: write or read option (which only the job knows), then session, then table property, then default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-OPTION, SESSION, PROPERTY, DEFAULT = "option", "session", "table property", "default"
+SESSION, PROPERTY, DEFAULT = "session", "table property", "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,15 @@ class InForce:
             return "not set"
         return link.name if link.where == DEFAULT and link.name else f"{link.where} {link.name}".strip()
 
-    @property
-    def overridden(self) -> tuple[Link, ...]:
-        """Places that are set but overridden."""
-        return tuple(link for link in self.links if link.value is not None and link is not self.decides and link.where != DEFAULT)
-
 
 def in_force(
     setting: str,
     *,
-    option: tuple[str, Mapping[str, str]] | None = None,
     session: Sequence[tuple[str, str | None]] = (),
     properties: Sequence[tuple[str, str | None]] = (),
     default: tuple[str, str | None] = ("default", None),
 ) -> InForce:
     """Order the places; each is a name and its value there (None: not set)."""
-    links = [Link(OPTION, option[0], option[1].get(option[0]))] if option else []
-    links += [Link(SESSION, name, value) for name, value in session]
+    links = [Link(SESSION, name, value) for name, value in session]
     links += [Link(PROPERTY, name, value) for name, value in properties]
     return InForce(setting, (*links, Link(DEFAULT, *default)))

@@ -207,7 +207,6 @@ def tune_layout(
     *,
     filters: Sequence[str] = (),
     event_log: str = "",
-    scan_reports: str = "",
     reads_per_day: float = 0,
     budget_seconds: float = BUDGET_SECONDS,
     budget_bytes: str = BUDGET_BYTES,
@@ -216,7 +215,7 @@ def tune_layout(
 ) -> Answer:
     """Write other sort orders and partition specs to clones, and let Iceberg plan the filters of queries on each; only reads the table.
 
-    Filters are ``filters`` (SQL predicates or queries), those of a Spark ``event_log`` or of Iceberg ``scan_reports``, or else point lookups on
+    Filters are ``filters`` (SQL predicates or queries), those of a Spark ``event_log``, or else point lookups on
     the declared columns. A table larger than ``sample_bytes`` is tried on copied samples of that size, with files scaled down like partitions.
     With ``reads_per_day``, a layout that such queries do not pay back within a year is not advised.
 
@@ -226,7 +225,7 @@ def tune_layout(
     trial = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is no layout to tune")
     facts = trial.facts
     with session_of(lake):
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
+        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
         columns = list(column_weights(facts, queries.filters))[:_MOST_COLUMNS]
         if not columns:
             return _unknown(facts, queries.notes)
@@ -258,7 +257,7 @@ def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
     return Answer(
         question="layout",
         facts=facts,
-        verdict="No advice: the filters of your queries are not known. Give filters, an event log or scan reports, or declare icekit.filter-columns.",
+        verdict="No advice: the filters of your queries are not known. Give filters, an event log, or declare icekit.filter-columns.",
         confidence=Confidence.NONE,
         because="without filters, no layout is better than another.",
         notes=tuple(notes),

@@ -172,7 +172,6 @@ def tune_metrics_columns(
     *,
     filters: Sequence[str] = (),
     event_log: str = "",
-    scan_reports: str = "",
     budget_seconds: float = BUDGET_SECONDS,
     budget_bytes: str = BUDGET_BYTES,
     sample_bytes: str = "1 GB",
@@ -180,15 +179,15 @@ def tune_metrics_columns(
 ) -> Answer:
     """Measure the statistics of a table's columns, and write other metrics modes to clones; only reads the table.
 
-    Filters of queries are SQL (predicates or complete queries), those of a Spark ``event_log`` or of Iceberg ``scan_reports``, or else the
+    Filters of queries are SQL (predicates or complete queries), those of a Spark ``event_log``, or else the
     columns that the table declares. A table larger than ``sample_bytes`` is tried on copied samples of that size.
 
-    Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for an event log or scan report that cannot be read.
+    Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for an event log that cannot be read.
     """
     trial = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
     facts = trial.facts
     with session_of(lake):
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
+        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
         if not facts.data.file_count or not queries.filters:
             return _unknown(facts, queries.notes)
         names = [n for n in queries.columns if n in facts.by_name and not facts.by_name[n].type.startswith(NO_BOUNDS)]
@@ -212,7 +211,7 @@ def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
     else:
         declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
         verdict = "No advice: the filters of your queries are not known, so no statistics can be called unused."
-        because = f"declare filter columns ({declare}), or give filters, a Spark event log or scan reports."
+        because = f"declare filter columns ({declare}), or give filters or a Spark event log."
     return Answer(question="metrics-columns", facts=facts, verdict=verdict, confidence=Confidence.NONE, because=because, notes=tuple(notes))
 
 

@@ -56,7 +56,6 @@ def tune_planning(
     *,
     filters: Sequence[str] = (),
     event_log: str = "",
-    scan_reports: str = "",
     repeats: int = 2,
     budget_seconds: float = BUDGET_SECONDS,
     budget_bytes: str = BUDGET_BYTES,
@@ -64,7 +63,7 @@ def tune_planning(
 ) -> Answer:
     """Plan full scans and the filters of queries in each planning mode and with rewritten manifests, on zero-copy clones.
 
-    ``filters`` (predicates or queries), a Spark ``event_log`` and Iceberg ``scan_reports`` give the filters of queries; without them, the
+    ``filters`` (predicates or queries) and a Spark ``event_log`` give the filters of queries; without them, the
     declared columns do. Raises :class:`~icekit.errors.ParameterError`.
     """
     if repeats < 1:
@@ -82,7 +81,7 @@ def tune_planning(
                 confidence=Confidence.HIGH,
                 because="a table without data files has nothing to plan.",
             )
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log, scan_reports=scan_reports)
+        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
         unbound = {leaf.column for f in queries.filters[:_MOST_FILTERS] for leaf in leaves(f.tree) if not leaf.is_bound}
         bound = bind(queries.filters, sample(lake, facts, sorted(unbound), rows=1_000)) if unbound else queries.filters
         weights = {where: f.weight for f, where in predicates(bound[:_MOST_FILTERS], facts.by_name)}
@@ -94,9 +93,7 @@ def tune_planning(
         mode, limit = planning_mode_of(spark, facts), _max_result_bytes(spark)
         notes = [*queries.notes, *_session_notes(spark, limit)]
     if not weights:
-        notes.append(
-            "The filters of your queries are not known: give filters, an event log or scan reports, or declare icekit.filter-columns."
-        )
+        notes.append("The filters of your queries are not known: give filters or an event log, or declare icekit.filter-columns.")
     measured = experiment.measured
     changes = (
         *planning_mode(facts, measured, mode, max_result_bytes=limit),

@@ -1,4 +1,4 @@
-"""Find the filters of queries on a table, and how often queries read it: from statements, Spark event logs, Iceberg scan reports, sampled rows.
+"""Find the filters of queries on a table, and how often queries read it: from statements, Spark event logs, sampled rows.
 
 An event log (``spark.eventLog.enabled``) has one JSON document per line; the plan of each query is a
 tree in ``SparkListenerSQLExecutionStart``, and a scan of an Iceberg table is a node named
@@ -35,10 +35,7 @@ from icekit.tune.filters import (
     Leaf,
     Node,
     Unreadable,
-    conjunction,
-    disjunction,
     filters_of,
-    negated,
     parse,
     with_leaves,
 )
@@ -158,88 +155,7 @@ def _started(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
         raise broken
 
 
-# --- Read filters from Iceberg's scan reports, which REST catalogs receive and metrics reporters write: one JSON document, or one per line.
-#
-# A report names columns and operations and hides values: ``(2-digit-int)``. Source: ``ScanReportParser``, ``ExpressionParser``
-# and ``ExpressionUtil.sanitize``.
-
-
-_OPERATIONS = {
-    "eq": "=",
-    "in": "in",
-    "lt": "<",
-    "lt-eq": "<=",
-    "gt": ">",
-    "gt-eq": ">=",
-    "starts-with": "prefix",
-    "is-null": "is null",
-    "not-null": "not null",
-}
-
-
-def filters_in(path: str, table: Identifier, columns: Mapping[str, Column], unknown: set[str]) -> Iterator[tuple[str, Node]]:
-    """The filters of reports about a table (named without its catalog): as JSON, and as a tree without values.
-
-    Raises :class:`~icekit.errors.ParameterError` for a file that cannot be read, or holds no report.
-    """
-    found = False
-    for report in _reports(Path(path)):
-        found = True
-        name = str(report.get("table-name", ""))
-        if name == ".".join(table) or name.endswith(f".{'.'.join(table)}"):
-            tree = _node(report.get("filter", True), columns, unknown)
-            yield json.dumps(report.get("filter", True)), tree
-    if not found:
-        raise ParameterError(f"{path} has no scan report; give the JSON of a REST catalog or a metrics reporter.")
-
-
-def _reports(path: Path) -> Iterator[Mapping[str, Any]]:
-    found = False
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                # Reporters that write to a log put other text before the document.
-                _, brace, rest = line.partition("{")
-                for report in _in(brace + rest):
-                    found = True
-                    yield report
-        if not found:
-            # One document over several lines.
-            yield from _in(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ParameterError(f"{path} cannot be read as scan reports ({type(error).__name__}); give a JSON file.") from None
-
-
-def _in(text: str) -> Iterator[Mapping[str, Any]]:
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return
-    for report in document if isinstance(document, list) else [document]:
-        # A message to a REST catalog names its type; a report on its own is recognised by its parts.
-        if isinstance(report, dict) and "filter" in report and "table-name" in report:
-            yield report
-
-
-def _node(expression: Any, columns: Mapping[str, Column], unknown: set[str]) -> Node:
-    if not isinstance(expression, dict):
-        return Anything()
-    kind = str(expression.get("type", ""))
-    if kind in {"and", "or"}:
-        parts = tuple(_node(expression.get(side), columns, unknown) for side in ("left", "right"))
-        return conjunction(parts) if kind == "and" else disjunction(parts)
-    if kind == "not":
-        return negated(_node(expression.get("child"), columns, unknown))
-    term = expression.get("term")
-    if kind not in _OPERATIONS or not isinstance(term, str):
-        return Anything()
-    if term not in columns:
-        unknown.add(term)
-        return Anything()
-    return Leaf(columns[term].name, _OPERATIONS[kind])
-
-
-STATED, DECLARED, EVENT_LOG, SCAN_REPORT = "stated", "declared", "event log", "scan report"
+STATED, DECLARED, EVENT_LOG = "stated", "declared", "event log"
 #: The most filters considered, and the most of one kind, which differ only in their values.
 MOST_FILTERS, MOST_VALUES = 200, 16
 
@@ -261,11 +177,11 @@ class Filters:
         return tuple(sorted(weights, key=lambda c: -weights[c]))
 
 
-def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = "", scan_reports: str = "") -> Filters:
-    """The filters of queries on a table, from ``sql`` (predicates or complete queries), a Spark event log, and Iceberg scan reports.
+def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), event_log: str = "") -> Filters:
+    """The filters of queries on a table, from ``sql`` (predicates or complete queries) and a Spark event log.
 
     ``column = ?`` is a point lookup on a column without a value. Without any of these, a point lookup on each column that the table declares (``icekit.filter-columns``). Filters
-    of scan reports and declared columns have no values, see :func:`bind`. Raises
+    of declared columns have no values, see :func:`bind`. Raises
     :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, and for a log that cannot be read.
     """
     if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
@@ -281,10 +197,7 @@ def read_filters(lake: Lake, facts: TableFacts, *, sql: Sequence[str] = (), even
         notes += _rewritable(facts, text) if any(isinstance(one.tree, (Anything, Leaf)) for one in stated) else ()
     if event_log:
         found.add(_logged(event_log, facts, known, unknown))
-    if scan_reports:
-        reported = filters_in(scan_reports, facts.table, known, unknown)
-        found.add(Filter(text, tree, 1.0, SCAN_REPORT, is_pushed=text != "true") for text, tree in reported)
-    if not (sql or event_log or scan_reports):
+    if not (sql or event_log):
         declared, notes = _declared(facts)
         found.add(declared)
     for name in sorted(unknown):
@@ -446,13 +359,9 @@ DRAWS = 8
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some rows of a table: for each column a list of values with the types that facts use (decimals as numbers), all of the same length.
-
-    ``total_rows`` are the table's, before deletes.
-    """
+    """Some rows of a table: for each column a list of values with the types that facts use (decimals as numbers), all of the same length."""
 
     columns: dict[str, list[Any]]
-    total_rows: int
 
     @property
     def rows(self) -> int:
@@ -473,7 +382,7 @@ def sample(
     Rows are drawn by a hash of their file and position, so that each run on a snapshot draws the same ones, however Spark reads them.
     """
     if facts.snapshot_id is None or not columns:
-        return Sample({name: [] for name in columns}, 0)
+        return Sample({name: [] for name in columns})
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
     share = min(1.0, 1.1 * rows / max(read, 1))
     terms = ", ".join(f"{_as_fact(facts.by_name[name])} AS c{place}" for place, name in enumerate(columns))
@@ -488,7 +397,7 @@ def sample(
     )
     table = table.sort_by([("f", "ascending"), ("p", "ascending")])
     found = {name: table.column(place).to_pylist() for place, name in enumerate(columns)}
-    return Sample(found, facts.data.record_count)
+    return Sample(found)
 
 
 def _as_fact(column: Column) -> str:

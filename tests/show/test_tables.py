@@ -7,7 +7,7 @@ import pytest
 
 from icekit.answer.grid import Grid
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.model import Kind, Partition, RangeOverlap, TableFacts
+from icekit.facts.model import Kind, Partition, TableFacts
 from icekit.facts.rollup import edges
 from icekit.show import tables
 from tests import factories as make
@@ -18,7 +18,6 @@ TABLES = [
     tables.delete_ratios,
     tables.worst_partitions,
     tables.manifests,
-    tables.manifest_overlaps,
     tables.commits,
 ]
 
@@ -97,12 +96,6 @@ def test_manifests_tell_how_many_their_bytes_need() -> None:
     rows = tables.manifests(make.table_facts(manifests=found))
 
     assert rows.only("content", "manifest_count", "manifests_needed", "entries_per_manifest").rows == [["data", 20, 2, 5.0]]
-
-
-def test_overlap_is_told_by_field() -> None:
-    found = make.manifest_facts(overlaps=(RangeOverlap(0, "event_day", 20, 0.5),))
-
-    assert tables.manifest_overlaps(make.table_facts(manifests=found))["mean_overlap"] == [0.5]
 
 
 def test_commits_come_newest_first_and_no_more_than_asked_for() -> None:

@@ -11,7 +11,7 @@ from icekit.answer.grid import COUNT, SECONDS
 from icekit.facts.model import TableFacts
 from icekit.show.answer_chart import answer_chart
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, median, overriding, script, to_set
-from icekit.tune.in_force import OPTION, SESSION, Link, in_force
+from icekit.tune.in_force import SESSION, Link, in_force
 from tests.factories import table_facts
 
 TABLE = ("lake", "db", "odd`name")
@@ -70,20 +70,17 @@ def test_a_format_version_has_no_undo() -> None:
     assert script(TABLE, {}, [change]).undo == ()
 
 
-def test_a_setting_of_the_session_is_reset_and_a_write_option_is_removed_by_hand() -> None:
-    session = overriding(Link(SESSION, "spark.sql.iceberg.distribution-mode", "none"), "It costs 3 files.")
-    option = overriding(Link(OPTION, "distribution-mode", "none"))
+def test_a_setting_of_the_session_is_reset() -> None:
+    change = overriding(Link(SESSION, "spark.sql.iceberg.distribution-mode", "none"), "It costs 3 files.")
 
-    assert session.sql == "RESET `spark.sql.iceberg.distribution-mode`"
-    assert session.undo == "SET `spark.sql.iceberg.distribution-mode` = `none`"
-    assert (option.sql, option.undo, option.is_change) == (None, None, True)
+    assert change.sql == "RESET `spark.sql.iceberg.distribution-mode`"
+    assert change.undo == "SET `spark.sql.iceberg.distribution-mode` = `none`"
 
 
 def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
     mode = in_force("m", session=[("spark.sql.iceberg.m", "none")], properties=[("write.m", "hash")])
 
     assert (mode.value, mode.origin) == ("none", "session spark.sql.iceberg.m")
-    assert [link.name for link in mode.overridden] == ["write.m"]
     assert in_force("x", default=("default of the codec", "1")).origin == "default of the codec"
     assert in_force("x").value is None
 

@@ -49,7 +49,7 @@ def of(column: str, op: str = "=", weight: float = 1.0) -> Filter:
 
 
 def drawn(**columns: list[Any]) -> Sample:
-    return Sample(columns, 1_000_000)
+    return Sample(columns)
 
 
 def unpartitioned(files: int, size: int = TARGET) -> TableFacts:

@@ -71,7 +71,7 @@ def test_bounds_are_as_long_as_it_takes_to_tell_values_apart() -> None:
 
 
 def test_a_filter_column_gets_the_length_of_its_values_and_one_asked_for_nulls_only_counts() -> None:
-    modes = needed_modes(FACTS, [of("url"), of("late", "is null")], Sample({"url": LONG}, 100))
+    modes = needed_modes(FACTS, [of("url"), of("late", "is null")], Sample({"url": LONG}))
 
     assert modes["url"] == "truncate(48)"
     assert modes["late"] == "counts"

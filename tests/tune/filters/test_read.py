@@ -80,19 +80,17 @@ def test_what_is_no_predicate_on_the_table_is_refused_in_a_sentence(lake: Lake, 
         read_filters(lake, lake.observe("lab.evolved"), sql=[text])
 
 
-def test_logs_and_reports_of_before_a_rename_are_understood_and_dropped_columns_named(lake: Lake, tmp_path: Path) -> None:
+def test_logs_of_before_a_rename_are_understood_and_dropped_columns_named(lake: Lake, tmp_path: Path) -> None:
     facts = lake.observe("lab.evolved")
-    log, reports = tmp_path / "log", tmp_path / "reports.json"
+    log = tmp_path / "log"
     node = {"nodeName": "BatchScan lake.lab.evolved", "simpleString": SCAN.format("tailnum = 'N1', minute = 5"), "children": []}
     event = json.dumps({"Event": _START, "time": 1, "sparkPlanInfo": node})
     # An application that was killed leaves half a line.
     log.write_text(f"{event}\n{event}\n{event[:200]}")
-    report = {"table-name": "lake.lab.evolved", "filter": {"type": "eq", "term": "tailnum", "value": "(hash-1)"}}
-    reports.write_text(json.dumps(report))
 
-    found = read_filters(lake, facts, event_log=str(log), scan_reports=str(reports))
+    found = read_filters(lake, facts, event_log=str(log))
 
-    assert [(f.tree, f.weight) for f in found.filters] == [(Leaf("tail_number", "=", ("N1",)), 2.0), (Leaf("tail_number", "="), 1.0)]
+    assert [(f.tree, f.weight) for f in found.filters] == [(Leaf("tail_number", "=", ("N1",)), 2.0)]
     assert any("minute" in note and "dropped" in note for note in found.notes)
 
 
