@@ -12,6 +12,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
 import icekit
+from icekit.catalog import session
 from icekit.cli.main import main
 from icekit.errors import EXTRAS, ExtraMissing, require
 from icekit.facts.collect import LOCAL_FILES, choose
@@ -27,6 +28,8 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An installation without extras, and a lake with one table."""
     for library in LIBRARIES:
         monkeypatch.setitem(sys.modules, library, None)
+    # Of the tests that ran before in this process.
+    monkeypatch.setattr(session, "_started", None)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lake").mkdir()
