@@ -38,6 +38,15 @@ class Sql:
 
 
 @dataclass(frozen=True, slots=True)
+class Item:
+    """An entry of a list: its title, what is said of it by name, and statements or commands to copy."""
+
+    title: str = ""
+    pairs: Sequence[tuple[str, str]] = ()
+    statements: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Listing:
     """Text whose lines stay as they are, such as a plan of the engine."""
 
@@ -52,7 +61,25 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Badge | Sentence | Sql | Grid | Listing | Folded
+Block = Badge | Sentence | Sql | Item | Grid | Listing | Folded
+
+
+class Shown:
+    """A result that is a list of blocks: text in a terminal, HTML in Jupyter."""
+
+    def blocks(self) -> Sequence[Block]:
+        """What every renderer shows, the verdict first."""
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """The blocks as lines for a terminal."""
+        return as_text(self.blocks())
+
+    def __repr__(self) -> str:
+        return self.text()
+
+    def _repr_html_(self) -> str:
+        return as_html(self.blocks())
 
 
 def as_text(blocks: Iterable[Block]) -> str:
@@ -78,6 +105,10 @@ def _lines(block: Block) -> list[str]:
             return [f"{block.label}: {block.text}" if block.label else block.text]
         case Sql():
             return [f"{block.label}:", *(f"  {statement};" for statement in block.statements)] if block.statements else []
+        case Item():
+            title = [block.title] if block.title else []
+            wide = max((len(name) for name, _ in block.pairs), default=0)
+            return [*title, *(f"  {name:{wide}}  {said}" for name, said in block.pairs), *(f"  {each}" for each in block.statements)]
         case Grid():
             return [*([f"{block.caption}:"] if block.caption and block.rows else []), *block.lines("  ")]
         case Listing():
@@ -98,6 +129,10 @@ def _html(block: Block) -> str:
             return f"<p>{label}{f'<strong>{said}</strong>' if block.is_strong else said}</p>"
         case Sql():
             return f"<p><strong>{html.text(block.label)}</strong></p>{html.statements(block.statements)}" if block.statements else ""
+        case Item():
+            title = f'<p class="title">{html.prose(block.title)}</p>' if block.title else ""
+            pairs = html.definitions((name, html.prose(said)) for name, said in block.pairs) if block.pairs else ""
+            return title + pairs + html.statements(block.statements)
         case Grid():
             return block.html()
         case Listing():

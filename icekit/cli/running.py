@@ -186,9 +186,9 @@ def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[L
                 ending.check()
                 if options.execute and plan.actions:
                     # Print the plan before it runs.
-                    say(f"{plan!r}\n")
+                    say(f"{plan.text()}\n")
                 outcome = run(lake, plan, execute=options.execute, **given)
-            say(("" if outcome.is_dry_run else "\n") + repr(outcome))
+            say(("" if outcome.is_dry_run else "\n") + outcome.text())
             say_saved(outcome, options.output)
             return 130 if outcome.status == "stopped" else outcome.exit_status
         except Exception as error:

@@ -86,7 +86,7 @@ def _answered(options: Any, ask: Callable[..., Any]) -> int:
     lake = connect(options.catalog or None)
     try:
         answer = ask(lake, given)
-        say(f"\n{answer!r}")
+        say(f"\n{answer.text()}")
         say_saved(answer, options.output)
         return EXIT_UNHEALTHY if answer.failure else EXIT_HEALTHY
     finally:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from icekit.compact.model import Policy
+from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Findings, Thresholds, oversized, under
 from icekit.errors import ParameterError
 from icekit.facts.fan_out import RewriteGroup, rewrite_groups

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, cast, get_args
 
 from icekit import sql
-from icekit.answer import html
-from icekit.diagnose.findings import Thresholds
-from icekit.errors import ParameterError, nearest, require_number
+from icekit.answer.view import Badge, Block, Folded, Item, Sentence, Shown
+from icekit.compact.skipped import Skipped
 from icekit.facts.files import Partition
 from icekit.facts.metadata import renewal
 from icekit.facts.model import SnapshotStatistics
-from icekit.facts.recent import RECENT_MINUTES
-from icekit.parsing import moment, seconds, size_in_bytes
-from icekit.secrets import mask
 from icekit.units import count, size, span
 
 #: The option of a rewrite after which icekit drops the delete files that apply to no data file (:mod:`icekit.resolve.dangling`). No action's
@@ -242,18 +235,8 @@ class Explained:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Partitions that the plan skips although a finding asks for them, and why; ``is_recent``: they were written a short time ago."""
-
-    reason: str
-    partition_count: int
-    examples: tuple[str, ...] = ()
-    is_recent: bool = False
-
-
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """Ordered actions and their prediction; nothing has run. A plan without actions: nothing is worth doing.
 
     ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial; ``converts`` marks
@@ -329,11 +312,39 @@ class Plan:
         reading = [p for p in (action.prediction for action in self.actions) if p.unit in {"file", EQUALITY_DELETE}]
         return sum(p.files_read for p in reading), sum(p.bytes_in for p in reading)
 
-    def __repr__(self) -> str:
-        return plan_text(self)
+    @property
+    def summary(self) -> str:
+        """The first sentence: what the plan does, or why it does nothing."""
+        if self.actions:
+            # Actions of maintenance count different things, which have no sum.
+            is_sum = all(a.prediction.unit == "file" for a in self.actions)
+            return f"{count(len(self.actions), 'action')}{': ' + predicted(self.prediction) if is_sum else ''}."
+        if self.refused:
+            return f"{self.refused} is refused; nothing else is worth doing."
+        return self.waits or (NOTHING if self.command != "convert" else "No equality deletes to convert.")
 
-    def _repr_html_(self) -> str:
-        return plan_html(self)
+    def details(self) -> list[Block]:
+        """What follows the summary: the actions, what is left alone, and notes."""
+        settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
+        left = [Sentence(f"{a.text}{_examples(a.examples, a.partition_count)}.", "Left alone") for a in self.left_alone]
+        return [
+            *(_action(action) for action in self.actions),
+            *([Folded("How the plan fits the cluster", [Item("", settings)])] if settings else []),
+            *([Sentence(f"{self.refused} is not planned.", "Refused")] if self.refused and self.actions else []),
+            *([Sentence(self.rehearsed, "Tried on a zero-copy clone")] if self.rehearsed else []),
+            *left,
+            *([Item(note, (), self.renewals)] if (note := statistics_note(self)) else []),
+            *map(Sentence, self.notes),
+        ]
+
+    def blocks(self) -> list[Block]:
+        """The verdict with its figures, then each action with its reason, prediction and SQL."""
+        kind, label = "fine", "✔ nothing to do"
+        if self.actions:
+            kind, label = "info", "plan"
+        elif self.refused or self.waits:
+            kind, label = "warning", "▲ refused" if self.refused else "▲ left alone"
+        return [Badge(kind, label, self.name), Sentence(self.summary, is_strong=True), *self.details()]
 
 
 # Procedures that remove snapshots or files, and commit no snapshot.
@@ -361,67 +372,6 @@ _SOURCES = {
 }
 
 
-def plan_text(plan: Plan) -> str:
-    """A plan as lines for a terminal: each action with its reason, prediction and SQL."""
-    summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, '; ')}" if plan.actions else _nothing(plan)
-    lines = [f"{plan.name}: {f'{plan.refused} is refused; ' if plan.refused else ''}{summary}"]
-    for action in plan.actions:
-        lines += [
-            f"\n{action.action_id}  {action.title}",
-            f"    why        {action.why}",
-            f"    predicted  {predicted(action.prediction)}",
-            f"    {action.sql}",
-        ]
-    if plan.parallelism:
-        lines += ["", *(f"{e.name} = {e.value}: {e.why}" for e in plan.parallelism)]
-    if plan.rehearsed:
-        lines.append(f"tried on a zero-copy clone: {plan.rehearsed}")
-    lines += [
-        f"left alone: {count(a.partition_count, 'partition')}, {a.reason}" + (f": {', '.join(a.examples)}" if a.examples else "")
-        for a in plan.left_alone
-    ]
-    if note := statistics_note(plan):
-        lines += [note, *(f"    {statement}" for statement in plan.renewals)]
-    return mask("\n".join([*lines, *plan.notes]))
-
-
-def _nothing(plan: Plan) -> str:
-    if plan.refused:
-        return "nothing else is worth doing"
-    if plan.waits:
-        return plan.waits
-    return NOTHING if plan.command != "convert" else "No equality deletes to convert."
-
-
-def plan_html(plan: Plan) -> str:
-    """A plan as cards, one per action, with SQL to copy."""
-    if not plan.actions and plan.waits:
-        parts = [f'<div class="finding warning"><span class="badge">▲ left alone</span> {html.prose(plan.waits)}</div>']
-    elif not plan.actions:
-        parts = [f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(_nothing(plan))}</div>']
-    else:
-        summary = f"{count(len(plan.actions), 'action')}{_in_all(plan, ': ')}."
-        parts = [f"<p>{html.prose(summary)}</p>", *map(_card, plan.actions)]
-    if plan.parallelism:
-        said = [(e.name, f"<code>{html.text(e.value)}</code> {html.prose(e.why)}") for e in plan.parallelism]
-        parts.append(f"<details><summary>How the plan fits the cluster</summary>{html.definitions(said)}</details>")
-    if plan.refused:
-        parts.append(f'<div class="finding warning"><span class="badge">▲ refused</span> {html.text(plan.refused)} is not planned.</div>')
-    if plan.rehearsed:
-        parts.append(
-            f'<div class="finding fine"><span class="badge">✔ tried on a zero-copy clone</span> {html.prose(plan.rehearsed)}</div>'
-        )
-    left = [
-        (count(a.partition_count, "partition"), f"{html.prose(a.reason)} {_names(a.examples, a.partition_count)}") for a in plan.left_alone
-    ]
-    if left:
-        parts.append(f"<p>Left alone:</p>{html.definitions(left)}")
-    if lost := statistics_note(plan):
-        parts.append(f"<p>{html.prose(lost)}</p>{html.statements(plan.renewals)}")
-    parts += [f"<p>{html.prose(note)}</p>" for note in plan.notes]
-    return mask(html.framed(*parts))
-
-
 def predicted(p: Prediction) -> str:
     """A prediction as a sentence."""
     if p.unit in {"snapshot", "orphan"}:
@@ -442,174 +392,16 @@ def predicted(p: Prediction) -> str:
     return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 
-def _in_all(plan: Plan, mark: str) -> str:
-    """The sum of the predictions that can be summed; actions of maintenance count different things."""
-    return mark + predicted(plan.prediction) if all(a.prediction.unit == "file" for a in plan.actions) else ""
+def _action(action: Action) -> Item:
+    names = action.partition_names
+    where = [("where", f"{', '.join(names)}{_more(names, len(action.partitions))}")] if names else []
+    said = [("why", action.why), *where, ("predicted", predicted(action.prediction))]
+    return Item(f"{action.action_id}  {action.procedure}", said, [action.sql])
 
 
-def _card(action: Action) -> str:
-    said = [
-        ("Why", html.prose(action.why)),
-        ("Predicted", html.prose(predicted(action.prediction))),
-    ]
-    if action.partition_names:
-        said.insert(1, ("Where", _names(action.partition_names, len(action.partitions))))
-    heading = f'<p class="title"><span class="badge">{html.text(action.action_id)}</span> {html.text(action.procedure)}</p>'
-    return f'<div class="finding info">{heading}{html.definitions(said)}{html.statements([action.sql])}</div>'
+def _examples(names: Sequence[str], of: int) -> str:
+    return f": {', '.join(names)}{_more(names, of)}" if names else ""
 
 
-def _names(names: Sequence[str], of: int) -> str:
-    more = of - len(names)
-    return " ".join(f"<code>{html.text(n)}</code>" for n in names) + (f" and {more:,} more" if more > 0 else "")
-
-
-# --- The policy of a compaction: which partitions, how much, how; checked when it is made
-
-
-Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
-Scope = Literal["minor", "major"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """What a plan may do. Every default is safe on a live table.
-
-    ``scope``: ``minor`` takes small files, oversized files and files with deletes, and leaves
-    well-sized files untouched; ``major`` rewrites every file of the partitions it selects.
-    A ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
-    default to the table's sort order, then to its declared filter columns. ``since``,
-    ``until`` (a date or time, UTC) and ``skip_last_hours`` select partitions by their time,
-    if the table is partitioned by time. ``leave_alone_minutes``: partitions written within
-    this many minutes are skipped; by default those of the last 60 minutes, where another commit is likely to conflict with the rewrite. ``min_files``: undersized files that make a
-    partition worth a rewrite. ``delete_ratio``: position deletes or deletion
-    vectors per data record from which a partition is worth a rewrite; equality deletes
-    always make it worth one. Both default to the thresholds of the findings. ``old_specs``: also move files of older partition specs into the current
-    one. ``budget_bytes``, ``budget_files``, ``budget_rows`` and
-    ``budget_minutes`` limit what the complete plan reads, according to its prediction. ``max_action_bytes``
-    and ``max_action_partitions`` limit one action, and so what one failed attempt costs.
-    ``min_win`` is the least number of file opens that a partition must save a full scan (a sort needs none).
-    """
-
-    scope: Scope = "minor"
-    strategy: Strategy = "binpack"
-    columns: tuple[str, ...] = ()
-    since: dt.datetime | None = None
-    until: dt.datetime | None = None
-    skip_last_hours: float = 0.0
-    leave_alone_minutes: float | None = None
-    min_files: int | None = None
-    delete_ratio: float | None = None
-    old_specs: bool = False
-    budget_bytes: int | None = None
-    budget_files: int | None = None
-    budget_rows: int | None = None
-    budget_minutes: float | None = None
-    max_action_bytes: int = 50 * 10**9
-    max_action_partitions: int = 100
-    min_win: int = 1
-
-    def within(self, limits: Thresholds) -> Thresholds:
-        """The limits of the findings, with those that the policy sets."""
-        own = {"min_input_files": self.min_files, "delete_ratio": self.delete_ratio}
-        return replace(limits, **{name: value for name, value in own.items() if value is not None})  # type: ignore[arg-type]
-
-    @property
-    def recent_minutes(self) -> float:
-        """How long ago a partition was written, at most, to count as recent."""
-        return RECENT_MINUTES if self.leave_alone_minutes is None else self.leave_alone_minutes
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Policy:
-        """Make a policy from plain values, as papermill and the command line give them.
-
-        Sizes may be strings (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
-        ``budget`` is bytes (``200 GB``), files (``500 files``) or time (``30 minutes``);
-        ``skip_last`` is ``6 hours`` and ``leave_alone`` is ``2 hours``. Raises
-        :class:`~icekit.errors.ParameterError` for an unknown name or a wrong value.
-        """
-        known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
-        values: dict[str, Any] = {}
-        for name, value in given.items():
-            if name not in known:
-                raise ParameterError(
-                    f"There is no policy setting {name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
-                )
-            if value is None or value == "":
-                continue
-            values |= _parsed(name, value)
-        return cls(**values)
-
-    def __post_init__(self) -> None:
-        for name, kinds in (("scope", Scope), ("strategy", Strategy)):
-            value, allowed = getattr(self, name), get_args(kinds)
-            if value not in allowed:
-                raise ParameterError(
-                    f"{name} cannot be {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}"
-                )
-        if self.strategy != "binpack" and self.scope != "major":
-            object.__setattr__(self, "scope", "major")
-        for name in ("since", "until"):
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, moment(getattr(self, name)))
-        if self.since and self.until and self.since >= self.until:
-            raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
-        for name in ("skip_last_hours", "delete_ratio", "min_win"):
-            require_number(name, getattr(self, name))
-        require_number("leave_alone_minutes", self.recent_minutes)
-        for name in (
-            "min_files",
-            "max_action_bytes",
-            "max_action_partitions",
-            "budget_bytes",
-            "budget_files",
-            "budget_rows",
-            "budget_minutes",
-        ):
-            require_number(name, getattr(self, name), above=True)
-
-
-def _parsed(name: str, value: Any) -> dict[str, Any]:
-    """One setting, converted to its type, by its field name."""
-    if name == "budget":
-        return _budget(str(value))
-    if name == "leave_alone":
-        return {"leave_alone_minutes": seconds(str(value)) / 60}
-    if name == "skip_last":
-        return {"skip_last_hours": seconds(str(value)) / 3600}
-    if name in {"since", "until"}:
-        return {name: moment(value)}
-    if name in {"budget_bytes", "max_action_bytes"}:
-        return {name: size_in_bytes(str(value))}
-    if name == "columns":
-        if not isinstance(value, (str, list, tuple)):
-            raise ParameterError(f"columns must be names separated by commas, not {value!r}.")
-        return {name: tuple(c.strip() for c in value.split(",") if c.strip()) if isinstance(value, str) else tuple(value)}
-    if name in {"scope", "strategy"}:
-        return {name: value}
-    if name == "old_specs":
-        if str(value).lower() not in {"true", "false"}:
-            raise ParameterError(f"old_specs must be true or false, not {value!r}.")
-        return {name: str(value).lower() == "true"}
-    whole = name in {"min_files", "budget_files", "budget_rows", "max_action_partitions", "min_win"}
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name} must be a number, not {value!r}.") from None
-    if isinstance(value, bool) or not math.isfinite(number) or (whole and number != int(number)):
-        raise ParameterError(f"{name} must be a {'whole ' * whole}number, not {value!r}.")
-    return {name: int(number) if whole else number}
-
-
-def _budget(text: str) -> dict[str, Any]:
-    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
-        return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
-    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*rows?\s*", text):
-        return {"budget_rows": int(found[1].replace(",", "").replace("_", "")) * {"million": 10**6, "billion": 10**9}.get(found[2], 1)}
-    for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
-        if text.rstrip().endswith("M"):
-            break  # it may mean mebibytes or minutes
-        try:
-            return {name: cast("Any", parse)(text)}
-        except ParameterError:
-            continue
-    raise ParameterError(f"The budget {text!r} is not bytes (200 GB), rows (500 million rows), files (500 files) or time (30 minutes).")
+def _more(names: Sequence[str], of: int) -> str:
+    return f" and {of - len(names):,} more" if of > len(names) else ""

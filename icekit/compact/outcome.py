@@ -9,15 +9,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from icekit.answer import html
 from icekit.answer.grid import TEXT, Grid
+from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown
 from icekit.compact.claims import ActionRecord
-from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction, plan_text
+from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
 from icekit.facts.head import Head
 from icekit.facts.metadata import Json, snapshots_by_id
 from icekit.saving import slug, versions, write_json
-from icekit.secrets import mask
 from icekit.units import count, elapsed, size, span
 
 # --- Read from the table itself what a run did: find its commits by their tags, and sum up what they changed
@@ -134,8 +133,8 @@ class ActionOutcome:
         return self.actual.change(self.action.prediction)
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, repr=False)
+class Outcome(Shown):
     """The outcome of a plan.
 
     ``proof`` is :class:`icekit.prove.Proof`, or None for a dry run; ``leftovers`` are files
@@ -198,11 +197,28 @@ class Outcome:
         """Write the plan and its outcome as JSON into a folder, named after the table."""
         return write_json(folder / f"{slug(self.plan.name)}.plan.json", document(self))
 
-    def __repr__(self) -> str:
-        return outcome_text(self)
+    def blocks(self) -> list[Block]:
+        """Predicted next to actual, then the proof; of a dry run, the plan."""
+        if self.is_dry_run:
+            if not self.actions:
+                return self.plan.blocks()
+            return [
+                Badge("info", "dry run", self.plan.name),
+                Sentence(self.plan.summary, is_strong=True),
+                Folded("The plan", self.plan.details()),
+                Sentence("Nothing has run. Run the plan with --execute (execute=True in Python)."),
+            ]
+        kind, mark = ("fine", "✔") if self.exit_status == 0 else ("critical", "✖") if self.status in _WRONG else ("warning", "▲")
+        return [
+            Badge(kind, f"{mark} {self.status}", self.plan.name, f"{span(self.seconds * 1000)}, run {self.run_id}"),
+            compared(self),
+            *(Sentence(a.error, f"{a.action.action_id} {a.status}") for a in self.actions if a.error),
+            *([Listing("\n".join(self.proof.lines()))] if self.proof is not None else []),
+            *map(Sentence, _afterwards(self)),
+        ]
 
-    def _repr_html_(self) -> str:
-        return outcome_html(self)
+
+_WRONG = frozenset({"failed", "not proved"})
 
 
 # --- Write an action's figures for the ledger and the JSON, and read them back
@@ -234,46 +250,7 @@ def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
     return ActionOutcome(action, "done", record.attempt, figures, float(told.get("seconds", 0.0)), record.snapshot_ids)
 
 
-# --- Show an outcome: as text, as HTML, as JSON
-
-
-def outcome_text(outcome: Outcome) -> str:
-    """An outcome as lines for a terminal: predicted next to actual, then the proof."""
-    if outcome.is_dry_run:
-        said = "Dry run: nothing has run. Run the plan with execute=True (or --execute)." if outcome.actions else "There is nothing to run."
-        return f"{plan_text(outcome.plan)}\n\n{said}"
-    lines = [f"{outcome.plan.name}: {outcome.status} in {span(outcome.seconds * 1000)} (run {outcome.run_id})"]
-    lines += compared(outcome).lines()
-    lines += [f"{a.action.action_id} {a.status}: {a.error}" for a in outcome.actions if a.error]
-    if outcome.proof is not None:
-        lines += ["", repr(outcome.proof)]
-    lines += _afterwards(outcome)
-    return mask("\n".join(lines))
-
-
-def outcome_html(outcome: Outcome) -> str:
-    """An outcome as a table of predicted next to actual, and the proof below it."""
-    if outcome.is_dry_run:
-        said = (
-            "Dry run: nothing has run. Set <code>execute</code> to run the plan above." if outcome.actions else "There is nothing to run."
-        )
-        return html.framed(f"<p>{said}</p>")
-    kind = "fine" if outcome.exit_status == 0 else "critical" if outcome.status in {"failed", "not proved"} else "warning"
-    mark = {"fine": "✔", "critical": "✖", "warning": "▲"}[kind]
-    parts = [
-        f'<div class="finding {kind}"><p class="title"><span class="badge">{mark} {html.text(outcome.status)}</span> {html.text(outcome.plan.name)} '
-        f"<small>run {html.text(outcome.run_id or '')}, {html.text(span(outcome.seconds * 1000))}</small></p>",
-        compared(outcome).html(),
-    ]
-    parts += [
-        f"<p><code>{html.text(a.action.action_id)}</code> {html.text(a.status)}: {html.prose(a.error)}</p>"
-        for a in outcome.actions
-        if a.error
-    ]
-    if outcome.proof is not None:
-        parts += [f"<p>{html.prose(line)}</p>" for line in repr(outcome.proof).split("\n")]
-    parts += [f"<p>{html.prose(line)}</p>" for line in _afterwards(outcome)]
-    return mask(html.framed(*parts, "</div>"))
+# --- Show an outcome: predicted next to actual, and as JSON
 
 
 #: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its figures include their unit.
@@ -345,7 +322,7 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "predicted": asdict(plan.prediction) if plan.actions else None,
         "actual": None if outcome.is_dry_run else asdict(outcome.actual),
         "actions": [_action(one) for one in outcome.actions],
-        "left_alone": [asdict(left) for left in plan.left_alone],
+        "left_alone": [asdict(left) | {"text": left.text} for left in plan.left_alone],
         "parallelism": [asdict(said) for said in plan.parallelism],
         "lost_statistics": [{**asdict(lost), "renew": sql} for lost, sql in zip_longest(plan.lost_statistics, plan.renewals)],
         "notes": [*plan.notes, *outcome.notes],
@@ -365,7 +342,7 @@ def _proof(proof: Any) -> dict[str, Any]:
         "partitions_compared": compared,
         "partitions_changed": changed,
         "seconds": round(proof.seconds, 3),
-        "said": repr(proof).split("\n"),
+        "said": proof.lines(),
     }
 
 

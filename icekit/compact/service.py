@@ -11,14 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
+from icekit.compact.actions import has_global_deletes
 from icekit.compact.candidates import dropped_by, is_bounded
 from icekit.compact.claims import ActionRecord
 from icekit.compact.execute import ask_planner, execute, narrowed, require_api
 from icekit.compact.ledger import Ledger, open_ledger
-from icekit.compact.model import DANGLING, Action, KeySample, Plan, Policy, Prediction, Skipped
+from icekit.compact.model import DANGLING, Action, KeySample, Plan, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
-from icekit.compact.plan import has_global_deletes, plan, saves_nothing
+from icekit.compact.plan import plan, saves_nothing
+from icekit.compact.policy import Policy
 from icekit.compact.rewrite import CheckedRewrite, NotHere
+from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed, speed_of
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
@@ -273,7 +276,7 @@ def plan_table(
         findings,
         policy,
         thresholds=thresholds,
-        cluster=cluster_of(lake.spark),
+        cluster=cluster_of(lake.spark) if has_bridge(lake.spark) else None,
         recent=recent,
         predict=ask,
         speed=speed,
@@ -341,18 +344,17 @@ def try_plan(
         proof = prove_commits(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(
-            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table itself. Keep the proof below and report it.\n{proof!r}"
+            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table itself. Keep the proof below and report it.\n"
+            + "\n".join(proof.lines())
         )
-    said = repr(proof).split("\n", 1)[0].partition(": ")[2] if proof is not None else None
+    said = proof.lines()[0].partition(": ")[2] if proof is not None else None
     return without_gain(replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said))
 
 
 def without_gain(plan: Plan) -> Plan:
     """The plan without the actions for which a trial has found that they save nothing; a note says which."""
     idle = [a for a in plan.actions if saves_nothing(a)]
-    left = tuple(
-        Skipped(f"a trial on a clone showed that {a.action_id} saves no file open", len(a.partitions), a.partition_names[:3]) for a in idle
-    )
+    left = tuple(Skipped(SkipReason.TRIAL_SAVES_NOTHING, len(a.partitions), a.partition_names[:3]) for a in idle)
     kept = tuple(a for a in plan.actions if a not in idle)
     return replace(plan, actions=kept, left_alone=plan.left_alone + left)
 

@@ -218,7 +218,7 @@ def propose(
     lately = [skipped for skipped in compaction.left_alone if skipped.is_recent] if compaction else []
     if compaction is not None:
         if compaction.waits is None:
-            notes += [f"Left alone by compact: {count(a.partition_count, 'partition')}, {a.reason}." for a in compaction.left_alone]
+            notes += [f"Left alone by compact: {a.text}." for a in compaction.left_alone]
         if not compaction.actions:
             notes += compaction.notes
         given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from icekit.compact.candidates import Candidate, deletes_over
-from icekit.compact.model import Policy
-from icekit.compact.plan import RewriteSelection, select
+from icekit.compact.policy import Policy
+from icekit.compact.selection import RewriteSelection, select
 from icekit.diagnose.files import files_of_small_target, thin_partitions
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
 from icekit.facts.files import FileGroup, Partition
@@ -205,7 +205,7 @@ def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None
         return f"Nothing is rewritten before these findings are fixed: {first}."
     selected = selection(facts, findings, thresholds)
     opens = sum(c.file_opens_saved for c in selected.found) - sum(c.file_opens_saved for c in selected.chosen)
-    reasons = "; ".join(f"{count(skipped.partition_count, 'partition')}, {skipped.reason}" for skipped in selected.skipped)
+    reasons = "; ".join(skipped.text for skipped in selected.skipped)
     return (
         f"Compaction leaves alone for now: {reasons}. Rewriting them would save a full scan {count(opens, 'file open')}." if reasons else ""
     )

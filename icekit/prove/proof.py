@@ -347,10 +347,14 @@ class Proof:
         return any(commit.is_sampled or commit.is_partial for commit in self.commits)
 
     def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """The verdict on one line, then the checks and what they leave open, for a person."""
         if not self.commits and self.kept:
             fine = "this run lost nothing" if any(one.gone for one in self.kept) else "nothing was lost"
             said = {True: fine, False: "SOMETHING WAS LOST", None: "not everything could be proved"}[self.ok]
-            return "\n".join([f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())])
+            return [f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())]
         fine = "no difference found" if self.is_sampled else "no row changed"
         said = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
@@ -371,14 +375,12 @@ class Proof:
                 f"  Of the rows that equality deletes apply to, a sample was compared. If {UNSEEN} different random keys are wrong, the sample misses them all with a chance below 1 %. "
                 "`--prove full` compares every row."
             )
-        return "\n".join(
-            [
-                head,
-                *caution,
-                *(line for commit in self.commits for line in commit.lines()),
-                *(line for one in self.kept for line in one.lines()),
-            ]
-        )
+        return [
+            head,
+            *caution,
+            *(line for commit in self.commits for line in commit.lines()),
+            *(line for each in self.kept for line in each.lines()),
+        ]
 
 
 def verdict(proven: Iterable[CommitProof | Check | InvariantProof | Proof]) -> bool | None:

@@ -412,7 +412,7 @@ class CheckpointedRun:
             return None
         self.proofs.append(proof)
         # If something is wrong, print all of it: a user who keeps only the progress output then has the rollback, too.
-        self.say("\n".join(f"  {line}" for line in repr(proof).split("\n")[: 1 if proof.ok else None]))
+        self.say("\n".join(f"  {line}" for line in proof.lines()[: 1 if proof.ok else None]))
         return proof
 
     @property
@@ -555,5 +555,5 @@ def convert_equality_deletes(
     """
     plan = plan_conversion(lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger)
     if execute and plan.actions:
-        progress(f"{plan!r}\n")
+        progress(f"{plan.text()}\n")
     return run(lake, plan, execute=execute, ledger=ledger, limits=limits, stop=stop, progress=progress)

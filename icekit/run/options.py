@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from icekit.compact.model import Policy
+from icekit.compact.policy import Policy
 from icekit.engine.predicate import check_text
 from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, check_procedures

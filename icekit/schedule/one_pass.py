@@ -230,7 +230,7 @@ class _Pass:
         plan = self._plan(one, command)
         if plan is None or not (plan.actions or plan.refused):
             return Step(command, Status.REPORTED, (plan and plan.waits) or "nothing to do")
-        self.say(f"{plan!r}\n")
+        self.say(f"{plan.text()}\n")
         if not one.rule.execute:
             return planned(command, plan, "its rule does not say execute: true")
         if any(need > left.get(name, need) for name, need in zip(("budget_files", "budget_bytes"), plan.reads, strict=True)):

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, create_model
 from pydantic_core import PydanticCustomError
 
-from icekit.compact.model import Policy as CompactPolicy
+from icekit.compact.policy import Policy as CompactPolicy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import IcekitError, ParameterError, nearest
 from icekit.notebook import check_gate, limits

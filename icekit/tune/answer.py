@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from icekit.answer.grid import FIGURE, NAME, TEXT, Grid, Unit
-from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Sql, as_html, as_text
+from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown, Sql
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
 from icekit.sql import Identifier, display_name, reset_session, set_properties, set_session, statements, unset_properties
@@ -175,7 +175,7 @@ SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class Answer:
+class Answer(Shown):
     """The answer to a question about a table: a verdict, changes with SQL and undo, and what was measured of each variant.
 
     The effects compare the variants ``now`` and ``advised``. ``because`` says why the confidence is what it is, ``notes`` what the answer
@@ -285,12 +285,6 @@ class Answer:
     def write_into(self, folder: Path) -> Path:
         """Write the document into a folder, named after the table and the question; a reader never sees a half-written file."""
         return write_json(folder / f"{slug(self.name)}.{self.question}.json", self.document())
-
-    def __repr__(self) -> str:
-        return as_text(self.blocks())
-
-    def _repr_html_(self) -> str:
-        return as_html(self.blocks())
 
 
 def _check(change: Change) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ from typing import Any
 import icekit
 from icekit.api import Lake
 from icekit.compact.ledger import Ledger
-from icekit.compact.model import Policy
 from icekit.compact.outcome import Actual, actual
+from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.facts.head import head, since
 from icekit.lab import build

@@ -23,8 +23,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from icekit.api import Lake
 from icekit.compact.ledger import Ledger, let_go_of_dead
-from icekit.compact.model import Policy
 from icekit.compact.outcome import Outcome
+from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds

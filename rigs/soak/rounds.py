@@ -10,7 +10,7 @@ from pathlib import Path
 
 from icekit.api import Lake
 from icekit.compact.ledger import Ledger
-from icekit.compact.model import Scope
+from icekit.compact.policy import Scope
 from icekit.facts.model import Scalar
 from icekit.prove import Fingerprint, fingerprint
 from icekit.sql import display_name

@@ -10,8 +10,8 @@ from pathlib import Path
 from icekit.api import Lake
 from icekit.compact.execute import partitions_left
 from icekit.compact.ledger import Ledger
-from icekit.compact.model import Scope
 from icekit.compact.outcome import RUN_TAG, Outcome
+from icekit.compact.policy import Scope
 from icekit.compact.service import plan_table
 from icekit.facts.head import head
 from icekit.facts.model import Scalar

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import icekit
-from icekit.compact.model import Policy, Scope
+from icekit.compact.policy import Policy, Scope
 from icekit.compact.service import plan_table
 from icekit.run.checkpointed import run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.compact.plan import parallelism
+from icekit.compact.actions import parallelism
 from icekit.engine.cluster import CACHE_KEYS, Cluster, caches_deletes, memory_bytes
 from tests.factories import GIB, MIB
 

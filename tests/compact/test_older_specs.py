@@ -10,6 +10,7 @@ import pytest
 from icekit.api import Lake
 from icekit.compact.model import Plan, Prediction
 from icekit.compact.service import without_gain
+from icekit.compact.skipped import SkipReason
 from tests.compact.tables import Table
 from tests.compact.test_plan import made, of, small
 
@@ -21,7 +22,7 @@ def test_a_rewrite_whose_trial_saves_nothing_is_left_alone() -> None:
     tried: Plan = without_gain(replace(plan, actions=(idle, second)))
 
     assert tried.actions == (second,)
-    assert tried.left_alone[-1].reason == "a trial on a clone showed that a1 saves no file open"
+    assert tried.left_alone[-1].reason == SkipReason.TRIAL_SAVES_NOTHING
     # The benefit of an order is not fewer files.
     assert without_gain(replace(plan, actions=(replace(idle, must_save=False),))).actions != ()
 

@@ -14,7 +14,10 @@ import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
 from icekit.compact.model import RewriteOrder
-from icekit.compact.plan import conflict_chance, saves_nothing, sort_by
+from icekit.compact.order import sort_by
+from icekit.compact.plan import saves_nothing
+from icekit.compact.selection import conflict_chance
+from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
@@ -219,7 +222,7 @@ def test_a_budget_covers_what_saves_most_per_byte(budget: dict[str, Any], covere
     planned = made(facts, speed=Speed(0, 2 * MIB / 2), **budget)
 
     assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in covered)
-    assert [left.reason for left in planned.left_alone] == ["the budget goes to partitions that save more file opens per byte"]
+    assert [left.reason for left in planned.left_alone] == [SkipReason.BUDGET_SPENT]
     assert planned.left_alone[0].partition_count == 3 - len(covered)
 
 
@@ -285,7 +288,7 @@ def test_files_that_no_filter_tells_from_the_current_spec_s_are_left_alone() -> 
     planned = made(facts, Findings((finding("old_partition_spec"),)), old_specs=True)
 
     assert planned.actions == ()
-    assert planned.left_alone[0].reason == "no filter that is short selects only the files of older specs"
+    assert planned.left_alone[0].reason == SkipReason.LONG_FILTER
 
 
 def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
@@ -312,7 +315,7 @@ def test_partitions_written_lately_are_left_alone() -> None:
 
     assert planned.waits is None
     assert [p for a in planned.actions for p in a.partitions] == [partition(FIRST_DAY + 1)]
-    assert planned.left_alone[0].reason == "written within the last 60 minutes"
+    assert planned.left_alone[0].reason == SkipReason.RECENT
     assert planned.left_alone[0].examples == ("event_day=2026-01-01",)
 
 
@@ -358,10 +361,8 @@ def test_partitions_written_lately_are_left_alone_where_a_commit_is_likely_to_co
     asked = made(changed_every(1.0, 0.0), recent=days, leave_alone_minutes=30)
 
     assert [len(p.actions) for p in (appended, nightly, stream, asked)] == [1, 1, 0, 0]
-    assert [s.reason for s in stream.left_alone] == [
-        "written within the last 60 minutes, and a commit is likely to conflict with the rewrite"
-    ]
-    assert [s.reason for s in asked.left_alone] == ["written within the last 30 minutes"]
+    assert [s.reason for s in stream.left_alone] == [SkipReason.LIKELY_CONFLICT]
+    assert [s.reason for s in asked.left_alone] == [SkipReason.RECENT]
 
 
 def test_the_chance_of_a_conflict_counts_the_commits_that_change_files() -> None:
@@ -397,7 +398,7 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
         "Each of the 2 candidates was left alone (2 partitions, written within the last 60 minutes, and a commit is likely to conflict with the rewrite). "
         "A rewrite of 10 files would save a full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')."
     )
-    assert repr(planned).startswith(f"db.events: {planned.waits}")
+    assert planned.summary == planned.waits
     assert "healthy" not in planned._repr_html_()
     assert outside.waits is not None
     assert outside.waits.startswith("The only candidate was left alone (1 partition, outside the time window).")
@@ -421,7 +422,7 @@ def test_partitions_outside_the_window_are_left_alone() -> None:
     planned = made(of(small(1), small(2)), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC))
 
     assert [p for a in planned.actions for p in a.partitions] == [partition(FIRST_DAY + 1)]
-    assert planned.left_alone[0].reason == "outside the time window"
+    assert planned.left_alone[0].reason == SkipReason.OUTSIDE_WINDOW
 
 
 def test_partitions_that_no_filter_can_ask_for_are_left_alone() -> None:
@@ -430,9 +431,9 @@ def test_partitions_that_no_filter_can_ask_for_are_left_alone() -> None:
     gone = made(of(small(), columns=COLUMNS[:1]))
 
     assert [p for a in nan.actions for p in a.partitions] == [partition(1.5)]
-    assert "NaN" in nan.left_alone[0].reason
+    assert nan.left_alone[0].reason is SkipReason.NAN
     assert gone.actions == ()
-    assert "its partition columns were dropped" in gone.left_alone[0].reason
+    assert gone.left_alone[0].reason is SkipReason.NO_FILTER
 
 
 def test_one_action_is_bounded_in_bytes_and_in_partitions() -> None:
@@ -503,10 +504,7 @@ def test_a_budget_holds_for_older_specs_too() -> None:
     planned = made(evolved(), Findings((finding("old_partition_spec"),)), old_specs=True, budget_bytes=GIB // 2)
 
     assert planned.actions == ()
-    assert (
-        planned.left_alone[0].reason == "the budget of 512 MiB is less than the 1 GiB of the only partition, which is rewritten as a whole"
-    )
-    assert (planned.left_alone[0].partition_count, planned.left_alone[0].examples) == (1, ("event_day=2026-01-01",))
+    assert planned.left_alone == (Skipped(SkipReason.TOO_MANY_BYTES, 1, ("event_day=2026-01-01",), GIB // 2, 1000 * MIB),)
 
 
 def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_is_asked() -> None:
@@ -588,7 +586,7 @@ def test_the_engines_planner_has_the_last_word() -> None:
 
     assert (planned.actions[0].prediction.bytes_in, planned.actions[0].prediction.source) == (77, "planner")
     assert nothing.actions == ()
-    assert nothing.left_alone[0].reason == "the engine's planner finds nothing to rewrite"
+    assert nothing.left_alone[0].reason == SkipReason.PLANNER_FINDS_NOTHING
 
 
 @pytest.mark.parametrize("budget", [{"budget_bytes": 200 * MIB}, {"budget_minutes": 1.0}])
@@ -598,9 +596,7 @@ def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: di
 
     assert [len(a.partitions) for a in planned.actions] == [2]
     assert planned.prediction.bytes_in == 160 * MIB
-    assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
-        ("the engine's planner takes more than the rest of the budget", 2)
-    ]
+    assert [(left.reason, left.partition_count) for left in planned.left_alone] == [(SkipReason.PLANNER_OVER_BUDGET, 2)]
 
 
 def eight_files_each(action: Action) -> Action:
@@ -633,8 +629,8 @@ def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
     # Facts say five files each, so that three partitions fit; the planner says eight, and two do.
     assert (action.action_id, len(action.partitions), action.prediction.files_in) == ("a1", 2, 16)
     assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
-        ("the budget goes to partitions that save more file opens per byte", 1),
-        ("the engine's planner takes more than the rest of the budget", 1),
+        (SkipReason.BUDGET_SPENT, 1),
+        (SkipReason.PLANNER_OVER_BUDGET, 1),
     ]
 
 
@@ -642,7 +638,7 @@ def test_what_does_not_fit_the_budget_at_all_is_left_alone() -> None:
     planned = made(of(small()), predict=planner(GIB), budget_bytes=200 * MIB)
 
     assert planned.actions == ()
-    assert planned.left_alone[0].reason == "the engine's planner takes more than the rest of the budget"
+    assert planned.left_alone[0].reason == SkipReason.PLANNER_OVER_BUDGET
 
 
 def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:

@@ -14,7 +14,8 @@ from icekit.catalog.session import ICEBERG
 from icekit.compact import plan_table
 from icekit.compact import rewrite as rewriting
 from icekit.compact.execute import execute
-from icekit.compact.model import REWRITE_NOTHING, Action, Policy, Prediction
+from icekit.compact.model import REWRITE_NOTHING, Action, Prediction
+from icekit.compact.policy import Policy
 from icekit.compact.rewrite import CheckedRewrite, NotHere
 from icekit.diagnose import diagnose
 from icekit.engine import staging

@@ -42,9 +42,9 @@ def refused(capfd: pytest.CaptureFixture[str], *command: str) -> str:
     "door",
     [
         "convert {t} --where",
-        "tune layout {t} --no-trial --filter",
-        "tune metrics-columns {t} --no-trial --filter",
-        "tune planning {t} --no-trial --filter",
+        "tune layout {t} --filter",
+        "tune metrics-columns {t} --filter",
+        "tune planning {t} --filter",
         "tune write-mode {t} --read-filter",
     ],
 )
@@ -59,7 +59,7 @@ def test_a_query_to_filter_by_that_cannot_be_used(table: Table, capfd: pytest.Ca
     name = ".".join(table.name)
     queries = {f"SELECT * FROM {name} WHERE {condition}": said for condition, said in CONDITIONS.items()}
     for query, said in (queries | {"SELECT * FROM nosuch": "there is no table or view nosuch"}).items():
-        assert said in refused(capfd, "tune", "layout", name, "--no-trial", "--filter", query)
+        assert said in refused(capfd, "tune", "layout", name, "--filter", query)
 
 
 @pytest.mark.spark

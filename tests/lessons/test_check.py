@@ -10,6 +10,7 @@ import pytest
 from icekit import diagnose
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.model import Kind, Partition, TableFacts
 from icekit.lessons import check
 from icekit.lessons.check import Checked
@@ -48,10 +49,8 @@ def sampled(**shares: float) -> TableFacts:
     return table_facts(metrics_sample=type(made)(made.file_count, 1, columns))
 
 
-def hot(reason: str) -> Plan:
-    from icekit.compact.model import Skipped
-
-    return plan(left_alone=(Skipped(reason, 1, is_recent=True), Skipped("the budget goes to others", 3)))
+def hot(reason: SkipReason) -> Plan:
+    return plan(left_alone=(Skipped(reason, 1), Skipped(SkipReason.BUDGET_SPENT, 3)))
 
 
 def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
@@ -61,7 +60,7 @@ def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
 
 EVERYTHING = plan(ONE, OTHER, size=10 * MIB, saved=100)
 ELSEWHERE = plan(ONE, of=table_facts(table=("db", "others")))
-RECENT = "written within the last 60 minutes"
+RECENT = SkipReason.RECENT
 FINDINGS = diagnose(table_facts(groups=SMALL.groups, history=history(*[commit(n, added_data_files=9) for n in range(20)])))
 
 #: The check of an answer, an answer that is right, and wrong ones.
@@ -113,7 +112,7 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
     "left alone": (
         lambda a: check.left_alone(a, hot(RECENT)),
         RECENT,
-        ["the budget goes to others", "because"],
+        [SkipReason.BUDGET_SPENT, "because"],
     ),
     "writer": (check.writer_fixed, written("hash", 2, 2), [written("none", 1), written("hash", 8), written("hash", 12, 2)]),
     "a day": (lambda a: check.files_a_day(a, 10), 144, [24]),

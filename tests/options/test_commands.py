@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icekit.cli.main import _parser
-from icekit.compact.model import Policy
+from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.options import commands

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from icekit.cli.main import _parser, main
-from icekit.compact.model import Policy as CompactPolicy
+from icekit.compact.policy import Policy as CompactPolicy
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.facts.retention import Retention
 from icekit.options.commands import SECTIONS, PolicyOptions

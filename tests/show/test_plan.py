@@ -11,9 +11,11 @@ import pytest
 
 from icekit import secrets
 from icekit.answer import html
+from icekit.answer.view import as_html
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
-from icekit.compact.model import Explained, Skipped, plan_html, plan_text, predicted
-from icekit.compact.outcome import Actual, compared, document, outcome_html, outcome_text
+from icekit.compact.model import Explained, predicted
+from icekit.compact.outcome import Actual, compared, document
+from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.model import SnapshotStatistics
 from icekit.prove import Proof
 from tests.factories import MIB, partition
@@ -78,7 +80,10 @@ def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
 
 
 def test_names_and_errors_are_escaped_and_the_markup_is_balanced() -> None:
-    for page in (plan_html(plan(action(), left_alone=(Skipped("<i>", 1, (ODD,)),))), outcome_html(ran(notes=("<u>note</u>",)))):
+    for page in (
+        as_html(plan(action(why="<i>"), left_alone=(Skipped(SkipReason.NAN, 1, (ODD,)),)).blocks()),
+        as_html(ran(notes=("<u>note</u>",)).blocks()),
+    ):
         assert not any(tag in page for tag in ("<b>Köln", "<gone>", "<i>", "<u>"))
         assert is_balanced(page)
 
@@ -89,7 +94,7 @@ def test_secrets_are_in_neither_rendering() -> None:
     outcome = Outcome(plan(action()), "r", (ActionOutcome(action(), "failed", error=told),))
     made = plan(action(why=told), notes=(told,))
 
-    for text in (plan_text(made), plan_html(made), outcome_text(outcome), outcome_html(outcome)):
+    for text in (made.text(), as_html(made.blocks()), outcome.text(), as_html(outcome.blocks())):
         assert "open-sesame" not in text
 
 
@@ -102,9 +107,9 @@ def test_statistics_that_end_are_on_the_plan_its_page_and_its_document() -> None
     )
 
     assert found.renewals == renewals
-    assert plan_text(found).endswith("Renew them after the run:\n    " + "\n    ".join(renewals))
-    assert all(html.text(statement) in plan_html(found) for statement in renewals)
-    assert is_balanced(plan_html(found))
+    assert found.text().endswith("Renew them after the run:\n  " + "\n  ".join(renewals))
+    assert all(html.text(statement) in as_html(found.blocks()) for statement in renewals)
+    assert is_balanced(as_html(found.blocks()))
     written = document(Outcome(found, None, ()))["lost_statistics"]
     assert [(one["kind"], one["columns"], one["renew"]) for one in written] == [
         ("table", ("id", "a b"), renewals[0]),
@@ -118,7 +123,7 @@ PLANS = {
     "empty": plan(),
     "full": plan(
         action(),
-        left_alone=(Skipped("written within the last 60 minutes", 2, (ODD,)), Skipped("the budget does not reach for it", 0)),
+        left_alone=(Skipped(SkipReason.RECENT, 2, (ODD,), 60), Skipped(SkipReason.BUDGET_SPENT, 0)),
         parallelism=(Explained("max-commits", "3", "three groups"),),
         notes=("It reads 10 % of the table.",),
         rehearsed="the same 100 rows",
@@ -134,14 +139,14 @@ OUTCOMES = {
 
 @pytest.mark.parametrize("case", PLANS)
 def test_a_plan_looks_like_its_golden_file(case: str, golden: Golden) -> None:
-    golden(f"plan/{case}.txt", plan_text(PLANS[case]))
-    golden(f"plan/{case}.html", plan_html(PLANS[case]))
+    golden(f"plan/{case}.txt", PLANS[case].text())
+    golden(f"plan/{case}.html", as_html(PLANS[case].blocks()))
 
 
 @pytest.mark.parametrize("case", OUTCOMES)
 def test_an_outcome_looks_like_its_golden_file(case: str, golden: Golden) -> None:
-    golden(f"outcome/{case}.txt", outcome_text(OUTCOMES[case]))
-    golden(f"outcome/{case}.html", outcome_html(OUTCOMES[case]))
+    golden(f"outcome/{case}.txt", OUTCOMES[case].text())
+    golden(f"outcome/{case}.html", as_html(OUTCOMES[case].blocks()))
     golden(f"outcome/{case}.json", json.dumps(document(OUTCOMES[case]) | {"versions": None}, indent=2, ensure_ascii=False))
 
 

@@ -157,7 +157,7 @@ def test_the_command_prints_the_answer_and_writes_it_as_json(
     table = Table(lake, scratch, "commanded")
     file = tmp_path / "night.sql"
     file.write_text(f"DELETE FROM {table.sql_name} WHERE id % 10 = 3;\n")
-    options = ["--statement", str(file), "--reads-per-commit", "3", "--repeats", "1", "--output", str(tmp_path)]
+    options = ["--statement-file", str(file), "--reads-per-commit", "3", "--repeats", "1", "--output", str(tmp_path)]
 
     status = main(["tune", "write-mode", display_name(table.name), *options])
 

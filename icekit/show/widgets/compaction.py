@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 from icekit.answer import html
 from icekit.answer.grid import BYTES, COUNT, SHARE, Grid
+from icekit.answer.view import Folded, as_html
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.ledger import open_ledger
-from icekit.compact.model import Plan, Policy, plan_html
-from icekit.compact.outcome import Outcome, outcome_html
+from icekit.compact.model import Plan
+from icekit.compact.outcome import Outcome
 from icekit.compact.plan import Coverage, coverage
 from icekit.compact.plan import plan as plan_purely
+from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Thresholds
 from icekit.engine.interrupting import Stop
@@ -114,8 +116,8 @@ def outcome_sentence(outcome: Outcome) -> tuple[str, str]:
 
 def ran_html(outcome: Outcome) -> str:
     """A run by the controls: the plan that was run, folded, and its outcome."""
-    plan = f"<details><summary>The plan of this run</summary>{plan_html(outcome.plan)}</details>"
-    return f"{note(f'The last run on {outcome.plan.name}:')}{html.framed(plan)}{outcome_html(outcome)}"
+    plan = [] if outcome.is_dry_run else [Folded("The plan of this run", outcome.plan.details())]
+    return f"{note(f'The last run on {outcome.plan.name}:')}{as_html([*outcome.blocks(), *plan])}"
 
 
 #: What is said under the controls until a cell below takes their outcome.
@@ -276,7 +278,7 @@ class CompactionExplorer(Explorer):
         if self.view.facts is not facts or self.view.thresholds != limits:
             return f"The plan for {made.name} was discarded: the table in view has changed since you asked for it. Plan again.", "warning"
         self.plan = made
-        self.planned.value = plan_html(made)
+        self.planned.value = as_html(made.blocks())
         self._settle()
         return f"A dry run: nothing has run on {made.name}. {coverage_sentence(coverage(self.candidates(), made), made)}", "fine"
 
@@ -297,7 +299,7 @@ class CompactionExplorer(Explorer):
             return run(lake, plan, execute=True, ledger=self.ledger or None, limits=self.limits, stop=stop, progress=say)
 
         self._forget()
-        self.planned.value = plan_html(plan)
+        self.planned.value = as_html(plan.blocks())
         self._go(f"Running {count(len(plan.actions), 'action')} on {plan.name}", job)
 
     def _resume(self) -> None:

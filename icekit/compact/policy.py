@@ -1,0 +1,163 @@
+"""Define the policy of a compaction: which partitions, how much, how; checked when it is made."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, cast, get_args
+
+from icekit.diagnose.findings import Thresholds
+from icekit.errors import ParameterError, nearest, require_number
+from icekit.facts.recent import RECENT_MINUTES
+from icekit.parsing import moment, seconds, size_in_bytes
+
+Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
+Scope = Literal["minor", "major"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """What a plan may do. Every default is safe on a live table.
+
+    ``scope``: ``minor`` takes small files, oversized files and files with deletes, and leaves
+    well-sized files untouched; ``major`` rewrites every file of the partitions it selects.
+    A ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
+    default to the table's sort order, then to its declared filter columns. ``since``,
+    ``until`` (a date or time, UTC) and ``skip_last_hours`` select partitions by their time,
+    if the table is partitioned by time. ``leave_alone_minutes``: partitions written within
+    this many minutes are skipped; by default those of the last 60 minutes, where another commit is likely to conflict with the rewrite. ``min_files``: undersized files that make a
+    partition worth a rewrite. ``delete_ratio``: position deletes or deletion
+    vectors per data record from which a partition is worth a rewrite; equality deletes
+    always make it worth one. Both default to the thresholds of the findings. ``old_specs``: also move files of older partition specs into the current
+    one. ``budget_bytes``, ``budget_files``, ``budget_rows`` and
+    ``budget_minutes`` limit what the complete plan reads, according to its prediction. ``max_action_bytes``
+    and ``max_action_partitions`` limit one action, and so what one failed attempt costs.
+    ``min_win`` is the least number of file opens that a partition must save a full scan (a sort needs none).
+    """
+
+    scope: Scope = "minor"
+    strategy: Strategy = "binpack"
+    columns: tuple[str, ...] = ()
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+    skip_last_hours: float = 0.0
+    leave_alone_minutes: float | None = None
+    min_files: int | None = None
+    delete_ratio: float | None = None
+    old_specs: bool = False
+    budget_bytes: int | None = None
+    budget_files: int | None = None
+    budget_rows: int | None = None
+    budget_minutes: float | None = None
+    max_action_bytes: int = 50 * 10**9
+    max_action_partitions: int = 100
+    min_win: int = 1
+
+    def within(self, limits: Thresholds) -> Thresholds:
+        """The limits of the findings, with those that the policy sets."""
+        own = {"min_input_files": self.min_files, "delete_ratio": self.delete_ratio}
+        return replace(limits, **{name: value for name, value in own.items() if value is not None})  # type: ignore[arg-type]
+
+    @property
+    def recent_minutes(self) -> float:
+        """How long ago a partition was written, at most, to count as recent."""
+        return RECENT_MINUTES if self.leave_alone_minutes is None else self.leave_alone_minutes
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Policy:
+        """Make a policy from plain values, as papermill and the command line give them.
+
+        Sizes may be strings (``200 GB``), times ``2026-01-31`` or ``2026-01-31T06:00``, and
+        ``budget`` is bytes (``200 GB``), files (``500 files``) or time (``30 minutes``);
+        ``skip_last`` is ``6 hours`` and ``leave_alone`` is ``2 hours``. Raises
+        :class:`~icekit.errors.ParameterError` for an unknown name or a wrong value.
+        """
+        known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
+        values: dict[str, Any] = {}
+        for name, value in given.items():
+            if name not in known:
+                raise ParameterError(
+                    f"There is no policy setting {name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
+                )
+            if value is None or value == "":
+                continue
+            values |= _parsed(name, value)
+        return cls(**values)
+
+    def __post_init__(self) -> None:
+        for name, kinds in (("scope", Scope), ("strategy", Strategy)):
+            value, allowed = getattr(self, name), get_args(kinds)
+            if value not in allowed:
+                raise ParameterError(
+                    f"{name} cannot be {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}"
+                )
+        if self.strategy != "binpack" and self.scope != "major":
+            object.__setattr__(self, "scope", "major")
+        for name in ("since", "until"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, moment(getattr(self, name)))
+        if self.since and self.until and self.since >= self.until:
+            raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
+        for name in ("skip_last_hours", "delete_ratio", "min_win"):
+            require_number(name, getattr(self, name))
+        require_number("leave_alone_minutes", self.recent_minutes)
+        for name in (
+            "min_files",
+            "max_action_bytes",
+            "max_action_partitions",
+            "budget_bytes",
+            "budget_files",
+            "budget_rows",
+            "budget_minutes",
+        ):
+            require_number(name, getattr(self, name), above=True)
+
+
+def _parsed(name: str, value: Any) -> dict[str, Any]:
+    """One setting, converted to its type, by its field name."""
+    if name == "budget":
+        return _budget(str(value))
+    if name == "leave_alone":
+        return {"leave_alone_minutes": seconds(str(value)) / 60}
+    if name == "skip_last":
+        return {"skip_last_hours": seconds(str(value)) / 3600}
+    if name in {"since", "until"}:
+        return {name: moment(value)}
+    if name in {"budget_bytes", "max_action_bytes"}:
+        return {name: size_in_bytes(str(value))}
+    if name == "columns":
+        if not isinstance(value, (str, list, tuple)):
+            raise ParameterError(f"columns must be names separated by commas, not {value!r}.")
+        return {name: tuple(c.strip() for c in value.split(",") if c.strip()) if isinstance(value, str) else tuple(value)}
+    if name in {"scope", "strategy"}:
+        return {name: value}
+    if name == "old_specs":
+        if str(value).lower() not in {"true", "false"}:
+            raise ParameterError(f"old_specs must be true or false, not {value!r}.")
+        return {name: str(value).lower() == "true"}
+    whole = name in {"min_files", "budget_files", "budget_rows", "max_action_partitions", "min_win"}
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must be a number, not {value!r}.") from None
+    if isinstance(value, bool) or not math.isfinite(number) or (whole and number != int(number)):
+        raise ParameterError(f"{name} must be a {'whole ' * whole}number, not {value!r}.")
+    return {name: int(number) if whole else number}
+
+
+def _budget(text: str) -> dict[str, Any]:
+    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
+        return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
+    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*rows?\s*", text):
+        return {"budget_rows": int(found[1].replace(",", "").replace("_", "")) * {"million": 10**6, "billion": 10**9}.get(found[2], 1)}
+    for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
+        if text.rstrip().endswith("M"):
+            break  # it may mean mebibytes or minutes
+        try:
+            return {name: cast("Any", parse)(text)}
+        except ParameterError:
+            continue
+    raise ParameterError(f"The budget {text!r} is not bytes (200 GB), rows (500 million rows), files (500 files) or time (30 minutes).")

@@ -1,0 +1,156 @@
+"""Select what would be rewritten now, for every command and page alike, and say why the rest waits."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from icekit.compact.candidates import Candidate, candidates, in_window, is_bounded
+from icekit.compact.policy import Policy
+from icekit.compact.skipped import Skipped, SkipReason
+from icekit.compact.speed import Speed
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.errors import ParameterError
+from icekit.facts.files import DELETE_KINDS, Kind, Partition
+from icekit.facts.model import TableFacts
+from icekit.facts.where import askable
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteSelection:
+    """The candidates for a rewrite: all that are ``found``, those ``chosen`` to be rewritten now, and the partitions ``skipped``, with reasons.
+
+    ``budget_bytes`` is what the plan may read; None without a limit.
+    """
+
+    found: tuple[Candidate, ...]
+    chosen: tuple[Candidate, ...]
+    skipped: tuple[Skipped, ...]
+    budget_bytes: int | None = None
+
+
+def select(
+    facts: TableFacts,
+    findings: Findings,
+    policy: Policy,
+    thresholds: Thresholds,
+    *,
+    recent: Iterable[Partition] = (),
+    speed: Speed | None = None,
+    now: dt.datetime | None = None,
+) -> RewriteSelection:
+    """Choose what would be rewritten now, most file opens saved per byte first; pure.
+
+    The one answer for health cards, reports, plans and compactions. ``recent`` are partitions written lately; ``speed`` is that of past
+    runs, for a budget in minutes. Raises :class:`~icekit.errors.ParameterError` for a policy that does not fit the table.
+    """
+    found = candidates(facts, findings, policy, thresholds)
+    budget_bytes = _budget_bytes(policy, speed, found) if found else policy.budget_bytes
+    held, why_held = _held(facts, found, policy, frozenset(recent))
+    window = in_window(facts, policy, now or dt.datetime.now(dt.UTC)) if found else None
+    refused: dict[SkipReason, list[Partition]] = {}
+    chosen: list[Candidate] = []
+    files = total = 0
+    for candidate in found:
+        parts = candidate.partitions
+        by_filter = candidate.mode not in {"spec", "table"}
+        reason = None
+        if window is not None and not window.issuperset(parts):
+            reason = SkipReason.OUTSIDE_WINDOW
+        elif not held.isdisjoint(parts):
+            reason = why_held
+        elif by_filter and not all(askable(facts.spec(p.spec_id), p) for p in parts):
+            reason = SkipReason.NAN
+        elif by_filter and not is_bounded(facts, parts):
+            reason = SkipReason.NO_FILTER
+        elif (
+            (budget_bytes is not None and total + candidate.bytes_in > budget_bytes)
+            or (policy.budget_files is not None and files + candidate.files_in > policy.budget_files)
+            or (policy.budget_rows is not None and (total + candidate.bytes_in) * rows_per_byte(facts) > policy.budget_rows)
+        ):
+            reason = _over_budget(found, policy, budget_bytes)
+        if reason:
+            refused.setdefault(reason, []).extend(parts)
+        else:
+            chosen.append(candidate)
+            files, total = files + candidate.files_in, total + candidate.bytes_in
+    smallest = {
+        SkipReason.TOO_MANY_FILES: (policy.budget_files or 0, min((c.files_in for c in found), default=0)),
+        SkipReason.TOO_MANY_BYTES: (budget_bytes or 0, min((c.bytes_in for c in found), default=0)),
+    }
+    figures = dict.fromkeys((SkipReason.RECENT, SkipReason.LIKELY_CONFLICT), (policy.recent_minutes, 0)) | smallest
+    skipped = tuple(left(reason, partitions, facts, *figures.get(reason, ())) for reason, partitions in refused.items())
+    return RewriteSelection(found, tuple(chosen), skipped, budget_bytes)
+
+
+def _over_budget(found: Sequence[Candidate], policy: Policy, budget_bytes: int | None) -> SkipReason:
+    """Why the budget does not cover a candidate: others save more, or it covers none of them."""
+    if policy.budget_files is not None and policy.budget_files < min(c.files_in for c in found):
+        return SkipReason.TOO_MANY_FILES
+    if budget_bytes is not None and budget_bytes < min(c.bytes_in for c in found):
+        return SkipReason.TOO_MANY_BYTES
+    return SkipReason.BUDGET_SPENT
+
+
+def _budget_bytes(policy: Policy, speed: Speed | None, found: Sequence[Candidate]) -> int | None:
+    """What the plan may read: its budget in bytes or in time, whichever is smaller."""
+    if policy.budget_minutes is None:
+        return policy.budget_bytes
+    if speed is None or speed.most_bytes < min(candidate.bytes_in for candidate in found):
+        runs = "the ledger has none" if speed is None else "those in the ledger are far smaller than this table's rewrites"
+        raise ParameterError(
+            f"A budget in minutes needs the speed of past runs, and {runs}. For the first run give the budget in bytes (budget: 200 GB)."
+        )
+    by_time = speed.bytes_within(policy.budget_minutes * 60)
+    return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
+
+
+def left(reason: SkipReason, partitions: Sequence[Partition], facts: TableFacts, limit: float = 0, needed: int = 0) -> Skipped:
+    """Partitions that are left alone for a reason, with the first three as examples."""
+    return Skipped(reason, len(partitions), tuple(facts.partition_name(p) for p in partitions[:3]), limit, needed)
+
+
+def rows_per_byte(facts: TableFacts) -> float:
+    """Rows of the data files per byte, on average."""
+    return facts.data.record_count / max(1, facts.data.size_in_bytes)
+
+
+#: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite with this chance or more.
+LIKELY_CONFLICT = 0.05
+#: What a rewrite takes at most; choices: seconds at least, and bytes per second.
+LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
+
+
+def conflict_chance(facts: TableFacts, seconds: float) -> float:
+    """The chance that a commit which deletes, overwrites or replaces files comes within ``seconds``; only such commits can conflict with a rewrite.
+
+    Commits count as independent, at the table's usual rate; the commit may touch other files.
+    """
+    gap, share = facts.history.median_seconds_between_commits, changing_share(facts)
+    return 1 - math.exp(-seconds / gap * share) if gap and share else 0.0
+
+
+def changing_share(facts: TableFacts) -> float:
+    """The share of the last 100 commits that delete, overwrite or replace files.
+
+    An upsert that removes no file adds only rows and equality deletes, which a rewrite at its starting sequence number leaves in force.
+    """
+    recent = facts.history.commits[-100:]
+    upserts_alone = {kind for kind in DELETE_KINDS if facts.total(kind).file_count} == {Kind.EQUALITY_DELETES}
+    changing = {"delete", "replace"} if upserts_alone else {"delete", "replace", "overwrite"}
+    found = sum(c.operation in changing or (c.operation == "overwrite" and bool(c.removed_data_files)) for c in recent)
+    return found / len(recent) if recent else 0.0
+
+
+def _held(
+    facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition]
+) -> tuple[frozenset[Partition], SkipReason]:
+    """The recently written partitions to leave alone: all that the policy names, or those with a likely conflict."""
+    if policy.leave_alone_minutes is not None:
+        return recent, SkipReason.RECENT
+    # A group may be hit from the start of its action to the commit.
+    together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
+    is_likely = conflict_chance(facts, max(LEAST_SECONDS, together / _ASSUMED_RATE)) >= LIKELY_CONFLICT
+    return recent if is_likely else frozenset(), SkipReason.LIKELY_CONFLICT
