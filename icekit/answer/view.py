@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 
 from icekit.answer import html
 from icekit.answer.grid import Grid
@@ -71,9 +72,9 @@ class Shown:
         """What every renderer shows, the verdict first."""
         raise NotImplementedError
 
-    def text(self) -> str:
-        """The blocks as lines for a terminal."""
-        return as_text(self.blocks())
+    def text(self, width: int | None = None) -> str:
+        """The blocks as lines for a terminal of ``width`` columns; None: not wrapped."""
+        return as_text(self.blocks(), width)
 
     def __repr__(self) -> str:
         return self.text()
@@ -82,9 +83,9 @@ class Shown:
         return as_html(self.blocks())
 
 
-def as_text(blocks: Iterable[Block]) -> str:
-    """The blocks as lines for a terminal, with an empty line between them; secrets are masked."""
-    parts = ["\n".join(_lines(block)) for block in blocks]
+def as_text(blocks: Iterable[Block], width: int | None = None) -> str:
+    """The blocks as lines for a terminal of ``width`` columns, with an empty line between them; secrets are masked."""
+    parts = ["\n".join(_lines(block, width)) for block in blocks]
     return mask("\n\n".join(part for part in parts if part))
 
 
@@ -96,26 +97,35 @@ def as_html(blocks: Iterable[Block]) -> str:
     return mask(html.framed(f'<div class="finding {kind}">{inside}</div>'))
 
 
-def _lines(block: Block) -> list[str]:
+def _lines(block: Block, width: int | None) -> list[str]:
     match block:
         case Badge():
             note = f"  ({block.note})" if block.note else ""
             return [f"{block.title}  {block.label}{note}"]
         case Sentence():
-            return [f"{block.label}: {block.text}" if block.label else block.text]
+            return _wrapped("", f"{block.label}: {block.text}" if block.label else block.text, width)
         case Sql():
             return [f"{block.label}:", *(f"  {statement};" for statement in block.statements)] if block.statements else []
         case Item():
-            title = [block.title] if block.title else []
-            wide = max((len(name) for name, _ in block.pairs), default=0)
-            return [*title, *(f"  {name:{wide}}  {said}" for name, said in block.pairs), *(f"  {each}" for each in block.statements)]
+            names = max((len(name) for name, _ in block.pairs), default=0)
+            said = [line for name, text in block.pairs for line in _wrapped(f"  {name:{names}}  ", text, width)]
+            title = _wrapped("", block.title, width) if block.title else []
+            return [*title, *said, *(f"  {each}" for each in block.statements)]
         case Grid():
             return [*([f"{block.caption}:"] if block.caption and block.rows else []), *block.lines("  ")]
         case Listing():
             return [f"  {line}" for line in block.text.splitlines()]
         case Folded():
-            inside = [line for part in block.blocks for line in _lines(part)]
+            inside = [line for part in block.blocks for line in _lines(part, width and width - 2)]
             return [f"{block.summary}:", *(f"  {line}" for line in inside)] if inside else []
+
+
+def _wrapped(head: str, text: str, width: int | None) -> list[str]:
+    """A sentence, wrapped below itself; what may be pasted is never broken."""
+    if width is None:
+        return [head + text]
+    below = " " * len(head)
+    return wrap(text, max(width, 40), initial_indent=head, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
 
 
 def _html(block: Block) -> str:

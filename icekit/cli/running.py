@@ -131,7 +131,7 @@ def convert(options: ConvertOptions) -> int:
     def planned(lake: Lake) -> Plan:
         plan = plan_conversion(lake, options.table, branch=branch, ledger=options.ledger, **read.settings)
         if plan.actions:
-            say(f"{forecast_table(lake, options.table, options.executor, ref=branch)!r}\n")
+            say(f"{forecast_table(lake, options.table, options.executor, ref=branch).text()}\n")
         return plan
 
     return _run("convert", options, read, planned)

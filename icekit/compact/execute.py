@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
+from icekit.compact.group_rows import NotHere
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
 from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.position_deletes import check_paths
-from icekit.compact.rewrite import CheckedRewrite, NotHere, ordered
+from icekit.compact.rewrite import CheckedRewrite, ordered
 from icekit.engine.bridge import guarded, java_list, load_now, make_active, missing_api
 from icekit.engine.compat import inheriting
 from icekit.engine.errors import reason

@@ -15,12 +15,13 @@ from icekit.compact.actions import has_global_deletes
 from icekit.compact.candidates import dropped_by, is_bounded
 from icekit.compact.claims import ActionRecord
 from icekit.compact.execute import ask_planner, execute, narrowed, require_api
+from icekit.compact.group_rows import NotHere
 from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import DANGLING, Action, KeySample, Plan, Prediction
 from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.compact.plan import plan, saves_nothing
 from icekit.compact.policy import Policy
-from icekit.compact.rewrite import CheckedRewrite, NotHere
+from icekit.compact.rewrite import CheckedRewrite
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed, speed_of
 from icekit.diagnose import diagnose

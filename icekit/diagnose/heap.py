@@ -7,7 +7,7 @@ import shlex
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from icekit.answer import html
+from icekit.answer.view import Badge, Block, Sentence, Shown
 from icekit.engine.cluster import Executor
 from icekit.facts.model import UNPARTITIONED, Kind, TableFacts
 from icekit.facts.rollup import equality_deletes_applied
@@ -43,8 +43,8 @@ def verdict(peak_bytes: int, heap_bytes: int) -> Verdict:
     return "will not fit" if share > TIGHT_SHARE else "fits" if share <= FITS_SHARE else "tight"
 
 
-@dataclass(frozen=True)
-class HeapForecast:
+@dataclass(frozen=True, repr=False)
+class HeapForecast(Shown):
     """The heap per executor that a read or a rewrite by Spark itself needs, and whether it fits: an upper bound.
 
     ``records`` delete records apply to the worst data file, which is in partition ``path``; each has a key of ``key_bytes``,
@@ -99,17 +99,11 @@ class HeapForecast:
         """Plain data for JSON."""
         return {**asdict(self), "table": self.name, "needed_bytes": self.needed_bytes, "verdict": self.verdict}
 
-    def __repr__(self) -> str:
-        return "\n".join([summary(self), *basis(self)])
-
-    def _repr_html_(self) -> str:
+    def blocks(self) -> list[Block]:
+        """The verdict, and what it rests on."""
         kind, mark = _KIND[self.verdict]
         badge = "nothing to forecast" if self.is_empty else self.verdict
-        return html.framed(
-            f'<div class="finding {kind}"><p class="title"><span class="badge">{mark} {html.text(badge)}</span> {html.text(self.name)}</p>',
-            *(f"<p>{html.prose(line)}</p>" for line in (summary(self), *basis(self))),
-            "</div>",
-        )
+        return [Badge(kind, f"{mark} {badge}", self.name), *map(Sentence, (summary(self), *basis(self)))]
 
 
 def forecast_heap(facts: TableFacts, executor: Executor) -> HeapForecast:

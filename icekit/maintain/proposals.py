@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import shlex
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from icekit.answer import html
+from icekit.answer.view import Block, Item, Sentence, Shown
 from icekit.catalog import Lake
 from icekit.compact import Policy, plan
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion
@@ -24,7 +23,6 @@ from icekit.facts.model import TableFacts
 from icekit.facts.where import lookup_of
 from icekit.maintain.plan import plan_maintenance
 from icekit.maintain.savings import Savings, wins
-from icekit.secrets import mask
 from icekit.units import count, percent, size
 
 #: Findings that come back unless a setting changes, each with the ``icekit tune`` question that finds the setting.
@@ -80,8 +78,8 @@ class Proposal:
     share: float | None = None
 
 
-@dataclass(frozen=True)
-class Proposals:
+@dataclass(frozen=True, repr=False)
+class Proposals(Shown):
     """Everything worth doing on a table, in the order to do it, and the findings that no command of icekit fixes.
 
     ``file_opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan; ``forecast`` is about equality deletes;
@@ -138,40 +136,17 @@ class Proposals:
             "notes": list(self.notes),
         }
 
-    def text(self, width: int | None = None) -> str:
-        """The verdict and each proposal as lines; commands and statements are not wrapped."""
-        lines = _wrapped("", self.verdict, width)
-        for place, proposal in enumerate(self.proposals, 1):
-            lines += [
-                "",
-                *_wrapped(f"{place}  ", f"{proposal.kind}: {_titles(proposal.findings)}", width),
-                *_wrapped("   gain   ", proposal.wins, width),
-                *_wrapped("   cost   ", proposal.costs, width),
-                f"   run    {proposal.command}",
-            ]
-        if self.by_hand:
-            lines += ["", "by hand"]
-        for finding in self.by_hand:
-            lines += _wrapped("   ", f"{finding.title}: {finding.remedy}", width)
-            lines += [f"   {statement}" for statement in finding.sql]
-        if self.forecast or self.notes:
-            lines.append("")
-        for note in (*filter(None, [self.forecast]), *self.notes):
-            lines += _wrapped("", note, width)
-        return mask("\n".join(lines))
-
-    def __repr__(self) -> str:
-        return self.text()
-
-    def _repr_html_(self) -> str:
-        cards = [
-            f'<div class="finding info"><p class="title"><span class="badge">{place}</span> {html.text(p.kind)}: {html.text(_titles(p.findings))}</p>'
-            f"{html.definitions([('Gain', html.prose(p.wins)), ('Cost', html.prose(p.costs))])}{html.statements([p.command])}</div>"
-            for place, p in enumerate(self.proposals, 1)
+    def blocks(self) -> list[Block]:
+        """The verdict, each proposal with its gain, cost and command, and what is left to fix by hand."""
+        return [
+            Sentence(self.verdict, is_strong=True),
+            *(
+                Item(f"{place}  {p.kind}: {_titles(p.findings)}", [("gain", p.wins), ("cost", p.costs)], [p.command])
+                for place, p in enumerate(self.proposals, 1)
+            ),
+            *(Item(f"By hand: {f.title}: {f.remedy}", (), f.sql) for f in self.by_hand),
+            *map(Sentence, (*filter(None, [self.forecast]), *self.notes)),
         ]
-        rest = [f"<p>{html.text(f.title)}: {html.prose(f.remedy)}</p>{html.statements(f.sql)}" for f in self.by_hand]
-        notes = [f"<p>{html.prose(note)}</p>" for note in (*filter(None, [self.forecast]), *self.notes)]
-        return mask(html.framed(f"<p>{html.prose(self.verdict)}</p>", *cards, *rest, *notes))
 
 
 @dataclass(frozen=True)
@@ -404,16 +379,3 @@ def _list(*parts: str) -> str:
 
 def _titles(names: Sequence[str]) -> str:
     return ", ".join(name.replace("_", " ") for name in names)
-
-
-def _wrapped(head: str, text: str, width: int | None) -> list[str]:
-    if width is None:
-        return [head + text]
-    return textwrap.wrap(
-        text,
-        max(width, 40),
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -195,6 +195,11 @@ class Trial:
             raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}. Write to it first.")
         return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
 
+    @property
+    def is_large(self) -> bool:
+        """Whether the table has more than ``sample_bytes``."""
+        return self.facts.data.size_in_bytes > self.sample_bytes
+
     @contextmanager
     def attempt(self) -> Iterator[None]:
         """End the block, but not the question, when the budget runs out, when there is nothing to try on, or when the engine fails.
@@ -243,12 +248,6 @@ class Trial:
                 f"tried on a copied sample of {size(first.size_in_bytes)}, {percent(1 / first.scale)} of the table; figures are scaled"
             )
             yield samples
-
-    @contextmanager
-    def sandbox(self, *, always_sample: bool = False) -> Iterator[Sandbox]:
-        """Provide one sandbox."""
-        with self.sandboxes(1, always_sample=always_sample) as (box,):
-            yield box
 
     @contextmanager
     def _sample(self) -> Iterator[Sandbox]:

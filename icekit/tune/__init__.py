@@ -24,29 +24,19 @@ QUESTIONS = {
 
 def answering(question: str) -> Callable[..., Any]:
     """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for an unknown question."""
-    if question == "file-sizes":
-        from icekit.tune.file_sizes import tune_file_sizes
+    from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
-        return tune_file_sizes
-    if question == "metrics-columns":
-        from icekit.tune.metrics_columns import tune_metrics_columns
-
-        return tune_metrics_columns
-    if question == "layout":
-        from icekit.tune.layout import tune_layout
-
-        return tune_layout
-    if question == "write-mode":
-        from icekit.tune.write_mode import tune_write_mode
-
-        return tune_write_mode
-    if question == "planning":
-        from icekit.tune.planning import tune_planning
-
-        return tune_planning
-    raise ParameterError(
-        f"There is no question {question!r}{nearest(question, QUESTIONS) or '; the questions are ' + ', '.join(QUESTIONS) + '.'}"
-    )
+    answers: dict[str, Callable[..., Any]] = {
+        "file-sizes": file_sizes.tune_file_sizes,
+        "metrics-columns": metrics_columns.tune_metrics_columns,
+        "layout": layout.tune_layout,
+        "write-mode": write_mode.tune_write_mode,
+        "planning": planning.tune_planning,
+    }
+    if question not in answers:
+        known = nearest(question, QUESTIONS) or f"; the questions are {', '.join(QUESTIONS)}."
+        raise ParameterError(f"There is no question {question!r}{known}")
+    return answers[question]
 
 
 def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Hold partition fields and orders of rows, and write the statements that change a table's, and their undo; pure."""
+"""Hold partition fields and orders of rows, and write the statements that change a table's, its data files, and their undo; pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from icekit.facts.metadata import quoted
 from icekit.facts.model import Column, PartitionSpec, TableFacts
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
+from icekit.tune.answer import Change
+from icekit.units import count
 
 SORT, ZORDER = "sort", "zorder"
+OLD_DATA = "existing data files"
 
 #: What one statement rewrites at most, where a predicate can name a part of a larger table: one file group of Iceberg's (max-file-group-size-bytes).
 PORTION_BYTES = 100 << 30
@@ -91,6 +94,19 @@ def rewrite(
         sorting["sort_order"] = terms if order.kind == SORT else f"zorder({terms})"
     asked = {} if where is None else {"where": where}
     return rewrite_data_files(table[0], table=display_name(table[1:]), **sorting, **asked, options={**_PORTIONS, **(options or {})})
+
+
+def rewrite_old(facts: TableFacts, why: str, order: RowOrder | None = None, *, by_table: bool = False) -> Change:
+    """Rewrite the existing data files; of a large table, the portion that a predicate selects."""
+    is_large = facts.data.size_in_bytes > PORTION_BYTES
+    predicate, files = portion(facts, PORTION_BYTES) if is_large else (None, 0)
+    if is_large and predicate is None:
+        why += " No predicate selects a part of the table by partitions: call rewrite_data_files with a where of your own."
+        return Change(OLD_DATA, "as they are", "rewritten in parts", why)
+    if predicate is not None:
+        why += f" The statement is for one portion of {count(files, 'data file')}: continue with other partitions."
+    sql = rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table)
+    return Change(OLD_DATA, "as they are", "rewritten", why, sql, side_effect="the undo does not move rewritten files back")
 
 
 def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:

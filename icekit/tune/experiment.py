@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -14,6 +14,12 @@ from icekit.units import count, percent
 SetUp = Callable[[Sandbox], object]
 #: One round of a workload: runs it in the sandbox of a variant, and returns figures by the name of their measure.
 Workload = Callable[[str, Sandbox], Mapping[str, float]]
+
+
+def mean(weighted: Iterable[tuple[float, float]]) -> float:
+    """The mean of pairs of weight and value; 0 without any."""
+    pairs = list(weighted)
+    return sum(weight * value for weight, value in pairs) / (sum(weight for weight, _ in pairs) or 1.0)
 
 
 def unchanged(_: Sandbox) -> None:

@@ -19,7 +19,7 @@ from icekit.sql import Identifier, identifier, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
-from icekit.tune.experiment import Experiment, SetUp, unchanged
+from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
 from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves, predicates
 from icekit.tune.queries import Sample, bind, read_filters, sample
 from icekit.units import count, percent, plain, size, span
@@ -38,7 +38,7 @@ _MEASURES = (
     Measure(ROWS, COUNT),
     Measure(REWRITE, SECONDS, is_cost=True),
 )
-SPEC, ORDER, OLD_DATA = "partition spec", "sort order", "existing data files"
+SPEC, ORDER = "partition spec", "sort order"
 _ENABLED, _NDV = "write.parquet.bloom-filter-enabled.column.", "write.parquet.bloom-filter-ndv.column."
 #: Choices: the filters to plan, those with the greatest weight; the lookups of a bloom filter; the rows and the columns to sample.
 _MOST_FILTERS, _LOOKUPS, _SAMPLED_ROWS, _MOST_COLUMNS = 48, 8, 20_000, 6
@@ -235,9 +235,7 @@ def tune_layout(
         variants: dict[str, SetUp] = {NOW: unchanged}
         rewriting: dict[str, float] = {}
         variants |= {name: partial(_write, facts=facts, layout=layout, name=name, seconds=rewriting) for name, layout in tried.items()}
-        experiment = Experiment(
-            trial=trial, variants=variants, measures=_MEASURES, always_sample=facts.data.size_in_bytes > trial.sample_bytes
-        )
+        experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large)
         progress(f"{facts.name}: {count(len(queries.filters), 'different filter')}, {count(len(tried), 'layout')} to write")
         with experiment.open():
             box = experiment.boxes.get(NOW)
@@ -297,13 +295,12 @@ def _measure(
 ) -> dict[str, float]:
     """Let Iceberg plan each filter; where a bloom filter is tried, also run lookups and count the rows that scans return to Spark."""
     facts = box.observe()
-    plans = [(f.weight, box.plan(where)) for f, where in asked]
     # A filter for values that are not in a sample reads nothing in any layout.
-    total = sum(weight for weight, _ in plans) or 1.0
+    plans = [(f.weight, box.plan(where)) for f, where in asked]
     figures: dict[str, float] = {FILES: facts.data.file_count, SIZE: facts.data.size_in_bytes}
     if plans:
-        figures[READ] = sum(weight * plan.share_of(facts.data.size_in_bytes) for weight, plan in plans) / total
-        figures[OPENED] = sum(weight * plan.data_files for weight, plan in plans) / total
+        figures[READ] = mean((weight, plan.share_of(facts.data.size_in_bytes)) for weight, plan in plans)
+        figures[OPENED] = mean((weight, plan.data_files) for weight, plan in plans)
     bloom = tried[name].bloom if name in tried else next(iter(lookups), "")
     if bloom:
         figures[ROWS] = sum(_rows_read(box, facts, bloom, where) for where in lookups[bloom])
@@ -404,27 +401,11 @@ def _changes(facts: TableFacts, layout: Layout, why: str, seconds: float | None)
                 side_effect="each write needs one more shuffle and sort",
             )
         )
-    predicate, files = (
-        ddl.portion(facts, ddl.PORTION_BYTES) if facts.data.size_in_bytes > ddl.PORTION_BYTES else (None, facts.data.file_count)
-    )
-    is_too_much = facts.data.size_in_bytes > ddl.PORTION_BYTES and predicate is None
-    sql = ddl.rewrite(table, columns, order, predicate, by_table=order is None and bool(facts.sort_order))
     time = f", about {span(seconds * 1000)} at the speed of the trial" if seconds else ""
-    portion = f" The statement is for one portion of {count(files, 'data file')}: continue with other partitions." if predicate else ""
     again = " New data is not in this order until it is rewritten, too." if order is not None and order.kind == ZORDER else ""
-    told = f"The rewrite reads and writes {size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}{time}, in parts.{again}{portion}"
-    if is_too_much:
-        told += " No predicate selects a part of the table by partitions: call rewrite_data_files with a where of your own."
-    changes.append(
-        Change(
-            OLD_DATA,
-            "as they are",
-            "rewritten",
-            told,
-            None if is_too_much else sql,
-            side_effect="the undo does not move rewritten files back",
-        )
-    )
+    files = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
+    reads = f"The rewrite reads and writes {files}{time}, in parts.{again}"
+    changes.append(ddl.rewrite_old(facts, reads, order, by_table=order is None and bool(facts.sort_order)))
     return changes
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer.grid import BYTES, NAME, NUMBER, SECONDS, TEXT, Grid
@@ -21,9 +22,9 @@ from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, 
 from icekit.sql import Identifier, call, display_name, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
-from icekit.tune.experiment import Experiment, SetUp
+from icekit.tune.experiment import Experiment, SetUp, mean
 from icekit.tune.filters import NULLS, Filter, leaves, predicates
-from icekit.tune.queries import Sample, bind, read_filters, sample
+from icekit.tune.queries import Filters, Sample, bind, read_filters, sample
 from icekit.units import count, percent, plain, size
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ READ, BYTES_OF, PLANNING = "data files that a filter reads", "bytes of manifests
 _MEASURES = (Measure(READ, NUMBER), Measure(BYTES_OF, BYTES), Measure(PLANNING, SECONDS))
 DEFAULT, COLUMN = "write.metadata.metrics.default", "write.metadata.metrics.column."
 NONE, COUNTS, FULL = "none", "counts", "full"
-OLD_FILES = "existing data files"
 #: The lengths to try for the bounds of a string column, the default first.
 LENGTHS = (16, 24, 32, 48, 64, 96, 128)
 _TRUNCATE = re.compile(r"truncate\((\d+)\)", re.I)
@@ -195,14 +195,13 @@ def tune_metrics_columns(
         modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
         settings = proposals(facts, modes, entry)
         variants: dict[str, SetUp] = {name: partial(_write, properties=properties) for name, properties in {NOW: {}, **settings}.items()}
-        is_large = facts.data.size_in_bytes > trial.sample_bytes
-        experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES, always_sample=is_large)
+        experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large)
         bound = bind(queries.filters, drawn)[:_MOST_FILTERS]
         reads: dict[str, list[int]] = {}
         with experiment.open():
             asked = predicates(bound, facts.by_name)
             experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
-    return _answer(trial, experiment, settings, modes, entry, reads, queries.notes)
+    return _answer(trial, experiment, settings, modes, entry, reads, queries)
 
 
 def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
@@ -226,8 +225,7 @@ def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
 
 def _measure(name: str, box: Sandbox, asked: Sequence[tuple[Filter, str]], reads: dict[str, list[int]]) -> dict[str, float]:
     reads[name] = [box.plan(where).data_files for _, where in asked]
-    total = sum(f.weight for f, _ in asked) or 1.0
-    read = sum(f.weight * files for (f, _), files in zip(asked, reads[name], strict=True)) / total
+    read = mean((f.weight, files) for (f, _), files in zip(asked, reads[name], strict=True))
     return {READ: read, BYTES_OF: box.observe().manifests.data_bytes, PLANNING: box.plan().seconds}
 
 
@@ -247,7 +245,7 @@ def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
     files = 0
     for place in places:
         path, room = data[place]["manifest_path"], SAMPLED_FILES // len(places)
-        for entry in list(entries(source.read(path), path, frozenset((*_COUNTS, *_BOUNDS))))[:room]:
+        for entry in islice(entries(source.read(path), path, frozenset((*_COUNTS, *_BOUNDS))), room):
             file = entry["data_file"]
             files += 1
             counted.update(pair["key"] for pair in file.get("value_counts") or ())
@@ -273,7 +271,7 @@ def _answer(
     modes: Mapping[str, str],
     entry: EntryBytes,
     reads: Mapping[str, Sequence[int]],
-    notes: Sequence[str],
+    queries: Filters,
 ) -> Answer:
     facts, measured = trial.facts, experiment.measured
     best = chosen(measured, reads, settings)
@@ -319,33 +317,25 @@ def _answer(
         advised=best,
         confidence=confidence,
         because=because,
-        notes=(*notes, "Both tables were rewritten, so that only the metrics of their columns differ."),
-        tables={"columns": _columns(facts, modes, entry)},
+        notes=(*queries.notes, "Both tables were rewritten, so that only the metrics of their columns differ."),
+        tables={"columns": _columns(facts, roles(facts, queries.columns), modes, entry)},
         stopped=trial.stopped,
     )
 
 
 def _old_files(facts: TableFacts, *, is_worth_it: bool) -> Change:
     """The rewrite that applies settings to existing files: advised if filters then skip files, otherwise left to compaction."""
-    is_large = facts.data.size_in_bytes > ddl.PORTION_BYTES
-    predicate, files = ddl.portion(facts, ddl.PORTION_BYTES) if is_large else (None, facts.data.file_count)
     why = (
         f"New settings apply only to new files: {count(facts.data.file_count, 'data file')} ({size(facts.data.size_in_bytes)}) keep their metrics until they are "
         "rewritten (rewrite_manifests copies metrics unchanged)."
     )
     if not is_worth_it:
-        return Change(OLD_FILES, "as they are", "as they are", f"{why} Leave this to compaction, which rewrites them anyway.")
-    if is_large and predicate is None:
-        return Change(
-            OLD_FILES, "as they are", "rewritten in parts", f"{why} Call rewrite_data_files with a where that keeps each run small."
-        )
-    portion = f" The statement is for one portion of {count(files, 'data file')}: continue with other partitions." if predicate else ""
-    return Change(OLD_FILES, "as they are", "rewritten", why + portion, ddl.rewrite(facts.sql_name, facts.by_name, None, predicate))
+        return Change(ddl.OLD_DATA, "as they are", "as they are", f"{why} Leave this to compaction, which rewrites them anyway.")
+    return ddl.rewrite_old(facts, why)
 
 
-def _columns(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> Grid:
+def _columns(facts: TableFacts, used: Mapping[str, Sequence[str]], modes: Mapping[str, str], entry: EntryBytes) -> Grid:
     """The columns by the bytes of their statistics, with their use, and the mode in force and needed."""
-    used = roles(facts, [])
     rows = [
         (
             c.name,

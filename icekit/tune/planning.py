@@ -20,7 +20,7 @@ from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
-from icekit.tune.experiment import Experiment, SetUp, unchanged
+from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
 from icekit.tune.filters import leaves, predicates
 from icekit.tune.in_force import SESSION, InForce, in_force
 from icekit.tune.queries import bind, read_filters, sample
@@ -125,9 +125,8 @@ def _rewrite_manifests(box: Sandbox, size_in_bytes: int) -> None:
 def _plan(variant: str, box: Sandbox, weights: Mapping[str, float]) -> dict[str, float]:
     """Count the manifests that each filter opens (a full scan without filters), and time a full scan as Spark plans it."""
     facts = box.observe()
-    opened = [(box.plan(where).manifests, weight) for where, weight in weights.items()] or [(box.plan().manifests, 1.0)]
-    total = sum(weight for _, weight in opened) or 1.0
-    figures = {OPENED: sum(number * weight for number, weight in opened) / total, MANIFESTS: facts.manifests.data_count}
+    opened = [(weight, box.plan(where).manifests) for where, weight in weights.items()] or [(1.0, box.plan().manifests)]
+    figures = {OPENED: mean(opened), MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
         mode = _MODES.get(variant)
         settings = dict.fromkeys((_SESSION_MODE, _SESSION_DELETE_MODE), mode) if mode else {}

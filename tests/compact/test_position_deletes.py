@@ -11,12 +11,13 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog.session import ICEBERG
-from icekit.compact import plan_table
-from icekit.compact import rewrite as rewriting
+from icekit.compact import group_rows, plan_table
 from icekit.compact.execute import execute
+from icekit.compact.group import Group
+from icekit.compact.group_rows import NotHere
 from icekit.compact.model import REWRITE_NOTHING, Action, Prediction
 from icekit.compact.policy import Policy
-from icekit.compact.rewrite import CheckedRewrite, NotHere
+from icekit.compact.rewrite import CheckedRewrite
 from icekit.diagnose import diagnose
 from icekit.engine import staging
 from icekit.engine.bridge import elements
@@ -269,9 +270,9 @@ def test_rows_that_spark_counted_twice_are_counted_again(table: Table, monkeypat
     table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
     table.delete("id", "SELECT 7L")
     before, snapshots = table.rows(), table.snapshots()
-    monkeypatch.setattr(rewriting, "_FEW_APPLIED", 0)
-    read = rewriting._Group._rows_read
-    monkeypatch.setattr(rewriting._Group, "_rows_read", lambda self: (read(self) or 0) + more)
+    monkeypatch.setattr(group_rows, "_FEW_APPLIED", 0)
+    read = Group._rows_read
+    monkeypatch.setattr(Group, "_rows_read", lambda self: (read(self) or 0) + more)
 
     if more > 0:
         run(table)

@@ -13,8 +13,10 @@ from pyspark.sql import functions as F
 
 from icekit.api import Lake
 from icekit.catalog.session import ICEBERG
-from icekit.compact import rewrite as rewriting
+from icekit.compact import group_rows, group_sample
 from icekit.compact.execute import execute
+from icekit.compact.group import Group
+from icekit.compact.key import Key
 from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite, ConvertFirst
 from icekit.engine.bridge import guarded, load_now
@@ -41,7 +43,7 @@ both_ways = pytest.mark.parametrize("few", [0, 1000], ids=["by a join", "by Iceb
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Deletes are applied by a join, however few they are; a test with ``both_ways`` runs both ways."""
-    monkeypatch.setattr(rewriting, "_FEW_APPLIED", getattr(request, "param", 0))
+    monkeypatch.setattr(group_rows, "_FEW_APPLIED", getattr(request, "param", 0))
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Ta
 
     assert len(rows) == 40 - 2 - 4 - 1 - 1 + 40 - 10 - 1
     assert checked(table).resolved > 0
-    assert bool(checked(table).one_in) == (rewriting._FEW_APPLIED == 0)
+    assert bool(checked(table).one_in) == (group_rows._FEW_APPLIED == 0)
 
 
 def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
@@ -168,7 +170,7 @@ def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(
     table.create().commit().data("SELECT id, 'a' FROM range(500)").done()
     table.commit().deletes("id", "SELECT id FROM range(250)").data("SELECT id, 'b' FROM range(250)").done()
     before, files, snapshots = table.rows(), files_in(table), table.snapshots()
-    monkeypatch.setattr(rewriting._Key, "matches", wrong)
+    monkeypatch.setattr(Key, "matches", wrong)
 
     with pytest.raises(RowsDiffer, match=found):
         run(table)
@@ -201,12 +203,12 @@ def test_a_delete_that_takes_another_row_of_the_same_key_is_found(table: Table, 
     table.create("region string, id bigint").commit().data("SELECT 'north', id FROM range(2)").done()
     table.commit().deletes("region", "SELECT 'south'").deletes("id", "SELECT 1").done()
     before = table.rows()
-    matches = rewriting._Key.matches
+    matches = Key.matches
 
     def wrong(key: Any, *how: Any) -> str:
         return matches(key, *how).replace("`id`", "(1 - `id`)") if "`id`" in key.values else "false"
 
-    monkeypatch.setattr(rewriting._Key, "matches", wrong)
+    monkeypatch.setattr(Key, "matches", wrong)
 
     with pytest.raises(RowsDiffer, match="one key in 1,"):
         run(table)
@@ -232,9 +234,9 @@ def test_a_value_that_the_join_changes_is_found_before_the_commit(table: Table, 
     table.commit().deletes("id", "SELECT id FROM range(9)").data("SELECT id, 'b' FROM range(9)").done()
     before = table.rows()
     # As with many keys: the sample compares no other columns.
-    monkeypatch.setattr(rewriting, "UNSEEN", 0)
-    live = rewriting._Group._live
-    monkeypatch.setattr(rewriting._Group, "_live", lambda *given: live(*given).withColumn("name", F.lit("c")))
+    monkeypatch.setattr(group_sample, "UNSEEN", 0)
+    live = Group._live
+    monkeypatch.setattr(Group, "_live", lambda *given: live(*given).withColumn("name", F.lit("c")))
 
     with pytest.raises(RowsDiffer, match="own reader reads"):
         run(table)
@@ -251,7 +253,7 @@ def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
     table.commit().data("SELECT 99 - id, 'a', CAST(id % 5 AS int) FROM range(100)").done()
     table.commit().deletes("id", "SELECT id * 2 FROM range(40)").deletes("k", "SELECT 4").done()
     count = len(table.snapshots())
-    monkeypatch.setattr(rewriting, "_BROADCAST_SHARE", 0.0)
+    monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", 0.0)
 
     table.rewritten()
 
@@ -268,8 +270,8 @@ def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, mon
     table.create("id bigint, a string, b string", version=version)
     table.commit().data("SELECT id, if(id % 2 = 0, 'x', NULL), if(id % 3 = 0, 'x', NULL) FROM range(12)").done()
     table.commit().deletes(["a", "b"], "SELECT NULL, 'x' UNION ALL SELECT NULL, NULL").deletes("id", "SELECT 4").done()
-    monkeypatch.setattr(rewriting, "_ROW_BYTES", 2**40)
-    monkeypatch.setattr(rewriting, "_HASHED_BYTES", 1)
+    monkeypatch.setattr(group_rows, "_ROW_BYTES", 2**40)
+    monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
     start = len(table.snapshots())
 
     rows = table.rewritten()
@@ -282,20 +284,20 @@ def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, mon
 
 @pytest.mark.slow  # the gate runs the conversion of every type
 @pytest.mark.parametrize(
-    ("version", "file_format", "row_bytes"), [(2, "parquet", rewriting._ROW_BYTES), (3, "avro", 2**40)], ids=["by key", "by hash"]
+    ("version", "file_format", "row_bytes"), [(2, "parquet", group_rows._ROW_BYTES), (3, "avro", 2**40)], ids=["by key", "by hash"]
 )
 def test_keys_of_every_type_are_matched(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int, file_format: str, row_bytes: int
 ) -> None:
-    monkeypatch.setattr(rewriting, "_ROW_BYTES", row_bytes)
-    monkeypatch.setattr(rewriting, "_HASHED_BYTES", 1)
+    monkeypatch.setattr(group_rows, "_ROW_BYTES", row_bytes)
+    monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
     left = with_keys_of_every_type(table, version, file_format)
 
     table.rewritten()
 
     assert table.ids() == [left]
     assert checked(table).resolved == left
-    assert checked(table).hashed == (left if row_bytes > rewriting._BROADCAST_MOST else 0)
+    assert checked(table).hashed == (left if row_bytes > group_rows._BROADCAST_MOST else 0)
 
 
 def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,8 +307,8 @@ def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table:
     table.sql("ALTER TABLE {t} ALTER COLUMN a TYPE bigint")
     table.sql("ALTER TABLE {t} ALTER COLUMN d TYPE decimal(22,2)")
     table.commit().deletes("a", "SELECT 3L").deletes("d", "SELECT CAST(4.25 AS decimal(22,2))").done()
-    monkeypatch.setattr(rewriting, "_ROW_BYTES", 2**40)
-    monkeypatch.setattr(rewriting, "_HASHED_BYTES", 1)
+    monkeypatch.setattr(group_rows, "_ROW_BYTES", 2**40)
+    monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
 
     table.rewritten()
 
@@ -317,7 +319,7 @@ def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table:
 def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.create().commit().data("SELECT id, 'a' FROM range(40)").done()
     table.delete("id", "SELECT id * 2 FROM range(15)")
-    monkeypatch.setattr(rewriting, "_BROADCAST_MOST", 4 * rewriting._ROW_BYTES)
+    monkeypatch.setattr(group_rows, "_BROADCAST_MOST", 4 * group_rows._ROW_BYTES)
 
     rows = table.rewritten()
 
@@ -331,8 +333,8 @@ def test_groups_at_once_share_the_memory_of_their_deletes(table: Table, monkeypa
         "SELECT id, 2 FROM range(9)", {"p": 2}
     ).done()
     table.commit().deletes("id", "SELECT id * 2 FROM range(4)", {"p": 1}).deletes("id", "SELECT id FROM range(4)", {"p": 2}).done()
-    memory = _Narrow(5 * rewriting._ROW_BYTES)
-    monkeypatch.setattr(rewriting, "_Memory", lambda _: memory)
+    memory = _Narrow(5 * group_rows._ROW_BYTES)
+    monkeypatch.setattr(group_rows, "Memory", lambda _: memory)
 
     table.rewritten()
 
@@ -340,7 +342,7 @@ def test_groups_at_once_share_the_memory_of_their_deletes(table: Table, monkeypa
     assert checked(table).resolved == 8
 
 
-class _Narrow(rewriting._Memory):
+class _Narrow(group_rows.Memory):
     """Counts how many hold some of it at once."""
 
     held = most = 0
@@ -445,7 +447,7 @@ def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, monkeypatch: 
 def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a_full_one(
     table: Table, monkeypatch: pytest.MonkeyPatch, unseen: int, words: str
 ) -> None:
-    monkeypatch.setattr(rewriting, "UNSEEN", unseen)
+    monkeypatch.setattr(group_sample, "UNSEEN", unseen)
     table.create("id bigint, name string, p int", "p")
     table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data("SELECT id, 'a', 2 FROM range(300)", {"p": 2}).done()
     table.commit().deletes("id", "SELECT id * 3 FROM range(100)", {"p": 1}).done()
@@ -552,7 +554,7 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
     table.delete("k", f"SELECT '{high}'")
     before, files, snapshots = table.rows(), files_in(table), table.snapshots()
     assert table.ids() == [1, 2]
-    monkeypatch.setattr(rewriting, "_BROADCAST_SHARE", share)
+    monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", share)
 
     with pytest.raises(ReadersDisagree, match=r"data/.*parquet: rows with the keys"):
         run(table)
@@ -596,7 +598,7 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
 
 def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
-    monkeypatch.setattr(rewriting, "UNSEEN", 2)
+    monkeypatch.setattr(group_sample, "UNSEEN", 2)
     table.create("id bigint, tenant bigint").commit().data("SELECT id, 7 FROM range(5000)").done()
     table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes("id", "SELECT id FROM range(200)").done()
 
@@ -609,15 +611,15 @@ def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: p
 
 def test_each_key_set_has_a_sample_of_its_own(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in one key set is not hidden by the sample of another."""
-    monkeypatch.setattr(rewriting, "UNSEEN", 2)
+    monkeypatch.setattr(group_sample, "UNSEEN", 2)
     table.create("id bigint, k bigint").commit().data("SELECT id, id + 5000 FROM range(2000)").done()
     table.commit().deletes("id", "SELECT id FROM range(900)").deletes("k", "SELECT id + 6000 FROM range(900)").done()
-    before, matches = table.rows(), rewriting._Key.matches
+    before, matches = table.rows(), Key.matches
 
     def wrong(key: Any, *how: Any) -> str:
         return f"{matches(key, *how)} AND {'false' if '`k`' in key.values else 'true'}"
 
-    monkeypatch.setattr(rewriting._Key, "matches", wrong)
+    monkeypatch.setattr(Key, "matches", wrong)
 
     with pytest.raises(RowsDiffer, match="one key in 64"):
         run(table)

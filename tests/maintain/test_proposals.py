@@ -52,7 +52,7 @@ def test_a_narrow_terminal_wraps_sentences_and_no_command() -> None:
     long = Proposal("compact", ("small_files",), "many words " * 20, "none", "icekit compact " + "x" * 100)
     lines = proposals(long).text(60).splitlines()
 
-    assert [line for line in lines if len(line) > 60] == [f"   run    {long.command}"]
+    assert [line for line in lines if len(line) > 60] == [f"  {long.command}"]
 
 
 def test_every_question_and_finding_that_is_named_is_one() -> None:

@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql import functions as F
 
 from icekit.api import Lake
-from icekit.compact import rewrite as rewriting
+from icekit.compact import group, group_rows
+from icekit.compact.group import Group
+from icekit.compact.key import Key
 from icekit.compact.model import RewriteOrder
-from icekit.compact.rewrite import _Group, _Key
 from icekit.prove.proof import RowsDiffer
 from tests.resolve.tables import Table, rewrite
 
@@ -45,7 +46,7 @@ def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[
 def test_no_fault_of_a_rewrite_is_committed(table: Table, monkeypatch: pytest.MonkeyPatch, path: str, version: int) -> None:
     first = _fill(table, version, has_equality_deletes=path != "no equality deletes")
     for name, value in _PATHS[path].items():
-        monkeypatch.setattr(rewriting, name, value)
+        monkeypatch.setattr(group if name == "SAMPLED_FILES" else group_rows, name, value)
     order = RewriteOrder("sort", ((("id",), "ASC"),)) if path == "sorted" else RewriteOrder()
     before, snapshots = table.rows(), table.snapshots()
     for name, fault in _faults(path, version, first).items():
@@ -107,18 +108,18 @@ def _same(rows: Any) -> Any:
 
 
 def _rows_changed(before: Callable[[Any], Any] = _same, after: Callable[[Any], Any] = _same) -> Patch:
-    live = _Group._live
+    live = Group._live
 
     def changed(group: Any, rows: Any, *more: Any) -> Any:
         # A union has no metadata columns, unless they are selected.
         numbered = rows.select("*", "_spec_id") if group.is_numbered else rows
         return after(live(group, before(numbered), *more))
 
-    return lambda patch: patch.setattr(_Group, "_live", changed)
+    return lambda patch: patch.setattr(Group, "_live", changed)
 
 
 def _deletes_ignored(patch: pytest.MonkeyPatch) -> None:
-    live = _Group._live
+    live = Group._live
 
     def plain(group: Any, rows: Any, *more: Any) -> Any:
         del rows
@@ -126,17 +127,17 @@ def _deletes_ignored(patch: pytest.MonkeyPatch) -> None:
         group.java.stage(group.java.plain(group.tasks, False), name)
         return live(group, group.staging.frame(name), *more)
 
-    patch.setattr(_Group, "_live", plain)
+    patch.setattr(Group, "_live", plain)
 
 
 def _matched(number: int, change: Callable[[str], str]) -> Patch:
-    matches = _Key.matches
+    matches = Key.matches
 
     def wrong(key: Any, *given: Any) -> str:
         found = matches(key, *given)
         return change(found) if key.number == number else found
 
-    return lambda patch: patch.setattr(_Key, "matches", wrong)
+    return lambda patch: patch.setattr(Key, "matches", wrong)
 
 
 def _newer_too(found: str) -> str:

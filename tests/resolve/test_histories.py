@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, event, given, note, settings
 from hypothesis import strategies as st
 
-from icekit.compact import rewrite
-from icekit.compact.rewrite import ConvertFirst, NotHere
+from icekit.compact import group_rows
+from icekit.compact.group_rows import NotHere
+from icekit.compact.rewrite import ConvertFirst
 from icekit.resolve import join
 from tests.resolve.tables import Table
 from tests.resolve.writing import Commit
@@ -139,7 +140,7 @@ def test_a_conversion_changes_no_row_of_any_snapshot(
     with pytest.MonkeyPatch.context() as patch:
         if by_hash:
             patch.setattr(join, "BROADCAST_KEYS", 0)
-            patch.setattr(rewrite, "_FEW_APPLIED", 0)
+            patch.setattr(group_rows, "_FEW_APPLIED", 0)
         story.append({0, 1, 2, 3, 4, 5}, 0)
         for name, *arguments in chosen:
             note(f"{name} {arguments}")

@@ -196,7 +196,7 @@ def a_key_view(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
 
 @contextlib.contextmanager
 def a_sample(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
-    with trial_of(lake, lake.observe(table.name), sample_bytes=1 << 20).sandbox(always_sample=True) as box:
+    with trial_of(lake, lake.observe(table.name), sample_bytes=1 << 20).sandboxes(1, always_sample=True) as (box,):
         yield box.table
 
 
