@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.answer import html
 from icekit.answer.grid import FIGURE, TEXT, Grid
+from icekit.answer.view import Block, Sentence, Shown
 from icekit.engine.planner import kind, nodes, query_of_frame
 from icekit.errors import ParameterError
 from icekit.lab.workbench import embedded
@@ -138,19 +139,16 @@ _COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGUR
 _Figure = tuple[str, float, Callable[[float], str]]
 
 
-@dataclass(frozen=True, slots=True)
-class BeforeAfter:
-    """One query or one folder before and after; displays as a small table. ``is_same_answer`` is None for a folder."""
+@dataclass(frozen=True, repr=False)
+class BeforeAfter(Shown):
+    """One query or one folder before and after; displays as a small table."""
 
     rows: tuple[tuple[str, str, str, str], ...]
-    is_same_answer: bool | None
     note: str
 
-    def __repr__(self) -> str:
-        return "\n".join([*Grid("", _COLUMNS, self.rows).lines(), self.note])
-
-    def _repr_html_(self) -> str:
-        return html.framed(Grid("", _COLUMNS, self.rows).html(), f"<p>{html.prose(self.note)}</p>")
+    def blocks(self) -> Sequence[Block]:
+        """The table, and what it rests on."""
+        return [Grid("", _COLUMNS, self.rows), Sentence(self.note)]
 
 
 def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
@@ -161,8 +159,8 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
         same = before.rows == after.rows
         runs = f"{elapsed(min(before.runs))} to {elapsed(max(before.runs))} before, {elapsed(min(after.runs))} to {elapsed(max(after.runs))} after"
         answer = "The result is the same." if same else "The result is not the same: rows changed in between."
-        return BeforeAfter(rows, same, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
-    return BeforeAfter(rows, None, "All files in the table's folder, referenced or not.")
+        return BeforeAfter(rows, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
+    return BeforeAfter(rows, "All files in the table's folder, referenced or not.")
 
 
 def _warm(found: QueryCost) -> str:

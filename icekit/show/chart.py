@@ -200,6 +200,19 @@ def beside(there: int, needed: int) -> str:
     return f"{there:,} → {needed:,}" if needed < there else f"{there:,} of {needed:,}" if needed > there else f"{there:,}"
 
 
+def needed_rows(axes: Axes, names: Sequence[str], existing: Bars, needed: Sequence[int], each: str, *, height: float = 0.7) -> None:
+    """A bar per row for the files or manifests that exist, and a mark at the number that would be enough at ``each``, a size."""
+    draw_bars(axes, names, [existing], height=height)
+    looks: dict[str, Any] = {"linestyle": "none", "marker": "D", "markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
+    axes.plot(needed, range(len(needed)), label=f"needed at {each} each", **looks)
+    for place, (number, enough) in enumerate(zip(existing.values, needed, strict=True)):
+        is_at = max(number or 0, enough), place
+        axes.annotate(beside(int(number or 0), enough), is_at, (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
+    whole_numbers(axes.xaxis)
+    axes.set_xlabel(existing.label.capitalize())
+    legend(axes)
+
+
 def whole_numbers(axis: Axis) -> None:
     """Ticks at whole numbers, with commas."""
     axis.set_major_locator(MaxNLocator(4, integer=True, steps=_STEPS))

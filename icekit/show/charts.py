@@ -29,10 +29,10 @@ from icekit.show.chart import (
     VERMILLION,
     Bars,
     Chart,
-    beside,
     canvas,
     draw_bars,
     legend,
+    needed_rows,
     note,
     nothing,
     partition_rows,
@@ -184,26 +184,10 @@ def partitions(facts: TableFacts) -> Chart:
         return nothing(title, "No data files: nothing to draw.")
     files = [g.file_count for g in groups]
     needed = [expected_files(g.size_in_bytes, facts.target_bytes) for g in groups]
-    rows = range(len(groups))
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(groups))
-        draw_bars(axes, [""] * len(groups), [Bars("data files", files, BLUE)])
-        axes.plot(
-            needed,
-            rows,
-            linestyle="none",
-            marker="D",
-            markersize=8,
-            color=ORANGE,
-            markeredgecolor=BLACK,
-            label=f"needed at {size(facts.target_bytes)} each",
-        )
-        for row, (there, enough) in enumerate(zip(files, needed, strict=True)):
-            axes.annotate(beside(there, enough), (max(there, enough), row), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
+        needed_rows(axes, [""] * len(groups), Bars("data files", files, BLUE), needed, size(facts.target_bytes))
         partition_rows(axes, [facts.partition_name(g.partition) for g in groups])
-        whole_numbers(axes.xaxis)
-        axes.set_xlabel("Data files")
-        legend(axes)
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     told = (

@@ -31,10 +31,10 @@ from icekit.show.chart import (
     VERMILLION,
     Bars,
     Chart,
-    beside,
     canvas,
     draw_bars,
     legend,
+    needed_rows,
     nothing,
     sizes_up_to,
     styled,
@@ -92,25 +92,11 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
 
 
 def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], target: int) -> None:
-    there, enough = [row[1] for row in rows], [row[2] for row in rows]
-    draw_bars(axes, [row[0] for row in rows], [Bars("manifests", there, BLUE)], height=0.5)
-    axes.plot(
-        enough,
-        range(len(rows)),
-        linestyle="none",
-        marker="D",
-        markersize=8,
-        color=ORANGE,
-        markeredgecolor=BLACK,
-        label=f"needed at {size(target)} each",
-    )
-    for place, (_, n, m, told) in enumerate(rows):
-        axes.annotate(beside(n, m), (max(n, m), place), (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
+    existing = Bars("manifests", [row[1] for row in rows], BLUE)
+    needed_rows(axes, [row[0] for row in rows], existing, [row[2] for row in rows], size(target), height=0.5)
+    for place, (*_, told) in enumerate(rows):
         axes.annotate(told, (0, place + 0.27), (2, -2), textcoords="offset points", va="top", fontsize=SMALL, color=GREY)
     axes.set_ylim(len(rows) - 0.2, -0.5)
-    whole_numbers(axes.xaxis)
-    axes.set_xlabel("Manifests")
-    legend(axes)
 
 
 def _manifests_told(facts: TableFacts, found: ManifestFacts, target: int) -> str:

@@ -50,7 +50,6 @@ class Statement:
     alias: str | None
     condition: str | None
     source: str | None
-    source_alias: str | None
     with_clause: str
     clauses: tuple[str, ...]
     _target_span: Span
@@ -184,7 +183,6 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
         alias=alias,
         condition=span.of(tree.sql) if span else None,
         source=source.of(tree.sql) if source else None,
-        source_alias=source_alias,
         with_clause=tree.with_clause,
         clauses=tuple(_CLAUSES[kind(child)] for child in tree.children(node) if kind(child) in _CLAUSES),
         _target_span=tree.span(named),

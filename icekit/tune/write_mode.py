@@ -523,8 +523,4 @@ def _break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:
     return Grid("Copy-on-write is cheaper above", columns, rows)
 
 
-def _every(commits: int) -> str:
-    return f"every {count(commits, 'commit')}" if commits < _MOST_COMMITS else "never"
-
-
 __all__ = ["tune_write_mode"]

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.answer.grid import BYTES, COUNT, SECONDS
 from icekit.catalog.lake import session_of
-from icekit.engine.bridge import elements, is_case_sensitive, load_now
+from icekit.engine.bridge import is_case_sensitive, load_now
 from icekit.engine.errors import engine_errors, explain, reason
 from icekit.engine.planner import is_scan_of, kind, metric, nodes_with_searches, ran_command
 from icekit.errors import ParameterError, RehearsalFailed, StatementRefused
 from icekit.prove.fingerprint import fingerprint
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.secrets import scrub
-from icekit.sql import display_name, identifier, reset_session, set_session
+from icekit.sql import display_name, reset_session, set_session
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.experiment import Experiment, unchanged
 from icekit.tune.merge.engine import EnginePlan, Scan, keys_of, planned, read_plan, unstable_writes, whole
@@ -143,7 +143,6 @@ class MergeReview:
     joined: PartitionedJoin
     fields: tuple[tuple[str, str], ...]
     keyed: frozenset[str]
-    source_columns: frozenset[str]
     broadcast_bytes: int | None
     unstable: str | None
 
@@ -154,10 +153,9 @@ class MergeReview:
         try:
             table = load_now(spark, statement.target)
             plan = planned(spark, statement.sql)
-            before = read_plan(spark, plan, statement.target)
+            before = read_plan(plan, statement.target)
             keys = keys_of(plan, table, case_sensitive=is_case_sensitive(spark))
             narrower, why_not = rewrite(spark, statement, keys, before)
-            output = elements(keys.source.output()) if keys.source is not None else ()
             return cls(
                 statement=statement,
                 plan=before,
@@ -167,7 +165,6 @@ class MergeReview:
                 joined=partitioned_join(spark, statement, before, keys),
                 fields=tuple(partitioning(table)),
                 keyed=frozenset(e.column for e in keys.equalities),
-                source_columns=frozenset(str(a.name()) for a in output),
                 broadcast_bytes=_broadcast_bytes(spark),
                 unstable=unstable_writes(plan),
             )
@@ -226,12 +223,7 @@ class MergeReview:
             )
         if not joined.lacks:
             return _checked(PARTITIONED, "It is not needed: the target is not shuffled.")
-        why = f"It does not apply: {'; '.join(joined.lacks)}."
-        if not joined.layout:
-            return _checked(PARTITIONED, why)
-        layout = "; ".join(joined.layout)
-        proposed = "a source with the target's partitioning"
-        return Change(PARTITIONED, "does not apply", proposed, f"{why} It was not tried.", layout, is_alternative=True, is_whole=True)
+        return _checked(PARTITIONED, f"It does not apply: {'; '.join(joined.lacks)}.")
 
     def _pruning(self) -> Iterator[Change]:
         statement, plan = self.statement, self.plan
@@ -254,38 +246,17 @@ class MergeReview:
             why = "WHEN NOT MATCHED BY SOURCE checks every row of the target against the source, so the entire target is read and joined."
             yield Change(_BY_SOURCE, "part of the MERGE", proposed, why)
         for column in dict.fromkeys(c for c, transform in self.fields if c not in self.keyed and transform != "void"):
-            yield self._dependency(column)
+            why = (
+                f"The target is partitioned by {column}, but ON does not set it equal to a column of the source. If the key determines {column} (a row "
+                "never moves to another value), add it to ON to skip files. Only you can know this: icekit never adds it."
+            )
+            yield Change("partition column", "not in ON", f"{column} in ON, if the key determines it", why)
 
     def opened(self) -> str:
         """The files and bytes that the target scan opens, of all."""
         scan, total = self.plan.scan, self.total
         text = f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of {size(total.size_in_bytes)}"
-        if scan.partitions is not None and total.partitions is not None:
-            text += f", in {scan.partitions:,} of {count(total.partitions, 'partition')}"
         return text + (f", and delete files {count(scan.delete_files, 'time')}" if scan.delete_files else "")
-
-    def _dependency(self, column: str) -> Change:
-        """A partition column that ON leaves out: what would have to be true, and how to check it."""
-        statement = self.statement
-        why = (
-            f"The target is partitioned by {column}, but ON does not set it equal to a column of the source. If the key determines {column} (a row never "
-            "moves to another value), add it to ON to skip files. Only you can know this: icekit never adds it."
-        )
-        if column not in self.source_columns or statement.source_alias is None:
-            return _checked("partition column", f"{why} The source has no column of that name.")
-        mine, other = identifier(*statement.qualifier, column), identifier(statement.source_alias, column)
-        name = identifier(*statement.target, *((f"branch_{statement.branch}",) if statement.branch else ()))
-        alias = f" AS {identifier(statement.alias)}" if statement.alias is not None else ""
-        lead = f"{statement.with_clause} " if statement.with_clause else ""
-        joined = f"{name}{alias} JOIN {statement.source} ON {statement.condition}"
-        check = f"{lead}SELECT count(*) AS moved FROM {joined} WHERE NOT ({mine} <=> {other})"
-        return Change(
-            "partition column",
-            "not in ON",
-            f"{column} in ON, if the key determines it",
-            f"{why} The check reads as much as the MERGE does.",
-            check=check,
-        )
 
     def _shuffle(self) -> str:
         plan = self.plan

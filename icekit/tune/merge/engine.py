@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from icekit.engine.bridge import elements, load_table, scala_seq
+from icekit.engine.bridge import elements, scala_seq
 from icekit.engine.compat import classic
 from icekit.engine.planner import children, is_scan_of, kind, nodes, query_of, searches
 from icekit.errors import StatementRefused
@@ -33,13 +33,12 @@ class Scan:
 
     ``filters`` are those that reached Iceberg, ``grouped_by`` the partition fields whose
     partitions it keeps apart. ``size_in_bytes`` is the size of the data files, of which a columnar
-    scan reads only a part; ``partitions`` is None if it is not known.
+    scan reads only a part.
     """
 
     files: int
     size_in_bytes: int
     delete_files: int
-    partitions: int | None
     filters: tuple[str, ...] = ()
     runtime_filters: tuple[str, ...] = ()
     grouped_by: tuple[str, ...] = ()
@@ -99,10 +98,10 @@ def planned(spark: SparkSession, sql: str) -> Planned:
 
 def engine_plan(spark: SparkSession, sql: str, target: Identifier) -> EnginePlan:
     """How Spark would run a MERGE of ``target``, which is named with its catalog."""
-    return read_plan(spark, planned(spark, sql), target)
+    return read_plan(planned(spark, sql), target)
 
 
-def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EnginePlan:
+def read_plan(plan: Planned, target: Identifier) -> EnginePlan:
     """A plan as a value."""
     joining, left = plan.joining, plan.target_is_left
     inside = plan.physical if joining is None else joining.children().apply(0 if left else 1)
@@ -121,8 +120,8 @@ def read_plan(spark: SparkSession, plan: Planned, target: Identifier) -> EngineP
         join=str(joining.nodeName()) if joining is not None else None,
         join_type=str(joining.joinType().toString()) if joining is not None else None,
         keys=tuple(str(key.sql()) for key in elements(keys)) if keys is not None else (),
-        scan=scan(spark, scanned, target),
-        group_filter=scan(spark, search, target) if search is not None else None,
+        scan=scan(scanned),
+        group_filter=scan(search) if search is not None else None,
         broadcast=_broadcast(joining, left),
         exchange=str(before[0].outputPartitioning().toString()) if before else None,
         write_exchange=str(after[0].outputPartitioning().toString()) if after else None,
@@ -135,10 +134,10 @@ def whole(spark: SparkSession, target: Identifier, branch: str | None = None) ->
     """A scan of all of the target."""
     name = identifier(*target, *((f"branch_{branch}",) if branch else ()))
     physical = query_of(spark, f"SELECT * FROM {name}").executedPlan()
-    return next((scan(spark, n, target) for n in nodes(physical) if kind(n) == "BatchScanExec"), Scan(0, 0, 0, 0))
+    return next((scan(n) for n in nodes(physical) if kind(n) == "BatchScanExec"), Scan(0, 0, 0))
 
 
-def scan(spark: SparkSession, node: Any, target: Identifier) -> Scan:
+def scan(node: Any) -> Scan:
     """What one scan would open, from Iceberg's own scan report."""
     planning = node.scan()
     planning.toBatch().planInputPartitions()
@@ -148,31 +147,10 @@ def scan(spark: SparkSession, node: Any, target: Identifier) -> Scan:
         files=counts.get("resultDataFiles", 0),
         size_in_bytes=counts.get("totalDataFileSize", 0),
         delete_files=counts.get("resultDeleteFiles", 0),
-        partitions=_partitions(spark, planning, target),
         filters=_filters(text),
         runtime_filters=tuple(str(f.toString()) for f in elements(node.runtimeFilters())),
         grouped_by=tuple(part for part in text.rpartition("groupedBy=")[2].rstrip(")").split(", ") if part),
     )
-
-
-def _partitions(spark: SparkSession, planning: Any, target: Identifier) -> int | None:
-    """The number of partitions with files of a planned scan; None if this version of Iceberg does not report it."""
-    jvm: Any = spark._jvm
-    iceberg = jvm.org.apache.iceberg
-    with contextlib.suppress(Exception):
-        table = load_table(spark, target)
-        grouping = iceberg.Partitioning.groupingKeyType(table.schema(), table.specs().values())
-        if grouping.fields().isEmpty():
-            return None
-        owner = planning.getClass()
-        while str(owner.getSimpleName()) != "SparkPartitioningAwareScan":
-            owner = owner.getSuperclass()
-        tasks = next(m for m in elements(owner.getDeclaredMethods()) if m.getName() == "tasks" and m.getParameterCount() == 0)
-        tasks.setAccessible(True)
-        files = tasks.invoke(planning, None)
-        # One group per partition, with no limit of its bytes.
-        return int(iceberg.util.TableScanUtil.planTaskGroups(files, 1 << 62, 1, 1, grouping).size())
-    return None
 
 
 def _filters(text: str) -> tuple[str, ...]:

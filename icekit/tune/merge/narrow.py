@@ -18,7 +18,7 @@ from icekit.errors import StatementRefused
 from icekit.facts.files import Scalar
 from icekit.facts.where import among, between, in_units
 from icekit.secrets import scrub
-from icekit.sql import Identifier, display_name, identifier, transform_of
+from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.merge.engine import EnginePlan, MergeKeys, SourceValues, engine_plan, units_of, values_of
 from icekit.tune.statement import Statement, narrowed
 
@@ -63,14 +63,12 @@ class PartitionedJoin:
 
     ``is_used`` is true if the session uses one already. ``settings`` are those that are missing (the smallest set
     found, by leaving out one after the other), ``before`` their values in the session (None: not set). If the
-    layout prevents the join, ``lacks`` says how, and ``layout`` is SQL for a source that would work.
+    layout prevents the join, ``lacks`` says how.
     """
 
     is_used: bool
-    is_possible: bool
     settings: tuple[tuple[str, str], ...] = ()
     lacks: tuple[str, ...] = ()
-    layout: tuple[str, ...] = ()
     plan: EnginePlan | None = None
     before: tuple[tuple[str, str | None], ...] = ()
 
@@ -265,9 +263,9 @@ SETTINGS: Mapping[str, str] = {
 def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePlan, keys: MergeKeys) -> PartitionedJoin:
     """Whether the target's shuffle can be avoided, and by which settings or which layout of the source."""
     if before.join is None or (not before.is_target_shuffled and "SortMerge" not in before.join):
-        return PartitionedJoin(is_used=False, is_possible=False)
+        return PartitionedJoin(is_used=False)
     if not before.is_target_shuffled:
-        return PartitionedJoin(is_used=bool(before.scan.grouped_by), is_possible=True)
+        return PartitionedJoin(is_used=bool(before.scan.grouped_by))
     missing = {key: value for key, value in SETTINGS.items() if _now(spark, key) != value}
 
     def under(settings: Mapping[str, str]) -> EnginePlan:
@@ -276,15 +274,14 @@ def partitioned_join(spark: SparkSession, statement: Statement, before: EnginePl
 
     after = under(missing)
     if after.is_target_shuffled or not after.scan.grouped_by:
-        lacks, layout = _layout(spark, statement, keys)
-        return PartitionedJoin(is_used=False, is_possible=False, lacks=lacks, layout=layout)
+        return PartitionedJoin(is_used=False, lacks=_lacks(spark, statement, keys))
     for key in list(missing):
         fewer = {k: v for k, v in missing.items() if k != key}
         without = under(fewer)
         if not without.is_target_shuffled and without.scan.grouped_by:
             missing, after = fewer, without
     here = tuple((key, _now(spark, key)) for key in missing)
-    return PartitionedJoin(is_used=False, is_possible=True, settings=tuple(missing.items()), plan=after, before=here)
+    return PartitionedJoin(is_used=False, settings=tuple(missing.items()), plan=after, before=here)
 
 
 def _now(spark: SparkSession, key: str) -> str | None:
@@ -296,18 +293,18 @@ def _now(spark: SparkSession, key: str) -> str | None:
     return "-1" if key.endswith("Threshold") and value.rstrip("b") == "-1" else value
 
 
-def _layout(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the layout lacks, and SQL for a source that would work."""
+def _lacks(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple[str, ...]:
+    """What the layouts of target and source lack."""
     table = load_table(spark, statement.target)
     fields = partitioning(table)
     name = display_name(statement.target[1:])
     by_column = {e.column: e for e in keys.equalities}
     if not fields or all(transform == "void" for _, transform in fields):
-        return (f"{name} is not partitioned, so its rows cannot be joined partition by partition",), ()
+        return (f"{name} is not partitioned, so its rows cannot be joined partition by partition",)
     usable = [(column, transform) for column, transform in fields if column in by_column]
     if not usable:
         columns = ", ".join(dict.fromkeys(c for c, _ in fields))
-        return (f"{name} is partitioned by {_said(fields)}, but ON does not set {columns} equal to a column of the source",), ()
+        return (f"{name} is partitioned by {_said(fields)}, but ON does not set {columns} equal to a column of the source",)
     lacks: list[str] = []
     if int(table.specs().size()) > 1:
         lacks.append(f"{name} has files of {int(table.specs().size())} partition specs, and only fields common to all specs count")
@@ -315,7 +312,7 @@ def _layout(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple
     sources = list(_source_tables(keys))
     if len(sources) != 1:
         lacks.append("the source is not a plain Iceberg table" + (f" but reads {len(sources)} tables" if sources else ""))
-        return tuple(lacks), _create(statement, usable, keys)
+        return tuple(lacks)
     source = sources[0]
     there = partitioning(load_table(spark, source))
     mine = {(by_column[c].resolved.name() if kind(by_column[c].resolved) == "AttributeReference" else "", t) for c, t in usable}
@@ -327,22 +324,7 @@ def _layout(spark: SparkSession, statement: Statement, keys: MergeKeys) -> tuple
         )
     if not lacks:
         lacks.append("the partition specs of both sides agree, but Spark still shuffles: a join key may be cast or computed")
-    return tuple(lacks), _create(statement, usable, keys)
-
-
-def _create(statement: Statement, usable: list[tuple[str, str]], keys: MergeKeys) -> tuple[str, ...]:
-    """A table with the source's rows in the target's partitioning, for the columns that ON has."""
-    by_column = {e.column: e for e in keys.equalities}
-    named: dict[str, str] = {}
-    for column, _ in usable:
-        resolved = by_column[column].resolved
-        if kind(resolved) != "AttributeReference":
-            return ()
-        named[column] = str(resolved.name())
-    by = ", ".join(transform_of(identifier(named[column]), transform) for column, transform in usable)
-    made = identifier(*statement.target[:-1], f"{statement.target[-1]}_source")
-    lead = f"{statement.with_clause} " if statement.with_clause else ""
-    return (f"CREATE TABLE {made} USING iceberg PARTITIONED BY ({by}) AS {lead}SELECT * FROM {statement.source}",)
+    return tuple(lacks)
 
 
 def _said(fields: list[tuple[str, str]]) -> str:

@@ -45,7 +45,7 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
     joined = review.joined
 
     assert review.plan.is_target_shuffled
-    assert (joined.is_used, joined.is_possible, set(joined.settings)) == (False, True, settings)
+    assert (joined.is_used, joined.lacks, set(joined.settings)) == (False, (), settings)
     assert joined.plan is not None
     assert not joined.plan.is_target_shuffled
     assert joined.plan.scan.grouped_by
@@ -101,19 +101,7 @@ def test_what_the_layout_lacks_is_told(lake: Lake, scratch: str, by: str, source
 
     review = target.review(target.merge(source, on))
 
-    assert not review.joined.is_possible
     assert re.search(lacks, said(review, "storage-partitioned join")), said(review, "storage-partitioned join")
-
-
-def test_the_layout_that_is_offered_would_do(lake: Lake, scratch: str) -> None:
-    target, source = pair(lake, scratch, "bucket(8, id)", "")
-    (layout,) = target.review(target.merge(f"{source.quoted} s", "t.id = s.id")).joined.layout
-    with session_of(lake) as spark:
-        spark.sql(layout)
-
-    review = target.review(target.merge("scratch.sp_target_source s", "t.id = s.id"))
-
-    assert review.joined.settings == (PRESERVE,)
 
 
 def test_a_target_that_is_not_shuffled_needs_none(lake: Lake, scratch: str) -> None:
