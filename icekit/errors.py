@@ -21,6 +21,8 @@ EXIT_HEALTHY = 0
 EXIT_UNHEALTHY = 1
 EXIT_MISCONFIGURED = 2
 EXIT_CRASHED = 3
+#: As shells report Ctrl-C.
+EXIT_STOPPED = 130
 
 
 # A long name or quoted text in a message, which nobody would read to the end; paths may be as long as storage allows.

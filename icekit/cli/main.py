@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import icekit
 from icekit.cli import admin, lab, observe, running, schedule, tune
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, nearest, shortened
+from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED, nearest, shortened
 from icekit.secrets import scrubbed_output
 from icekit.terminal import harmless, open_closed_streams, say, write
 
@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
         write("", sys.stdout)
     except KeyboardInterrupt:
         say("icekit: stopped. Commits and reports made so far stay.", error=True)
-        return 130
+        return EXIT_STOPPED
     except BrokenPipeError:
         if sys.stderr is not None:
             sys.stderr.close()

@@ -190,7 +190,7 @@ def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[L
                 outcome = run(lake, plan, execute=options.execute, **given)
             say(("" if outcome.is_dry_run else "\n") + outcome.text())
             say_saved(outcome, options.output)
-            return 130 if outcome.status == "stopped" else outcome.exit_status
+            return outcome.exit_status
         except Exception as error:
             # Report lost rows even to a user who asked the run to stop.
             if ending.takes(error) and not isinstance(error, RunDisproved):

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 from icekit.errors import ClaimLost, IcekitError, TableClaimed
 from icekit.owner import Owner
 from icekit.secrets import mask_data
+from icekit.status import Status
 from icekit.units import span
 
 #: Seconds that a claim stays valid after its last heartbeat, and seconds between heartbeats.
@@ -185,9 +186,6 @@ def claimed(
 
 T = TypeVar("T", bound="RunRecord | ActionRecord")
 
-#: The status of a run (and of its action) whose proof failed; the run keeps it until a person clears it.
-DISPROVED = "disproved"
-
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
@@ -201,7 +199,7 @@ class RunRecord:
     run_id: str
     table: str
     table_uuid: str | None
-    status: str
+    status: Status
     started_ms: int
     ended_ms: int | None
     starting_snapshot_id: int | None
@@ -215,7 +213,7 @@ class RunRecord:
 class ActionRecord:
     """One attempt at one action of a run, stored by table, run, action and starting snapshot.
 
-    ``status`` is ``running``, or how it ended: see :data:`icekit.compact.outcome.Status`.
+    ``status`` is ``running``, or how it ended: see :class:`icekit.status.Status`.
     ``predicted`` and ``actual`` hold ``files_in``, ``bytes_in``, ``files_out``,
     ``bytes_out``, ``delete_files_removed`` and ``seconds``, each absent where unknown.
     ``snapshot_ids`` are the snapshots that the action has committed, and ``commits`` their parents and summaries, as the table had
@@ -227,7 +225,7 @@ class ActionRecord:
     ordinal: int
     table: str
     starting_snapshot_id: int | None
-    status: str
+    status: Status
     attempt: int
     sql: str
     predicted: dict[str, Any]
@@ -241,7 +239,7 @@ class ActionRecord:
     @property
     def is_outcome(self) -> bool:
         """Whether the action is done and was measured."""
-        return self.status == "done" and self.actual is not None
+        return self.status is Status.DONE and self.actual is not None
 
 
 def key_of(record: RunRecord | ActionRecord) -> str:
@@ -261,6 +259,7 @@ def from_json(kind: type[T], document: str) -> T:
     """Read a record; ignore fields that a later version of icekit added."""
     data = json.loads(document)
     known: dict[str, Any] = {field.name: data.get(field.name) for field in fields(kind)}
+    known["status"] = Status(known["status"])
     for name in {"snapshot_ids", "commits"}.intersection(known):
         known[name] = tuple(known[name] or ())
     return kind(**known)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from icekit.compact.claims import (
-    DISPROVED,
     HEARTBEAT,
     LEASE,
     ActionRecord,
@@ -29,6 +28,7 @@ from icekit.errors import LedgerUnusable, TableClaimed
 from icekit.owner import Owner
 from icekit.secrets import scrub
 from icekit.sqlite import NewerSchema, NotOurs, SqliteFile
+from icekit.status import Status
 
 __all__ = [
     "HEARTBEAT",
@@ -173,7 +173,7 @@ class Ledger(SqliteFile):
 
     def disproved(self) -> tuple[RunRecord, ...]:
         """Every run whose proof failed and that no person has cleared, oldest first."""
-        found = self._documents("SELECT document FROM runs WHERE status = ? ORDER BY started_ms", DISPROVED)
+        found = self._documents("SELECT document FROM runs WHERE status = ? ORDER BY started_ms", Status.DISPROVED)
         return tuple(from_json(RunRecord, document) for document in found)
 
     def unproved(self) -> tuple[RunRecord, ...]:
@@ -181,10 +181,10 @@ class Ledger(SqliteFile):
         found = self._documents(
             "SELECT document FROM runs WHERE status NOT IN ('done', 'cleared', ?) AND EXISTS (SELECT * FROM actions "
             "WHERE actions.run_id = runs.run_id AND json_extract(actions.document, '$.status') = 'unproved') ORDER BY started_ms",
-            DISPROVED,
+            Status.DISPROVED,
         )
         runs = (from_json(RunRecord, document) for document in found)
-        return tuple(run for run in runs if any(action.status == "unproved" for action in self.actions(run.run_id)))
+        return tuple(run for run in runs if any(action.status is Status.UNPROVED for action in self.actions(run.run_id)))
 
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run, by ordinal."""

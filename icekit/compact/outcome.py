@@ -7,16 +7,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from icekit.answer.grid import TEXT, Grid
 from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown
 from icekit.compact.claims import ActionRecord
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY
+from icekit.errors import EXIT_UNHEALTHY
 from icekit.facts.head import Head
 from icekit.facts.metadata import Json, snapshots_by_id
 from icekit.saving import slug, versions, write_json
+from icekit.status import Status
 from icekit.units import count, elapsed, size, span
 
 # --- Read from the table itself what a run did: find its commits by their tags, and sum up what they changed
@@ -109,12 +110,6 @@ def _changed(summary: Mapping[str, Any]) -> Actual:
 # --- Hold the outcome of an action and of a plan
 
 
-#: ``planned``: a dry run. ``done``: nothing is left to do. ``skipped``: nothing was left to do.
-#: ``split``: run again as smaller actions. ``failed`` and ``stopped``: something is left to do. ``disproved``: it changed rows, or
-#: lost something. ``unproved``: nothing is left to do, but icekit could not prove that no row changed; a resumed run tries the proof again.
-Status = Literal["planned", "done", "skipped", "split", "failed", "stopped", "pending", "disproved", "unproved"]
-
-
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
     """The outcome of one action; ``actual`` is read from the table's own commits."""
@@ -158,30 +153,27 @@ class Outcome(Shown):
         return self.run_id is None
 
     @property
-    def status(self) -> str:
-        """``nothing to do``, ``dry run``, ``done``, ``failed``, ``stopped``, ``not proved`` or ``refused``.
-
-        ``refused``: all else is done, but a procedure that the user named was refused.
-        """
+    def status(self) -> Status:
+        """How the run ended: by its proof, then by its most serious action."""
         if not self.actions:
-            return "refused" if self.plan.refused else "nothing to do"
+            return Status.REFUSED if self.plan.refused else Status.NOTHING
         if self.is_dry_run:
-            return "dry run"
+            return Status.PLANNED
         if self.proof is not None and self.proof.ok is False:
-            return "not proved"
+            return Status.DISPROVED
         found = {a.status for a in self.actions}
-        if "stopped" in found or "pending" in found:
-            return "stopped" if "failed" not in found else "failed"
-        if "failed" in found:
-            return "failed"
+        if Status.FAILED in found:
+            return Status.FAILED
+        if found & {Status.STOPPED, Status.PENDING}:
+            return Status.STOPPED
         if self.proof is not None and not self.proof.ok:
-            return "not proved"
-        return "refused" if self.plan.refused else "done"
+            return Status.UNPROVED
+        return Status.REFUSED if self.plan.refused else Status.DONE
 
     @property
     def exit_status(self) -> int:
-        """0 done, a dry run, or nothing to do; 1 otherwise."""
-        return EXIT_HEALTHY if self.status in {"done", "dry run", "nothing to do"} else EXIT_UNHEALTHY
+        """That of the status: 0 done, a dry run, or nothing to do; 130 stopped; otherwise 1."""
+        return self.status.exit_status
 
     @property
     def actual(self) -> Actual:
@@ -208,7 +200,9 @@ class Outcome(Shown):
                 Folded("The plan", self.plan.details()),
                 Sentence("Nothing has run. Run the plan with --execute (execute=True in Python)."),
             ]
-        kind, mark = ("fine", "✔") if self.exit_status == 0 else ("critical", "✖") if self.status in _WRONG else ("warning", "▲")
+        kind, mark = (
+            ("fine", "✔") if self.exit_status == 0 else ("critical", "✖") if self.exit_status == EXIT_UNHEALTHY else ("warning", "▲")
+        )
         return [
             Badge(kind, f"{mark} {self.status}", self.plan.name, f"{span(self.seconds * 1000)}, run {self.run_id}"),
             compared(self),
@@ -216,9 +210,6 @@ class Outcome(Shown):
             *([Listing("\n".join(self.proof.lines()))] if self.proof is not None else []),
             *map(Sentence, _afterwards(self)),
         ]
-
-
-_WRONG = frozenset({"failed", "not proved"})
 
 
 # --- Write an action's figures for the ledger and the JSON, and read them back
@@ -247,7 +238,7 @@ def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
     known = {figure: int(told[name]) for name, figure in _CONVERTED.items() if name in told}
     known |= {name: int(told[name]) for name in (*_REWRITTEN, *_COUNTED) if name in told}
     figures = Actual(**known, commits=len(record.snapshot_ids))
-    return ActionOutcome(action, "done", record.attempt, figures, float(told.get("seconds", 0.0)), record.snapshot_ids)
+    return ActionOutcome(action, Status.DONE, record.attempt, figures, float(told.get("seconds", 0.0)), record.snapshot_ids)
 
 
 # --- Show an outcome: predicted next to actual, and as JSON
@@ -262,7 +253,9 @@ def compared(outcome: Outcome) -> Grid:
     # A part of a split action has no prediction of its own.
     rows = [_row(o.action.action_id, o.status, o, o.action.prediction if "." not in o.action.action_id else None) for o in outcome.actions]
     if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
-        total = ActionOutcome(outcome.actions[0].action, "done", actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions))
+        total = ActionOutcome(
+            outcome.actions[0].action, Status.DONE, actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions)
+        )
         rows.append(_row("all", "", total, outcome.plan.prediction))
     return Grid("", _COMPARED, rows)
 
@@ -295,7 +288,7 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
     yield from outcome.notes
     if outcome.plan.renewals and any(one.actual.commits for one in outcome.actions):
         yield f"The current snapshot has no statistics now. To renew them: {'; '.join(outcome.plan.renewals)}"
-    if outcome.status == "stopped":
+    if outcome.status is Status.STOPPED:
         yield f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same --ledger, if you gave one)"
 
 

@@ -30,6 +30,7 @@ from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRu
 from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, notebook_path, observed, rendered
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name
+from icekit.status import Status
 from icekit.terminal import never_silent, stderr_to_file
 from icekit.units import count
 
@@ -157,7 +158,7 @@ class Workers:
         page, outcome, error, stages = rendered(kernel, item.name, item.facts_file, self._options, left, history=history)
         return Row(
             table,
-            outcome.status if outcome else "crashed",
+            outcome.status if outcome else Status.CRASHED,
             item.seconds + time.monotonic() - started,
             outcome,
             page.name,
@@ -171,16 +172,16 @@ class Workers:
         try:
             return step(name)
         except TimedOut as problem:
-            return Row(table, "timed out", time.monotonic() - started, error=str(problem))
+            return Row(table, Status.TIMED_OUT, time.monotonic() - started, error=str(problem))
         except IcekitError as problem:
-            return Row(table, "misconfigured", time.monotonic() - started, error=str(problem))
+            return Row(table, Status.MISCONFIGURED, time.monotonic() - started, error=str(problem))
         except Exception as problem:
             known = outside(problem)
             if known is None:
-                return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
-            return Row(table, "misconfigured", time.monotonic() - started, error=str(known))
+                return Row(table, Status.CRASHED, time.monotonic() - started, error=self._traced(table, problem))
+            return Row(table, Status.MISCONFIGURED, time.monotonic() - started, error=str(known))
         except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait forever
-            return Row(table, "crashed", time.monotonic() - started, error=self._traced(table, problem))
+            return Row(table, Status.CRASHED, time.monotonic() - started, error=self._traced(table, problem))
 
     def _traced(self, table: str, problem: BaseException) -> str:
         """Save the complete error in a file, and name the file; a full disk must not lose the row too."""

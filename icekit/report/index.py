@@ -21,7 +21,7 @@ from urllib.parse import quote
 from icekit.answer.html import render
 from icekit.diagnose.document import ReportedHealth, read
 from icekit.diagnose.findings import Thresholds, titles
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
+from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
 from icekit.facts.collect import Collector
 from icekit.history.store import Health
 from icekit.history.trend import Comparison, compare
@@ -29,6 +29,7 @@ from icekit.maintain.savings import Savings, total
 from icekit.saving import naming, write_text
 from icekit.secrets import mask_data
 from icekit.show.explorer import WIDGET_VIEW
+from icekit.status import Status
 from icekit.units import about, count, percent, size
 
 #: Tables observed at once: each mostly waits for its catalog and storage, or for Spark.
@@ -37,7 +38,7 @@ JOBS = 4
 KERNELS = min(4, os.cpu_count() or 1)
 
 #: The result of a table, most serious first; the last four are what its findings say.
-STATUSES = ("crashed", "timed out", "misconfigured", "critical", "warning", "info", "healthy")
+STATUSES = (Status.CRASHED, Status.TIMED_OUT, Status.MISCONFIGURED, "critical", "warning", "info", "healthy")
 #: Statuses of tables that could be diagnosed.
 JUDGED = frozenset(STATUSES[3:])
 
@@ -119,10 +120,8 @@ def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ())
 
     found = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}
     for row in rows:
-        if row.status in {"crashed", "timed out"}:
-            found.add(EXIT_CRASHED)
-        elif row.status == "misconfigured":
-            found.add(EXIT_MISCONFIGURED)
+        if row.status not in JUDGED:
+            found.add(Status(row.status).exit_status)
         elif row.outcome and gated(row.outcome.worst, fail_on):
             found.add(EXIT_UNHEALTHY)
     return max(found)
@@ -340,7 +339,7 @@ def without_widgets(notebook: Any) -> Any:
 # --- The index: every table of a run, ranked by what maintenance would save
 
 
-_SIGNS = {"crashed": "✖", "timed out": "✖", "misconfigured": "✖", "critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
+_SIGNS = dict.fromkeys(STATUSES[:3], "✖") | {"critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
 _SAID = {"warning": "with warnings", "info": "with notes"}
 #: Most tables named in the list of tables that got worse; the rows show all.
 _MOST_WORSE = 20

@@ -19,12 +19,12 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
-from icekit.compact.claims import DISPROVED, ActionRecord, RunRecord, claimed, now_ms
+from icekit.compact.claims import ActionRecord, RunRecord, claimed, now_ms
 from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import Ledger, let_go_of_dead, open_ledger
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan
-from icekit.compact.outcome import ActionOutcome, Outcome, Status, as_before, is_there, measured, own_commits
+from icekit.compact.outcome import ActionOutcome, Outcome, as_before, is_there, measured, own_commits
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
@@ -40,6 +40,7 @@ from icekit.run.guard import Guard, guard_of
 from icekit.sandbox import remove_stale, stale_clones
 from icekit.secrets import mask_data
 from icekit.sql import Identifier, display_name
+from icekit.status import Status
 from icekit.units import count, size, span
 
 # --- Convert a plan to and from its form in the ledger
@@ -60,10 +61,6 @@ def plan_of(record: RunRecord) -> Plan:
 
 
 # --- Block a table after a run whose proof failed, until a person has looked at the table and clears the run
-
-
-#: The status of a run whose proof failed, once a person has looked.
-CLEARED = "cleared"
 
 
 def finding(proof: Proof) -> str:
@@ -98,7 +95,7 @@ def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, led
         known = f"the table is blocked by run {', '.join(run.run_id for run in there)}" if there else "no run blocks the table"
         raise ParameterError(f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger).")
     for run in found:
-        book.save_run(replace(run, status=CLEARED))
+        book.save_run(replace(run, status=Status.CLEARED))
     return found
 
 
@@ -181,7 +178,7 @@ class CheckpointedRun:
             run_id,
             self.table,
             self.plan.table_uuid,
-            status="running",
+            status=Status.RUNNING,
             started_ms=self.started_ms,
             ended_ms=None,
             starting_snapshot_id=self.plan.snapshot_id,
@@ -194,7 +191,7 @@ class CheckpointedRun:
 
     def resume(self, record: RunRecord) -> Outcome:
         """Run what is left of a run that ended early."""
-        self.record = replace(record, status="running", ended_ms=None, error=None, host=socket.gethostname(), pid=os.getpid())
+        self.record = replace(record, status=Status.RUNNING, ended_ms=None, error=None, host=socket.gethostname(), pid=os.getpid())
         before = {r.action_id: r for r in self.ledger.actions(record.run_id)}
         self.say(f"resuming run {record.run_id} on {self.table}, which began {span(max(now_ms() - record.started_ms, 0))} ago")
         return self._under_claim([(action, before.get(action.action_id)) for action in self.plan.actions])
@@ -227,7 +224,7 @@ class CheckpointedRun:
                 pending = self._pending(todo)
                 ended = self._ended(is_whole=came_through and not pending)
                 self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
-            if ended == "stopped":
+            if ended is Status.STOPPED:
                 self.say(f"stopped; commits made so far stay. Continue with `{self.plan.resume_command}`")
         leftovers, clean_up = self._leftovers()
         if self.limits.prove == "none" and any(outcome.snapshot_ids for outcome in self.outcomes):
@@ -246,25 +243,25 @@ class CheckpointedRun:
 
     def _pending(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> list[ActionOutcome]:
         begun = {o.action.action_id.split(".")[0] for o in self.outcomes}
-        return [ActionOutcome(action, "pending") for action, _ in todo if action.action_id not in begun]
+        return [ActionOutcome(action, Status.PENDING) for action, _ in todo if action.action_id not in begun]
 
-    def _ended(self, *, is_whole: bool) -> str:
+    def _ended(self, *, is_whole: bool) -> Status:
         """How the run ended, as the ledger stores it; ``is_whole`` if the run reached every action."""
         if self._disproved:
-            return DISPROVED
-        if is_whole and all(o.status in {"done", "skipped", "split"} for o in self.outcomes):
-            return "done"
-        return "stopped" if self.stop.is_set else "failed"
+            return Status.DISPROVED
+        if is_whole and all(o.status in {Status.DONE, Status.SKIPPED, Status.SPLIT} for o in self.outcomes):
+            return Status.DONE
+        return Status.STOPPED if self.stop.is_set else Status.FAILED
 
     def _one(self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
         """Run one action and its parts; record and prove the result."""
-        if record is not None and record.status == "done":
+        if record is not None and record.status == Status.DONE:
             if is_there(head(self.lake, self.plan.table, action.branch), record.snapshot_ids, record.started_ms or 0):
                 self.say(f"[{place + 1}/{of}] {action.title}: done before")
                 self.outcomes.append(as_before(action, record))
                 return
             self.say(f"{action.title} was done before, but its commits are no longer in the table's history (rolled back)")
-        if record is None or record.status != "split":
+        if record is None or record.status != Status.SPLIT:
             predicted = action.prediction
             self.say(f"[{place + 1}/{of}] {action.title}: {predicted.change}, {size(predicted.bytes_in)}{predicted.about}")
         waiting = [(action, record)]
@@ -273,7 +270,7 @@ class CheckpointedRun:
             parts = self._part(runner, part, before, place)
             waiting = [*((p, None) for p in parts), *waiting]
             if self._disproved or self.stop.is_set:
-                self.outcomes += [ActionOutcome(part, "pending") for part, _ in waiting]
+                self.outcomes += [ActionOutcome(part, Status.PENDING) for part, _ in waiting]
                 return
 
     def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
@@ -295,7 +292,7 @@ class CheckpointedRun:
             progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids), now)
         started_ms = now_ms()
 
-        def save(status: Status | str, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
+        def save(status: Status, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
             self.ledger.save_action(
                 ActionRecord(
                     self.record.run_id,
@@ -310,16 +307,16 @@ class CheckpointedRun:
                     actual=dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
                     snapshot_ids=tuple(progress.snapshot_ids),
                     started_ms=started_ms,
-                    ended_ms=None if status == "running" else now_ms(),
+                    ended_ms=None if status == Status.RUNNING else now_ms(),
                     error=error,
                     commits=tuple({key: commit.get(key) for key in _KEPT_OF_A_COMMIT} for commit in progress.commits.values()),
                 )
             )
 
-        save("running")
+        save(Status.RUNNING)
         # What was checked of a commit is known from then on, even if another job lets the commit expire before it is proved.
-        progress.on_commit = lambda: save("running")
-        status: Status = "failed"
+        progress.on_commit = lambda: save(Status.RUNNING)
+        status: Status = Status.FAILED
         error: str | None = None
         parts: Sequence[Action] = ()
         guard = guard_of(self.lake, action, self.say, self.stop)
@@ -330,20 +327,20 @@ class CheckpointedRun:
                 runner.complete(ready, progress)
                 guard.commits = progress.commits
                 progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
-            status = "done" if progress.attempts or progress.actual.any else "skipped"
+            status = Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
         except TooLarge as problem:
             with contextlib.suppress(Exception):
                 in_force = settings(head(self.lake, self.plan.table).metadata.get("properties") or {})
                 target_bytes = int_setting(in_force, "write.target-file-size-bytes")
                 floor = self.limits.retry.floor_files * target_bytes
                 parts = smaller_parts(self.lake, action, floor_bytes=floor)
-            status, error = ("split" if parts else "failed"), str(problem)
+            status, error = (Status.SPLIT if parts else Status.FAILED), str(problem)
             self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
         except Stopped:
-            status = "stopped"
+            status = Status.STOPPED
             self.stop.set(self.stop.reason or "person")
         except KeyboardInterrupt:
-            status = "stopped"
+            status = Status.STOPPED
             self.stop.set()
         except Conflict as problem:
             busy = "Run it again when fewer writers are active, or with a narrower time window."
@@ -376,16 +373,16 @@ class CheckpointedRun:
             proof = self._proof(outcome, guard)
         except KeyboardInterrupt:
             # Nothing is left to do, but the action is not proved: a resumed run tries the proof again.
-            status = "stopped"
+            status = Status.STOPPED
             self.stop.set()
         finally:
             guard.close()
         if proof is not None and proof.ok is False:
-            status = "disproved"
+            status = Status.DISPROVED
             # Recorded before the action: if the process is killed now, the table stays blocked.
-            self.ledger.save_run(replace(self.record, status=DISPROVED, error=self._error))
-        elif proof is not None and proof.ok is None and status in {"done", "split"}:
-            status = "unproved"
+            self.ledger.save_run(replace(self.record, status=Status.DISPROVED, error=self._error))
+        elif proof is not None and proof.ok is None and status in {Status.DONE, Status.SPLIT}:
+            status = Status.UNPROVED
         outcome = replace(outcome, status=status)
         self.outcomes.append(outcome)
         # Recorded only now: a run that is killed during the proof is proved when it is resumed.
@@ -399,7 +396,7 @@ class CheckpointedRun:
 
     def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
         """Compare the action's commits with their parents, or check what it must keep; None if there is nothing to compare."""
-        if self.limits.prove == "none" or (not outcome.snapshot_ids and outcome.status != "done"):
+        if self.limits.prove == "none" or (not outcome.snapshot_ids and outcome.status != Status.DONE):
             return None
         proof: Proof | None
         try:
@@ -424,11 +421,14 @@ class CheckpointedRun:
         """Why the run failed; findings of its proofs come first."""
         if self._disproved:
             return " ".join(finding(proof) for proof in self.proofs if proof.ok is False)
-        return next((o.error for o in self.outcomes if o.status == "failed" and o.error), None)
+        return next((o.error for o in self.outcomes if o.status == Status.FAILED and o.error), None)
 
     def _leftovers(self) -> tuple[tuple[str, ...], str | None]:
         """Files left by failed attempts, if there were any."""
-        if all(o.status in {"done", "skipped"} and o.attempts <= 1 for o in self.outcomes) and self.record.started_ms == self.started_ms:
+        if (
+            all(o.status in {Status.DONE, Status.SKIPPED} and o.attempts <= 1 for o in self.outcomes)
+            and self.record.started_ms == self.started_ms
+        ):
             return (), None
         with contextlib.suppress(Exception):
             return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
@@ -440,13 +440,13 @@ class CheckpointedRun:
 
 
 #: Statuses of a run that has something left to do.
-UNFINISHED = ("running", "stopped", "failed")
+UNFINISHED = (Status.RUNNING, Status.STOPPED, Status.FAILED)
 
 
 def interrupted(lake: Lake, table: Identifier, ledger: Ledger) -> RunRecord | None:
     """The last run on a table, if it was killed or stopped and its plan is stored; a run that failed is planned again, because its plan is the reason."""
     record = ledger.last_run(display_name(lake.sql_name(table)))
-    return record if record is not None and record.status in {"running", "stopped"} and record.plan else None
+    return record if record is not None and record.status in {Status.RUNNING, Status.STOPPED} and record.plan else None
 
 
 def new_run_id() -> str:
@@ -475,7 +475,7 @@ def run(
     (from :func:`new_run_id`) to know it before the run begins.
     """
     if not execute:
-        return Outcome(plan, None, tuple(ActionOutcome(action, "planned") for action in plan.actions))
+        return Outcome(plan, None, tuple(ActionOutcome(action, Status.PLANNED) for action in plan.actions))
     book = open_ledger(ledger)
     if not plan.actions:
         # Also if nothing is left to do: an empty plan does not mean that the table is healthy.

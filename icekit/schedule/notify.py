@@ -15,7 +15,8 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from icekit import secrets
 from icekit.errors import ParameterError
 from icekit.saving import as_json
-from icekit.schedule.result import PassResult, Status
+from icekit.schedule.result import PassResult
+from icekit.status import Status
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 #: A shorter part of an address, such as a port of three digits, is no secret.

@@ -34,8 +34,9 @@ from icekit.run.checkpointed import clearing, holding, interrupted, new_run_id, 
 from icekit.saving import write_json
 from icekit.schedule.notify import tell, url_of
 from icekit.schedule.policy import Rule, SchedulePolicy, cut
-from icekit.schedule.result import PassResult, Status, Step, TableResult, planned, ran
+from icekit.schedule.result import PassResult, Step, TableResult, planned, ran
 from icekit.sql import Identifier, matches
+from icekit.status import Status
 from icekit.units import count
 
 Say = Callable[[str], None]
@@ -45,9 +46,9 @@ _READS = {"budget_bytes": "bytes_in", "budget_files": "files_in", "budget_rows":
 _NOW: Clock = partial(dt.datetime.now, dt.UTC)
 _NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
 _BY_EXIT = {1: Status.FAILED, 2: Status.MISCONFIGURED, 3: Status.CRASHED}
-_PREVENTED = {Stopped: Status.STOPPED, TableClaimed: Status.BUSY, RunDisproved: Status.NOT_PROVED}
+_PREVENTED = {Stopped: Status.STOPPED, TableClaimed: Status.BUSY, RunDisproved: Status.DISPROVED}
 #: After a step with another status nothing more is done to its table in this pass.
-_GOES_ON = (Status.PLANNED, Status.DONE, Status.REPORTED)
+_GOES_ON = (Status.PLANNED, Status.DONE, Status.NOTHING)
 
 
 def run_policy(policy: SchedulePolicy, *, dry_run: bool = False, clock: Clock = _NOW, say: Say = print) -> PassResult:
@@ -169,10 +170,10 @@ class _Pass:
             for row in made.rows if made else ():
                 one = left.pop(row.table)
                 one.page, one.error = str(Path(rule.name, folder, row.page or "index.html")), row.error or ""
-                one.reported = Status.MISCONFIGURED if row.status == "misconfigured" else Status.CRASHED
+                one.reported = Status.MISCONFIGURED if row.status == Status.MISCONFIGURED else Status.CRASHED
                 if row.outcome is not None:
                     one.health, one.saved = row.outcome.status, row.wins.saved if row.wins else 0
-                    one.reported = Status.UNHEALTHY if gated(row.outcome.worst, rule.fail_on) else Status.REPORTED
+                    one.reported = Status.UNHEALTHY if gated(row.outcome.worst, rule.fail_on) else Status.NOTHING
 
     def _said(self, line: str) -> None:
         """Print a line of a report, which ends between two tables when the time of the pass is over."""
@@ -183,7 +184,7 @@ class _Pass:
     def _look(self, one: TableResult) -> None:
         facts, findings, _ = self._observed(one)
         one.health, one.saved = status_of(findings), wins(facts, findings, one.rule.thresholds).saved
-        one.reported = Status.UNHEALTHY if gated(findings.worst, one.rule.fail_on) else Status.REPORTED
+        one.reported = Status.UNHEALTHY if gated(findings.worst, one.rule.fail_on) else Status.NOTHING
 
     @contextlib.contextmanager
     def _on(self, one: TableResult) -> Iterator[None]:
@@ -213,7 +214,7 @@ class _Pass:
                 held = holding(self.lake, one.name, self.ledger)
             for run in held:
                 said = f"run {run.run_id} was not proved ({run.error}). Look at the table, then allow runs again: `{clearing(run)}`"
-                yield Step("run", Status.NOT_PROVED, said)
+                yield Step("run", Status.DISPROVED if run.status is Status.DISPROVED else Status.UNPROVED, said)
         for command in one.rule.actions:
             yield self._step(one, command)
 
@@ -229,7 +230,7 @@ class _Pass:
             return Step(command, Status.PLANNED, said) if self.dry_run else self._do(one, command, record)
         plan = self._plan(one, command)
         if plan is None or not (plan.actions or plan.refused):
-            return Step(command, Status.REPORTED, (plan and plan.waits) or "nothing to do")
+            return Step(command, Status.NOTHING, (plan and plan.waits) or "")
         self.say(f"{plan.text()}\n")
         if not one.rule.execute:
             return planned(command, plan, "its rule does not say execute: true")

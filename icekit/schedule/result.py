@@ -6,54 +6,18 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from icekit.compact import Outcome, Plan
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY
+from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED
 from icekit.saving import versions
 from icekit.schedule.policy import Rule
 from icekit.sql import Identifier, display_name
+from icekit.status import Status
 from icekit.units import size, span
 
-#: As shells report Ctrl-C.
-EXIT_STOPPED = 130
 #: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not count.
 SCHEMA_VERSION = 2
-
-
-class Status(StrEnum):
-    """The status of a step or of a table in a pass, the most serious first.
-
-    ``not proved``: a run changed the table, and its proof failed or could not be made; no pass runs anything more on it until a person
-    has looked. ``unhealthy``: by the rule's ``fail_on``. ``stopped``: cut short by the window, the budget or a person. ``busy``: another
-    run holds the table. ``waits``: left for the next pass, as what was stopped. ``planned``: there is something to do that the rule does
-    not allow, or a dry run. ``reported``: nothing to do.
-    """
-
-    CRASHED = "crashed"
-    MISCONFIGURED = "misconfigured"
-    NOT_PROVED = "not proved"
-    FAILED = "failed"
-    UNHEALTHY = "unhealthy"
-    STOPPED = "stopped"
-    BUSY = "busy"
-    WAITS = "waits"
-    PLANNED = "planned"
-    DONE = "done"
-    REPORTED = "reported"
-
-    @property
-    def exit_status(self) -> int:
-        """The exit status of a pass in which this is the most serious status."""
-        return _EXITS.get(self, EXIT_HEALTHY)
-
-
-_EXITS = {Status.CRASHED: EXIT_CRASHED, Status.MISCONFIGURED: EXIT_MISCONFIGURED} | dict.fromkeys(
-    (Status.NOT_PROVED, Status.FAILED, Status.UNHEALTHY), EXIT_UNHEALTHY
-)
-_ORDER = list(Status)
-_BY_OUTCOME = {"done": Status.DONE, "nothing to do": Status.REPORTED, "stopped": Status.STOPPED, "not proved": Status.NOT_PROVED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +31,7 @@ class Step:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"{self.action} {self.status}: {self.summary}"
+        return ": ".join(filter(None, [f"{self.action} {self.status}", self.summary]))
 
 
 def planned(action: str, plan: Plan, why: str) -> Step:
@@ -78,7 +42,7 @@ def planned(action: str, plan: Plan, why: str) -> Step:
 
 def ran(action: str, outcome: Outcome) -> Step:
     """A step that was run."""
-    status, proof = _BY_OUTCOME.get(outcome.status, Status.FAILED), outcome.proof
+    status, proof = outcome.status, outcome.proof
     parts = [f"{one.action.procedure}: {one.change}" for one in outcome.actions]
     parts.append(f"{size(outcome.actual.bytes_in)} read")
     if proof is not None and proof.ok:
@@ -108,7 +72,7 @@ class TableResult:
     @property
     def status(self) -> Status:
         """The most serious status of its report and its steps."""
-        return min((self.reported, *(step.status for step in self.steps)), key=_ORDER.index)
+        return min((self.reported, *(step.status for step in self.steps)), key=lambda status: status.rank)
 
     def __str__(self) -> str:
         lines = [f"{self.status:<13} {self.health:<9} {self.table}", *filter(None, [self.error]), *map(str, self.steps)]
@@ -140,13 +104,16 @@ class PassResult:
     @property
     def exit_status(self) -> int:
         """130 if it was stopped by hand or by a signal, else the most serious of its tables and problems (2)."""
-        every = [one.status.exit_status for one in self.tables] + [EXIT_MISCONFIGURED for _ in self.problems]
+        # What the window or the budget stopped goes on in the next pass.
+        every = [one.status.exit_status for one in self.tables if one.status is not Status.STOPPED] + [
+            EXIT_MISCONFIGURED for _ in self.problems
+        ]
         return EXIT_STOPPED if self.interrupted else max(every, default=EXIT_HEALTHY)
 
     def __str__(self) -> str:
         counts = Counter(one.status for one in self.tables)
         counted = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
-        tables = sorted(self.tables, key=lambda one: (_ORDER.index(one.status), one.table))
+        tables = sorted(self.tables, key=lambda one: (one.status.rank, one.table))
         problems = [f"policy: {problem}" for problem in self.problems]
         return "\n".join([*map(str, tables), f"{counted or 'no table'}; {span(self.seconds * 1000)}", *problems])
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from icekit.compact.claims import ActionRecord, RunRecord
+from icekit.status import Status
 
 TABLE = "lake.db.t"
-RUN = RunRecord("r1", TABLE, "uuid", "running", 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)
-ACTION = ActionRecord("r1", "a1", 0, TABLE, 7, "pending", 1, "CALL x('ü')", {"seconds": 1.5}, None, (), None, None, None)
+RUN = RunRecord("r1", TABLE, "uuid", Status.RUNNING, 1000, None, 7, {"actions": [1, 2.5, None]}, "host", 12, None)
+ACTION = ActionRecord("r1", "a1", 0, TABLE, 7, Status.PENDING, 1, "CALL x('ü')", {"seconds": 1.5}, None, (), None, None, None)
 
 
 class Clock:

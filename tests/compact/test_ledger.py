@@ -20,12 +20,13 @@ import pytest
 
 import icekit
 from icekit import secrets
-from icekit.compact.claims import DISPROVED, LEASE, Claim, claimed
+from icekit.compact.claims import LEASE, Claim, claimed
 from icekit.compact.ledger import Ledger, default_path, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
-from icekit.run.checkpointed import CLEARED, kept, plan_of
+from icekit.run.checkpointed import kept, plan_of
+from icekit.status import Status
 from tests.compact.records import ACTION, RUN, TABLE, Clock
 
 
@@ -66,7 +67,7 @@ def tell(process: subprocess.Popen[str], line: str) -> None:
 
 
 def test_what_is_saved_comes_back(ledger: Ledger) -> None:
-    done = replace(ACTION, status="done", actual={"seconds": 2}, snapshot_ids=(8, 9), started_ms=1, ended_ms=2)
+    done = replace(ACTION, status=Status.DONE, actual={"seconds": 2}, snapshot_ids=(8, 9), started_ms=1, ended_ms=2)
     ledger.save_run(RUN)
     ledger.save_action(done)
 
@@ -78,49 +79,49 @@ def test_what_is_saved_comes_back(ledger: Ledger) -> None:
 
 def test_saving_again_replaces(ledger: Ledger) -> None:
     ledger.save_run(RUN)
-    ledger.save_run(replace(RUN, status="done", ended_ms=5))
+    ledger.save_run(replace(RUN, status=Status.DONE, ended_ms=5))
     ledger.save_action(ACTION)
-    ledger.save_action(replace(ACTION, status="running"))
+    ledger.save_action(replace(ACTION, status=Status.RUNNING))
 
     run = ledger.run("r1")
     assert run is not None
-    assert run.status == "done"
-    assert [a.status for a in ledger.actions("r1")] == ["running"]
+    assert run.status == Status.DONE
+    assert [a.status for a in ledger.actions("r1")] == [Status.RUNNING]
 
 
 def test_actions_come_by_ordinal_each_with_its_newest_attempt(ledger: Ledger) -> None:
     ledger.save_actions([replace(ACTION, action_id="b", ordinal=10), replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=None)])
-    ledger.save_action(replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=8, attempt=2, status="running"))
+    ledger.save_action(replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=8, attempt=2, status=Status.RUNNING))
 
     assert [(a.action_id, a.attempt) for a in ledger.actions("r1")] == [("a", 2), ("b", 1)]
 
 
 def test_of_two_records_of_one_attempt_the_one_written_last_counts(ledger: Ledger) -> None:
     ledger.save_action(replace(ACTION, starting_snapshot_id=None))
-    ledger.save_action(replace(ACTION, starting_snapshot_id=8, status="running"))
+    ledger.save_action(replace(ACTION, starting_snapshot_id=8, status=Status.RUNNING))
 
-    assert [a.status for a in ledger.actions("r1")] == ["running"]
+    assert [a.status for a in ledger.actions("r1")] == [Status.RUNNING]
 
 
 def test_the_last_run_of_a_table_may_be_asked_for_by_status(ledger: Ledger) -> None:
-    ledger.save_run(replace(RUN, run_id="old", status="failed", started_ms=1))
-    ledger.save_run(replace(RUN, run_id="new", status="done", started_ms=3))
+    ledger.save_run(replace(RUN, run_id="old", status=Status.FAILED, started_ms=1))
+    ledger.save_run(replace(RUN, run_id="new", status=Status.DONE, started_ms=3))
     ledger.save_run(replace(RUN, run_id="elsewhere", table="lake.db.u", started_ms=9))
 
     def last(statuses: tuple[str, ...] | None = None) -> str | None:
         run = ledger.last_run(TABLE, statuses)
         return run.run_id if run else None
 
-    assert (last(), last(("failed", "stopped")), last(("running",)), last(())) == ("new", "old", None, None)
+    assert (last(), last((Status.FAILED, Status.STOPPED)), last((Status.RUNNING,)), last(())) == ("new", "old", None, None)
 
 
 def test_outcomes_are_the_measured_ones_newest_first(ledger: Ledger) -> None:
-    done = replace(ACTION, status="done", actual={"seconds": 1})
+    done = replace(ACTION, status=Status.DONE, actual={"seconds": 1})
     ledger.save_actions(
         [
             *(replace(done, action_id=f"a{n}", ended_ms=n) for n in (1, 3, 2)),
             replace(done, action_id="unmeasured", actual=None, ended_ms=4),
-            replace(done, action_id="failed", status="failed", ended_ms=5),
+            replace(done, action_id=Status.FAILED, status=Status.FAILED, ended_ms=5),
             replace(done, action_id="u", table="lake.db.u", ended_ms=6),
         ]
     )
@@ -352,12 +353,12 @@ def test_a_table_is_claimed_by_its_uuid_whatever_it_is_called(ledger: Ledger) ->
 
 
 def test_runs_whose_proof_failed_are_found_until_they_are_cleared(ledger: Ledger) -> None:
-    held = replace(RUN, status=DISPROVED)
+    held = replace(RUN, status=Status.DISPROVED)
     ledger.save_run(held)
     ledger.save_run(replace(RUN, run_id="r2"))
 
     assert ledger.disproved() == (held,)
-    ledger.save_run(replace(RUN, status=CLEARED))
+    ledger.save_run(replace(RUN, status=Status.CLEARED))
     assert ledger.disproved() == ()
 
 

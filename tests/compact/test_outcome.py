@@ -11,9 +11,10 @@ import pytest
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.claims import ActionRecord
 from icekit.compact.model import CONVERT, EQUALITY_DELETE
-from icekit.compact.outcome import Actual, Status, as_before, compared, document, measured
+from icekit.compact.outcome import Actual, as_before, compared, document, measured
 from icekit.prove import CommitProof, Fingerprint, Proof
 from icekit.schedule.result import ran
+from icekit.status import Status
 
 
 def action(action_id: str = "a1") -> Action:
@@ -36,16 +37,16 @@ def proof(ok: bool | None) -> Proof:
 @pytest.mark.parametrize(
     ("statuses", "said", "exit_status"),
     [
-        ((), "nothing to do", 0),
-        (("done",), "done", 0),
-        (("done", "skipped"), "done", 0),
-        (("split", "done", "done"), "done", 0),
-        (("done", "failed"), "failed", 1),
-        (("done", "stopped"), "stopped", 1),
-        (("done", "pending"), "stopped", 1),
-        (("failed", "pending"), "failed", 1),
-        (("failed", "stopped"), "failed", 1),
-        (("split", "done", "pending"), "stopped", 1),
+        ((), Status.NOTHING, 0),
+        ((Status.DONE,), Status.DONE, 0),
+        ((Status.DONE, Status.SKIPPED), Status.DONE, 0),
+        ((Status.SPLIT, Status.DONE, Status.DONE), Status.DONE, 0),
+        ((Status.DONE, Status.FAILED), Status.FAILED, 1),
+        ((Status.DONE, Status.STOPPED), Status.STOPPED, 130),
+        ((Status.DONE, Status.PENDING), Status.STOPPED, 130),
+        ((Status.FAILED, Status.PENDING), Status.FAILED, 1),
+        ((Status.FAILED, Status.STOPPED), Status.FAILED, 1),
+        ((Status.SPLIT, Status.DONE, Status.PENDING), Status.STOPPED, 130),
     ],
 )
 def test_a_run_is_as_good_as_its_worst_action(statuses: tuple[Status, ...], said: str, exit_status: int) -> None:
@@ -55,21 +56,21 @@ def test_a_run_is_as_good_as_its_worst_action(statuses: tuple[Status, ...], said
 
 
 def test_a_dry_run_is_healthy_whatever_it_plans() -> None:
-    dry = outcome("planned", run_id=None)
+    dry = outcome(Status.PLANNED, run_id=None)
 
-    assert (dry.is_dry_run, dry.status, dry.exit_status) == (True, "dry run", 0)
+    assert (dry.is_dry_run, dry.status, dry.exit_status) == (True, Status.PLANNED, 0)
 
 
 def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_is_not_done() -> None:
-    assert (outcome("done", proof=proof(False)).status, outcome("done", proof=proof(False)).exit_status) == ("not proved", 1)
-    assert outcome("stopped", proof=proof(False)).status == "not proved"
-    assert (outcome("done", proof=proof(None)).status, outcome("done", proof=proof(None)).exit_status) == ("not proved", 1)
-    assert outcome("stopped", proof=proof(None)).status == "stopped"
-    assert outcome("done", proof=proof(True)).exit_status == 0
+    assert (outcome(Status.DONE, proof=proof(False)).status, outcome(Status.DONE, proof=proof(False)).exit_status) == (Status.DISPROVED, 1)
+    assert outcome(Status.STOPPED, proof=proof(False)).status == Status.DISPROVED
+    assert (outcome(Status.DONE, proof=proof(None)).status, outcome(Status.DONE, proof=proof(None)).exit_status) == (Status.UNPROVED, 1)
+    assert outcome(Status.STOPPED, proof=proof(None)).status == Status.STOPPED
+    assert outcome(Status.DONE, proof=proof(True)).exit_status == 0
 
 
 def test_the_actual_is_the_sum_of_all_actions() -> None:
-    ran = [ActionOutcome(action(f"a{i}"), "done", actual=Actual(5, 500, 1, 400, 2, 1, rows_in=70), seconds=1.23456) for i in (1, 2)]
+    ran = [ActionOutcome(action(f"a{i}"), Status.DONE, actual=Actual(5, 500, 1, 400, 2, 1, rows_in=70), seconds=1.23456) for i in (1, 2)]
     became = Outcome(plan(), "r1", tuple(ran))
 
     assert became.actual == Actual(10, 1000, 2, 800, 4, 2, rows_in=140)
@@ -85,20 +86,20 @@ def test_the_actual_is_the_sum_of_all_actions() -> None:
 
 
 def test_before_and_after_are_said_alike_of_a_prediction_and_of_what_came() -> None:
-    took = ActionOutcome(action(), "done", actual=Actual(5, 500, 1, 400, items_before=9))
+    took = ActionOutcome(action(), Status.DONE, actual=Actual(5, 500, 1, 400, items_before=9))
     converting = replace(action(), prediction=Prediction(4, 500, 9, unit=EQUALITY_DELETE))
 
     assert (took.action.prediction.change, took.change) == ("5 files → 1 file", "5 files → 1 file")
     assert converting.prediction.change == "4 equality delete files → 9 position delete files"
     assert (
-        ActionOutcome(converting, "done", actual=Actual(13, items_before=4, items_after=6)).change
+        ActionOutcome(converting, Status.DONE, actual=Actual(13, items_before=4, items_after=6)).change
         == "4 equality delete files → 6 position delete files"
     )
 
 
 def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run() -> None:
     converting = Action("e1", CONVERT, "prod", ("db", "events"), "deletes", Prediction(4, 500, 9, unit=EQUALITY_DELETE))
-    ran = ActionOutcome(converting, "done", 1, Actual(13, 500, 6, 40, 4, 1, 4, 6), 2.0, (7,))
+    ran = ActionOutcome(converting, Status.DONE, 1, Actual(13, 500, 6, 40, 4, 1, 4, 6), 2.0, (7,))
     became = Outcome(replace(plan(converting), converts=True), "r1", (ran,))
 
     assert became.actual == ran.actual
@@ -113,13 +114,13 @@ def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run()
         "files_written": 6,
         "bytes_written": 40,
     }
-    record = ActionRecord("r1", "e1", 0, "t", 1, "done", 1, "", {}, known, (7,), None, None, None)
+    record = ActionRecord("r1", "e1", 0, "t", 1, Status.DONE, 1, "", {}, known, (7,), None, None, None)
     assert replace(as_before(converting, record).actual, delete_files_removed=4) == ran.actual
 
 
 def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:
-    done = ActionOutcome(action(), "done", 1, Actual(5, 500, 1, 390, 0, 1), 2.0, (7,))
-    became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), "failed", error="no")), proof(True))
+    done = ActionOutcome(action(), Status.DONE, 1, Actual(5, 500, 1, 390, 0, 1), 2.0, (7,))
+    became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), Status.FAILED, error="no")), proof(True))
     path = became.write_into(tmp_path)
 
     assert path.name == "db.events.plan.json"
@@ -130,10 +131,10 @@ def test_the_document_has_the_figures_of_a_sample() -> None:
     rows = Fingerprint(10, 7)
     commit = CommitProof(1, 0, True, partitions_compared=1, partitions_changed=10, before=rows, after=rows)
     sampled = replace(proof(True), commits=(commit,), mode="sampled")
-    written = document(outcome("done", proof=sampled))["proof"]
+    written = document(outcome(Status.DONE, proof=sampled))["proof"]
 
     assert (written["mode"], written["is_sampled"], written["ok"]) == ("sampled", True, True)
     assert (written["partitions_compared"], written["partitions_changed"]) == (1, 10)
     assert "no difference found in 1 of 10 changed partitions" in written["said"][0]
-    assert ran("compact", outcome("done", proof=sampled)).summary.endswith(", no difference found in a sample")
-    assert ran("compact", outcome("done", proof=proof(True))).summary.endswith(", proved")
+    assert ran("compact", outcome(Status.DONE, proof=sampled)).summary.endswith(", no difference found in a sample")
+    assert ran("compact", outcome(Status.DONE, proof=proof(True))).summary.endswith(", proved")

@@ -10,10 +10,11 @@ import pytest
 from icekit.compact.claims import ActionRecord
 from icekit.compact.service import past_speed
 from icekit.compact.speed import Speed
+from icekit.status import Status
 from tests.compact.records import ACTION
 
 
-def outcome(predicted: dict[str, Any], actual: dict[str, Any] | None, *, ended_ms: int = 1000, status: str = "done") -> ActionRecord:
+def outcome(predicted: dict[str, Any], actual: dict[str, Any] | None, *, ended_ms: int = 1000, status: Status = Status.DONE) -> ActionRecord:
     return replace(ACTION, predicted=predicted, actual=actual, ended_ms=ended_ms, status=status)
 
 
@@ -21,8 +22,8 @@ def test_before_there_are_outcomes_no_speed_is_known() -> None:
     assert past_speed([], []) is None
 
 
-@pytest.mark.parametrize("status", ["failed", "split", "running"])
-def test_only_actions_that_are_done_count(status: str) -> None:
+@pytest.mark.parametrize("status", [Status.FAILED, Status.SPLIT, Status.RUNNING])
+def test_only_actions_that_are_done_count(status: Status) -> None:
     other = outcome({"seconds": 1}, {"seconds": 1, "bytes_in": 100}, status=status)
 
     assert past_speed([other], []) is None

@@ -15,6 +15,7 @@ from icekit.facts.model import Kind, Partition, TableFacts
 from icekit.lessons import check
 from icekit.lessons.check import Checked
 from icekit.maintain import Retention
+from icekit.status import Status
 from tests.factories import KIB, MIB, column_sample, commit, file_group, history, metrics_sample, partition, table_facts
 from tests.golden import Golden
 
@@ -40,7 +41,7 @@ def plan(*partitions: Partition, of: TableFacts = SMALL, size: int = MIB, saved:
 
 def dry(*partitions: Partition, run_id: str | None = None) -> Outcome:
     made = plan(*partitions)
-    return Outcome(made, run_id, tuple(ActionOutcome(a, "planned") for a in made.actions))
+    return Outcome(made, run_id, tuple(ActionOutcome(a, Status.PLANNED) for a in made.actions))
 
 
 def sampled(**shares: float) -> TableFacts:

@@ -31,6 +31,7 @@ from icekit.facts.model import (
 )
 from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
+from icekit.status import Status
 from tests.factories import (
     FIRST_DAY,
     KIB,
@@ -207,17 +208,17 @@ def test_no_orphan_goes_where_another_table_is_or_may_be(sharing: Sharing, said:
     assert said in plan.notes[0]
     assert said in repr(plan)
     assert plan.summary == "remove_orphan_files is refused; nothing else is worth doing."
-    assert (Outcome(plan, None, ()).status, Outcome(plan, None, ()).exit_status) == ("refused", 1)
+    assert (Outcome(plan, None, ()).status, Outcome(plan, None, ()).exit_status) == (Status.REFUSED, 1)
 
 
 def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
     sharing = Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),))
     plan = planned(sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)), *ALL)
-    done = Outcome(plan, "run", tuple(ActionOutcome(action, "done") for action in plan.actions))
+    done = Outcome(plan, "run", tuple(ActionOutcome(action, Status.DONE) for action in plan.actions))
 
     assert plan.actions
     assert (plan.refused, len(plan.actions)) == ("remove_orphan_files", 3)
-    assert (done.status, done.exit_status) == ("refused", 1)
+    assert (done.status, done.exit_status) == (Status.REFUSED, 1)
     # A plan that does not ask for it, or finds none, has nothing to refuse.
     assert planned(sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)), *ALL, procedures=DEFAULT_PROCEDURES).refused is None
     assert planned(sick(storage=StorageFacts(NOW_MS, 0)), "snapshots_piling_up").refused is None

@@ -8,11 +8,12 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.claims import DISPROVED, RunRecord, claimed
+from icekit.compact.claims import RunRecord, claimed
 from icekit.compact.ledger import open_ledger
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.run import clear, run
 from icekit.sql import display_name
+from icekit.status import Status
 from tests.compact.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -43,7 +44,7 @@ def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(alias
     ):
         run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert table.file_count() == 5
-    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"
+    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE
     book = open_ledger(ledger)
     assert book.claims() == ()
 
@@ -55,9 +56,9 @@ def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(aliases:
     plan = Table(two, "db", "t", tmp_path).plan()
     full = display_name(one.sql_name(("db", "t")))
     book = open_ledger(ledger)
-    book.save_run(RunRecord("r1", full, plan.table_uuid, DISPROVED, 1, 2, None, {}, "host", 1, "a row is missing"))
+    book.save_run(RunRecord("r1", full, plan.table_uuid, Status.DISPROVED, 1, 2, None, {}, "host", 1, "a row is missing"))
 
     with pytest.raises(RunDisproved, match=r"run r1 on two\.db\.t, .* a row is missing"):
         run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert [record.run_id for record in clear(two, ("db", "t"), "r1", ledger=ledger)] == ["r1"]
-    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == "done"
+    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE

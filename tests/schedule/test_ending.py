@@ -19,11 +19,12 @@ from icekit.compact import Outcome, Plan
 from icekit.compact.model import Action, Prediction
 from icekit.compact.outcome import ActionOutcome
 from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, handler_kept, heeded
-from icekit.errors import CatalogUnreachable
+from icekit.errors import EXIT_STOPPED, CatalogUnreachable
 from icekit.prove import Proof
 from icekit.report import FactsCache
 from icekit.schedule.one_pass import _Pass, run_policy
-from icekit.schedule.result import EXIT_STOPPED, PassResult, TableResult
+from icekit.schedule.result import PassResult, TableResult
+from icekit.status import Status
 from tests.schedule.lakes import NOW, lake, policy
 
 __all__ = ["lake"]
@@ -195,9 +196,9 @@ def test_a_run_that_the_end_broke_off_is_stopped_and_has_not_failed_unless_its_r
     action = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", Prediction(files_in=10, bytes_in=1000, files_out=1))
     plan = Plan("lake", ("db", "a"), None, None, None, (action,))
     one = TableResult(("db", "a"), wanted.rules[0])
-    for status, wanted_status in (("failed", "stopped"), ("disproved", "not proved")):
-        proof = Proof("db.a", (), False, "full", 0.0, 0) if status == "disproved" else None
-        outcome = Outcome(plan, "r", (ActionOutcome(action, status),), proof=proof)  # type: ignore[arg-type]
+    for status, wanted_status in ((Status.FAILED, Status.STOPPED), (Status.DISPROVED, Status.DISPROVED)):
+        proof = Proof("db.a", (), False, "full", 0.0, 0) if status == Status.DISPROVED else None
+        outcome = Outcome(plan, "r", (ActionOutcome(action, status),), proof=proof)
         monkeypatch.setattr("icekit.schedule.one_pass.run", lambda *_, outcome=outcome, **__: outcome)
         passing = _Pass(wanted, PassResult("p", "lake", NOW), lake, asked(), FactsCache(), lambda: NOW, print, False)
         assert passing._do(one, "compact", plan).status == wanted_status

@@ -16,7 +16,8 @@ import pytest
 from icekit.errors import ParameterError
 from icekit.saving import write_json
 from icekit.schedule.notify import post, tell, url_of
-from icekit.schedule.result import PassResult, Status, Step, TableResult
+from icekit.schedule.result import PassResult, Step, TableResult
+from icekit.status import Status
 from tests.schedule.lakes import NOW, policy
 
 SECRET = "hunter2/with?odd&signs"
@@ -67,7 +68,7 @@ def broken() -> Iterator[Web]:
 def made(*statuses: Status) -> PassResult:
     rule = policy().rules[0]
     steps = [Step("compact", status, "10 files → 1 file") for status in statuses]
-    tables = [TableResult(("db", f"t{n}"), rule, Status.REPORTED, "healthy", steps=[step]) for n, step in enumerate(steps)]
+    tables = [TableResult(("db", f"t{n}"), rule, Status.NOTHING, "healthy", steps=[step]) for n, step in enumerate(steps)]
     return PassResult("nightly", "prod", NOW, tables=tables)
 
 
@@ -81,7 +82,7 @@ def told(folder: Path, url: str, *statuses: Status) -> tuple[PassResult, list[st
 
 def test_a_change_of_status_is_posted_once_as_slack_takes_it(web: Web, tmp_path: Path) -> None:
     url = f"http://{web.at}/hook"
-    told(tmp_path, url, Status.DONE, Status.REPORTED)
+    told(tmp_path, url, Status.DONE, Status.NOTHING)
     assert web.got == [], "every table is well"
 
     for _ in range(2):
@@ -89,13 +90,13 @@ def test_a_change_of_status_is_posted_once_as_slack_takes_it(web: Web, tmp_path:
     [(path, headers, said)] = web.got
     assert (path, headers["Content-Type"]) == ("/hook", "application/json")
     assert said["text"].startswith("icekit nightly: 1 of 2 tables changed their status\nfailed        healthy   db.t0")
-    assert [(one["table"], one["status"], one["steps"][0]["action"]) for one in said["tables"]] == [("db.t0", "failed", "compact")]
+    assert [(one["table"], one["status"], one["steps"][0]["action"]) for one in said["tables"]] == [("db.t0", Status.FAILED, "compact")]
 
     # What only one pass has come to is no news.
     told(tmp_path, url, Status.WAITS, Status.BUSY)
     assert len(web.got) == 1
-    told(tmp_path, url, Status.REPORTED, Status.PLANNED)
-    told(tmp_path, url, Status.REPORTED, Status.DONE)
+    told(tmp_path, url, Status.NOTHING, Status.PLANNED)
+    told(tmp_path, url, Status.NOTHING, Status.DONE)
     assert [len(said["tables"]) for _, _, said in web.got] == [1, 1]
 
 
@@ -105,7 +106,7 @@ def test_a_message_that_fails_changes_no_result_and_is_sent_by_the_next_pass(web
         assert (one.exit_status, len(said), said[0].startswith("not notified: ")) == (1, 1, True)
         assert json.loads((tmp_path / "pass.json").read_text())["news"]["error"] in said[0]
         assert "T0K3N" not in said[0]
-    assert told(tmp_path, f"http://{broken.at}", Status.DONE, Status.REPORTED)[0].exit_status == 0
+    assert told(tmp_path, f"http://{broken.at}", Status.DONE, Status.NOTHING)[0].exit_status == 0
 
     told(tmp_path, f"http://{web.at}", Status.DONE, Status.UNHEALTHY)
     assert len(web.got) == 1
@@ -113,7 +114,7 @@ def test_a_message_that_fails_changes_no_result_and_is_sent_by_the_next_pass(web
 
 def test_without_an_address_nothing_is_posted(tmp_path: Path) -> None:
     one, said = told(tmp_path, "", Status.FAILED)
-    assert (said, one.news) == ([], {"notified": {"db.t0": "failed"}, "error": None})
+    assert (said, one.news) == ([], {"notified": {"db.t0": Status.FAILED}, "error": None})
 
 
 def test_a_secret_of_an_address_is_quoted_in_it_and_in_no_message(broken: Web, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,12 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
 from icekit.engine.interrupting import Stop
+from icekit.errors import EXIT_STOPPED
 from icekit.run.checkpointed import new_run_id
 from icekit.schedule.one_pass import _Pass, mark, run_policy
 from icekit.schedule.reading import parse_policy
-from icekit.schedule.result import EXIT_STOPPED, PassResult, Status, TableResult
+from icekit.schedule.result import PassResult, TableResult
+from icekit.status import Status
 from tests.compact.tables import Table, contents
 
 # A thread of papermill's leaves its event loop to the garbage collector, which is let loose here and not in another test.
@@ -73,29 +75,29 @@ def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(lake
     made, found = passed(tmp_path, hour=12, dry_run=True, say=said.append)
     assert list(tmp_path.glob("*")) == []
     assert (made.exit_status, sorted(found), sick.snapshot_id()) == (0, ["scratch.broken", "scratch.sick"], here)
-    assert found["scratch.sick"].status == "planned"
+    assert found["scratch.sick"].status == Status.PLANNED
     assert any("CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in line for line in said)
 
     made, found = passed(tmp_path, hour=12)
     assert (made.exit_status, found, list(tmp_path.glob("*"))) == (0, {}, [])
 
     made, found = passed(tmp_path, TEXT.replace("execute: true", "execute: false"))
-    assert {one.status for one in made.tables} == {"planned"}
+    assert {one.status for one in made.tables} == {Status.PLANNED}
     assert (sick.snapshot_id(), (tmp_path / "out" / "own" / "scratch.sick.html").exists()) == (here, True)
 
     # What one table meets is no matter of the other's, and every file is written before the pass fails.
     made, found = passed(tmp_path)
-    assert (made.exit_status, found["scratch.sick"].status, found["scratch.broken"].status) == (1, "done", "failed")
+    assert (made.exit_status, found["scratch.sick"].status, found["scratch.broken"].status) == (1, Status.DONE, Status.FAILED)
     [step] = found["scratch.sick"].steps
     assert (step.figures["files_in"], step.figures["files_out"], sick.rows()) == (10, 2, rows)
     assert found["scratch.sick"].page == "own/after/scratch.sick.html"
     assert (tmp_path / "out" / found["scratch.sick"].page).exists()
     document = json.loads((tmp_path / "out" / "pass.json").read_text())
-    assert {one["table"]: one["status"] for one in document["tables"]} == {"scratch.broken": "failed", "scratch.sick": "done"}
+    assert {one["table"]: one["status"] for one in document["tables"]} == {"scratch.broken": Status.FAILED, "scratch.sick": Status.DONE}
 
     lake.spark.sql(f"DROP TABLE {broken.sql_name} PURGE")
     there = sick.snapshot_id()
-    assert {name: one.status for name, one in passed(tmp_path)[1].items()} == {"scratch.sick": "reported"}
+    assert {name: one.status for name, one in passed(tmp_path)[1].items()} == {"scratch.sick": Status.NOTHING}
     assert sick.snapshot_id() == there
 
 
@@ -105,19 +107,19 @@ def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(lake: Lake, scratch:
     rows = cut.rows()
 
     def after_the_first(line: str) -> None:
-        if line.strip().startswith("done"):
+        if line.strip().startswith(Status.DONE):
             signal.raise_signal(signal.SIGTERM)
 
     made, found = passed(tmp_path, text, say=after_the_first)
     [step] = found["scratch.cut"].steps
-    assert (made.exit_status, step.status, len(cut.data_files())) == (EXIT_STOPPED, "stopped", 6)
+    assert (made.exit_status, step.status, len(cut.data_files())) == (EXIT_STOPPED, Status.STOPPED, 6)
     assert json.loads((tmp_path / "out" / "pass.json").read_text())["interrupted"] is True
 
     assert passed(tmp_path, text, dry_run=True)[1]["scratch.cut"].steps[0].summary.startswith(f"run {step.run_id} is unfinished")
     said: list[str] = []
     resumed = passed(tmp_path, text, say=said.append)[1]["scratch.cut"].steps[0]
     assert any(line.startswith(f"resuming run {step.run_id}") for line in said)
-    assert (resumed.status, resumed.run_id, cut.rows(), len(cut.data_files())) == ("done", step.run_id, rows, 2)
+    assert (resumed.status, resumed.run_id, cut.rows(), len(cut.data_files())) == (Status.DONE, step.run_id, rows, 2)
 
 
 @pytest.mark.usefixtures("unrendered")
@@ -127,11 +129,11 @@ def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(lake: Lake, scratch
     halted.set()
     other = parse_policy(TEXT.replace("0 minutes", "0 minutes, min_files: 2"), tmp_path / "p.yaml")
     for run_id in (new_run_id(), mark(other.rules[0], "compact") + new_run_id()):
-        assert mine.run(mine.plan(), stop=halted, run_id=run_id).status == "stopped"
+        assert mine.run(mine.plan(), stop=halted, run_id=run_id).status == Status.STOPPED
         found = passed(tmp_path, TEXT.replace("1 GB", "1 file"))[1]["scratch.mine"]
         assert [step.run_id for step in found.steps] == [None]
     own = mark(policy.rules[0], "compact") + new_run_id()
-    assert mine.run(mine.plan(), stop=halted, run_id=own).status == "stopped"
+    assert mine.run(mine.plan(), stop=halted, run_id=own).status == Status.STOPPED
     assert passed(tmp_path)[1]["scratch.mine"].steps[0].run_id == own
 
 
@@ -143,9 +145,9 @@ def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_
     better.create().fill(files=5)
 
     found = passed(tmp_path, text, hour=22)[1]
-    assert [found[name].status for name in ("scratch.worse", "scratch.better")] == ["done", "waits"]
+    assert [found[name].status for name in ("scratch.worse", "scratch.better")] == [Status.DONE, "waits"]
     assert "budget" in found["scratch.better"].steps[0].summary
-    assert passed(tmp_path, text, hour=22)[1]["scratch.better"].status == "done"
+    assert passed(tmp_path, text, hour=22)[1]["scratch.better"].status == Status.DONE
 
 
 def test_no_action_begins_when_the_time_of_the_pass_is_over(lake: Lake, scratch: str, tmp_path: Path) -> None:
@@ -168,17 +170,17 @@ def test_a_trial_is_made_only_by_a_pass_that_executes_and_is_gone_afterwards(lak
     text = TEXT.replace("0 minutes", "0 minutes, trial: true")
     tried = Table(lake, scratch, "tried", tmp_path).create().fill()
     before, tables, files = tried.snapshot_id(), lake.tables.names(), contents(tried.location)
-    assert passed(tmp_path, text, dry_run=True)[1]["scratch.tried"].status == "planned"
-    assert passed(tmp_path, text.replace("execute: true", "execute: false"))[1]["scratch.tried"].status == "planned"
+    assert passed(tmp_path, text, dry_run=True)[1]["scratch.tried"].status == Status.PLANNED
+    assert passed(tmp_path, text.replace("execute: true", "execute: false"))[1]["scratch.tried"].status == Status.PLANNED
     assert (tried.snapshot_id(), contents(tried.location)) == (before, files)
     done = passed(tmp_path, text)[1]["scratch.tried"]
-    assert (done.status, done.steps[0].figures["files_out"], lake.tables.names()) == ("done", 2, tables)
+    assert (done.status, done.steps[0].figures["files_out"], lake.tables.names()) == (Status.DONE, 2, tables)
 
 
-@pytest.mark.parametrize("status", ["disproved", "unproved"])
+@pytest.mark.parametrize("status", [Status.DISPROVED, Status.UNPROVED])
 @pytest.mark.usefixtures("unrendered")
 def test_nothing_runs_on_a_table_that_was_not_proved_until_a_person_clears_it(
-    lake: Lake, scratch: str, tmp_path: Path, status: str, capsys: pytest.CaptureFixture[str]
+    lake: Lake, scratch: str, tmp_path: Path, status: Status, capsys: pytest.CaptureFixture[str]
 ) -> None:
     held = Table(lake, scratch, "held", tmp_path).create().fill()
     run_id = held.compact().run_id
@@ -186,7 +188,9 @@ def test_nothing_runs_on_a_table_that_was_not_proved_until_a_person_clears_it(
     book = held.ledger()
     record = book.run(run_id)
     assert record is not None
-    book.save_run(dataclasses.replace(record, status="disproved" if status == "disproved" else "failed", error="a row is missing"))
+    book.save_run(
+        dataclasses.replace(record, status=Status.DISPROVED if status == Status.DISPROVED else Status.FAILED, error="a row is missing")
+    )
     book.save_actions(dataclasses.replace(action, status=status) for action in book.actions(run_id))
     held.fill(start=1000)
     before = held.snapshot_id()
@@ -194,9 +198,9 @@ def test_nothing_runs_on_a_table_that_was_not_proved_until_a_person_clears_it(
     for dry_run in (True, False):
         made, found = passed(tmp_path, dry_run=dry_run)
         [step] = found["scratch.held"].steps
-        assert (made.exit_status, step.status, run_id in step.summary, held.snapshot_id()) == (1, "not proved", True, before)
+        assert (made.exit_status, step.status, run_id in step.summary, held.snapshot_id()) == (1, Status.DISPROVED, True, before)
     assert f"icekit compact scratch.held --clear {run_id}" in step.summary
 
     assert main(["compact", "scratch.held", "--clear", run_id, "--ledger", str(held.book)]) == 0
     capsys.readouterr()
-    assert passed(tmp_path)[1]["scratch.held"].status == "done"
+    assert passed(tmp_path)[1]["scratch.held"].status == Status.DONE

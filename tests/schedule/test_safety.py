@@ -11,7 +11,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact import Outcome, Plan
-from icekit.compact.claims import DISPROVED, ActionRecord, RunRecord, claimed
+from icekit.compact.claims import ActionRecord, RunRecord, claimed
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Prediction
 from icekit.compact.outcome import ActionOutcome, Actual
@@ -21,7 +21,8 @@ from icekit.report import FactsCache, ReportRun
 from icekit.run import clear
 from icekit.run.checkpointed import holding, interrupted, kept, refuse
 from icekit.schedule.one_pass import _Pass, mark, run_policy
-from icekit.schedule.result import PassResult, Status, Step, TableResult
+from icekit.schedule.result import PassResult, Step, TableResult
+from icekit.status import Status
 from tests.compact.tables import contents
 from tests.schedule.lakes import NOW, lake, policy
 
@@ -30,10 +31,10 @@ __all__ = ["lake"]
 COMPACT = "    execute: true\n    compact: {}\n"
 REWRITE = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", Prediction(files_in=10, bytes_in=1000, files_out=1))
 PLAN = Plan("lake", ("db", "a"), None, None, None, (REWRITE,))
-STOPPED = RunRecord("r", "lake.db.a", None, "stopped", 5, None, None, kept(PLAN), "host", 1, None)
+STOPPED = RunRecord("r", "lake.db.a", None, Status.STOPPED, 5, None, None, kept(PLAN), "host", 1, None)
 
 
-def action(run_id: str, status: str) -> ActionRecord:
+def action(run_id: str, status: Status) -> ActionRecord:
     return ActionRecord(run_id, "1", 0, "lake.db.a", None, status, 1, REWRITE.sql, {}, None, (7,), 5, 6, None)  # fmt: skip
 
 
@@ -44,30 +45,32 @@ def passing(lake: Lake, tmp_path: Path, text: str = COMPACT, **top: str) -> tupl
     return one, TableResult(("db", "a"), wanted.rules[0])
 
 
-@pytest.mark.parametrize("status", ["stopped", "failed", "running"])
-def test_a_run_that_was_not_proved_holds_its_table_until_a_person_clears_it(lake: Lake, tmp_path: Path, status: str) -> None:
+@pytest.mark.parametrize("status", [Status.STOPPED, Status.FAILED, Status.RUNNING])
+def test_a_run_that_was_not_proved_holds_its_table_until_a_person_clears_it(lake: Lake, tmp_path: Path, status: Status) -> None:
     one, table = passing(lake, tmp_path)
     one.ledger.save_run(dataclasses.replace(STOPPED, status=status, error="the proof could not be made"))
-    one.ledger.save_action(action("r", "unproved"))
+    one.ledger.save_action(action("r", Status.UNPROVED))
 
     steps = list(one._steps(table))
-    assert [(step.status, "r was not proved (the proof could not be made)" in step.summary) for step in steps[:1]] == [("not proved", True)]
+    assert [(step.status, "r was not proved (the proof could not be made)" in step.summary) for step in steps[:1]] == [
+        (Status.UNPROVED, True)
+    ]
     # A person may run; only passes wait.
     refuse(one.ledger, "lake.db.a", None)
     assert holding(lake, ("db", "b"), one.ledger) == ()
 
     assert [run.run_id for run in clear(lake, ("db", "a"), "r", ledger=one.ledger)] == ["r"]
-    assert [step.status for step in one._steps(table)] == ["reported"]
+    assert [step.status for step in one._steps(table)] == [Status.NOTHING]
 
 
 def test_the_newest_attempt_decides_whether_a_run_was_proved(lake: Lake, tmp_path: Path) -> None:
     one, _ = passing(lake, tmp_path)
-    one.ledger.save_run(dataclasses.replace(STOPPED, status="failed"))
-    one.ledger.save_action(action("r", "unproved"))
-    one.ledger.save_action(action("r", "done"))
+    one.ledger.save_run(dataclasses.replace(STOPPED, status=Status.FAILED))
+    one.ledger.save_action(action("r", Status.UNPROVED))
+    one.ledger.save_action(action("r", Status.DONE))
     assert one.ledger.unproved() == ()
-    one.ledger.save_action(action("r", "unproved"))
-    one.ledger.save_run(dataclasses.replace(STOPPED, status="done"))
+    one.ledger.save_action(action("r", Status.UNPROVED))
+    one.ledger.save_run(dataclasses.replace(STOPPED, status=Status.DONE))
     assert one.ledger.unproved() == ()
 
 
@@ -81,12 +84,12 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
         one.ledger.save_run(dataclasses.replace(STOPPED, run_id=run_id, started_ms=5 + len(run_id)))
         assert next(iter(one._steps(table))).run_id == expected
     # Its own missing proof is made by resuming it.
-    one.ledger.save_action(action(own, "unproved"))
-    assert [step.status for step in one._steps(table)][:2] == ["done", "not proved"]
-    one.ledger.save_run(dataclasses.replace(STOPPED, run_id="persons", status=DISPROVED))
-    assert [step.status for step in one._steps(table)][:2] == ["not proved", "not proved"]
+    one.ledger.save_action(action(own, Status.UNPROVED))
+    assert [step.status for step in one._steps(table)][:2] == [Status.DONE, Status.UNPROVED]
+    one.ledger.save_run(dataclasses.replace(STOPPED, run_id="persons", status=Status.DISPROVED))
+    assert [step.status for step in one._steps(table)][:2] == [Status.DISPROVED, Status.UNPROVED]
     # After another run on the table the plan of the first is an old one.
-    one.ledger.save_run(dataclasses.replace(STOPPED, run_id="later", status="done", started_ms=100))
+    one.ledger.save_run(dataclasses.replace(STOPPED, run_id="later", status=Status.DONE, started_ms=100))
     assert interrupted(lake, table.name, one.ledger) is None
 
 
@@ -98,7 +101,7 @@ def test_a_dry_run_writes_nothing_and_a_pass_writes_pages_and_one_document(lake:
 
     made = run_policy(wanted, dry_run=True, say=lambda _: None)
 
-    assert {one.table: one.status for one in made.tables} == {"db.a": "planned", "db.b": "reported"}
+    assert {one.table: one.status for one in made.tables} == {"db.a": Status.PLANNED, "db.b": Status.NOTHING}
     assert made.tables[0].steps[0].summary == f"run {own} is unfinished; a pass resumes it"
     assert contents(tmp_path) == before
 
@@ -131,7 +134,7 @@ def test_what_goes_wrong_on_a_table_is_said_once_and_the_others_go_on(lake: Lake
     made = run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=said.append)
     assert {one.table: (one.status, one.error) for one in made.tables} == {
         "db.a": ("crashed", "ValueError: odd"),
-        "db.b": ("failed", "look at it"),
+        "db.b": (Status.FAILED, "look at it"),
     }
     assert len([line for line in said if line.startswith("db.a: crashed: Traceback")]) == 1, said
     assert made.exit_status == 3
@@ -159,13 +162,15 @@ def converting(files: int, size: int) -> Plan:
     return dataclasses.replace(PLAN, actions=(dataclasses.replace(REWRITE, procedure=CONVERT, prediction=half),), converts=True)
 
 
-@pytest.mark.parametrize(("budget", "status"), [("10 files", "done"), ("9 files", "waits"), ("1000 B", "done"), ("999 B", "waits")])
+@pytest.mark.parametrize(
+    ("budget", "status"), [("10 files", Status.DONE), ("9 files", "waits"), ("1000 B", Status.DONE), ("999 B", "waits")]
+)
 def test_what_a_run_read_is_taken_from_the_budget_and_a_conversion_beyond_it_waits(
     lake: Lake, tmp_path: Path, budget: str, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, table = passing(lake, tmp_path, "    execute: true\n    convert: {}\n", budget=budget)
     plan = converting(10, 1000)
-    outcome = Outcome(plan, "r", (ActionOutcome(plan.actions[0], "done", 1, Actual(10, 1000, 4, 30, 5, 1, 5, 4)),))
+    outcome = Outcome(plan, "r", (ActionOutcome(plan.actions[0], Status.DONE, 1, Actual(10, 1000, 4, 30, 5, 1, 5, 4)),))
     monkeypatch.setattr(_Pass, "_plan", lambda *_: plan)
     monkeypatch.setattr("icekit.schedule.one_pass.run", lambda *_, **__: outcome)
 
@@ -181,7 +186,7 @@ def test_the_most_serious_of_all_decides_the_exit_status() -> None:
         return PassResult("p", "lake", NOW, tables=[TableResult(("db", "a"), rule, status) for status in statuses], **changed).exit_status
 
     done, failed, misconfigured, crashed = Status.DONE, Status.FAILED, Status.MISCONFIGURED, Status.CRASHED
-    assert [exits(status) for status in Status] == [3, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert [exits(status) for status in Status] == [3, 3, 2, *[1] * 5, *[0] * 11]
     assert (exits(), exits(done, failed), exits(failed, misconfigured), exits(done, problems=["x"])) == (0, 1, 2, 2)
     assert exits(crashed, interrupted=True) == 130
     one = TableResult(("db", "a"), rule, Status.UNHEALTHY, steps=[Step("compact", done, ""), Step("maintain", failed, "")])

@@ -18,6 +18,7 @@ from icekit.compact.outcome import Actual, compared, document
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.model import SnapshotStatistics
 from icekit.prove import Proof
+from icekit.status import Status
 from tests.factories import MIB, partition
 from tests.golden import Golden
 
@@ -37,8 +38,8 @@ def plan(*actions: Action, **more: object) -> Plan:
 
 
 def ran(**more: object) -> Outcome:
-    first = ActionOutcome(action(), "done", 1, Actual(90, 90 * MIB, 2, 80 * MIB, 3, 2), 10.0, (5, 6))
-    second = ActionOutcome(action("a2"), "failed", 5, error="File <gone> is not there")
+    first = ActionOutcome(action(), Status.DONE, 1, Actual(90, 90 * MIB, 2, 80 * MIB, 3, 2), 10.0, (5, 6))
+    second = ActionOutcome(action("a2"), Status.FAILED, 5, error="File <gone> is not there")
     proof = Proof(table="db.events", commits=(), ok=True, mode="full", seconds=0.1, rows_read=10, caution=None)
     return Outcome(plan(action(), action("a2")), "run77", (first, second), proof, 14.0, **more)  # type: ignore[arg-type]
 
@@ -68,12 +69,12 @@ def is_balanced(text: str) -> bool:
 def test_predicted_stands_beside_actual_action_by_action_and_in_all() -> None:
     grid = compared(ran())
 
-    assert grid.only("action", "status", "change").rows[0] == ["a1", "done", "90 files → 2 files (predicted 1)"]
+    assert grid.only("action", "status", "change").rows[0] == ["a1", Status.DONE, "90 files → 2 files (predicted 1)"]
     assert grid["action"] == ["a1", "a2", "all"]
 
 
 def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
-    parts = (ActionOutcome(action(), "split"), ActionOutcome(action("a1.1"), "done", 1, Actual(5, 5, 1, 4, 0, 1)))
+    parts = (ActionOutcome(action(), Status.SPLIT), ActionOutcome(action("a1.1"), Status.DONE, 1, Actual(5, 5, 1, 4, 0, 1)))
     rows = compared(Outcome(plan(action()), "r", parts)).rows
 
     assert rows[1][2] == "5 files → 1 file"
@@ -91,7 +92,7 @@ def test_names_and_errors_are_escaped_and_the_markup_is_balanced() -> None:
 def test_secrets_are_in_neither_rendering() -> None:
     secrets.remember({"s3.secret-access-key": "open-sesame-42"})
     told = "no access with open-sesame-42"
-    outcome = Outcome(plan(action()), "r", (ActionOutcome(action(), "failed", error=told),))
+    outcome = Outcome(plan(action()), "r", (ActionOutcome(action(), Status.FAILED, error=told),))
     made = plan(action(why=told), notes=(told,))
 
     for text in (made.text(), as_html(made.blocks()), outcome.text(), as_html(outcome.blocks())):
@@ -131,9 +132,9 @@ PLANS = {
 }
 OUTCOMES = {
     "empty": Outcome(plan(), None, ()),
-    "dry-run": Outcome(plan(action()), None, (ActionOutcome(action(), "planned"),)),
+    "dry-run": Outcome(plan(action()), None, (ActionOutcome(action(), Status.PLANNED),)),
     "failed": ran(leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"),
-    "stopped": Outcome(plan(action()), "r", (ActionOutcome(action(), "stopped"),)),
+    "stopped": Outcome(plan(action()), "r", (ActionOutcome(action(), Status.STOPPED),)),
 }
 
 

@@ -38,6 +38,7 @@ from icekit.show.widgets.controls import (
     row,
 )
 from icekit.sql import Identifier, display_name
+from icekit.status import Status
 from icekit.units import count, percent, size
 
 # --- Say in words and rows what budgets cover, and what a plan will do when it is run; no ipywidgets here
@@ -45,7 +46,7 @@ from icekit.units import count, percent, size
 
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 #: Statuses of an action of which something is left to do.
-LEFT = ("failed", "stopped", "pending")
+LEFT = (Status.FAILED, Status.STOPPED, Status.PENDING)
 
 
 def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
@@ -109,7 +110,7 @@ def question_of_rest(outcome: Outcome) -> str:
 def outcome_sentence(outcome: Outcome) -> tuple[str, str]:
     """The result of a run, in a sentence and a kind of sentence."""
     name = outcome.plan.name
-    if outcome.status == "stopped":
+    if outcome.status is Status.STOPPED:
         return f"Cancelled: what was committed stays, and the rest of {name} was not touched. Resume runs the rest.", "warning"
     return f"{name}: {outcome.status}; every figure and the proof are below.", "critical" if outcome.exit_status else "fine"
 
@@ -337,7 +338,7 @@ class CompactionExplorer(Explorer):
             self.planned.value = ""
             self.came.value = ran_html(outcome)
             self.behind.value = note(BEHIND, "warning")
-            if outcome.status in ("stopped", "failed"):
+            if outcome.status in (Status.STOPPED, Status.FAILED):
                 self._unfinished[lake.name, before.table] = outcome
             else:
                 self._unfinished.pop((lake.name, before.table), None)

@@ -15,6 +15,7 @@ from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.show import widgets
 from icekit.show.widgets.compaction import CompactionExplorer
+from icekit.status import Status
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def planned(view: widgets.View) -> Plan:
 def stopped(view: widgets.View) -> Outcome:
     """A run on the table in view that was stopped after its first action."""
     plan = planned(view)
-    return Outcome(plan, "r1", (ActionOutcome(plan.actions[0], "done"), ActionOutcome(plan.actions[1], "stopped")))
+    return Outcome(plan, "r1", (ActionOutcome(plan.actions[0], Status.DONE), ActionOutcome(plan.actions[1], Status.STOPPED)))
 
 
 def ran(explorer: CompactionExplorer, outcome: Outcome) -> None:
@@ -52,7 +53,7 @@ def is_asked(explorer: CompactionExplorer) -> bool:
 
 
 def record(lake: Lake, run_id: str, started_ms: int) -> RunRecord:
-    return RunRecord(run_id, f"{lake.name}.db.sick", None, "stopped", started_ms, started_ms + 1, None, {}, "host", 1, None)
+    return RunRecord(run_id, f"{lake.name}.db.sick", None, Status.STOPPED, started_ms, started_ms + 1, None, {}, "host", 1, None)
 
 
 def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(view: widgets.View, explorer: CompactionExplorer) -> None:
