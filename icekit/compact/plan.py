@@ -13,8 +13,9 @@ from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Finding, Findings, Thresholds, limit_options
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, TableContradicted, nearest
+from icekit.facts.definition import fragile
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
-from icekit.facts.model import TableFacts, fragile
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.facts.where import askable, where
 from icekit.units import count, percent, plain, raised, size, span

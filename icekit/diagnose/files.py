@@ -8,9 +8,13 @@ from collections.abc import Sequence
 
 from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, oversized, under
+from icekit.facts.definition import PartitionSpec
 from icekit.facts.fan_out import RewriteGroup, rewrite_groups
+from icekit.facts.files import FileGroup, Kind, Partition, Totals
+from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.metadata import ROW_GROUP, TARGET, open_file_cost, renewal, split_bytes
-from icekit.facts.model import ColumnSample, FileGroup, Kind, Partition, PartitionSpec, TableFacts, Totals, expected_manifests
+from icekit.facts.metrics_sample import ColumnSample
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files, max_file_size
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, elapsed, percent, size, span

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.engine.bridge import iceberg_version
 from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest, require
 from icekit.facts import local, metadata
+from icekit.facts.flaws import Flaw, MetadataFlaw
+from icekit.facts.manifest_counts import ManifestFacts
 from icekit.facts.manifests import (
     Record,
     file_counts,
@@ -24,11 +26,13 @@ from icekit.facts.manifests import (
     sample_metrics,
 )
 from icekit.facts.metadata import Damaged, lineage
+from icekit.facts.metrics_sample import MetricsSample
 from icekit.facts.missing import Searched, missing_files
-from icekit.facts.model import Flaw, ManifestFacts, MetadataFlaw, MetricsSample, MissingFiles, Role, StorageFacts, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.recent import MOST_MANIFESTS, RECENT_MINUTES, written_since
 from icekit.facts.retention import expirable
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width, sort_key
+from icekit.facts.storage import MissingFiles, Role, StorageFacts
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:

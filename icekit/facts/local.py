@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Bucket, Kind, Partition
 from icekit.facts.integrity import EXAMPLES, MOST_PARTITIONS, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest
 from icekit.facts.key_bounds import KeyColumn, Keyed, Spans, compared, decode, range_end, rule_out
 from icekit.facts.manifests import (
@@ -29,8 +31,8 @@ from icekit.facts.manifests import (
     of_manifests,
     read_ahead,
 )
-from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, partition_of
 from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of, sort_key
+from icekit.facts.values import partition_of
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546

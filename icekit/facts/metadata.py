@@ -10,22 +10,11 @@ from itertools import pairwise
 from typing import Any
 
 from icekit.errors import MetadataUnreadable, ParameterError, SnapshotNotFound, nearest
+from icekit.facts.definition import Column, DistributionMode, PartitionField, PartitionSpec, Setting, SortField
 from icekit.facts.key_bounds import KeyColumn
-from icekit.facts.model import (
-    Column,
-    Commit,
-    DistributionMode,
-    History,
-    PartitionField,
-    PartitionSpec,
-    Ref,
-    Setting,
-    SnapshotStatistics,
-    SortField,
-    StatisticsAge,
-    TableFacts,
-    result_type,
-)
+from icekit.facts.model import TableFacts
+from icekit.facts.snapshots import Commit, History, Ref, SnapshotStatistics, StatisticsAge
+from icekit.facts.values import result_type
 from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
 
 Json = Mapping[str, Any]

@@ -20,8 +20,8 @@ from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
 from icekit.facts.manifests import entries, manifest_list
 from icekit.facts.metadata import named_files, specs
-from icekit.facts.model import SharedPlace, Sharing, StorageFacts
 from icekit.facts.paths import LOCAL, Place, normal, overlapping, place
+from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
 

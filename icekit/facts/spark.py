@@ -14,6 +14,8 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import MetadataUnreadable
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Bucket, Kind, Partition, Scalar
 from icekit.facts.integrity import EXAMPLES, MOST_PARTITIONS, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest
 from icekit.facts.key_bounds import KeyColumn, Keyed, Spans, compared, decode, rule_out
 from icekit.facts.local import PATH_FIELD_ID, file_name
@@ -27,8 +29,8 @@ from icekit.facts.manifests import (
     narrow_fields,
     of_manifests,
 )
-from icekit.facts.model import Bucket, Kind, Partition, PartitionSpec, Scalar, to_scalar
 from icekit.facts.rollup import Cut, Rollup, add_sequence, sort_key
+from icekit.facts.values import to_scalar
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 

@@ -18,9 +18,11 @@ from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError, ReadersDisagree
 from icekit.facts import metadata
 from icekit.facts.collect import load_metadata
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
+from icekit.facts.files import Partition, Scalar
 from icekit.facts.metadata import snapshots_by_id
-from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar, partition_path
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
+from icekit.facts.values import partition_path
 from icekit.facts.where import transformed, where
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared, summed_up
 from icekit.prove.proof import (

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from icekit.engine.bridge import load_table, write_bytes
 from icekit.engine.errors import explain, kind_of, reason
 from icekit.errors import CatalogUnreachable, CloneRefused, ConversionRefused
+from icekit.facts.files import Scalar
 from icekit.facts.metadata import Json, schema_of
-from icekit.facts.model import Scalar
 from icekit.resolve.applies import EVERYWHERE, MOST_FILES, OWN, by_ruled_out, order_of, unless_ruled_out
 from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.listing import File

@@ -27,10 +27,11 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
+from icekit.facts.definition import fragile
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
 from icekit.facts.metadata import Json, snapshots_by_id, specs
-from icekit.facts.model import fragile, to_scalar
+from icekit.facts.values import to_scalar
 from icekit.units import count
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from icekit.compact import Plan
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import head
 from icekit.facts.metadata import statistics_of
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.sql import literal
 from tests.compact.tables import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from icekit.facts import metadata
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshots import SnapshotStatistics
 
 
 def column(field_id: int, name: str, kind: Any = "string") -> dict[str, Any]:

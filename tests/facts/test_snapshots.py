@@ -9,7 +9,7 @@ import pytest
 from icekit.errors import SnapshotNotFound
 from icekit.facts import metadata
 from icekit.facts.collect import _flaws
-from icekit.facts.model import Flaw
+from icekit.facts.flaws import Flaw
 
 SNAPSHOTS = [
     {"snapshot-id": 1, "timestamp-ms": 1000, "summary": {"operation": "append", "added-data-files": "4", "engine-name": "spark"}},

@@ -12,9 +12,12 @@ import pytest
 from icekit import Thresholds, diagnose
 from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Findings
+from icekit.facts.files import Kind
 from icekit.facts.metadata import OPEN_FILE_COST
-from icekit.facts.model import Kind, Ref, SharedPlace, Sharing, StorageFacts, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.orphans import weighed
+from icekit.facts.snapshots import Ref
+from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.history.store import health
 from icekit.maintain.savings import Savings, expirable_bytes, savings_told, total, wins
 from icekit.report import ReportRun, Row, closing

@@ -14,7 +14,7 @@ from icekit.answer import html
 from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.model import Explained, Skipped, plan_html, plan_text, predicted
 from icekit.compact.outcome import Actual, compared, document, outcome_html, outcome_text
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.prove import Proof
 from tests.factories import MIB, partition
 from tests.golden import Golden

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.model import Column, SortField
+from icekit.facts.definition import Column, SortField
 from icekit.sandbox.clones import stale_clones
 from icekit.tune.answer import Confidence, Measurements
 from icekit.tune.filters import Filter, Leaf

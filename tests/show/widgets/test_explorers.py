@@ -14,7 +14,8 @@ from icekit.api import Lake
 from icekit.compact import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import LedgerUnusable, ParameterError
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.files import Kind
+from icekit.facts.model import TableFacts
 from icekit.history.store import SqliteStore, health
 from icekit.maintain.savings import wins
 from icekit.notebook import begin
