@@ -185,7 +185,7 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
 Json = Mapping[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
-#: Reads a table's metadata JSON: :func:`icekit.facts.collect.load_metadata`, which needs this module itself.
+#: Reads a table's metadata JSON, as :func:`icekit.facts.metadata_file.load_metadata` does.
 Load = Callable[["TableSource"], Json]
 
 #: Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of threads.

@@ -17,10 +17,10 @@ from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError, ReadersDisagree
 from icekit.facts import metadata
-from icekit.facts.collect import load_metadata
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
 from icekit.facts.metadata import snapshots_by_id
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.values import partition_path
 from icekit.facts.where import transformed, where

@@ -12,7 +12,7 @@ from icekit.engine.bridge import load_table
 from icekit.engine.errors import explain
 from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.errors import IcekitError
-from icekit.facts.collect import load_metadata
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.naming import referenced, wanted
 from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
 from icekit.sql import Identifier

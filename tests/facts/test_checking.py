@@ -18,8 +18,9 @@ from icekit.catalog.tables import TableSource
 from icekit.engine.bridge import lent
 from icekit.engine.errors import engine_errors
 from icekit.errors import MetadataUnreadable
-from icekit.facts.collect import check, load_metadata
 from icekit.facts.metadata import Damaged, lineage, snapshots_by_id
+from icekit.facts.metadata_file import load_metadata
+from icekit.facts.validation import check
 from icekit.show.card import lines
 
 Json = dict[str, Any]
