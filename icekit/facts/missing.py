@@ -20,7 +20,7 @@ from icekit.facts.manifests import Record, added_by, entries, live_count, may_ha
 from icekit.facts.metadata import Json, lineage, snapshots_by_id, statistics_ages
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
-from icekit.facts.spark import Partitions, partition_columns, unified
+from icekit.facts.spark_partitions import Partitions, partition_columns, unified
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.facts.values import partition_of
 from icekit.sql import Identifier

@@ -21,7 +21,7 @@ from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
 from icekit.facts.metadata import snapshots_by_id
 from icekit.facts.metadata_file import load_metadata
-from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
+from icekit.facts.spark_partitions import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.values import partition_path
 from icekit.facts.where import transformed, where
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared, summed_up

@@ -15,7 +15,7 @@ from icekit.facts.manifests import FileCounts, file_counts, manifest_list
 from icekit.facts.metadata import Json, snapshots_by_id
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.metadata_file import check_metadata
-from icekit.facts.spark import scalar
+from icekit.facts.spark_partitions import scalar
 from icekit.resolve.applies import ruled_out
 from icekit.resolve.delete_files import entries
 from icekit.resolve.join import DATA, DeleteKeys, Entry, KeySet, keys_of
