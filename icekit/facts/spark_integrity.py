@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from icekit.engine.compat import arrow_of
 from icekit.facts.files import Kind
 from icekit.facts.integrity import EXAMPLES, MOST_PARTITIONS, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest
-from icekit.facts.local import file_name
+from icekit.facts.local_named_deletes import file_name
 from icekit.facts.manifests import FieldRange, Record, comparable, narrow_fields, of_manifests
 from icekit.facts.rollup import Rollup, sort_key
 from icekit.facts.spark_entries import ENTRY, KIND, KINDS, REDUCERS, STATES, Snapshot, grouped, kind_code, last_part, place_hash, state_code

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
-from icekit.facts.local import PATH_FIELD_ID
+from icekit.facts.local_named_deletes import PATH_FIELD_ID
 from icekit.facts.spark_entries import REDUCERS, Snapshot, file_hash, grouped, kind_code, last_part, state_code
 
 if TYPE_CHECKING:
