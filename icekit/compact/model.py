@@ -16,8 +16,8 @@ from icekit.answer import html
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError, nearest, require_number
 from icekit.facts.files import Partition
-from icekit.facts.metadata import renewal
 from icekit.facts.recent import RECENT_MINUTES
+from icekit.facts.snapshot_statistics import renewal
 from icekit.facts.snapshots import SnapshotStatistics
 from icekit.parsing import moment, seconds, size_in_bytes
 from icekit.secrets import mask

@@ -31,8 +31,8 @@ from icekit.errors import IcekitError, MetadataUnreadable, RehearsalFailed
 from icekit.facts.fan_out import most_partitions
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.head import head, since, written_within
-from icekit.facts.metadata import statistics_of
 from icekit.facts.model import TableFacts
+from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.where import transformed, where
 from icekit.prove import prove_commits
 from icekit.resolve.dangling import count_dangling

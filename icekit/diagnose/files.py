@@ -12,10 +12,12 @@ from icekit.facts.definition import PartitionSpec
 from icekit.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.facts.files import FileGroup, Kind, Partition, Totals
 from icekit.facts.manifest_counts import expected_manifests
-from icekit.facts.metadata import ROW_GROUP, TARGET, open_file_cost, renewal, split_bytes
+from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.metrics_sample import ColumnSample
 from icekit.facts.model import TableFacts
+from icekit.facts.read_splits import open_file_cost, split_bytes
 from icekit.facts.rollup import expected_files, max_file_size
+from icekit.facts.snapshot_statistics import renewal
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, elapsed, percent, size, span
 

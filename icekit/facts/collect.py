@@ -11,17 +11,9 @@ from icekit.engine.bridge import iceberg_version
 from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest, require
 from icekit.facts import local, metadata
 from icekit.facts.flaws import Flaw, MetadataFlaw
+from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
 from icekit.facts.manifest_counts import ManifestFacts
-from icekit.facts.manifests import (
-    Record,
-    file_counts,
-    is_counted,
-    live_count,
-    manifest_facts,
-    manifest_list,
-    sample_metrics,
-)
-from icekit.facts.metadata import Damaged
+from icekit.facts.manifests import Record, file_counts, is_counted, live_count, manifest_facts, manifest_list, sample_metrics
 from icekit.facts.metadata_file import RESTORE_OLDER, load_metadata, sized_metadata
 from icekit.facts.metrics_sample import MetricsSample
 from icekit.facts.missing import Searched, missing_files
@@ -29,6 +21,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.recent import MOST_MANIFESTS, RECENT_MINUTES, written_since
 from icekit.facts.retention import expirable
 from icekit.facts.rollup import Cut, Rollup, edges, sequence_width, sort_key
+from icekit.facts.snapshot_statistics import statistics_ages
 from icekit.facts.storage import MissingFiles, Role, StorageFacts
 from icekit.facts.validation import field_ids
 from icekit.sql import Identifier
@@ -76,7 +69,7 @@ def observe(
     name = lake.identifier(table) if isinstance(table, str) else table
     source = lake.tables.source(name)
     meta, metadata_bytes = sized_metadata(source)
-    snapshot, chosen_ref = metadata.choose_snapshot(meta, ref)
+    snapshot, chosen_ref = choose_snapshot(meta, ref)
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
     schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
@@ -143,7 +136,7 @@ def observe(
         sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
         sequence_width=width,
         manifests=counts,
-        history=replace(metadata.history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
+        history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample,
         equality_keys=rollup.equality_keys(),
         unapplied=rollup.unapplied_deletes(),
@@ -153,7 +146,7 @@ def observe(
         storage=listed,
         missing=missing,
         flaws=flaws,
-        statistics=metadata.statistics_ages(meta, snapshot),
+        statistics=statistics_ages(meta, snapshot),
         unlisted=unlisted,
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
@@ -260,7 +253,7 @@ def _storage(
     missing = None
     if searched.snapshot is not None:
         missing = missing_files(lake, name, source, searched, with_spark=used == "spark")
-        if missing.counts and searched.snapshot_id not in metadata.snapshots_by_id(latest()[1]):
+        if missing.counts and searched.snapshot_id not in snapshots_by_id(latest()[1]):
             missing = MissingFiles(unchecked="the snapshot expired while its files were looked up")
     # The procedure rejects a table whose files others may share: nobody can say which files are orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":

@@ -8,7 +8,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import MetadataUnreadable, first_line
-from icekit.facts.metadata import Damaged
+from icekit.facts.lineage import Damaged
 from icekit.facts.validation import check
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class Ref:
 class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
-    ``commits`` holds at most :data:`icekit.facts.metadata.MAX_COMMITS`; ``operations``
+    ``commits`` holds at most :data:`icekit.facts.lineage.MAX_COMMITS`; ``operations``
     counts the whole lineage. ``expirable_count`` are the snapshots that ``icekit maintain`` would expire now without a stated
     retention; None if that is not known. ``schema_count`` is the number of schemas that the metadata keeps.
     """

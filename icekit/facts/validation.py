@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from icekit.facts.metadata import Damaged, lineage
+from icekit.facts.lineage import Damaged, lineage
 
 #: The format versions with rules here (table spec).
 VERSIONS = (1, 2, 3)
@@ -36,7 +36,7 @@ _DEEPEST = 200
 
 
 def check(metadata: Any) -> None:
-    """Raise :class:`~icekit.facts.metadata.Damaged` for the first error in a table's metadata JSON."""
+    """Raise :class:`~icekit.facts.lineage.Damaged` for the first error in a table's metadata JSON."""
     _kind(metadata, dict, "the document", "an object")
     version = _present(metadata, "format-version")
     if isinstance(version, bool) or version not in VERSIONS or not isinstance(version, int):

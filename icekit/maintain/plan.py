@@ -19,11 +19,11 @@ from icekit.facts.files import Kind
 from icekit.facts.head import head
 from icekit.facts.integrity import Contradiction
 from icekit.facts.manifest_counts import SpecManifests
-from icekit.facts.metadata import statistics_of
 from icekit.facts.model import TableFacts
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files
+from icekit.facts.snapshot_statistics import statistics_of
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, raised, size, span
 

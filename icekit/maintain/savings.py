@@ -16,8 +16,8 @@ from icekit.compact.plan import RewriteSelection, select
 from icekit.diagnose.files import files_of_small_target, thin_partitions
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
 from icekit.facts.files import DELETE_KINDS, FileGroup, Partition
-from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost, split_bytes
 from icekit.facts.model import TableFacts
+from icekit.facts.read_splits import OPEN_FILE_COST, open_file_cost, split_bytes
 from icekit.facts.retention import DEFAULT_LAST
 from icekit.facts.rollup import expected_files
 from icekit.maintain.plan import manifest_rewrites

@@ -19,7 +19,7 @@ from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError, Read
 from icekit.facts import metadata
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
-from icekit.facts.metadata import snapshots_by_id
+from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.spark_partitions import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.values import partition_path
@@ -516,7 +516,7 @@ def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField
 
 def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
     """How many commits of the current lineage come after one; None if it is not in the lineage."""
-    ancestors = metadata.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
+    ancestors = lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
     return next((count for count, snapshot in enumerate(ancestors) if snapshot["snapshot-id"] == snapshot_id), None)
 
 

@@ -11,8 +11,9 @@ from icekit.engine.bridge import elements, encryption_of, load_table, metadata_o
 from icekit.errors import ConversionRefused, SnapshotNotFound
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Partition, Scalar
+from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.manifests import FileCounts, file_counts, manifest_list
-from icekit.facts.metadata import Json, snapshots_by_id
+from icekit.facts.metadata import Json
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.metadata_file import check_metadata
 from icekit.facts.spark_partitions import scalar

@@ -19,8 +19,8 @@ from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, ta
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import MetadataUnreadable, NotATable, ParameterError, RemovalRefused
 from icekit.facts.head import head
+from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.manifests import manifest_list
-from icekit.facts.metadata import lineage, snapshots_by_id
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
 from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, location_of_another_format, of_others, sharing

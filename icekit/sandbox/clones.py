@@ -19,8 +19,9 @@ from icekit.catalog import Lake, connect
 from icekit.engine.bridge import elements, load_table, metadata_of, require_classic, write_bytes
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused, IcekitError, InvalidName, TableNotFound
+from icekit.facts.lineage import choose_snapshot
 from icekit.facts.manifests import entries, manifest_list
-from icekit.facts.metadata import Json, choose_snapshot, named_files
+from icekit.facts.metadata import Json, named_files
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.paths import LOCAL, normal
 from icekit.owner import Owner

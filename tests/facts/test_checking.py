@@ -18,7 +18,7 @@ from icekit.catalog.tables import TableSource
 from icekit.engine.bridge import lent
 from icekit.engine.errors import engine_errors
 from icekit.errors import MetadataUnreadable
-from icekit.facts.metadata import Damaged, lineage, snapshots_by_id
+from icekit.facts.lineage import Damaged, lineage, snapshots_by_id
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.validation import check
 from icekit.show.card import lines
