@@ -13,8 +13,9 @@ from dataclasses import dataclass, fields
 from icekit.compact.candidates import Candidate, deletes_over
 from icekit.compact.model import Policy
 from icekit.compact.plan import RewriteSelection, select
-from icekit.diagnose.files import files_of_small_target, thin_partitions
+from icekit.diagnose.files import files_of_small_target
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
+from icekit.diagnose.partitions import thin_partitions
 from icekit.facts.files import DELETE_KINDS, FileGroup, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.read_splits import OPEN_FILE_COST, open_file_cost, split_bytes
