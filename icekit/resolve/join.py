@@ -22,7 +22,7 @@ from icekit.resolve.applies import EVERYWHERE, MOST_FILES, OWN, by_ruled_out, or
 from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.listing import File
 from icekit.sandbox import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
-from icekit.sandbox.clones import check_drop
+from icekit.sandbox.drop_check import check_drop
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier
 

@@ -30,7 +30,7 @@ from icekit.prove import Proof, prove_commits
 from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import Check, prove_entries, prove_history, prove_live
 from icekit.run.attempt import Limits
-from icekit.sandbox.clones import NAMESPACE, is_clone_of
+from icekit.sandbox.scratch import NAMESPACE, is_clone_of
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 

@@ -10,7 +10,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.facts.definition import Column, SortField
-from icekit.sandbox.clones import stale_clones
+from icekit.sandbox.stale import stale_clones
 from icekit.tune.answer import Confidence, Measurements
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.metrics_columns import (
