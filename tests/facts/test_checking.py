@@ -476,4 +476,4 @@ def test_parents_are_walked_in_one_place() -> None:
     package = Path(__file__).parents[2] / "icekit"
     walks = re.compile(r"parentId\(|\.get\([\w.]*get\(\"parent-snapshot-id\"\)\)|ancestorsOf|isAncestorOf")
 
-    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"metadata.py"}
+    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"lineage.py"}
