@@ -30,9 +30,9 @@ from icekit.engine.planner import plan_rewrite_at
 from icekit.engine.staging import Staging
 from icekit.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
 from icekit.facts.metadata import schema_of, specs
-from icekit.prove.commits import most_records
+from icekit.prove.checked import CHECKED_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import LINEAGE, Fingerprint, exact_case, row_hash, summed, summed_up
-from icekit.prove.proof import CHECKED_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedRows, RowsDiffer
+from icekit.prove.readers import most_records
 from icekit.resolve.applies import MOST_FILES, by_ruled_out, disagreement, order_sql, scan_of, unless_ruled_out
 from icekit.resolve.join import BROADCAST_KEYS, KeyColumn, key_sql, keys_of, path_to, same_value, sampled
 from icekit.resolve.join import tasks as tasks_for

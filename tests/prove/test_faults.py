@@ -14,7 +14,7 @@ from icekit.api import Lake
 from icekit.compact import rewrite as rewriting
 from icekit.compact.model import RewriteOrder
 from icekit.compact.rewrite import _Group, _Key
-from icekit.prove.proof import RowsDiffer
+from icekit.prove.checked import RowsDiffer
 from tests.resolve.tables import Table, rewrite
 
 pytestmark = pytest.mark.spark
