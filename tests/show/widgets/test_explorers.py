@@ -19,7 +19,7 @@ from icekit.facts.model import TableFacts
 from icekit.history.store import SqliteStore, health
 from icekit.maintain.savings import wins
 from icekit.notebook import begin
-from icekit.report.index import without_widgets
+from icekit.report.page import without_widgets
 from icekit.show import charts, tables, widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
 from icekit.show.widgets import explorers
