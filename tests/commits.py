@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from icekit.api import Lake
-from icekit.facts.collect import load_metadata
 from icekit.facts.metadata import Json
+from icekit.facts.metadata_file import load_metadata
 from icekit.sql import Identifier
 
 

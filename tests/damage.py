@@ -13,7 +13,7 @@ import fastavro
 
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
-from icekit.facts.collect import load_metadata
+from icekit.facts.metadata_file import load_metadata
 from icekit.sql import Identifier, identifier
 
 Json = dict[str, Any]

@@ -12,25 +12,13 @@ from typing import Any
 
 from icekit.diagnose.findings import Finding, Severity, Thresholds
 from icekit.facts import metadata
-from icekit.facts.model import (
-    Bucket,
-    Column,
-    ColumnSample,
-    Commit,
-    FileGroup,
-    History,
-    Kind,
-    ManifestFacts,
-    MetricsSample,
-    Partition,
-    PartitionField,
-    PartitionSpec,
-    Scalar,
-    SequenceCounts,
-    SpecManifests,
-    TableFacts,
-)
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
+from icekit.facts.files import Bucket, FileGroup, Kind, Partition, Scalar, SequenceCounts
+from icekit.facts.manifest_counts import ManifestFacts, SpecManifests
+from icekit.facts.metrics_sample import ColumnSample, MetricsSample
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import bucket_of, edges
+from icekit.facts.snapshots import Commit, History
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
+from icekit.facts.files import Partition, Scalar
 from icekit.facts.where import among, askable, between, in_units, literal_of, transformed, unfiltered_fields, where
 from icekit.sql import identifier
 from tests.factories import FIRST_DAY

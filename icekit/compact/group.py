@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.group_sample import Sample, SampledRows
 from icekit.compact.key import CHOSEN, HASH, Key
+from icekit.prove.checked import SAMPLED_FILES, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import Fingerprint, summed, summed_up
-from icekit.prove.proof import SAMPLED_FILES, CheckedRows, RowsDiffer
 from icekit.resolve.applies import disagreement
 from icekit.sql import identifier
 from icekit.units import count

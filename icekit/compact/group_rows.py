@@ -15,9 +15,9 @@ from icekit.engine.bridge import elements, encryption_of, metadata_of
 from icekit.engine.cluster import cluster_of
 from icekit.engine.interrupting import POLL_SECONDS, Stop
 from icekit.engine.staging import Staging
-from icekit.prove.commits import most_records
+from icekit.prove.checked import SAMPLED_FILES
 from icekit.prove.fingerprint import LINEAGE, row_hash
-from icekit.prove.proof import SAMPLED_FILES
+from icekit.prove.readers import most_records
 from icekit.resolve.applies import MOST_FILES, by_ruled_out, order_sql, scan_of, unless_ruled_out
 from icekit.resolve.join import tasks as tasks_for
 from icekit.sql import identifier

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.compact.group_rows import GroupRows
 from icekit.compact.key import DELETED, FILE, HASH, ORDER, SAMPLED, Key
+from icekit.prove.checked import SAMPLED_KEYS, UNSEEN
 from icekit.prove.fingerprint import Fingerprint, summed
-from icekit.prove.proof import SAMPLED_KEYS, UNSEEN
 from icekit.resolve.applies import order_sql
 from icekit.resolve.join import BROADCAST_KEYS, sampled
 from icekit.sql import identifier

@@ -12,8 +12,8 @@ from icekit import sql
 from icekit.answer.view import Badge, Block, Folded, Item, Sentence, Shown
 from icekit.compact.skipped import Skipped
 from icekit.facts.files import Partition
-from icekit.facts.metadata import renewal
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshot_statistics import renewal
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.units import count, size, span
 
 #: The option of a rewrite after which icekit drops the delete files that apply to no data file (:mod:`icekit.resolve.dangling`). No action's

@@ -15,7 +15,8 @@ from icekit.compact.claims import ActionRecord
 from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction
 from icekit.errors import EXIT_UNHEALTHY
 from icekit.facts.head import Head
-from icekit.facts.metadata import Json, snapshots_by_id
+from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.metadata import Json
 from icekit.saving import slug, versions, write_json
 from icekit.status import Status
 from icekit.units import count, elapsed, size, span

@@ -18,8 +18,9 @@ from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Finding, Findings, Thresholds
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError, TableContradicted
+from icekit.facts.definition import fragile
 from icekit.facts.files import Partition
-from icekit.facts.model import TableFacts, fragile
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.units import count, percent, raised, size, span
 

@@ -11,7 +11,7 @@ from icekit.engine.errors import complaint
 from icekit.engine.planner import plan_rewrite
 from icekit.engine.staging import Staging
 from icekit.errors import DeletesUnmatched, EngineFailed
-from icekit.prove.proof import RowsDiffer
+from icekit.prove.checked import RowsDiffer
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class PositionDeletes:
         ``rows`` are those that it read, before any equality delete took one; if they are unknown (None), rows under position
         deletes are counted again, and so are rows that were counted in a query (``is_observed``), if they are too many: Spark counts those of
         a task that it runs again twice. Where each delete names one file, and the records add up, nothing is read. Raises
-        :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.proof.RowsDiffer`.
+        :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.checked.RowsDiffer`.
         """
         java, staging = self.java, self.staging
         of, deleted = tasks, java.deleted(tasks)

@@ -27,9 +27,9 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import plan_rewrite_at
 from icekit.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
 from icekit.facts.metadata import schema_of, specs
-from icekit.prove.commits import most_records
+from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import exact_case
-from icekit.prove.proof import CHECKED_TAG, CheckedRows, RowsDiffer
+from icekit.prove.readers import most_records
 from icekit.resolve.join import keys_of, path_to
 
 if TYPE_CHECKING:

@@ -33,10 +33,10 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import IcekitError, MetadataUnreadable, RehearsalFailed
 from icekit.facts.fan_out import most_partitions
-from icekit.facts.files import Kind, Partition
+from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.head import head, since, written_within
-from icekit.facts.metadata import statistics_of
-from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.facts.model import TableFacts
+from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.where import transformed, where
 from icekit.prove import prove_commits
 from icekit.resolve.dangling import count_dangling

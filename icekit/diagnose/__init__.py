@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from icekit.diagnose import content, deletes, files, integrity, unreadable, writes
+from icekit.diagnose import column_metrics, content, deletes, files, integrity, location, metadata_layers, partitions, unreadable, writes
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
 from icekit.facts.model import TableFacts
 
@@ -22,11 +22,11 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         files.small_files,
         files.oversized_files,
         files.target_too_small,
-        files.skewed_partitions,
-        files.over_partitioned,
-        files.old_partition_spec,
-        files.orphan_files,
-        files.shared_location,
+        partitions.skewed_partitions,
+        partitions.over_partitioned,
+        partitions.old_partition_spec,
+        location.orphan_files,
+        location.shared_location,
         deletes.equality_deletes,
         deletes.equality_deletes_of_new_keys,
         deletes.executor_cache,
@@ -36,11 +36,11 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         deletes.dangling_deletes,
         deletes.deletes_default_rewrite_ignores,
         deletes.merge_on_read_on_v1,
-        files.fragmented_manifests,
-        files.overlapping_manifests,
-        files.snapshots_piling_up,
-        files.metadata_files_piling_up,
-        files.stale_statistics,
+        metadata_layers.fragmented_manifests,
+        metadata_layers.overlapping_manifests,
+        metadata_layers.snapshots_piling_up,
+        metadata_layers.metadata_files_piling_up,
+        metadata_layers.stale_statistics,
         content.bytes_outside_columns,
         content.thin_column_chunks,
         content.heavy_metadata,
@@ -50,10 +50,10 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
         writes.identifiers_not_unique,
         writes.managed_elsewhere,
         deletes.distribution_mode,
-        files.metrics_missing,
-        files.columns_past_metrics_limit,
-        files.too_many_metrics,
-        files.unclustered_filter_columns,
+        column_metrics.metrics_missing,
+        column_metrics.columns_past_metrics_limit,
+        column_metrics.too_many_metrics,
+        column_metrics.unclustered_filter_columns,
     )
 }
 

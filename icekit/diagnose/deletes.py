@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
 from icekit.engine.cluster import caches_deletes
+from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.integrity import DeleteState
 from icekit.facts.metadata import MODES
-from icekit.facts.model import DELETE_KINDS, Kind, Partition
 from icekit.facts.rollup import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
 from icekit.sql import unset_properties
 from icekit.units import count, percent, size

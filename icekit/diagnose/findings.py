@@ -16,7 +16,8 @@ from icekit.answer import html
 from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, nearest
-from icekit.facts.model import FileGroup, Partition, TableFacts
+from icekit.facts.files import FileGroup, Partition
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
 from icekit.units import count, raised
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from icekit.answer.view import Badge, Block, Sentence, Shown
 from icekit.engine.cluster import Executor
-from icekit.facts.model import UNPARTITIONED, Kind, TableFacts
+from icekit.facts.files import Kind
+from icekit.facts.model import UNPARTITIONED, TableFacts
 from icekit.facts.rollup import equality_deletes_applied
 from icekit.sql import display_name
 from icekit.units import count, percent, size

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from icekit.diagnose.findings import Context, Finding, Severity
+from icekit.facts.files import Partition, Scalar
 from icekit.facts.integrity import DeleteState, MisplacedDelete, NarrowManifest
-from icekit.facts.model import Partition, Scalar, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.where import WITHOUT_FUNCTIONS, where
 from icekit.sql import identifier
 from icekit.units import count

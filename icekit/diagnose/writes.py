@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
-from icekit.facts.model import Commit, Kind
+from icekit.facts.files import Kind
+from icekit.facts.snapshots import Commit
 from icekit.sql import identifier
 from icekit.units import count, percent, size, span
 

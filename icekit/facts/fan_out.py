@@ -7,8 +7,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import FileGroup, Kind, Partition, Scalar
-from icekit.facts.model import PartitionField, PartitionSpec, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
 
 # Transforms of time, the coarsest first, with the most values of the next finer one in a value.

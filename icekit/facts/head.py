@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from icekit.errors import SnapshotNotFound
-from icekit.facts.collect import load_metadata
 from icekit.facts.files import Partition
-from icekit.facts.metadata import Json, choose_snapshot, lineage, snapshots_by_id
+from icekit.facts.lineage import choose_snapshot, lineage, snapshots_by_id
+from icekit.facts.metadata import Json
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.recent import written_since
 from icekit.sql import Identifier
 

@@ -21,20 +21,11 @@ from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
+from icekit.facts.definition import Column, PartitionSpec
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
-from icekit.facts.model import (
-    Column,
-    ColumnSample,
-    ManifestFacts,
-    MetricsSample,
-    PartitionSpec,
-    RangeOverlap,
-    RepeatedIdentifiers,
-    SampledWrite,
-    SpecManifests,
-    from_bytes,
-    to_scalar,
-)
+from icekit.facts.manifest_counts import ManifestFacts, RangeOverlap, SpecManifests
+from icekit.facts.metrics_sample import ColumnSample, MetricsSample, RepeatedIdentifiers, SampledWrite
+from icekit.facts.values import from_bytes, to_scalar
 
 # --- Read manifest lists and manifests, decoding only the fields that are asked for
 
@@ -407,7 +398,7 @@ def field_ranges(result_types: Sequence[str], values: Iterable[Sequence[Any]]) -
 
 
 def comparable(result_type: str, value: Any) -> Any:
-    """A partition value as :func:`icekit.facts.model.from_bytes` gives bounds."""
+    """A partition value as :func:`icekit.facts.values.from_bytes` gives bounds."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
     return Decimal(value) if result_type.startswith("decimal") and isinstance(value, str) else value

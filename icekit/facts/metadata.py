@@ -1,32 +1,15 @@
-"""Read table metadata JSON: schema, specs, sort order, properties, snapshots; write a sort order as SQL."""
+"""Read table metadata JSON: schema, specs, sort order and properties."""
 
 from __future__ import annotations
 
 import re
-import statistics
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
-from icekit.errors import MetadataUnreadable, ParameterError, SnapshotNotFound, nearest
+from icekit.errors import ParameterError
+from icekit.facts.definition import Column, DistributionMode, PartitionField, PartitionSpec, Setting, SortField
 from icekit.facts.key_bounds import KeyColumn
-from icekit.facts.model import (
-    Column,
-    Commit,
-    DistributionMode,
-    History,
-    PartitionField,
-    PartitionSpec,
-    Ref,
-    Setting,
-    SnapshotStatistics,
-    SortField,
-    StatisticsAge,
-    TableFacts,
-    result_type,
-)
-from icekit.sql import Identifier, call, display_name, identifier, set_properties, transform_of, unset_properties
+from icekit.facts.values import result_type
 
 Json = Mapping[str, Any]
 
@@ -82,8 +65,6 @@ _NUMBERS: Mapping[str, int] = {
     "history.expire.max-ref-age-ms": _ANY,
     "history.expire.min-snapshots-to-keep": _ANY,
 }
-#: TableProperties.SPLIT_SIZE_DEFAULT and SPLIT_OPEN_FILE_COST_DEFAULT.
-SPLIT_BYTES, OPEN_FILE_COST = 128 * 2**20, 4 * 2**20
 _INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 
@@ -305,215 +286,9 @@ def _limited(fields: Sequence[Json], limit: int) -> set[int]:
     return found
 
 
-#: The figures of a summary that count the rows that a commit changed (SnapshotSummary).
-_CHANGED_RECORDS = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
-
-
 def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     """A metadata file and the files that it names directly: other metadata files, manifest lists and statistics."""
     found = [metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
     found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
     found += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
     return frozenset(found)
-
-
-def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStatistics, ...]:
-    """The statistics of a snapshot: a commit leaves them with the snapshot before it, and has none of its own."""
-    table, partition = (
-        [file for file in metadata.get(key) or () if file["snapshot-id"] == snapshot_id] for key in ("statistics", "partition-statistics")
-    )
-    found: list[SnapshotStatistics] = []
-    if table:
-        fields = schema_of(metadata)["fields"]
-        names = {field_id: name for field_id, name, *_ in leaves(fields)}
-        ids = [i for file in table for blob in file.get("blob-metadata") or () for i in blob["fields"]]
-        columns = dict.fromkeys(names[i] for i in ids if i in names)
-        # What compute_table_stats takes without columns.
-        by_default = {field["name"] for field in fields if isinstance(field["type"], str)}
-        found.append(SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns)))
-    return (*found, *([SnapshotStatistics("partition")] if partition else ()))
-
-
-def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
-    """The statement that computes such statistics for the current snapshot."""
-    columns = {"columns": statistics.columns} if statistics.columns else {}
-    return call(catalog, f"compute_{statistics.kind}_stats", table=display_name(table), **columns)
-
-
-def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAge, ...]:
-    """How far the newest statistics of each kind are behind a snapshot; without those whose snapshot is not in its lineage."""
-    found: dict[str, StatisticsAge] = {}
-    changed = 0
-    computed_for = {file["snapshot-id"] for key in ("statistics", "partition-statistics") for file in metadata.get(key) or ()}
-    for commits, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot) if computed_for else ()):
-        snapshot_id, summary = ancestor["snapshot-id"], ancestor.get("summary") or {}
-        for computed in statistics_of(metadata, snapshot_id) if snapshot_id in computed_for else ():
-            records = summary.get("total-records")
-            age = StatisticsAge(computed, snapshot_id, commits, changed, None if records is None else int(records))
-            found.setdefault(computed.kind, age)
-        if summary.get("operation") != "replace":
-            changed += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
-    return tuple(found.values())
-
-
-# --- Read the snapshots of table metadata JSON: the chosen snapshot, its lineage, and the history
-
-
-MAX_COMMITS = 1000
-
-
-class Damaged(MetadataUnreadable):
-    """A table's metadata is wrong; the message says where."""
-
-
-class CyclicLineage(Damaged):
-    """A snapshot that is its own ancestor."""
-
-    def __init__(self, ids: Sequence[object]) -> None:
-        shown = " → ".join(str(one) for one in (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0]))
-        super().__init__(f"parent-snapshot-id forms a circle ({shown}), so the history of the table is not known")
-
-
-def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
-    """The chosen snapshot, and the name of its branch or tag if ``ref`` is one.
-
-    ``ref`` is a branch, a tag, a snapshot id, or None for the current snapshot. Raises
-    :class:`~icekit.errors.SnapshotNotFound`.
-    """
-    snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
-    refs = metadata.get("refs") or {}
-    if ref is None or ref == "":
-        current = metadata.get("current-snapshot-id")
-        return snapshots.get(current), None
-    if str(ref) in refs:
-        return snapshots[refs[str(ref)]["snapshot-id"]], str(ref)
-    if str(ref).lstrip("-").isdigit():
-        if int(ref) in snapshots:
-            return snapshots[int(ref)], None
-        newest = max(snapshots.values(), key=lambda s: s["timestamp-ms"], default=None)
-        there = f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}" if newest else "the table has no snapshots"
-        raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {there}.")
-    known = ", ".join(sorted(refs)) or "none"
-    raise SnapshotNotFound(f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or f'; known refs: {known}.'}")
-
-
-def snapshots_by_id(metadata: Json) -> Mapping[int | None, Json]:
-    """The existing snapshots by id; None, the parent of a first snapshot, finds none."""
-    return {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
-
-
-def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iterator[Json]:
-    """A snapshot and its existing ancestors, newest first; ``snapshots`` are all snapshots by id.
-
-    Raises :class:`CyclicLineage` if a snapshot is its own ancestor.
-    """
-    seen: dict[object, None] = {}
-    while snapshot is not None:
-        if snapshot["snapshot-id"] in seen:
-            ids = list(seen)
-            raise CyclicLineage(ids[ids.index(snapshot["snapshot-id"]) :])
-        seen[snapshot["snapshot-id"]] = None
-        yield snapshot
-        snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
-
-
-def history(metadata: Json, snapshot: Json | None) -> History:
-    """Cadence, operations, writers and refs, of all snapshots and of the chosen snapshot's lineage."""
-    snapshots = snapshots_by_id(metadata)
-    ancestors = list(lineage(snapshots, snapshot))[::-1]
-    times = [s["timestamp-ms"] for s in ancestors]
-    gaps = [(b - a) / 1000 for a, b in pairwise(times)]
-    every = [s["timestamp-ms"] for s in snapshots.values()]
-    operations = Counter(str((s.get("summary") or {}).get("operation", "unknown")) for s in ancestors)
-    return History(
-        snapshot_count=len(snapshots),
-        lineage_count=len(ancestors),
-        oldest_snapshot_ms=min(every, default=None),
-        newest_snapshot_ms=max(every, default=None),
-        median_seconds_between_commits=statistics.median(gaps) if gaps else None,
-        operations=tuple(sorted(operations.items())),
-        commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
-        refs=tuple(Ref(name, ref["type"], ref["snapshot-id"]) for name, ref in sorted((metadata.get("refs") or {}).items())),
-        metadata_log_count=len(metadata.get("metadata-log") or ()),
-        schema_count=len(metadata.get("schemas") or ()) or 1,
-    )
-
-
-def _commit(snapshot: Json) -> Commit:
-    summary = snapshot.get("summary") or {}
-
-    def number(key: str) -> int | None:
-        return int(summary[key]) if key in summary else None
-
-    return Commit(
-        snapshot_id=snapshot["snapshot-id"],
-        committed_at_ms=snapshot["timestamp-ms"],
-        operation=summary.get("operation"),
-        writer=_writer(summary),
-        added_data_files=number("added-data-files"),
-        added_delete_files=number("added-delete-files"),
-        added_bytes=number("added-files-size"),
-        added_records=number("added-records"),
-        removed_data_files=number("deleted-data-files"),
-        changed_partitions=number("changed-partition-count"),
-        removed_delete_files=number("removed-delete-files"),
-        removed_bytes=number("removed-files-size"),
-    )
-
-
-def _writer(summary: Mapping[str, str]) -> str | None:
-    if "engine-name" in summary:
-        return " ".join(filter(None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))))
-    if "flink.job-id" in summary:
-        return f"flink {summary['flink.job-id']}"
-    if "spark.app.id" in summary:
-        return f"spark {summary['spark.app.id']}"
-    return summary.get("iceberg-version")
-
-
-# --- Write a table's sort order as SQL, and the statements that restore it; pure
-
-
-DISTRIBUTION = "write.distribution-mode"
-
-
-def quoted(columns: Mapping[str, Column], name: str) -> str:
-    """A column's path as SQL, by its dotted name."""
-    found = columns.get(name)
-    return identifier(*(found.names if found is not None else (name,)))
-
-
-def undo_order(table: Identifier, facts: TableFacts) -> str:
-    """The statements that restore the current order and distribution.
-
-    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (from Iceberg's SQL
-    extensions), so the undo restores that property too.
-    """
-    name = identifier(*table)
-    if facts.sort_order:
-        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
-    else:
-        order = f"ALTER TABLE {name} WRITE UNORDERED"
-    there = facts.properties.get(DISTRIBUTION)
-    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
-    return f"{order}; {mode}"
-
-
-def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
-    term = transform_of(quoted(columns, field.source), field.transform)
-    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"
-
-
-def split_bytes(facts: TableFacts) -> int:
-    """The bytes that one read task takes (``read.split.target-size``); an unusable value counts as the default."""
-    return _usable(facts, "read.split.target-size", SPLIT_BYTES, least=1)
-
-
-def open_file_cost(facts: TableFacts) -> int:
-    """The bytes that Iceberg counts for opening a file when it packs read tasks; an unusable value counts as the default."""
-    return _usable(facts, "read.split.open-file-cost", OPEN_FILE_COST)
-
-
-def _usable(facts: TableFacts, name: str, default: int, least: int = 0) -> int:
-    stated = facts.properties.get(name, "")
-    return int(stated) if stated.isdecimal() and int(stated) >= least else default

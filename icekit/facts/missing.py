@@ -14,12 +14,17 @@ from icekit.engine.bridge import encryption_of, has_bridge, load_table
 from icekit.engine.compat import arrow_of, frame_of
 from icekit.engine.errors import first_sentence
 from icekit.engine.metadata_tables import metadata_table, with_lengths
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Kind, Partition
+from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.manifests import Record, added_by, entries, live_count, may_have_live
-from icekit.facts.metadata import Json, lineage, snapshots_by_id, statistics_ages
-from icekit.facts.model import Kind, MissingCount, MissingFile, MissingFiles, Partition, PartitionSpec, Role, partition_of
+from icekit.facts.metadata import Json
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
-from icekit.facts.spark import Partitions, partition_columns, unified
+from icekit.facts.snapshot_statistics import statistics_ages
+from icekit.facts.spark_partitions import Partitions, partition_columns, unified
+from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
+from icekit.facts.values import partition_of
 from icekit.sql import Identifier
 from icekit.units import count
 

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import MetadataUnreadable
-from icekit.facts.collect import load_metadata
 from icekit.facts.manifests import manifest_list
 from icekit.facts.metadata import Json, named_files
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.orphans import declared_paths, referenced_files
 from icekit.facts.paths import LOCAL, folder_of, links, local_sql, meet, normal, path_sql
 from icekit.sql import Identifier, literal

@@ -20,8 +20,8 @@ from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
 from icekit.facts.manifests import entries, manifest_list
 from icekit.facts.metadata import named_files, specs
-from icekit.facts.model import SharedPlace, Sharing, StorageFacts
 from icekit.facts.paths import LOCAL, Place, normal, overlapping, place
+from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
 
@@ -185,7 +185,7 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
 Json = Mapping[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
-#: Reads a table's metadata JSON: :func:`icekit.facts.collect.load_metadata`, which needs this module itself.
+#: Reads a table's metadata JSON, as :func:`icekit.facts.metadata_file.load_metadata` does.
 Load = Callable[["TableSource"], Json]
 
 #: Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of threads.

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 
 from icekit.facts.files import Partition
+from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.manifests import SIZE_FIELDS, Record, added_by, entries, manifest_list, read_ahead
-from icekit.facts.metadata import Json, lineage, snapshots_by_id
-from icekit.facts.model import partition_of
+from icekit.facts.metadata import Json
+from icekit.facts.values import partition_of
 
 #: A choice: a partition written within this many minutes may still be written to.
 RECENT_MINUTES = 60.0

@@ -16,7 +16,8 @@ from itertools import pairwise
 from typing import Any
 
 from icekit.errors import ParameterError, nearest
-from icekit.facts.metadata import Json, lineage, number, snapshots_by_id
+from icekit.facts.lineage import lineage, snapshots_by_id
+from icekit.facts.metadata import Json, number
 from icekit.parsing import seconds
 from icekit.units import count, plain, span
 

@@ -8,9 +8,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from icekit.facts.files import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts, Totals
 from icekit.facts.integrity import DeleteState, Integrity, UnappliedDeletes
 from icekit.facts.manifests import FileCounts
-from icekit.facts.model import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts, TableFacts, Totals
+from icekit.facts.model import TableFacts
 
 # --- Cut file sizes into buckets around the target in force
 

@@ -12,8 +12,8 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
-from icekit.facts.model import Column, PartitionField, PartitionSpec
 from icekit.sql import identifier, literal
 
 #: The most partitions that one predicate names, so that it stays readable and fast to plan: a choice.

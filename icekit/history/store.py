@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.diagnose.findings import Findings
 from icekit.errors import HistoryUnusable
-from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.facts.files import DELETE_KINDS
+from icekit.facts.model import TableFacts
 from icekit.sqlite import SqliteFile
 from icekit.units import at
 

@@ -16,7 +16,8 @@ from icekit.api import connect
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
 from icekit.diagnose.findings import Findings
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.files import Kind
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import delete_ratios
 from icekit.lab import build, is_kept, reset
 from icekit.lab.workbench import embedded

@@ -14,13 +14,16 @@ from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge
 from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
 from icekit.errors import ParameterError, nearest
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Kind
 from icekit.facts.head import head
 from icekit.facts.integrity import Contradiction
-from icekit.facts.metadata import statistics_of
-from icekit.facts.model import Kind, PartitionSpec, SpecManifests, TableFacts
+from icekit.facts.manifest_counts import SpecManifests
+from icekit.facts.model import TableFacts
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files
+from icekit.facts.snapshot_statistics import statistics_of
 from icekit.sql import display_name, orphan_arguments
 from icekit.units import at, count, moment, raised, size, span
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass, fields
 from icekit.compact.candidates import Candidate, deletes_over
 from icekit.compact.policy import Policy
 from icekit.compact.selection import RewriteSelection, select
-from icekit.diagnose.files import files_of_small_target, thin_partitions
+from icekit.diagnose.files import files_of_small_target
 from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
-from icekit.facts.files import FileGroup, Partition
-from icekit.facts.metadata import OPEN_FILE_COST, open_file_cost, split_bytes
-from icekit.facts.model import DELETE_KINDS, TableFacts
+from icekit.diagnose.partitions import thin_partitions
+from icekit.facts.files import DELETE_KINDS, FileGroup, Partition
+from icekit.facts.model import TableFacts
+from icekit.facts.read_splits import OPEN_FILE_COST, open_file_cost, split_bytes
 from icekit.facts.retention import DEFAULT_LAST
 from icekit.facts.rollup import expected_files
 from icekit.maintain.plan import manifest_rewrites
@@ -38,7 +39,7 @@ class Savings:
     one full scan saves, in bytes: (opens + manifests) × ``open_file_cost`` +
     both kinds of bytes; ``scan_cost`` is the full cost of that scan. ``expirable_bytes`` is a lower bound (see
     :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and ``orphan_bytes`` rest on the
-    sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.model.StorageFacts`). Unknown is None.
+    sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.storage.StorageFacts`). Unknown is None.
     """
 
     files_gone: int = 0

@@ -2,208 +2,37 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import iceberg_version
-from icekit.engine.cluster import Cluster, caches_deletes, cluster_of
-from icekit.engine.compat import arrow_of, where_then
+from icekit.engine.cluster import caches_deletes
+from icekit.engine.compat import where_then
 from icekit.engine.errors import explain
-from icekit.engine.metadata_tables import CONTENT, metadata_table
-from icekit.errors import CloneRefused, MetadataUnreadable, ParameterError, ReadersDisagree
+from icekit.errors import MetadataUnreadable, ParameterError, ReadersDisagree
 from icekit.facts import metadata
-from icekit.facts.collect import load_metadata
-from icekit.facts.metadata import snapshots_by_id
-from icekit.facts.model import Column, Partition, PartitionField, PartitionSpec, Scalar, partition_path
-from icekit.facts.spark import Partitions, partition_columns, scalar_sql, unified
+from icekit.facts.definition import PartitionField, PartitionSpec
+from icekit.facts.files import Partition, Scalar
+from icekit.facts.lineage import lineage, snapshots_by_id
+from icekit.facts.metadata import Json
+from icekit.facts.metadata_file import load_metadata
+from icekit.facts.values import partition_path
 from icekit.facts.where import transformed, where
-from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared, summed_up
-from icekit.prove.proof import (
-    CHECKED,
-    CHECKED_POSITIONS_TAG,
-    CHECKED_TAG,
-    SCANNED,
-    CheckedPositions,
-    CheckedRows,
-    CommitProof,
-    Mismatch,
-    Proof,
-    verdict,
-)
+from icekit.prove.changes import Changes, changes
+from icekit.prove.fingerprint import LINEAGE, Fingerprint, fingerprint, shared
+from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
+from icekit.prove.readers import Reader, existing_sides, may_have_more, resolving
 from icekit.resolve.applies import disagreement
-from icekit.resolve.convert import Stripped, stripped
-from icekit.resolve.dangling import removed
-from icekit.resolve.listing import Scope, scopes
 from icekit.sql import Identifier, call, display_name, identifier
-from icekit.units import count
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from icekit.catalog import Lake
-
-
-# --- Find what a commit changed: its partitions, from the manifest entries that it wrote
-
-
-Json = Mapping[str, Any]
-
-# The identity of a file, and the order in which deletes apply to it.
-_FILE = (
-    "xxhash64(data_file.content, data_file.file_path, data_file.spec_id, sequence_number, data_file.record_count, "
-    "isnull(data_file.content_offset), data_file.content_offset)"
-)
-
-
-@dataclass(frozen=True)
-class Changes:
-    """The partitions that a commit changed, sorted.
-
-    ``is_complete`` is false if the files of the parent, minus the files it says it removed, plus
-    the files it says it added, are not the commit's files: then it lost or gained files silently, and
-    the changed partitions are not all of them. ``records`` are the rows in the data files of the
-    changed partitions at the parent and at the commit, according to their manifests; None if deletes
-    apply, so that a reader gets fewer rows, or if another spec is live, so that a predicate selects
-    more. ``agree`` says whether all these rows have their partition's values, according to the files' bounds.
-    """
-
-    partitions: tuple[Partition, ...]
-    is_complete: bool
-    records: Callable[[], tuple[int | None, int | None]]
-    agree: Callable[[Sequence[Column]], bool]
-
-    def holds(self, rows: Sequence[int], columns: Sequence[Column]) -> bool:
-        """Whether these row counts at the parent and at the commit are certainly all rows in their files.
-
-        ``columns`` are the table's current columns.
-        """
-        return self.records() == tuple(rows) or self.agree(columns)
-
-
-def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id: int, specs: Mapping[int, PartitionSpec]) -> Changes:
-    """Read what a commit added and removed, data and delete files; ``table`` is named with its catalog.
-
-    Two aggregations of the commit's ``entries`` and one of its parent's, without statistics;
-    the driver receives a row per changed partition.
-    """
-    entries = metadata_table(spark, table, "entries", snapshot_id)
-    own = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
-    names = unified(specs.values())
-    distinct = own.selectExpr("data_file.spec_id AS spec_id", *partition_columns(own, "data_file.partition", names)).distinct()
-    partitions = sorted(set(Partitions(specs, names).read(arrow_of(distinct))), key=_order)
-    # Live in the commit and not added by it, or removed by it: the parent's live files.
-    kept = entries.where(f"CASE WHEN snapshot_id = {snapshot_id} THEN status <> 1 ELSE status < 2 END")
-    before = metadata_table(spark, table, "entries", parent_id).where("status < 2")
-
-    def records() -> tuple[int | None, int | None]:
-        now = entries.where("status < 2")
-        first, second = (_records(side, distinct, specs, names) for side in (before, now))
-        return first, second
-
-    def agree(columns: Sequence[Column]) -> bool:
-        fields = {(spec_id, field) for spec_id in {p.spec_id for p in partitions} for field in specs[spec_id].fields}
-        asked = [(spec_id, field) for spec_id, field in fields if field.transform not in {"identity", "void"}]
-        sides = before, entries.where("status < 2")
-        # Where a predicate selects complete partitions of every existing spec, Spark does not check the bucket of each row (SparkScanBuilder).
-        if len(specs) == 1:
-            asked = [each for each in asked if not each[1].transform.startswith("bucket")]
-        return all(
-            _agrees(side, distinct, names, (spec_id, field), next((c for c in columns if c.field_id == field.source_id), None), table[0])
-            for side in sides
-            for spec_id, field in asked
-        )
-
-    return Changes(tuple(partitions), is_complete=_files(kept) == _files(before), records=records, agree=agree)
-
-
-def _records(entries: DataFrame, partitions: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> int | None:
-    """The rows in the data files of some partitions, minus those that deletion vectors delete.
-
-    None if there are other deletes, or if data files of several specs are live.
-    """
-    from pyspark.sql import functions as F
-
-    columns = ["spec_id", *(f"p{i}" for i in range(len(names)))]
-    rows = entries.selectExpr(
-        "data_file.spec_id AS spec_id",
-        *partition_columns(entries, "data_file.partition", names),
-        f"{CONTENT} AS content",
-        "upper(data_file.file_format) = 'PUFFIN' AS is_vector",
-        "data_file.record_count AS records",
-    )
-    unpartitioned = [spec_id for spec_id, spec in specs.items() if spec.is_unpartitioned]
-    everywhere = (F.col("content") == 2) & F.col("spec_id").isin(unpartitioned)
-    same = [F.col(f"e.{name}").eqNullSafe(F.col(f"c.{name}")) for name in columns]
-    inside = F.col("c.spec_id").isNotNull()
-    sums = (
-        rows.alias("e")
-        .join(F.broadcast(partitions).alias("c"), same, "left")
-        .select(inside.alias("inside"), "e.spec_id", "content", "is_vector", "records")
-        .agg(
-            F.sum(F.when(F.col("inside") & (F.col("content") == 0), F.col("records")).otherwise(0)),
-            F.sum(F.when(F.col("inside") & F.col("is_vector"), F.col("records")).otherwise(0)),
-            F.count_if((F.col("inside") & (F.col("content") > 0) & ~F.col("is_vector")) | everywhere),
-            F.count_distinct(F.when(F.col("content") == 0, F.col("e.spec_id"))),
-        )
-        .first()
-    )
-    if sums is None or sums[2] or sums[3] > 1:
-        return None
-    return int(sums[0] or 0) - int(sums[1] or 0)
-
-
-def _agrees(
-    entries: DataFrame,
-    partitions: DataFrame,
-    names: Sequence[tuple[int, str]],
-    of: tuple[int, PartitionField],
-    column: Column | None,
-    catalog: str,
-) -> bool:
-    """Whether the bounds of each data file of some partitions equal the partition's value in one field.
-
-    Then all its rows do, because these transforms keep the order. Buckets have no order, and a file
-    may have no bounds: neither counts as equal.
-    """
-    spec_id, field = of
-    bounds: Any = entries.schema["readable_metrics"].dataType
-    if column is None or field.transform.startswith("bucket") or column.name not in bounds.names:
-        return False
-    values = [transformed(catalog, field, [replace(column, name=end, path=())]) for end in ("low", "high")]
-    if None in values:
-        return False
-    metrics = f"readable_metrics.{identifier(column.name)}"
-    keys = ["spec_id", *(f"p{i}" for i in range(len(names)))]
-    files = entries.where(f"{CONTENT} = 0 AND data_file.spec_id = {spec_id}").selectExpr(
-        "data_file.spec_id AS spec_id",
-        *partition_columns(entries, "data_file.partition", names),
-        f"{metrics}.lower_bound AS low",
-        f"{metrics}.upper_bound AS high",
-    )
-    from pyspark.sql import functions as F
-
-    same = [F.col(f"e.{key}").eqNullSafe(F.col(f"c.{key}")) for key in keys]
-    inside = files.alias("e").join(F.broadcast(partitions).alias("c"), same, "left_semi")
-    place = next(i for i, (field_id, _) in enumerate(names) if field_id == field.field_id)
-    ends = inside.selectExpr(f"p{place} AS value", *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)))
-    low, high = (scalar_sql(end, ends.schema[end].dataType.typeName()) for end in ("low", "high"))
-    return ends.where(f"NOT coalesce({low} = value AND {high} = value, false)").isEmpty()
-
-
-def _files(entries: DataFrame) -> Fingerprint:
-    return summed_up(entries, _FILE)
-
-
-def _order(partition: Partition) -> tuple[int, list[tuple[bool, str]]]:
-    # Values of one field may be null or, where a spec changed, of different types.
-    return partition.spec_id, [(value is None, str(value)) for value in partition.values]
-
 
 #: A commit that changed more partitions is compared over the complete table: Spark would take longer to plan a
 #: longer predicate than to read the rows.
@@ -248,7 +77,7 @@ def prove_commits(
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
-    reader = _Reader(lake, table, meta, specs, snapshots_by_id(meta), {})
+    reader = Reader(lake, table, meta, specs, snapshots_by_id(meta), {})
     proofs: list[CommitProof] = []
     try:
         # The session may cache an older version of the table without these snapshots.
@@ -256,7 +85,7 @@ def prove_commits(
     except Exception as error:
         raise explain(error, reader.name) from error
     # Most of a small commit's proof is planning in the driver, so several run at once.
-    with _resolving(reader, snapshot_ids, resolve) as reader, ThreadPoolExecutor(_AT_ONCE) as pool:
+    with resolving(reader, snapshot_ids, resolve) as reader, ThreadPoolExecutor(_AT_ONCE) as pool:
         for proof in pool.map(lambda i: _prove(reader, i, sample, seed), snapshot_ids):
             proofs.append(proof)
             if progress is not None:
@@ -272,90 +101,6 @@ def prove_commits(
     )
 
 
-def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], known: Mapping[int, Json] | None = None) -> Proof:
-    """The proof of commits of rewrites and conversions: those checked before they were made say what was checked, and the rest are compared in full.
-
-    A commit that only dropped delete files is proved by the scan of the snapshot before it, which gives none of them to a data file.
-    ``known`` are commits as the table had them, for those that have expired since.
-    """
-    started = time.monotonic()
-    snapshots = snapshots_by_id(load_metadata(lake.tables.source(table)))
-    name = lake.sql_name(table)
-    quick: dict[int, CommitProof] = {}
-    read = 0
-    scanned: set[int] = set()
-    for snapshot_id in snapshot_ids:
-        commit = snapshots.get(snapshot_id) or (known or {}).get(snapshot_id) or {}
-        summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
-        if CHECKED_TAG in summary:
-            checked = CheckedRows.of(summary[CHECKED_TAG])
-            if int(summary.get("added-records") or 0) == checked.rows.row_count:
-                rows, read = checked.rows, read + checked.read
-                quick[snapshot_id] = CommitProof(
-                    snapshot_id, parent_id, provable=True, before=rows, after=rows, said=str(checked), is_sampled=checked.is_sampled
-                )
-        elif CHECKED_POSITIONS_TAG in summary:
-            positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
-            if int(summary.get("added-position-deletes") or 0) == positions.positions and not _DATA_CHANGES.intersection(summary):
-                read += positions.sampled + 2 * positions.of_files
-                quick[snapshot_id] = CommitProof(
-                    snapshot_id, parent_id, provable=True, said=str(positions), is_sampled=positions.is_sampled
-                )
-        elif snapshot_id in snapshots and "removed-delete-files" in summary and not _CHANGES.intersection(summary):
-            gone, needed = _removed(lake, name, parent_id, snapshot_id)
-            if gone and not needed:
-                said = f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them to a data file"
-                quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
-                scanned.add(snapshot_id)
-    rest = [i for i in snapshot_ids if i not in quick]
-    compared = prove_commits(lake, table, rest) if rest else None
-    by_id = {**quick, **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())}}
-    commits = tuple(by_id[i] for i in snapshot_ids)
-    modes = [CHECKED] if len(quick) > len(scanned) or not commits else []
-    modes += [SCANNED] if scanned else []
-    return Proof(
-        table=display_name(table),
-        commits=commits,
-        ok=verdict(commits),
-        mode=", ".join([*modes, *([compared.mode] if compared else [])]),
-        seconds=time.monotonic() - started,
-        rows_read=read + (compared.rows_read if compared else 0),
-        caution=compared.caution if compared else None,
-    )
-
-
-def _removed(lake: Lake, name: Identifier, parent_id: int | None, snapshot_id: int) -> tuple[int, int]:
-    """The delete files that a commit removed, and those of them that applied before it; no files where that cannot be asked."""
-    if parent_id is None:
-        return 0, 0
-    try:
-        return removed(lake.spark, name, parent_id, snapshot_id)
-    except Exception:
-        # An expired parent, or a file that is gone: the full comparison says so.
-        return 0, 0
-
-
-# Keys of a summary that a commit without them did not do.
-_DATA_CHANGES = {"added-data-files", "deleted-data-files"}
-_CHANGES = _DATA_CHANGES | {"added-delete-files"}
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """A table with its metadata from when the proof began."""
-
-    lake: Lake
-    table: Identifier
-    meta: Json
-    specs: Mapping[int, PartitionSpec]
-    snapshots: Mapping[int | None, Json]
-    read: Mapping[int, Stripped]
-
-    @property
-    def name(self) -> Identifier:
-        return self.lake.sql_name(self.table)
-
-
 @dataclass(frozen=True)
 class _Side:
     """A snapshot to read: its columns, the rows to compare and the keys to group by, in its own names."""
@@ -365,7 +110,7 @@ class _Side:
     where: str | None
     by: tuple[str, ...]
 
-    def read(self, reader: _Reader, *, grouped: bool, lineage: bool) -> Mapping[tuple[Scalar, ...], Fingerprint]:
+    def read(self, reader: Reader, *, grouped: bool, lineage: bool) -> Mapping[tuple[Scalar, ...], Fingerprint]:
         by = self.by if grouped else ()
         return fingerprint(
             reader.lake.spark,
@@ -379,7 +124,7 @@ class _Side:
         )
 
 
-def _prove(reader: _Reader, snapshot_id: int, sample: int | None, seed: int) -> CommitProof:
+def _prove(reader: Reader, snapshot_id: int, sample: int | None, seed: int) -> CommitProof:
     commit = reader.snapshots.get(snapshot_id)
     if commit is None:
         return CommitProof(snapshot_id, None, provable=False, reason="the commit has expired, or never belonged to this table")
@@ -409,7 +154,7 @@ def _chosen(changed: tuple[Partition, ...], sample: int | None, seed: int, snaps
     return tuple(changed[i] for i in sorted(chance.sample(range(len(changed)), sample)))
 
 
-def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, seed: int) -> CommitProof:
+def _compare(reader: Reader, parent: Json, commit: Json, sample: int | None, seed: int) -> CommitProof:
     parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
     found = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
     chosen = _chosen(found.partitions, sample, seed, snapshot_id)
@@ -459,7 +204,7 @@ def _compare(reader: _Reader, parent: Json, commit: Json, sample: int | None, se
     )
 
 
-def _read(reader: _Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool) -> Sequence[Mapping[tuple[Scalar, ...], Fingerprint]]:
+def _read(reader: Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool) -> Sequence[Mapping[tuple[Scalar, ...], Fingerprint]]:
     """Read the parent and the commit, at the same time."""
     with ThreadPoolExecutor(len(sides)) as pool:
         return list(pool.map(lambda side: side.read(reader, grouped=grouped, lineage=lineage), sides))
@@ -471,12 +216,12 @@ def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
     return all(snapshot.get("first-row-id") is not None for snapshot in (parent, commit)) and named.isdisjoint(LINEAGE)
 
 
-def _may_disagree(reader: _Reader, partitions: Sequence[Partition]) -> bool:
+def _may_disagree(reader: Reader, partitions: Sequence[Partition]) -> bool:
     """Whether a file may hold rows with other values than its partition's: an identity value is read from the partition itself."""
     return any(field.transform not in {"identity", "void"} for partition in partitions for field in reader.specs[partition.spec_id].fields)
 
 
-def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]) -> tuple[Sequence[str | None], str]:
+def _predicates(reader: Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]) -> tuple[Sequence[str | None], str]:
     """The rows to compare at the parent and at the commit; and, if all rows are compared, why."""
     if not found.is_complete:
         return (None, None), "its files are not those of its parent plus its own changes"
@@ -490,14 +235,14 @@ def _predicates(reader: _Reader, found: Changes, chosen: Sequence[Partition], sc
     return (None, None), "it changed unpartitioned files" if unpartitioned else "no predicate selects the partitions it changed"
 
 
-def _where(reader: _Reader, snapshot: Json, predicate: str | None) -> str | None:
+def _where(reader: Reader, snapshot: Json, predicate: str | None) -> str | None:
     """A predicate in a snapshot's own names, as this Iceberg can read it."""
     if predicate is None or snapshot.get("schema-id") == reader.meta.get("current-schema-id"):
         return predicate
     return where_then(predicate, iceberg_version(reader.lake.spark, reader.lake.name))
 
 
-def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
+def _keys(reader: Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
     """The fields of the current spec that rows of both sides can be grouped by, and the SQL for each side."""
     default = reader.specs.get(reader.meta.get("default-spec-id", 0), PartitionSpec(0, ()))
     columns = [metadata.columns(reader.meta, schema) for schema in schemas]
@@ -512,75 +257,16 @@ def _keys(reader: _Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField
     return fields, [tuple(keys[0]), tuple(keys[1])]
 
 
-def _later_commits(reader: _Reader, snapshot_id: int) -> int | None:
+def _later_commits(reader: Reader, snapshot_id: int) -> int | None:
     """How many commits of the current lineage come after one; None if it is not in the lineage."""
-    ancestors = metadata.lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
+    ancestors = lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
     return next((count for count, snapshot in enumerate(ancestors) if snapshot["snapshot-id"] == snapshot_id), None)
 
 
-def _caution(lake: Lake, reader: _Reader, snapshot_ids: Sequence[int]) -> str | None:
+def _caution(lake: Lake, reader: Reader, snapshot_ids: Sequence[int]) -> str | None:
     conf = lake.session_conf()
     if conf is None or not caches_deletes(conf):
         return None
     # What a join applies is not in the cache.
-    sides = [side for side in _sides(reader, snapshot_ids) if side["snapshot-id"] not in reader.read]
-    return _CACHE if any(_may_have_more(side, 0) for side in sides) else None
-
-
-# --- Read a snapshot under equality deletes, without the heap that the engine's own reading needs
-
-
-#: The share of the heap that the engine's own sets of deletes may take to be used for a
-#: proof, and the most that a delete record takes there (a composite key of long strings).
-HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
-
-
-def most_records(cluster: Cluster) -> int:
-    """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
-    return int(HEAP_SHARE * cluster.heap_bytes / (RECORD_HEAP_BYTES * cluster.tasks_per_executor))
-
-
-@contextlib.contextmanager
-def _resolving(reader: _Reader, snapshot_ids: Sequence[int], resolve: bool | None) -> Iterator[_Reader]:
-    """The reader, with the snapshots before and after some commits to read without the engine's own sets of equality deletes."""
-    lake = reader.lake
-    most = 0 if resolve else most_records(cluster_of(lake.spark))
-    sides: set[int] = set()
-    if resolve is not False:
-        sides = {int(side["snapshot-id"]) for side in _sides(reader, snapshot_ids) if _may_have_more(side, most)}
-    with contextlib.ExitStack() as stack:
-        read: dict[int, Stripped] = {}
-        for side in sorted(sides):
-            try:
-                if _most_applied(scopes(lake.spark, reader.name, side, reader.specs)) <= most:
-                    continue
-                made = stack.enter_context(stripped(lake, reader.table, side))
-            except CloneRefused:
-                break
-            except Exception as error:
-                if resolve:
-                    raise explain(error, reader.name) from error
-                # Iceberg's own reader may still read it; if not, its commit is not provable.
-                continue
-            if made is not None:
-                read[side] = made
-        yield replace(reader, read=read)
-
-
-def _sides(reader: _Reader, snapshot_ids: Sequence[int]) -> list[Json]:
-    """Those of some commits and their parents that still exist."""
-    commits = [*filter(None, map(reader.snapshots.get, snapshot_ids))]
-    return [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
-
-
-def _most_applied(found: Sequence[Scope]) -> int:
-    """The most records of equality deletes that a reader of a data file may have to hold."""
-    applied = [scope for scope in found if scope.data_files]
-    everywhere = sum(scope.delete_records for scope in applied if scope.is_global)
-    return everywhere + max((scope.delete_records for scope in applied if not scope.is_global), default=0)
-
-
-def _may_have_more(snapshot: Json, records: int) -> bool:
-    """Whether a snapshot may have more equality deletes than so many records: a writer may not count them."""
-    told = str((snapshot.get("summary") or {}).get("total-equality-deletes", ""))
-    return not told.isdecimal() or int(told) > records
+    sides = [side for side in existing_sides(reader, snapshot_ids) if side["snapshot-id"] not in reader.read]
+    return _CACHE if any(may_have_more(side, 0) for side in sides) else None

@@ -17,9 +17,9 @@ from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
 from icekit.facts.metadata import schema_of
-from icekit.prove.commits import most_records
+from icekit.prove.checked import CHECKED_POSITIONS_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedPositions, RowsDiffer
 from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_up
-from icekit.prove.proof import CHECKED_POSITIONS_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedPositions, RowsDiffer
+from icekit.prove.readers import most_records
 from icekit.resolve.convert import Pending, by_file
 from icekit.resolve.delete_files import Positions
 from icekit.resolve.join import DATA, KIND, KeySet, deduplicated, hinted, looked_up, path_to, sampled, tasks, words

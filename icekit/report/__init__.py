@@ -26,8 +26,10 @@ from icekit.history.iceberg import store
 from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
-from icekit.report.index import KERNELS, NAME, Index, Journal, Options, ReportRun, Row, begin, closing, exit_status, write_index
+from icekit.report.index import Index, closing, write_index
+from icekit.report.journal import NAME, Journal, begin
 from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, notebook_path, observed, rendered
+from icekit.report.result import KERNELS, Options, ReportRun, Row, exit_status
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name
 from icekit.status import Status

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from icekit.notebook import gated
-from icekit.report.index import ReportRun
+from icekit.report.result import ReportRun
 from icekit.saving import write_text
 from icekit.secrets import mask
 from icekit.terminal import harmless

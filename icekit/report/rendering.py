@@ -30,7 +30,8 @@ from icekit.engine import interrupting
 from icekit.errors import EXIT_CRASHED, IcekitError, MetadataUnreadable
 from icekit.facts.model import TableFacts
 from icekit.notebook import limits
-from icekit.report.index import Options, write_page
+from icekit.report.page import write_page
+from icekit.report.result import Options
 from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name

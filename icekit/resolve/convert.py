@@ -16,9 +16,10 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.errors import CommitConflict, is_of_engine
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ConversionRefused, SnapshotNotFound
+from icekit.facts.files import Partition
 from icekit.facts.head import Head, since
-from icekit.facts.metadata import Json, schema_of, snapshots_by_id
-from icekit.facts.model import Partition
+from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.metadata import Json, schema_of
 from icekit.resolve.applies import EVERYWHERE, FILE, OWN, disagreement, order_of, unless_ruled_out
 from icekit.resolve.delete_files import Delta, Placed, Positions, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import elements, encryption_of, load_table, metadata_of, read_bytes
 from icekit.errors import ConversionRefused, SnapshotNotFound
-from icekit.facts.collect import check_metadata
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Partition, Scalar
+from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.manifests import FileCounts, file_counts, manifest_list
-from icekit.facts.metadata import Json, snapshots_by_id
+from icekit.facts.metadata import Json
 from icekit.facts.metadata import specs as specs_of
-from icekit.facts.model import Partition, PartitionSpec, Scalar
-from icekit.facts.spark import scalar
+from icekit.facts.metadata_file import check_metadata
+from icekit.facts.spark_partitions import scalar
 from icekit.resolve.applies import ruled_out
 from icekit.resolve.delete_files import entries
 from icekit.resolve.join import DATA, DeleteKeys, Entry, KeySet, keys_of

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from icekit.engine.bridge import load_table, write_bytes
 from icekit.engine.errors import explain, kind_of, reason
 from icekit.errors import CatalogUnreachable, CloneRefused, ConversionRefused
+from icekit.facts.files import Scalar
 from icekit.facts.metadata import Json, schema_of
-from icekit.facts.model import Scalar
 from icekit.resolve.applies import EVERYWHERE, MOST_FILES, OWN, by_ruled_out, order_of, unless_ruled_out
 from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.listing import File
 from icekit.sandbox import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
-from icekit.sandbox.clones import check_drop
+from icekit.sandbox.drop_check import check_drop
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier
 

@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from icekit.engine.compat import arrow_of, frame_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Partition, Scalar
 from icekit.facts.manifests import FileCounts
-from icekit.facts.model import Partition, PartitionSpec, Scalar
-from icekit.facts.spark import Partitions, check_listed, partition_columns, unified
+from icekit.facts.spark import check_listed
+from icekit.facts.spark_partitions import Partitions, partition_columns, unified
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
-from icekit.compact.execute import (
-    RewriteResult,
-    ask_planner,
-    deletes_left,
-    execute,
-    narrowed,
-    only_dangling,
-    partitions_left,
-)
+from icekit.compact.execute import RewriteResult, ask_planner, deletes_left, execute, narrowed, only_dangling, partitions_left
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
@@ -27,10 +19,12 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.engine.planner import PlannedRewrite
 from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
+from icekit.facts.definition import fragile
 from icekit.facts.files import Partition
 from icekit.facts.head import Head, head, since
-from icekit.facts.metadata import Json, snapshots_by_id, specs
-from icekit.facts.model import fragile, to_scalar
+from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.metadata import Json, specs
+from icekit.facts.values import to_scalar
 from icekit.units import count
 
 if TYPE_CHECKING:

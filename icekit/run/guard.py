@@ -18,19 +18,20 @@ from icekit.engine.errors import explain
 from icekit.engine.interrupting import Stop, cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import MetadataUnreadable, NotATable, ParameterError, RemovalRefused
-from icekit.facts.collect import load_metadata
 from icekit.facts.head import head
+from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.manifests import manifest_list
-from icekit.facts.metadata import lineage, snapshots_by_id
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.naming import Folders, Wanted, may_name, referenced, wanted
 from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, location_of_another_format, of_others, sharing
 from icekit.facts.paths import meet, normal, path_sql
 from icekit.facts.retention import HOUR_MS, LEAST_HOURS, Retained, retained
 from icekit.prove import Proof, prove_commits
-from icekit.prove.commits import prove_rewrites
-from icekit.prove.proof import Check, prove_entries, prove_history, prove_live
+from icekit.prove.maintenance import prove_entries, prove_history, prove_live
+from icekit.prove.proof import Check
+from icekit.prove.rewrites import prove_rewrites
 from icekit.run.attempt import Limits
-from icekit.sandbox.clones import NAMESPACE, is_clone_of
+from icekit.sandbox.scratch import NAMESPACE, is_clone_of
 from icekit.sql import Identifier, display_name, identifier
 from icekit.units import count
 

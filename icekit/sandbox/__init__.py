@@ -6,19 +6,10 @@ that folder is removed with the clone. A :class:`Trial` provides such tables wit
 samples if a catalog does not accept clones.
 """
 
-from icekit.sandbox.clones import (
-    NAMESPACE,
-    Clone,
-    StaleClone,
-    clone,
-    owned,
-    owner_properties,
-    remove_folders,
-    remove_stale,
-    scratch_folder,
-    scratch_name,
-    stale_clones,
-)
+from icekit.sandbox.clones import Clone, clone
+from icekit.sandbox.discard import remove_folders
+from icekit.sandbox.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.stale import StaleClone, remove_stale, stale_clones
 from icekit.sandbox.trial import Budget, Sandbox, Trial
 
 __all__ = [

@@ -19,11 +19,14 @@ from icekit.errors import CloneRefused, ParameterError, SparkUnavailable, requir
 from icekit.facts.collect import observe
 from icekit.facts.files import Kind, Partition
 from icekit.facts.head import head, since
-from icekit.facts.metadata import DISTRIBUTION, Json, undo_order
+from icekit.facts.metadata import Json
 from icekit.facts.model import TableFacts
+from icekit.facts.sort_order import DISTRIBUTION, undo_order
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.parsing import size_in_bytes
-from icekit.sandbox.clones import NAMESPACE, clone, owner_properties, remove_folders, scratch_folder, scratch_name
+from icekit.sandbox.clones import clone
+from icekit.sandbox.discard import remove_folders
+from icekit.sandbox.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
 from icekit.sql import Identifier, display_name, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.units import percent, plain, size
 

@@ -10,9 +10,9 @@ from itertools import takewhile
 
 from icekit.answer import html
 from icekit.diagnose.findings import SYMBOLS, Finding, Findings, Severity, Thresholds, badge, covered_by, summary
-from icekit.facts.files import median_bytes
+from icekit.facts.files import Kind, median_bytes
 from icekit.facts.integrity import DeleteState
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import delete_ratio
 from icekit.show.tables import SizeClass, left_alone_sizes, size_classes
 from icekit.units import count, moment, percent, printable, shorten, size, span, unbroken

@@ -14,7 +14,8 @@ from icekit.compact.model import Plan
 from icekit.compact.plan import coverage
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.files import Kind
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import DeleteRatio, HistogramBar, expected_files
 from icekit.show import tables
 from icekit.show.chart import (

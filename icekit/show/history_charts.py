@@ -16,7 +16,9 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from icekit.answer.grid import BYTES, COUNT, SHARE, TEXT, TIME, Grid
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.model import Commit, ManifestFacts, TableFacts, expected_manifests
+from icekit.facts.manifest_counts import ManifestFacts, expected_manifests
+from icekit.facts.model import TableFacts
+from icekit.facts.snapshots import Commit
 from icekit.history.store import Health
 from icekit.history.trend import MEASURES, compare
 from icekit.show import tables

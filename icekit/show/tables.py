@@ -9,7 +9,9 @@ from itertools import pairwise
 from icekit.answer.grid import BYTES, COUNT, FLAG, IDENTIFIER, NAME, NUMBER, SHARE, TEXT, TIME, Grid
 from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
-from icekit.facts.model import Kind, TableFacts, expected_manifests
+from icekit.facts.files import Kind
+from icekit.facts.manifest_counts import expected_manifests
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import HistogramBar, expected_files, file_size_histogram, max_file_size, min_file_size
 from icekit.units import at, size, size_range
 

@@ -13,8 +13,9 @@ from icekit.engine.compat import at_snapshot
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
 from icekit.facts.files import FileGroup, Kind
-from icekit.facts.model import Commit, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
+from icekit.facts.snapshots import Commit
 from icekit.facts.where import where
 from icekit.resolve.listing import partition_text
 from icekit.sandbox.trial import Sandbox

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from icekit.facts.definition import Column, PartitionSpec
 from icekit.facts.files import Kind, Partition, Scalar
-from icekit.facts.metadata import quoted
-from icekit.facts.model import Column, PartitionSpec, TableFacts
+from icekit.facts.model import TableFacts
+from icekit.facts.sort_order import quoted
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
 from icekit.tune.answer import Change

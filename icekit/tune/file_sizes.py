@@ -16,8 +16,10 @@ from icekit.diagnose.writes import append_rhythm
 from icekit.engine.bridge import session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
-from icekit.facts.metadata import ROW_GROUP, TARGET, split_bytes
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.files import Kind
+from icekit.facts.metadata import ROW_GROUP, TARGET
+from icekit.facts.model import TableFacts
+from icekit.facts.read_splits import split_bytes
 from icekit.facts.rollup import min_file_size
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties, set_session

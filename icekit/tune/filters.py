@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from icekit.facts.definition import Column
 from icekit.facts.files import Scalar
-from icekit.facts.model import Column
 from icekit.facts.where import among, literal_of, start_of
 from icekit.sql import identifier
 

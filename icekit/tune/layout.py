@@ -12,8 +12,9 @@ from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE
 from icekit.catalog.lake import session_of
 from icekit.engine.planner import kind, nodes, query_of_frame
 from icekit.errors import require_number
-from icekit.facts.metadata import ROW_GROUP, TARGET, undo_order
+from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
+from icekit.facts.sort_order import undo_order
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, identifier, set_properties
 from icekit.tune import ddl

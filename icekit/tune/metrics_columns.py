@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from icekit.answer.grid import BYTES, NAME, NUMBER, SECONDS, TEXT, Grid
 from icekit.catalog.lake import session_of
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.collect import load_metadata
+from icekit.facts.definition import Column
+from icekit.facts.lineage import choose_snapshot
 from icekit.facts.manifests import SAMPLED_FILES, SAMPLED_MANIFESTS, Record, entries, is_delete_manifest, manifest_list, may_have_live
-from icekit.facts.metadata import choose_snapshot
-from icekit.facts.model import Column, TableFacts
+from icekit.facts.metadata_file import load_metadata
+from icekit.facts.model import TableFacts
 from icekit.facts.where import NO_BOUNDS
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, set_properties

@@ -23,9 +23,10 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError, StatementRefused
+from icekit.facts.definition import Column
 from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
-from icekit.facts.model import Column, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier

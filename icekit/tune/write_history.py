@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from icekit.answer.grid import COUNT, NUMBER, SHARE, TEXT, Grid
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import ParameterError
+from icekit.facts.definition import Column
 from icekit.facts.files import Kind
 from icekit.facts.metadata import Json
-from icekit.facts.model import Column, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.where import where
 from icekit.sql import Identifier, identifier, literal
 from icekit.units import percent

@@ -78,7 +78,7 @@ def build(tables: list[BenchTable]) -> None:
 
 def _is_complete(lake: Lake, table: BenchTable) -> bool:
     from icekit.errors import IcekitError
-    from icekit.facts.collect import load_metadata
+    from icekit.facts.metadata_file import load_metadata
 
     try:
         metadata = load_metadata(lake.tables.source(lake.identifier(table.name)))

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekit.errors import IcekitError
-from icekit.facts.collect import load_metadata
+from icekit.facts.metadata_file import load_metadata
 from icekit.prove.fingerprint import Fingerprint, prints, row_hash
 from icekit.sql import identifier
 from rigs.soak.table import clone, desk, folder, forget

@@ -11,7 +11,7 @@ from pathlib import Path
 from icekit.api import Lake
 from icekit.compact.ledger import Ledger
 from icekit.compact.policy import Scope
-from icekit.facts.model import Scalar
+from icekit.facts.files import Scalar
 from icekit.prove import Fingerprint, fingerprint
 from icekit.sql import display_name
 from rigs.soak.table import NAMESPACE, TEMPLATE, clone, folder, forget

@@ -13,8 +13,8 @@ from icekit.compact.ledger import Ledger
 from icekit.compact.outcome import RUN_TAG, Outcome
 from icekit.compact.policy import Scope
 from icekit.compact.service import plan_table
+from icekit.facts.files import Scalar
 from icekit.facts.head import head
-from icekit.facts.model import Scalar
 from icekit.prove import Fingerprint, fingerprint
 from icekit.run.checkpointed import UNFINISHED, resume, run
 from icekit.sql import display_name, identifier

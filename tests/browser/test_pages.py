@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import nbformat
 import pytest
 
-from icekit.report.index import write_page
+from icekit.report.page import write_page
 from tests.browser.jupyter import NOTEBOOKS, ROOT, TABLES, environment
 
 if TYPE_CHECKING:

@@ -11,7 +11,9 @@ from icekit.compact import Candidate, Policy, candidates
 from icekit.compact.candidates import in_window
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
-from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Scalar, SequenceCounts, TableFacts
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
+from icekit.facts.files import FileGroup, Kind, Partition, Scalar, SequenceCounts
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
 from icekit.facts.where import partition_span
 from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, TARGET, file_group, finding, partition, sequence, table_facts

@@ -8,8 +8,10 @@ from icekit.compact.candidates import DeleteLoad, deletes_over, dropped_by
 from icekit.compact.model import Action, Prediction, predicted
 from icekit.compact.service import delete_files_removed
 from icekit.engine.planner import PlannedRewrite
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import FileGroup, Kind, Partition, SequenceCounts
 from icekit.facts.integrity import DeleteState, UnappliedDeletes
-from icekit.facts.model import FileGroup, Kind, Partition, PartitionSpec, SequenceCounts, TableFacts
+from icekit.facts.model import TableFacts
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, sequence, table_facts
 
 

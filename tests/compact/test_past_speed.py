@@ -14,7 +14,9 @@ from icekit.status import Status
 from tests.compact.records import ACTION
 
 
-def outcome(predicted: dict[str, Any], actual: dict[str, Any] | None, *, ended_ms: int = 1000, status: Status = Status.DONE) -> ActionRecord:
+def outcome(
+    predicted: dict[str, Any], actual: dict[str, Any] | None, *, ended_ms: int = 1000, status: Status = Status.DONE
+) -> ActionRecord:
     return replace(ACTION, predicted=predicted, actual=actual, ended_ms=ended_ms, status=status)
 
 

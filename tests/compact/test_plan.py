@@ -23,7 +23,10 @@ from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.cluster import Cluster
 from icekit.errors import ParameterError
-from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Ref, SortField, TableFacts
+from icekit.facts.definition import Column, PartitionField, PartitionSpec, SortField
+from icekit.facts.files import FileGroup, Kind, Partition
+from icekit.facts.model import TableFacts
+from icekit.facts.snapshots import Ref
 from icekit.maintain.savings import waiting, wins
 from tests.factories import (
     BY_DAY,

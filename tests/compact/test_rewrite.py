@@ -25,9 +25,9 @@ from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
 from icekit.errors import ReadersDisagree
-from icekit.prove import commits, prove_commits
-from icekit.prove.commits import prove_rewrites
-from icekit.prove.proof import CHECKED_TAG, CheckedRows, RowsDiffer
+from icekit.prove import prove_commits, readers
+from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
+from icekit.prove.rewrites import prove_rewrites
 from icekit.resolve.convert import resolved
 from icekit.sql import Identifier
 from tests.resolve.tables import Table, add_column, types, with_keys_of_every_type
@@ -470,17 +470,17 @@ def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(table: Ta
     table.rewritten()
     made = table.snapshots()[len(before) :]
     joined: list[int] = []
-    stripped: Any = vars(commits)["stripped"]
+    stripped: Any = vars(readers)["stripped"]
 
     def spied(lake: Lake, name: Identifier, snapshot_id: int) -> Any:
         joined.append(snapshot_id)
         return stripped(lake, name, snapshot_id)
 
-    monkeypatch.setattr(commits, "stripped", spied)
+    monkeypatch.setattr(readers, "stripped", spied)
 
     assert prove_commits(table.lake, table.name, made).ok
     assert not joined
-    monkeypatch.setattr(commits, "HEAP_SHARE", 0.0)
+    monkeypatch.setattr(readers, "HEAP_SHARE", 0.0)
     assert prove_commits(table.lake, table.name, made).ok
     assert joined == [before[-1]]
 
@@ -588,7 +588,7 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
     start = len(table.snapshots())
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')")
     table.insert(f"VALUES (3, '{low}')")
-    monkeypatch.setattr(commits, "HEAP_SHARE", 0.0)
+    monkeypatch.setattr(readers, "HEAP_SHARE", 0.0)
 
     proof = prove_commits(table.lake, table.name, table.snapshots()[start:])
 

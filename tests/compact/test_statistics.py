@@ -10,8 +10,8 @@ from icekit.api import Lake
 from icekit.compact import Plan
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import head
-from icekit.facts.metadata import statistics_of
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshot_statistics import statistics_of
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.sql import literal
 from tests.compact.tables import Table

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionField, PartitionSpec, SortField, TableFacts
+from icekit.facts.definition import Column, PartitionField, PartitionSpec, SortField
+from icekit.facts.files import EqualityKey
+from icekit.facts.metrics_sample import MetricsSample
+from icekit.facts.model import TableFacts
 from tests.diagnose.told import named, shows, told
 from tests.factories import BY_DAY, COLUMNS, UNPARTITIONED, column_sample, file_group, partition, table_facts
 from tests.golden import Golden

@@ -7,17 +7,10 @@ import dataclasses
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
-from icekit.facts.model import (
-    DeleteState,
-    EqualityKey,
-    FileGroup,
-    Kind,
-    Partition,
-    PartitionSpec,
-    SequenceCounts,
-    TableFacts,
-    UnappliedDeletes,
-)
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import EqualityKey, FileGroup, Kind, Partition, SequenceCounts
+from icekit.facts.integrity import DeleteState, UnappliedDeletes
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import Applied, delete_ratio, equality_deletes_applied
 from tests.diagnose.told import named, shows, told
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, sequence, table_facts

@@ -6,7 +6,9 @@ import pytest
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
 from icekit.diagnose.heap import ASSUMED_BYTES, BASE_BYTES, RECORD_BYTES, value_bytes, verdict
 from icekit.errors import ParameterError
-from icekit.facts.model import EqualityKey, FileGroup, Kind, Partition, PartitionField, PartitionSpec, SequenceCounts, TableFacts
+from icekit.facts.definition import PartitionField, PartitionSpec
+from icekit.facts.files import EqualityKey, FileGroup, Kind, Partition, SequenceCounts
+from icekit.facts.model import TableFacts
 from tests import factories as make
 
 BY_ID = (EqualityKey((1,), 1, 1),)

@@ -12,8 +12,10 @@ from icekit.compact.candidates import candidates
 from icekit.compact.plan import plan
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import TableContradicted
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import Contradiction, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest, UnappliedDeletes
-from icekit.facts.model import Kind, Partition, PartitionSpec, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.maintain.savings import wins
 from icekit.show.card import lines
 from tests.diagnose.told import named, shows

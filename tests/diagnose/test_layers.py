@@ -11,7 +11,9 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.diagnose import SYMPTOMS
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
-from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
+from icekit.facts.manifest_counts import RangeOverlap
+from icekit.facts.model import TableFacts
+from icekit.facts.snapshots import Commit, Ref, SnapshotStatistics, StatisticsAge
 from tests.diagnose.told import named, shows, told
 from tests.factories import (
     KIB,

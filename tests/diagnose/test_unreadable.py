@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from icekit import Severity, diagnose
-from icekit.facts.model import Flaw, MetadataFlaw, MissingCount, MissingFile, MissingFiles, Partition, Role, TableFacts
+from icekit.facts.files import Partition
+from icekit.facts.flaws import Flaw, MetadataFlaw
+from icekit.facts.model import TableFacts
+from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.show.card import card, card_html, lines
 from tests.diagnose.told import named, shows, told
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts

@@ -24,7 +24,7 @@ ONLY_TABLES = {"all_data_files", "all_delete_files", "all_entries", "all_files",
 NAMES = ONLY_TABLES | set("data_files delete_files entries files history manifests partitions position_deletes refs snapshots".split())
 READERS = {"metadata_table", "metadata_table_sql"}
 # Statements that are shown to a person, who runs them in a session of their own.
-SHOWN = {"diagnose/files.py"}
+SHOWN = {"diagnose/partitions.py"}
 # A part after a table's name that is a column's, or makes another table's name.
 COLUMNS = {"tune/merge/narrow.py", "tune/merge/__init__.py"}
 

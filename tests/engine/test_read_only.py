@@ -15,7 +15,7 @@ from icekit.compact.model import Action, Plan, Prediction
 from icekit.errors import ClassicSessionRequired
 from icekit.run import run
 from icekit.sandbox import clone
-from icekit.sandbox.clones import StaleClone, remove_stale
+from icekit.sandbox.stale import StaleClone, remove_stale
 from icekit.tune import QUESTIONS
 
 PLAN = Plan("lake", ("db", "t"), None, None, None, (Action("a1", "rewrite_manifests", "lake", ("db", "t"), "", Prediction()),))

@@ -18,8 +18,9 @@ from icekit.catalog.tables import TableSource
 from icekit.engine.bridge import lent
 from icekit.engine.errors import engine_errors
 from icekit.errors import MetadataUnreadable
-from icekit.facts.collect import check, load_metadata
-from icekit.facts.metadata import Damaged, lineage, snapshots_by_id
+from icekit.facts.lineage import Damaged, lineage, snapshots_by_id
+from icekit.facts.metadata_file import load_metadata
+from icekit.facts.validation import check
 from icekit.show.card import lines
 
 Json = dict[str, Any]
@@ -475,4 +476,4 @@ def test_parents_are_walked_in_one_place() -> None:
     package = Path(__file__).parents[2] / "icekit"
     walks = re.compile(r"parentId\(|\.get\([\w.]*get\(\"parent-snapshot-id\"\)\)|ancestorsOf|isAncestorOf")
 
-    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"metadata.py"}
+    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"lineage.py"}

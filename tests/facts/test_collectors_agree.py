@@ -13,7 +13,8 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.metadata_tables import metadata_table
 from icekit.facts import Kind
-from icekit.facts.collect import Collector, load_metadata
+from icekit.facts.collect import Collector
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.orphans import orphans_on_disk
 from tests.facts.both import observed_both_ways
 from tests.resolve.tables import Table

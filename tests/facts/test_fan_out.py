@@ -6,8 +6,9 @@ import datetime as dt
 
 import pytest
 
+from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.fan_out import most_partitions, rewrite_groups, values_of
-from icekit.facts.model import Partition, PartitionField, PartitionSpec
+from icekit.facts.files import Partition
 from tests.factories import MIB, TARGET, file_group, table_facts
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from icekit.api import Lake
+from icekit.facts.files import Partition
 from icekit.facts.head import head
 from icekit.facts.metadata import Json
-from icekit.facts.model import Partition
 from icekit.facts.recent import written_since
 from icekit.sql import Identifier, identifier
 

@@ -22,9 +22,9 @@ from icekit.diagnose.findings import Finding
 from icekit.engine.bridge import elements
 from icekit.errors import TableContradicted
 from icekit.facts import TableFacts
-from icekit.facts.collect import load_metadata
+from icekit.facts.files import Kind
 from icekit.facts.integrity import Contradiction, DeleteState
-from icekit.facts.model import Kind
+from icekit.facts.metadata_file import load_metadata
 from icekit.maintain import plan_maintenance_table
 from tests.facts.both import observed_both_ways
 from tests.positions import data_file, delete_by, vector_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from icekit.facts import metadata
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshot_statistics import statistics_of
+from icekit.facts.snapshots import SnapshotStatistics
 
 
 def column(field_id: int, name: str, kind: Any = "string") -> dict[str, Any]:
@@ -108,6 +109,6 @@ def test_statistics_are_those_of_one_snapshot() -> None:
     columns = column(1, "a"), column(2, "s", struct), column(4, "b c")
     found = table(*columns, statistics=[file(7, 4, 1), file(8, 3, 1, 9)], **{"partition-statistics": [{"snapshot-id": 8}]})
 
-    assert metadata.statistics_of(found, 7) == (SnapshotStatistics("table"),)
-    assert metadata.statistics_of(found, 8) == (SnapshotStatistics("table", ("s.x", "a")), SnapshotStatistics("partition"))
-    assert metadata.statistics_of(found, 9) == metadata.statistics_of(found, None) == metadata.statistics_of({}, 8) == ()
+    assert statistics_of(found, 7) == (SnapshotStatistics("table"),)
+    assert statistics_of(found, 8) == (SnapshotStatistics("table", ("s.x", "a")), SnapshotStatistics("partition"))
+    assert statistics_of(found, 9) == statistics_of(found, None) == statistics_of({}, 8) == ()

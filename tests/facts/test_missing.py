@@ -15,8 +15,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 import icekit
 from icekit.api import Lake
 from icekit.facts import TableFacts, collect, missing
-from icekit.facts.collect import Collector, load_metadata
-from icekit.facts.model import MissingCount, MissingFiles, Partition, Role
+from icekit.facts.collect import Collector
+from icekit.facts.files import Partition
+from icekit.facts.metadata_file import load_metadata
+from icekit.facts.storage import MissingCount, MissingFiles, Role
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import on_disk
 

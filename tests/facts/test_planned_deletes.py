@@ -11,8 +11,8 @@ from icekit import diagnose
 from icekit.compact import Policy, plan_table
 from icekit.engine.bridge import elements
 from icekit.facts import TableFacts, collect
+from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
-from icekit.facts.model import Kind
 from icekit.facts.rollup import equality_deletes_applied
 from tests.facts.both import observed_both_ways
 from tests.resolve.tables import Table, add_column, types

@@ -16,10 +16,10 @@ import icekit
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables, TableSource
 from icekit.errors import CatalogUnreachable, TableNotFound
-from icekit.facts.collect import load_metadata
-from icekit.facts.model import SharedPlace, Sharing
+from icekit.facts.metadata_file import load_metadata
 from icekit.facts.orphans import TableQuery, sharing
 from icekit.facts.paths import overlaps
+from icekit.facts.storage import SharedPlace, Sharing
 from icekit.sql import Identifier
 
 Create = Callable[..., str]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from icekit.errors import SnapshotNotFound
-from icekit.facts import metadata
 from icekit.facts.collect import _flaws
-from icekit.facts.model import Flaw
+from icekit.facts.flaws import Flaw
+from icekit.facts.lineage import choose_snapshot, history
+from icekit.facts.snapshot_statistics import statistics_ages
 
 SNAPSHOTS = [
     {"snapshot-id": 1, "timestamp-ms": 1000, "summary": {"operation": "append", "added-data-files": "4", "engine-name": "spark"}},
@@ -24,15 +25,15 @@ def table(there: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 def test_history_counts_all_snapshots_and_follows_the_lineage_of_the_chosen_one() -> None:
     meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
-    history = metadata.history(meta, SNAPSHOTS[1])
+    chosen = history(meta, SNAPSHOTS[1])
 
-    assert (history.snapshot_count, history.lineage_count, history.operations) == (3, 2, (("append", 2),))
-    assert history.median_seconds_between_commits == 60.0
-    assert (history.commits[0].added_data_files, history.commits[0].writer, history.commits[1].added_data_files) == (4, "spark", None)
+    assert (chosen.snapshot_count, chosen.lineage_count, chosen.operations) == (3, 2, (("append", 2),))
+    assert chosen.median_seconds_between_commits == 60.0
+    assert (chosen.commits[0].added_data_files, chosen.commits[0].writer, chosen.commits[1].added_data_files) == (4, "spark", None)
 
 
 def test_a_parent_that_has_expired_ends_the_lineage() -> None:
-    assert metadata.history(table(SNAPSHOTS[1:]), SNAPSHOTS[1]).lineage_count == 1
+    assert history(table(SNAPSHOTS[1:]), SNAPSHOTS[1]).lineage_count == 1
 
 
 @pytest.mark.parametrize(
@@ -43,7 +44,7 @@ def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(ref: str | in
     meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
 
     with pytest.raises(SnapshotNotFound, match=said):
-        metadata.choose_snapshot(meta, ref)
+        choose_snapshot(meta, ref)
 
 
 def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_compactions() -> None:
@@ -61,10 +62,10 @@ def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_co
     schema = {"schema": {"type": "struct", "fields": []}}
     meta = table(lineage, statistics=[{"snapshot-id": 1, **of}, {"snapshot-id": 99, **of}], **schema)
 
-    (age,) = metadata.statistics_ages(meta, lineage[-1])
+    (age,) = statistics_ages(meta, lineage[-1])
 
     assert (age.snapshot_id, age.commit_count, age.changed_count, age.record_count) == (1, 3, 10, 10)
-    assert metadata.statistics_ages(table(lineage), lineage[-1]) == ()
+    assert statistics_ages(table(lineage), lineage[-1]) == ()
 
 
 @pytest.mark.parametrize("version", [1, 3])

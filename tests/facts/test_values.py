@@ -24,7 +24,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from icekit.facts.model import PartitionField, PartitionSpec, Scalar, from_bytes, human, partition_path, result_type, to_scalar
+from icekit.facts.definition import PartitionField, PartitionSpec
+from icekit.facts.files import Scalar
+from icekit.facts.values import from_bytes, human, partition_path, result_type, to_scalar
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from icekit import diagnose
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.skipped import Skipped, SkipReason
-from icekit.facts.model import Kind, Partition, TableFacts
+from icekit.facts.files import Kind, Partition
+from icekit.facts.model import TableFacts
 from icekit.lessons import check
 from icekit.lessons.check import Checked
 from icekit.maintain import Retention

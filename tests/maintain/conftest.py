@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.collect import load_metadata
+from icekit.facts.metadata_file import load_metadata
 from icekit.sql import identifier
 from tests.shapes import Shapes
 

@@ -17,7 +17,7 @@ from icekit.diagnose.findings import Thresholds
 from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_now
 from icekit.maintain import Retention, plan_maintenance_table
-from icekit.prove import proof
+from icekit.prove import maintenance
 from icekit.run import Limits, attempt, guard, resume
 from icekit.run.attempt import Retry
 from icekit.run.checkpointed import holding, run
@@ -227,7 +227,7 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(table: Table, aged
 
 
 @pytest.mark.parametrize(
-    ("module", "step", "when"), [(attempt, "execute", "before"), (guard, "prove_live", "before"), (proof, "spread", "after")]
+    ("module", "step", "when"), [(attempt, "execute", "before"), (guard, "prove_live", "before"), (maintenance, "spread", "after")]
 )
 def test_an_expiry_while_orphans_are_removed_is_no_loss(
     table: Table, monkeypatch: pytest.MonkeyPatch, module: Any, step: str, when: str
@@ -254,9 +254,9 @@ def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(table: Tab
 
     (file,) = table.data_files()
     file.unlink()
-    monkeypatch.setattr(proof, "spread", and_write)
+    monkeypatch.setattr(maintenance, "spread", and_write)
 
-    looked = proof.prove_live(table.lake, table.name, "remove_orphan_files")
+    looked = maintenance.prove_live(table.lake, table.name, "remove_orphan_files")
 
     assert looked.ok is False
     assert file.name in repr(looked)

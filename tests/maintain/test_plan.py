@@ -13,23 +13,13 @@ from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
+from icekit.facts.definition import PartitionField, PartitionSpec
+from icekit.facts.files import Kind
+from icekit.facts.manifest_counts import ManifestFacts, SpecManifests
 from icekit.facts.manifests import by_spec
-from icekit.facts.model import (
-    Kind,
-    ManifestFacts,
-    MissingCount,
-    MissingFile,
-    MissingFiles,
-    PartitionField,
-    PartitionSpec,
-    Ref,
-    Role,
-    SharedPlace,
-    Sharing,
-    SpecManifests,
-    StorageFacts,
-)
 from icekit.facts.retention import Retention
+from icekit.facts.snapshots import Ref
+from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role, SharedPlace, Sharing, StorageFacts
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
 from icekit.status import Status
 from tests.factories import (

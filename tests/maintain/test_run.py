@@ -20,7 +20,7 @@ from icekit.facts.naming import referenced, wanted
 from icekit.facts.retention import retained
 from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
 from icekit.prove import fingerprint
-from icekit.prove.proof import prove_entries, prove_live
+from icekit.prove.maintenance import prove_entries, prove_live
 from icekit.run.checkpointed import run
 from icekit.run.guard import guard_of
 from icekit.sql import call, display_name, identifier

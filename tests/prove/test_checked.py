@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from icekit.prove.checked import CheckedPositions, CheckedRows
 from icekit.prove.fingerprint import Fingerprint
-from icekit.prove.proof import CheckedPositions, CheckedRows, CommitProof, Mismatch, Proof, verdict
+from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
 
 PLAIN = CheckedRows(Fingerprint(10, 7), read=10)
 SAMPLED = CheckedRows(Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64)

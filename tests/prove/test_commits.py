@@ -447,7 +447,7 @@ def test_a_session_that_may_ignore_equality_deletes_is_cautioned(lake: Lake, reg
     session.conf.set("spark.sql.iceberg.executor-cache.enabled", "true")
     borrowed = icekit.connect(spark=session)
     stream = lake.tables.source(("lab", "equality_deletes"))
-    newest = icekit.facts.collect.load_metadata(stream)["current-snapshot-id"]
+    newest = icekit.facts.metadata_file.load_metadata(stream)["current-snapshot-id"]
 
     assert prove_commits(borrowed, regions.name, regions.snapshots()[-1:]).caution is None
     assert "executor-cache" in str(prove_commits(borrowed, ("lab", "equality_deletes"), [newest]).caution)

@@ -15,7 +15,7 @@ from icekit.compact import group, group_rows
 from icekit.compact.group import Group
 from icekit.compact.key import Key
 from icekit.compact.model import RewriteOrder
-from icekit.prove.proof import RowsDiffer
+from icekit.prove.checked import RowsDiffer
 from tests.resolve.tables import Table, rewrite
 
 pytestmark = pytest.mark.spark

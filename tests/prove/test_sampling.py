@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.facts.model import Partition
+from icekit.facts.files import Partition
 from icekit.prove.commits import _chosen
 
 CHANGED = tuple(Partition(0, (region,)) for region in ("a", "b", "c", "d"))

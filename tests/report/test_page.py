@@ -7,7 +7,7 @@ from typing import Any
 
 import nbformat
 
-from icekit.report.index import write_page
+from icekit.report.page import write_page
 
 NEW: Any = nbformat.v4
 

@@ -29,7 +29,7 @@ from icekit.facts import observe
 from icekit.history.store import SqliteStore
 from icekit.maintain.savings import Savings
 from icekit.report import Options, Row, Workers, exit_status, next_index, notebook_path, remember, report
-from icekit.report.index import Journal, StartedReport, begin
+from icekit.report.journal import Journal, StartedReport, begin
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
 from tests.history.test_stores import record
 

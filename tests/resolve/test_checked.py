@@ -14,8 +14,9 @@ from icekit.engine.bridge import compiled
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import ReadersDisagree
 from icekit.prove import conversion as checking
+from icekit.prove.checked import CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
 from icekit.prove.conversion import check_positions
-from icekit.prove.proof import CHECKED, CHECKED_POSITIONS_TAG, CheckedPositions, RowsDiffer
+from icekit.prove.proof import CHECKED
 from icekit.resolve import convert as converting
 from icekit.resolve import delete_files
 from icekit.resolve.convert import convert

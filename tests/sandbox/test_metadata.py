@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from icekit.errors import SnapshotNotFound
-from icekit.sandbox.clones import clone_metadata, scratch_folder, scratch_name
+from icekit.sandbox.clone_metadata import clone_metadata
+from icekit.sandbox.scratch import scratch_folder, scratch_name
 
 TABLE: dict[str, Any] = {
     "format-version": 2,

@@ -24,7 +24,7 @@ from icekit.facts.head import head
 from icekit.owner import Owner
 from icekit.resolve.join import key_view, keys_of
 from icekit.sandbox import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
-from icekit.sandbox.clones import HOST, PID, SCRATCH, STARTED_AT, ownership
+from icekit.sandbox.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
 from icekit.sql import call, display_name, identifier, set_properties
 from tests.compact.tables import Table, contents
 from tests.shapes import Shapes

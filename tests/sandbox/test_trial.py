@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.facts.model import PartitionField, PartitionSpec
+from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.where import MOST_PARTITIONS
 from icekit.sandbox.trial import some_partitions
 from tests.factories import FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts

@@ -7,8 +7,8 @@ import pytest
 
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Context, Findings, Severity, Thresholds
-from icekit.facts.files import median_bytes
-from icekit.facts.model import Kind, RangeOverlap
+from icekit.facts.files import Kind, median_bytes
+from icekit.facts.manifest_counts import RangeOverlap
 from icekit.show.card import card, card_html
 from icekit.show.tables import size_classes
 from tests import factories as make

@@ -7,7 +7,10 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.model import Kind, PartitionField, PartitionSpec, RangeOverlap, TableFacts
+from icekit.facts.definition import PartitionField, PartitionSpec
+from icekit.facts.files import Kind
+from icekit.facts.manifest_counts import RangeOverlap
+from icekit.facts.model import TableFacts
 from icekit.show import charts
 from icekit.show.charts import Chart
 from tests import factories as make

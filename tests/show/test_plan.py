@@ -16,7 +16,7 @@ from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.model import Explained, predicted
 from icekit.compact.outcome import Actual, compared, document
 from icekit.compact.skipped import Skipped, SkipReason
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.prove import Proof
 from icekit.status import Status
 from tests.factories import MIB, partition

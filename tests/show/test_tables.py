@@ -7,7 +7,8 @@ import pytest
 
 from icekit.answer.grid import Grid
 from icekit.diagnose.findings import Thresholds
-from icekit.facts.model import Kind, Partition, TableFacts
+from icekit.facts.files import Kind, Partition
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import edges
 from icekit.show import tables
 from tests import factories as make

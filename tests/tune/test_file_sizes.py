@@ -10,7 +10,7 @@ import pytest
 from icekit.api import Lake
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError
-from icekit.facts.model import PartitionSpec
+from icekit.facts.definition import PartitionSpec
 from icekit.sandbox import NAMESPACE
 from icekit.sql import identifier
 from icekit.tune.answer import Answer, Confidence, Measurements

@@ -9,8 +9,9 @@ import pytest
 
 from icekit.api import Lake
 from icekit.errors import ParameterError
-from icekit.facts.model import Column, PartitionSpec, TableFacts
-from icekit.sandbox.clones import stale_clones
+from icekit.facts.definition import Column, PartitionSpec
+from icekit.facts.model import TableFacts
+from icekit.sandbox.stale import stale_clones
 from icekit.tune.answer import Confidence, Measurements
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of
 from icekit.tune.filters import All, Filter, Leaf

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.model import Column, SortField
-from icekit.sandbox.clones import stale_clones
+from icekit.facts.definition import Column, SortField
+from icekit.sandbox.stale import stale_clones
 from icekit.tune.answer import Confidence, Measurements
 from icekit.tune.filters import Filter, Leaf
 from icekit.tune.metrics_columns import (

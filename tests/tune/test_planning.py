@@ -8,7 +8,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.errors import ParameterError
-from icekit.sandbox.clones import stale_clones
+from icekit.sandbox.stale import stale_clones
 from icekit.tune import planning
 from icekit.tune.answer import Confidence, Measurements
 from icekit.tune.in_force import InForce, in_force

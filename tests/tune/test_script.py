@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.metadata import undo_order
+from icekit.facts.sort_order import undo_order
 from icekit.sql import display_name, identifier, reset_session, set_session
 from icekit.tune import ddl
 from icekit.tune.answer import Change, script, to_set

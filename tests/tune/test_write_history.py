@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from icekit.errors import ParameterError
-from icekit.facts.model import Column
+from icekit.facts.definition import Column
 from icekit.tune.write_history import COPY_ON_WRITE, MERGE_ON_READ, PastCommit, Shape, WriteHistory, shaped_like, synthetic
 from tests.factories import file_group, table_facts
 

@@ -23,8 +23,10 @@ from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError
 from icekit.facts.collect import observe
-from icekit.facts.metadata import statistics_of
-from icekit.facts.model import PartitionSpec, other_optimizer, partition_path
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.other_optimizer import other_optimizer
+from icekit.facts.snapshot_statistics import statistics_of
+from icekit.facts.values import partition_path
 from icekit.parsing import size_in_bytes
 from icekit.resolve.find import partitions_where, remaining
 from icekit.resolve.listing import Scope

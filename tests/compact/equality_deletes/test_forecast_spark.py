@@ -6,7 +6,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.equality_deletes import Executor, forecast_heap
-from icekit.facts.model import EqualityKey
+from icekit.facts.files import EqualityKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from icekit.compact.equality_deletes.plan import MAX_FILES, RECORD_BYTES, batches
-from icekit.facts.model import Partition
+from icekit.facts.files import Partition
 from icekit.resolve.listing import Scope
 
 

@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.compact.equality_deletes import plan_conversion
 from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.prove import prove_commits
 from icekit.run import convert_equality_deletes
 from icekit.sql import display_name, literal

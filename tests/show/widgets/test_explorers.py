@@ -14,11 +14,12 @@ from icekit.api import Lake
 from icekit.compact import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import LedgerUnusable, ParameterError
-from icekit.facts.model import Kind, TableFacts
+from icekit.facts.files import Kind
+from icekit.facts.model import TableFacts
 from icekit.history.store import SqliteStore, health
 from icekit.maintain.savings import wins
 from icekit.notebook import begin
-from icekit.report.index import without_widgets
+from icekit.report.page import without_widgets
 from icekit.show import charts, tables, widgets
 from icekit.show.explorer import SWITCH, WIDGET_VIEW, widgets_on
 from icekit.show.widgets import explorers

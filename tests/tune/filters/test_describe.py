@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icekit.facts.model import Column
+from icekit.facts.definition import Column
 from icekit.tune.filters import All, Anything, Either, Filter, Leaf, Unreadable, filters_of, parse, sql
 from icekit.tune.queries import _rewritable
 from tests.factories import table_facts

@@ -1,0 +1,102 @@
+"""Hold how a table is defined: its columns, partition specs, sort order and settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from icekit.sql import identifier
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A leaf column of the schema; ``name`` is dotted for nested ones.
+
+    ``position`` is the position of its top-level column, from 0; ``metrics_mode`` is the mode in
+    force for new files (``none``, ``counts``, ``truncate(16)``, ``full``). ``path`` has the
+    names from the top down, because a name may contain dots; empty means ``(name,)``.
+    """
+
+    field_id: int
+    name: str
+    type: str
+    required: bool
+    position: int
+    metrics_mode: str
+    path: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names from the top-level column down."""
+        return self.path or (self.name,)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One field of a partition spec; ``source`` is the dotted column name, or None if dropped."""
+
+    field_id: int
+    name: str
+    transform: str
+    source_id: int
+    source: str | None
+    result_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSpec:
+    """A partition spec, current or old."""
+
+    spec_id: int
+    fields: tuple[PartitionField, ...]
+
+    @property
+    def is_unpartitioned(self) -> bool:
+        """Tell whether no field is left; version 1 tables keep dropped fields as ``void``."""
+        return all(field.transform == "void" for field in self.fields)
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The fields whose column was dropped from the table."""
+        return tuple(f.name for f in self.fields if f.source is None and f.transform != "void")
+
+
+def fragile(fields: Iterable[str]) -> str:
+    """Why deletes of partitions by a dropped column are at risk, as a sentence.
+
+    Iceberg (1.12) writes a null for such a field when it writes a manifest again, as most commits do with some manifests, and
+    applies deletes only to data files with equal values: with the next append, deleted rows may come back.
+    """
+    names = ", ".join(map(identifier, fields))
+    return (
+        f"The column of partition field {names} was dropped while deletes apply to files of these partitions. Any commit of any writer may "
+        "change which rows they delete, because Iceberg writes nulls for such partitions; only a rewrite of all data files in one commit ends this."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SortField:
+    """One field of the default sort order."""
+
+    source: str
+    transform: str
+    direction: str
+    null_order: str
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A table property in force and its origin: ``table property`` or ``default``."""
+
+    name: str
+    value: str | None
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionMode:
+    """How one operation distributes rows before it writes, and why."""
+
+    operation: str
+    mode: str
+    origin: str

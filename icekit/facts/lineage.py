@@ -1,0 +1,123 @@
+"""Read the snapshots of table metadata JSON: the chosen snapshot, its lineage, and the history."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from icekit.errors import MetadataUnreadable, SnapshotNotFound, nearest
+from icekit.facts.metadata import Json
+from icekit.facts.snapshots import Commit, History, Ref
+
+MAX_COMMITS = 1000
+
+
+class Damaged(MetadataUnreadable):
+    """A table's metadata is wrong; the message says where."""
+
+
+class CyclicLineage(Damaged):
+    """A snapshot that is its own ancestor."""
+
+    def __init__(self, ids: Sequence[object]) -> None:
+        shown = " → ".join(str(one) for one in (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0]))
+        super().__init__(f"parent-snapshot-id forms a circle ({shown}), so the history of the table is not known")
+
+
+def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
+    """The chosen snapshot, and the name of its branch or tag if ``ref`` is one.
+
+    ``ref`` is a branch, a tag, a snapshot id, or None for the current snapshot. Raises
+    :class:`~icekit.errors.SnapshotNotFound`.
+    """
+    snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
+    refs = metadata.get("refs") or {}
+    if ref is None or ref == "":
+        current = metadata.get("current-snapshot-id")
+        return snapshots.get(current), None
+    if str(ref) in refs:
+        return snapshots[refs[str(ref)]["snapshot-id"]], str(ref)
+    if str(ref).lstrip("-").isdigit():
+        if int(ref) in snapshots:
+            return snapshots[int(ref)], None
+        newest = max(snapshots.values(), key=lambda s: s["timestamp-ms"], default=None)
+        there = f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}" if newest else "the table has no snapshots"
+        raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {there}.")
+    known = ", ".join(sorted(refs)) or "none"
+    raise SnapshotNotFound(f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or f'; known refs: {known}.'}")
+
+
+def snapshots_by_id(metadata: Json) -> Mapping[int | None, Json]:
+    """The existing snapshots by id; None, the parent of a first snapshot, finds none."""
+    return {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
+
+
+def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iterator[Json]:
+    """A snapshot and its existing ancestors, newest first; ``snapshots`` are all snapshots by id.
+
+    Raises :class:`CyclicLineage` if a snapshot is its own ancestor.
+    """
+    seen: dict[object, None] = {}
+    while snapshot is not None:
+        if snapshot["snapshot-id"] in seen:
+            ids = list(seen)
+            raise CyclicLineage(ids[ids.index(snapshot["snapshot-id"]) :])
+        seen[snapshot["snapshot-id"]] = None
+        yield snapshot
+        snapshot = snapshots.get(snapshot.get("parent-snapshot-id"))
+
+
+def history(metadata: Json, snapshot: Json | None) -> History:
+    """Cadence, operations, writers and refs, of all snapshots and of the chosen snapshot's lineage."""
+    snapshots = snapshots_by_id(metadata)
+    ancestors = list(lineage(snapshots, snapshot))[::-1]
+    times = [s["timestamp-ms"] for s in ancestors]
+    gaps = [(b - a) / 1000 for a, b in pairwise(times)]
+    every = [s["timestamp-ms"] for s in snapshots.values()]
+    operations = Counter(str((s.get("summary") or {}).get("operation", "unknown")) for s in ancestors)
+    return History(
+        snapshot_count=len(snapshots),
+        lineage_count=len(ancestors),
+        oldest_snapshot_ms=min(every, default=None),
+        newest_snapshot_ms=max(every, default=None),
+        median_seconds_between_commits=statistics.median(gaps) if gaps else None,
+        operations=tuple(sorted(operations.items())),
+        commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
+        refs=tuple(Ref(name, ref["type"], ref["snapshot-id"]) for name, ref in sorted((metadata.get("refs") or {}).items())),
+        metadata_log_count=len(metadata.get("metadata-log") or ()),
+        schema_count=len(metadata.get("schemas") or ()) or 1,
+    )
+
+
+def _commit(snapshot: Json) -> Commit:
+    summary = snapshot.get("summary") or {}
+
+    def number(key: str) -> int | None:
+        return int(summary[key]) if key in summary else None
+
+    return Commit(
+        snapshot_id=snapshot["snapshot-id"],
+        committed_at_ms=snapshot["timestamp-ms"],
+        operation=summary.get("operation"),
+        writer=_writer(summary),
+        added_data_files=number("added-data-files"),
+        added_delete_files=number("added-delete-files"),
+        added_bytes=number("added-files-size"),
+        added_records=number("added-records"),
+        removed_data_files=number("deleted-data-files"),
+        changed_partitions=number("changed-partition-count"),
+        removed_delete_files=number("removed-delete-files"),
+        removed_bytes=number("removed-files-size"),
+    )
+
+
+def _writer(summary: Mapping[str, str]) -> str | None:
+    if "engine-name" in summary:
+        return " ".join(filter(None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))))
+    if "flink.job-id" in summary:
+        return f"flink {summary['flink.job-id']}"
+    if "spark.app.id" in summary:
+        return f"spark {summary['spark.app.id']}"
+    return summary.get("iceberg-version")

@@ -1,0 +1,38 @@
+"""Write a table's sort order as SQL, and the statements that restore it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from icekit.facts.definition import Column, SortField
+from icekit.facts.model import TableFacts
+from icekit.sql import Identifier, identifier, set_properties, transform_of, unset_properties
+
+DISTRIBUTION = "write.distribution-mode"
+
+
+def quoted(columns: Mapping[str, Column], name: str) -> str:
+    """A column's path as SQL, by its dotted name."""
+    found = columns.get(name)
+    return identifier(*(found.names if found is not None else (name,)))
+
+
+def undo_order(table: Identifier, facts: TableFacts) -> str:
+    """The statements that restore the current order and distribution.
+
+    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (from Iceberg's SQL
+    extensions), so the undo restores that property too.
+    """
+    name = identifier(*table)
+    if facts.sort_order:
+        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
+    else:
+        order = f"ALTER TABLE {name} WRITE UNORDERED"
+    there = facts.properties.get(DISTRIBUTION)
+    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
+    return f"{order}; {mode}"
+
+
+def _sorted(columns: Mapping[str, Column], field: SortField) -> str:
+    term = transform_of(quoted(columns, field.source), field.transform)
+    return f"{term} {field.direction.upper()} {field.null_order.replace('-', ' ').upper()}"

@@ -1,0 +1,115 @@
+"""Read and write single values as the Iceberg spec does."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import struct
+import uuid
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from urllib.parse import quote_plus
+
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import Partition, Scalar
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_EPOCH_DAY = _EPOCH.toordinal()
+_MICROSECOND = dt.timedelta(microseconds=1)
+_FORMATS = {"int": "<i", "date": "<i", "long": "<q", "time": "<q", "float": "<f", "double": "<d"}
+
+
+def result_type(transform: str, source_type: str) -> str:
+    """The type of a partition field (table spec, "Partition Transforms")."""
+    name = transform.partition("[")[0]
+    if name in {"bucket", "year", "month", "hour"}:
+        return "int"
+    return "date" if name == "day" else source_type
+
+
+def partition_of(spec_id: int, values: Iterable[object]) -> Partition:
+    """The partition of values decoded from Avro or Spark, in the order of the spec's fields."""
+    return Partition(spec_id, tuple(to_scalar(value) for value in values))
+
+
+def to_scalar(value: object) -> Scalar:
+    """Convert a value decoded from Avro or Spark to the form that facts keep."""
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return (aware - _EPOCH) // _MICROSECOND
+    if isinstance(value, dt.date):
+        return value.toordinal() - _EPOCH_DAY
+    if isinstance(value, dt.time):
+        return (value.hour * 3600 + value.minute * 60 + value.second) * 1_000_000 + value.microsecond
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).hex()
+    if isinstance(value, (Decimal, uuid.UUID)):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # NaN is not equal to itself, and JSON has neither NaN nor infinity
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"no partition value of type {type(value).__name__}")
+
+
+def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
+    """Decode a bound (table spec, "Binary single-value serialization") into a value that can be compared.
+
+    Raises ValueError for a type without an order here (variant, geometry …).
+    """
+    name = type_name.partition("(")[0].partition("[")[0]
+    if name in _FORMATS:
+        # Bounds written before a type promotion (int to long, float to double) keep their old width.
+        if name in {"long", "double"} and len(raw) == 4:
+            name = {"long": "int", "double": "float"}[name]
+        return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
+    if name.startswith("timestamp"):
+        return int.from_bytes(raw, "little", signed=True)
+    if name == "boolean":
+        return raw != b"\x00"
+    if name == "string":
+        return raw.decode("utf-8", errors="replace")
+    if name in {"uuid", "fixed", "binary"}:
+        return raw.hex()
+    if name == "decimal":
+        scale = int(type_name.rpartition(",")[2].strip(" )"))
+        return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
+    raise ValueError(f"bounds of type {type_name} have no order here")
+
+
+def human(transform: str, result: str, value: Scalar) -> str:
+    """Write a partition value as Iceberg does in a partition path (before URL encoding)."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        if transform == "year":
+            return str(1970 + value)
+        if transform == "month":
+            return f"{1970 + value // 12:04d}-{value % 12 + 1:02d}"
+        if transform == "hour":
+            return (_EPOCH + dt.timedelta(hours=value)).strftime("%Y-%m-%d-%H")
+        if result == "date":
+            return dt.date.fromordinal(_EPOCH_DAY + value).isoformat()
+        if result.startswith("timestamp"):
+            moment = _EPOCH + dt.timedelta(microseconds=value // 1000 if "_ns" in result or "tz_ns" in result else value)
+            text = moment.replace(tzinfo=None).isoformat()
+            return f"{text}+00:00" if "tz" in result else text
+        if result == "time":
+            return (_EPOCH + dt.timedelta(microseconds=value)).time().isoformat()
+    return str(value)
+
+
+def partition_path(spec: PartitionSpec, values: Sequence[Scalar]) -> str:
+    """``name=value`` for each field of the spec, joined by slashes; empty when unpartitioned."""
+    return "/".join(
+        f"{field.name}={_path_safe(human(field.transform, field.result_type, value))}"
+        for field, value in zip(spec.fields, values, strict=True)
+    )
+
+
+def _path_safe(text: str) -> str:
+    # People read this path, so only characters that would make it ambiguous are escaped.
+    return re.sub(r"[/=%]", lambda match: quote_plus(match[0]), text)

@@ -1,0 +1,141 @@
+"""Hold what was checked of rows and positions before a commit, as its summary says it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+
+from icekit.errors import IcekitError
+from icekit.prove.fingerprint import Fingerprint
+from icekit.units import count
+
+#: The key, in a commit's summary, of what was checked before the commit; see :class:`CheckedRows`.
+CHECKED_TAG = "icekit.checked"
+#: The same for the delete files of a conversion; see :class:`CheckedPositions`.
+CHECKED_POSITIONS_TAG = "icekit.checked-positions"
+#: One key in this many is looked up by a plain join that says which of its rows are left.
+SAMPLED_KEYS = 64
+#: Data files, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, whose rows are likely to be left.
+SAMPLED_FILES = 2
+
+
+class RowsDiffer(IcekitError):
+    """What was written is not right, so nothing was committed."""
+
+    @classmethod
+    def of(cls, files: str, what: str, instead: str) -> RowsDiffer:
+        """The error for a kind of new files, what is wrong with them, and what can be done instead."""
+        return cls(
+            f"The check before the commit failed, so these {files} were not committed: {what}. This is a bug in icekit; please report it. {instead}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRows:
+    """What was compared before a commit: each row as written with the row read back, and, where a join applied equality deletes, two samples with the old files.
+
+    ``sampled`` are the rows that a plain join looked up, of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
+    reader read for the check, ``of_files`` the live rows in these; all 0 where no join applied deletes. ``by_reader`` are the rows to whose files Iceberg's
+    own reader applied the equality deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes, ``hashed`` the deleted keys that
+    were too large to be compared with those of rows, and were matched by 128 bits of hash instead.
+    """
+
+    rows: Fingerprint = field(default_factory=Fingerprint)
+    sampled: int = 0
+    files: int = 0
+    of_files: int = 0
+    read: int = 0
+    resolved: int = 0
+    one_in: int = 0
+    by_reader: int = 0
+    hashed: int = 0
+
+    def __add__(self, other: CheckedRows) -> CheckedRows:
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
+        return CheckedRows(self.rows + other.rows, **{**sums, "one_in": max(self.one_in, other.one_in)})
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether a join applied deletes, and only a sample of its result was compared with another."""
+        return self.one_in > 1
+
+    def text(self) -> str:
+        """For a commit's summary."""
+        rows = {"rows": self.rows.row_count, "fingerprint": f"{self.rows.value:x}"}
+        return json.dumps({**rows, **{name: getattr(self, name) for name in _COUNTS if getattr(self, name)}})
+
+    @classmethod
+    def of(cls, text: str) -> CheckedRows:
+        """From a commit's summary."""
+        kept = json.loads(text)
+        rows = Fingerprint(int(kept["rows"]), int(kept["fingerprint"], 16))
+        return cls(rows, **{name: int(kept.get(name, 0)) for name in _COUNTS})
+
+    def __str__(self) -> str:
+        read_back = f"{count(self.rows.row_count, 'row')} read back from the new files before the commit"
+        twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
+        if not self.one_in:
+            by_reader = ", where Iceberg's own reader applied the equality deletes" if self.resolved else ""
+            again = f"; {twice} read from the old files a second time: all equal" if self.files else ""
+            return f"{read_back}: the same rows that were read from the old ones{by_reader}{again}"
+        parts = [read_back]
+        keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
+        files = f", and {twice} by Iceberg's own reader" if self.files else ""
+        if self.sampled:
+            parts.append(f"equality deletes checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}: all equal")
+        else:
+            parts.append("there was no row to check equality deletes on")
+        if self.by_reader:
+            parts.append(f"Iceberg's own reader applied those of {count(self.by_reader, 'other row')}")
+        if self.hashed:
+            chance = "two different keys share a hash with a chance of 1 in 2^128"
+            parts.append(f"{count(self.hashed, 'deleted key')} matched by hash ({chance})")
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPositions:
+    """What was compared before a commit of a conversion: the new delete files with what they were to hold, and two samples by other means.
+
+    ``positions`` are the deleted positions in the new delete files, ``resolved`` the records of the equality deletes. ``sampled`` are the rows that a plain
+    join looked up, of one key in ``one_in``; ``files`` the data files that Iceberg's own reader read with the old and with the new deletes (none if
+    all have too many deletes for its memory), ``of_files`` the live rows in these.
+    """
+
+    positions: int
+    resolved: int
+    sampled: int
+    one_in: int
+    files: int
+    of_files: int
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether not every key was looked up."""
+        return self.one_in > 1
+
+    def text(self) -> str:
+        """For a commit's summary."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of(cls, text: str) -> CheckedPositions:
+        """From a commit's summary."""
+        kept = json.loads(text)
+        return cls(**{each.name: int(kept.get(each.name, 0)) for each in fields(cls)})
+
+    def __str__(self) -> str:
+        keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
+        files = (
+            f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader"
+            if self.files
+            else ", and on no whole file by Iceberg's own reader"
+        )
+        looked_up = f"; checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}" if self.sampled else ""
+        equal = ": all equal" if self.positions or self.sampled else ""
+        return f"{count(self.positions, 'deleted position')} read back from the new delete files before the commit{looked_up}{equal}"
+
+
+_COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader", "hashed")
+#: So many wrong keys, if they are random, are all outside the sample with a chance of less than 1 %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
+UNSEEN = 300

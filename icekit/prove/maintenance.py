@@ -1,0 +1,144 @@
+"""Prove that maintenance lost nothing: manifest entries, refs and snapshots, live files; reads no rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from icekit.engine.bridge import load_table
+from icekit.engine.errors import explain
+from icekit.engine.metadata_tables import metadata_table, spread
+from icekit.errors import IcekitError
+from icekit.facts.metadata import Json
+from icekit.facts.metadata_file import load_metadata
+from icekit.facts.naming import referenced, wanted
+from icekit.prove.fingerprint import Fingerprint, row_hash, summed_up
+from icekit.prove.proof import Check, InvariantProof
+from icekit.sql import Identifier
+from icekit.units import count
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+#: Number of live files to look up in storage: enough to notice that a share of them is gone.
+SAMPLE = 200
+#: A choice: how often the table is looked at again because other commits came in between.
+_LOOKS = 5
+
+
+def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> InvariantProof:
+    """Compare the live manifest entries of each commit with its parent's, in any order.
+
+    ``rewrite_manifests`` must keep these unchanged: each file with its partition, sequence
+    numbers, sizes and statistics. Reads every manifest of both sides, and no data file. A commit is not
+    provable if it or its parent has expired. ``table`` is without its catalog.
+    """
+    started = time.monotonic()
+    snapshots = _snapshots(lake, table)
+    checks = []
+    for snapshot_id in snapshot_ids:
+        parent_id = (snapshots.get(snapshot_id) or {}).get("parent-snapshot-id")
+        if parent_id is None or parent_id not in snapshots:
+            checks.append(Check(None, f"commit {snapshot_id} or its parent has expired"))
+            continue
+        before, after = (_entries(lake, table, each) for each in (parent_id, snapshot_id))
+        same = before == after
+        said = f"the same {count(after.row_count, 'live entry', 'live entries')} as before, with their statistics"
+        checks.append(
+            Check(
+                same,
+                f"commit {snapshot_id}: "
+                + (said if same else f"{before.row_count:,} live entries before, {after.row_count:,} after, NOT THE SAME"),
+            )
+        )
+    return InvariantProof("rewrite_manifests", tuple(checks), time.monotonic() - started)
+
+
+def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
+    entries = metadata_table(lake.spark, lake.sql_name(table), "entries", snapshot_id).where("status < 2")
+    # The readable metrics are derived from the statistics.
+    frame = entries.select("snapshot_id", "sequence_number", "file_sequence_number", "data_file")
+    return summed_up(frame, row_hash(frame.schema))
+
+
+def prove_history(
+    lake: Lake, table: Identifier, kept: Sequence[int], refs: Sequence[str], *, removed_more: bool = False, sample: int = SAMPLE
+) -> InvariantProof:
+    """Check what an expiry had to keep: refs, snapshots, their manifests, a sample of their files.
+
+    ``kept`` are the snapshots and ``refs`` the branches and tags that had to stay. Another job may
+    remove them at any time, which is no loss. ``removed_more`` says that the engine counted more
+    snapshots than the expiry named, or that its count is not known.
+    """
+    started = time.monotonic()
+    metadata = load_metadata(lake.tables.source(table))
+    there = {int(s["snapshot-id"]) for s in metadata.get("snapshots") or ()}
+    gone = sum(snapshot_id not in there for snapshot_id in kept)
+    checks = [Check(True, f"all {len(kept):,} snapshots that should stay exist")]
+    if gone:
+        missing = f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the table"
+        why = "it is not known whether this expiry or another removed them" if removed_more else "this expiry did not name them"
+        checks = [Check(None if removed_more else True, f"{missing}; {why}")]
+    now_refs = metadata.get("refs") or {}
+    broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in there]
+    present = ", ".join(name for name in refs if name in now_refs) or "no ref"
+    dropped = [name for name in refs if name not in now_refs and name != "main"]
+    also = f"; no longer in the table: {', '.join(dropped)}" if dropped else ""
+    said = f"the snapshots of {', '.join(broken)} are GONE" if broken else f"{present} protected and present{also}"
+    checks.append(Check(not broken, said))
+    checks += _readable(lake, table, sample)
+    return InvariantProof("expire_snapshots", tuple(checks), time.monotonic() - started, gone + len(dropped))
+
+
+def prove_live(lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = (), *, sample: int = SAMPLE) -> InvariantProof:
+    """Check that every manifest of the table can be read and that a sample of the files they name is in storage."""
+    started = time.monotonic()
+    return InvariantProof(what, (*checks, *_readable(lake, table, sample)), time.monotonic() - started)
+
+
+def _readable(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
+    """Every kept snapshot's manifest list and manifests, and some of the files that they name.
+
+    What another job has removed from the table meanwhile is not missed: after a failure, the metadata is read again.
+    """
+    name, problem = lake.sql_name(table), ""
+    for _ in range(_LOOKS):
+        at = lake.tables.source(table).metadata_location
+        try:
+            return _look(lake, table, sample)
+        except Exception as error:
+            known = explain(error, name)
+            if not isinstance(known, IcekitError):
+                raise known from error
+            problem = str(known)
+        if lake.tables.source(table).metadata_location == at:
+            return [Check(False, f"a manifest of a kept snapshot cannot be read: {problem}")]
+    return [Check(None, f"other commits came during each of {_LOOKS} looks at the manifests ({problem})")]
+
+
+def _look(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
+    spark, name = lake.spark, lake.sql_name(table)
+    files = metadata_table(spark, name, "all_files").select("file_path").distinct()
+    chosen, total = spread(files, sample), files.count()
+    readable = Check(True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}")
+    io = load_table(spark, name).io()
+    gone = [path for path in chosen if not io.newInputFile(path).exists()]
+    if not gone:
+        return [readable, Check(True, f"{len(chosen):,} of them were checked in storage and exist")]
+    # Named in metadata that is read after the look: another job's expiry stops naming a file before it removes it.
+    missed = referenced(lake, table, wanted(spark, spark.createDataFrame([(path,) for path in gone], "file_path string")), len(gone))
+    if missed:
+        return [
+            readable,
+            Check(False, f"{count(len(missed), 'file')} of {len(chosen):,} checked in storage are GONE, for example {missed[0]}"),
+        ]
+    left = len(chosen) - len(gone)
+    return [
+        readable,
+        Check(True, f"{left:,} of them were checked in storage and exist; another job removed {len(gone):,} from the table meanwhile"),
+    ]
+
+
+def _snapshots(lake: Lake, table: Identifier) -> dict[int, Json]:
+    return {int(s["snapshot-id"]): s for s in load_metadata(lake.tables.source(table)).get("snapshots") or ()}

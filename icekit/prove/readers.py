@@ -1,0 +1,93 @@
+"""Read a snapshot under equality deletes, without the heap that the engine's own reading needs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from icekit.engine.cluster import Cluster, cluster_of
+from icekit.engine.errors import explain
+from icekit.errors import CloneRefused
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.metadata import Json
+from icekit.resolve.convert import Stripped, stripped
+from icekit.resolve.listing import Scope, scopes
+from icekit.sql import Identifier
+
+if TYPE_CHECKING:
+    from icekit.catalog import Lake
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A table with its metadata from when the proof began."""
+
+    lake: Lake
+    table: Identifier
+    meta: Json
+    specs: Mapping[int, PartitionSpec]
+    snapshots: Mapping[int | None, Json]
+    read: Mapping[int, Stripped]
+
+    @property
+    def name(self) -> Identifier:
+        """The table's name, with its catalog."""
+        return self.lake.sql_name(self.table)
+
+
+#: The share of the heap that the engine's own sets of deletes may take to be used for a
+#: proof, and the most that a delete record takes there (a composite key of long strings).
+HEAP_SHARE, RECORD_HEAP_BYTES = 0.2, 600
+
+
+def most_records(cluster: Cluster) -> int:
+    """Deletes of a data file that Iceberg's own reader holds with ease, in each task."""
+    return int(HEAP_SHARE * cluster.heap_bytes / (RECORD_HEAP_BYTES * cluster.tasks_per_executor))
+
+
+@contextlib.contextmanager
+def resolving(reader: Reader, snapshot_ids: Sequence[int], resolve: bool | None) -> Iterator[Reader]:
+    """The reader, with the snapshots before and after some commits to read without the engine's own sets of equality deletes."""
+    lake = reader.lake
+    most = 0 if resolve else most_records(cluster_of(lake.spark))
+    sides: set[int] = set()
+    if resolve is not False:
+        sides = {int(side["snapshot-id"]) for side in existing_sides(reader, snapshot_ids) if may_have_more(side, most)}
+    with contextlib.ExitStack() as stack:
+        read: dict[int, Stripped] = {}
+        for side in sorted(sides):
+            try:
+                if _most_applied(scopes(lake.spark, reader.name, side, reader.specs)) <= most:
+                    continue
+                made = stack.enter_context(stripped(lake, reader.table, side))
+            except CloneRefused:
+                break
+            except Exception as error:
+                if resolve:
+                    raise explain(error, reader.name) from error
+                # Iceberg's own reader may still read it; if not, its commit is not provable.
+                continue
+            if made is not None:
+                read[side] = made
+        yield replace(reader, read=read)
+
+
+def existing_sides(reader: Reader, snapshot_ids: Sequence[int]) -> list[Json]:
+    """Those of some commits and their parents that still exist."""
+    commits = [*filter(None, map(reader.snapshots.get, snapshot_ids))]
+    return [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
+
+
+def _most_applied(found: Sequence[Scope]) -> int:
+    """The most records of equality deletes that a reader of a data file may have to hold."""
+    applied = [scope for scope in found if scope.data_files]
+    everywhere = sum(scope.delete_records for scope in applied if scope.is_global)
+    return everywhere + max((scope.delete_records for scope in applied if not scope.is_global), default=0)
+
+
+def may_have_more(snapshot: Json, records: int) -> bool:
+    """Whether a snapshot may have more equality deletes than so many records: a writer may not count them."""
+    told = str((snapshot.get("summary") or {}).get("total-equality-deletes", ""))
+    return not told.isdecimal() or int(told) > records

@@ -1,0 +1,92 @@
+"""Convert an executed notebook into one HTML file that opens offline."""
+
+from __future__ import annotations
+
+import copy
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from icekit.answer.html import render
+from icekit.saving import write_text
+from icekit.show.explorer import WIDGET_VIEW
+
+_OWN = threading.local()
+#: Cells with this tag teach, or are for a person who runs the notebook; a page leaves them out.
+TEACH = "teach"
+#: The section that a page begins with, unfolded.
+_FIRST = "Findings"
+
+
+class _Section(NamedTuple):
+    heading: str
+    sentence: str
+    body: Any
+
+
+def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -> Path:
+    """Export a notebook without its code into a page: its findings, and the other sections folded under one sentence each.
+
+    A section is everything after a heading cell (``## …``). A section without a table or a picture is left
+    out. If a notebook ``failed``, or has no findings, everything is shown and unfolded, because an error may be in any section.
+
+    nbconvert's ``basic`` template renders the cells and nothing around them: its full
+    templates fetch scripts when a page is opened, and are not made for a phone.
+    """
+    found = [_section(heading, cells) for heading, cells in _by_heading(without_widgets(notebook))]
+    is_whole = failed or all(one.heading != _FIRST for one in found)
+    shown = [one for one in found if is_whole or re.search('<(img|table|div class="(finding|card))', one.body)]
+    shown.sort(key=lambda one: one.heading != _FIRST)
+    return write_text(path, render("table.html", title=title, sections=shown, is_open=is_whole))
+
+
+def _by_heading(notebook: Any) -> Iterator[tuple[str, Any]]:
+    """Headings, each with a notebook of the cells under it."""
+    heading, cells = "", list[Any]()
+    for cell in [*notebook.cells, None]:
+        new = cell is None or (cell.cell_type == "markdown" and cell.source.startswith("## "))
+        if new and cells:
+            part = copy.copy(notebook)
+            part.cells = cells
+            yield heading, part
+        if cell is None:
+            return
+        if new:
+            heading, cells = cell.source.splitlines()[0].removeprefix("## "), []
+        elif TEACH not in cell.metadata.get("tags", ()) or any(o.output_type == "error" for o in cell.get("outputs", ())):
+            cells = [*cells, cell]
+
+
+def _section(heading: str, part: Any) -> _Section:
+    from markupsafe import Markup
+
+    body, _ = _exporter().from_notebook_node(part)
+    texts = [output.data.get("text/plain", "") for cell in part.cells for output in cell.get("outputs", ()) if "data" in output]
+    # A chart's text is a sentence; that of a table has lines, and that of what only controls show has brackets.
+    sentence = next((text for text in texts if text and "\n" not in text and not text.startswith("<")), "")
+    return _Section(heading, sentence, Markup(body))
+
+
+def _exporter() -> Any:
+    """The exporter of this thread, whose templates are compiled once."""
+    made = getattr(_OWN, "exporter", None)
+    if made is None:
+        from nbconvert import HTMLExporter
+
+        made = _OWN.exporter = HTMLExporter(  # type: ignore[no-untyped-call]
+            template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True, exclude_anchor_links=True
+        )
+    return made
+
+
+def without_widgets(notebook: Any) -> Any:
+    """A copy whose outputs show what explorers say without controls: a page has no kernel to draw widgets from."""
+    plain = copy.deepcopy(notebook)
+    plain.metadata.pop("widgets", None)
+    for cell in plain.cells:
+        for output in cell.get("outputs", ()):
+            if "text/html" in output.get("data", ()):
+                output.data.pop(WIDGET_VIEW, None)
+    return plain
