@@ -30,7 +30,7 @@ from icekit.facts.metadata import schema_of, specs
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.prove.fingerprint import exact_case
 from icekit.prove.readers import most_records
-from icekit.resolve.join import keys_of, path_to
+from icekit.resolve.keys import keys_of, path_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,7 +22,9 @@ from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_u
 from icekit.prove.readers import most_records
 from icekit.resolve.convert import Pending, by_file
 from icekit.resolve.delete_files import Positions
-from icekit.resolve.join import DATA, KIND, KeySet, deduplicated, hinted, looked_up, path_to, sampled, tasks, words
+from icekit.resolve.join import KeySet, deduplicated, hinted, looked_up, sampled, tasks, words
+from icekit.resolve.key_view import DATA, KIND
+from icekit.resolve.keys import path_to
 from icekit.sql import identifier
 from icekit.units import count
 

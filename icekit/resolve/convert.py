@@ -23,7 +23,9 @@ from icekit.facts.metadata import Json, schema_of
 from icekit.resolve.applies import EVERYWHERE, FILE, OWN, disagreement, order_of, unless_ruled_out
 from icekit.resolve.delete_files import Delta, Placed, Positions, Present, Writer, commit, partitions_of, placed, present
 from icekit.resolve.find import Found, find
-from icekit.resolve.join import KeySet, dead_rows, deduplicated, disagreeing, hinted, key_sql, key_view, path_to, tasks, words
+from icekit.resolve.join import KeySet, dead_rows, deduplicated, disagreeing, hinted, tasks, words
+from icekit.resolve.key_view import key_view
+from icekit.resolve.keys import key_sql, path_to
 from icekit.resolve.listing import File, local, repeated, uncovered
 from icekit.sandbox import clone
 from icekit.sql import Identifier, identifier

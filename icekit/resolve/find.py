@@ -19,7 +19,9 @@ from icekit.facts.metadata_file import check_metadata
 from icekit.facts.spark_partitions import scalar
 from icekit.resolve.applies import ruled_out
 from icekit.resolve.delete_files import entries
-from icekit.resolve.join import DATA, DeleteKeys, Entry, KeySet, keys_of
+from icekit.resolve.join import KeySet
+from icekit.resolve.key_view import DATA, Entry
+from icekit.resolve.keys import DeleteKeys, keys_of
 from icekit.resolve.listing import File, FileSelection, Scope, files, scopes
 from icekit.sql import Identifier, identifier
 from icekit.units import count

@@ -22,7 +22,8 @@ from icekit.cli.main import main
 from icekit.engine.bridge import load_table
 from icekit.facts.head import head
 from icekit.owner import Owner
-from icekit.resolve.join import key_view, keys_of
+from icekit.resolve.key_view import key_view
+from icekit.resolve.keys import keys_of
 from icekit.sandbox import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
 from icekit.sandbox.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
 from icekit.sql import call, display_name, identifier, set_properties
