@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from icekit.resolve.join import KeyColumn, same_value
-from icekit.resolve.keys import key_sql
+from icekit.resolve.join import same_value
+from icekit.resolve.keys import KeyColumn, key_sql
 from icekit.sql import identifier
 
 #: Columns that a rewrite adds while it reads.
