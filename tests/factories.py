@@ -14,8 +14,7 @@ from icekit.diagnose.findings import Finding, Severity, Thresholds
 from icekit.facts import metadata
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Bucket, FileGroup, Kind, Partition, Scalar, SequenceCounts
-from icekit.facts.manifest_counts import ManifestFacts, SpecManifests
-from icekit.facts.metrics_sample import ColumnSample, MetricsSample
+from icekit.facts.manifest_counts import ColumnSample, ManifestFacts, MetricsSample, SpecManifests
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import bucket_of, edges
 from icekit.facts.snapshots import Commit, History

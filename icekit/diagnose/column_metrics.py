@@ -6,7 +6,7 @@ from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind
-from icekit.facts.metrics_sample import ColumnSample
+from icekit.facts.manifest_counts import ColumnSample
 from icekit.units import count, percent, size
 
 _NEVER_BOUNDED = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")

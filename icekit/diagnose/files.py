@@ -10,8 +10,7 @@ from icekit.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.facts.files import Kind, Partition, Totals
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
-from icekit.facts.read_splits import open_file_cost, split_bytes
-from icekit.facts.rollup import expected_files, max_file_size
+from icekit.facts.rollup import expected_files, max_file_size, open_file_cost, split_bytes
 from icekit.facts.where import MOST_PARTITIONS, askable, partition_span, where
 from icekit.units import count, percent, size
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from icekit import sql
 from icekit.diagnose.findings import Context, Finding, Severity
-from icekit.facts.definition import PartitionSpec
+from icekit.facts.definition import Flaw, MetadataFlaw, PartitionSpec
 from icekit.facts.files import Kind, Partition
-from icekit.facts.flaws import Flaw, MetadataFlaw
 from icekit.facts.model import TableFacts
 from icekit.facts.storage import MissingCount, MissingFiles, Role
 from icekit.facts.where import MOST_PARTITIONS, WITHOUT_FUNCTIONS, askable, where

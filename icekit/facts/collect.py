@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.engine.bridge import iceberg_version
 from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest, require
 from icekit.facts import local, metadata
-from icekit.facts.flaws import Flaw, MetadataFlaw
+from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
-from icekit.facts.manifest_counts import ManifestFacts
+from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
 from icekit.facts.manifests import Record, file_counts, is_counted, live_count, manifest_facts, manifest_list, sample_metrics
 from icekit.facts.metadata_file import RESTORE_OLDER, load_metadata, sized_metadata
-from icekit.facts.metrics_sample import MetricsSample
 from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import MOST_MANIFESTS, RECENT_MINUTES, written_since

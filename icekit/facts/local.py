@@ -13,9 +13,20 @@ from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Bucket, Kind, Partition
 from icekit.facts.integrity import DeleteState, NarrowManifest
 from icekit.facts.key_bounds import KeyColumn, Keyed, Spans, compared, range_end, rule_out
-from icekit.facts.local_integrity import DATA_FIELDS, DELETE_FIELDS, Naming, file_identity, repeated_hashes
-from icekit.facts.local_key_bounds import KeyReader, delete_columns
-from icekit.facts.local_named_deletes import NEVER, DataFiles, ScopedDeletes, name_hash, named_data_file
+from icekit.facts.local_deletes import (
+    DATA_FIELDS,
+    DELETE_FIELDS,
+    NEVER,
+    DataFiles,
+    KeyReader,
+    Naming,
+    ScopedDeletes,
+    delete_columns,
+    file_identity,
+    name_hash,
+    named_data_file,
+    repeated_hashes,
+)
 from icekit.facts.manifests import Record, entries, field_ranges, is_delete_manifest, may_have_live, narrow_fields, of_manifests, read_ahead
 from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of
 from icekit.facts.values import partition_of

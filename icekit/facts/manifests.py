@@ -23,8 +23,15 @@ from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
 from icekit.facts.definition import Column, PartitionSpec
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
-from icekit.facts.manifest_counts import ManifestFacts, RangeOverlap, SpecManifests
-from icekit.facts.metrics_sample import ColumnSample, MetricsSample, RepeatedIdentifiers, SampledWrite
+from icekit.facts.manifest_counts import (
+    ColumnSample,
+    ManifestFacts,
+    MetricsSample,
+    RangeOverlap,
+    RepeatedIdentifiers,
+    SampledWrite,
+    SpecManifests,
+)
 from icekit.facts.values import from_bytes, to_scalar
 
 # --- Read manifest lists and manifests, decoding only the fields that are asked for

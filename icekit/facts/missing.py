@@ -22,7 +22,7 @@ from icekit.facts.metadata import Json
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
-from icekit.facts.spark_partitions import Partitions, partition_columns, unified
+from icekit.facts.spark_entries import Partitions, partition_columns, unified
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.facts.values import partition_of
 from icekit.sql import Identifier

@@ -11,13 +11,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from icekit.facts.definition import Column, DistributionMode, PartitionSpec, Setting, SortField
+from icekit.facts.definition import (
+    Column,
+    DistributionMode,
+    MetadataFlaw,
+    OtherOptimizer,
+    PartitionSpec,
+    Setting,
+    SortField,
+    other_optimizer,
+)
 from icekit.facts.files import DELETE_KINDS, EqualityKey, FileGroup, Kind, Partition, SequenceCounts, Totals
-from icekit.facts.flaws import MetadataFlaw
 from icekit.facts.integrity import Contradiction, DeleteState, Integrity, UnappliedDeletes
-from icekit.facts.manifest_counts import ManifestFacts
-from icekit.facts.metrics_sample import MetricsSample
-from icekit.facts.other_optimizer import OtherOptimizer, other_optimizer
+from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
 from icekit.facts.snapshots import History, StatisticsAge
 from icekit.facts.storage import MissingFiles, StorageFacts
 from icekit.facts.values import partition_path

@@ -16,25 +16,25 @@ from icekit.facts.integrity import DeleteState
 from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.manifests import FileCounts, Record, is_delete_manifest, may_have_live
 from icekit.facts.rollup import Cut, Rollup, add_sequence
+from icekit.facts.spark_deletes import NEVER, integrity_of, named_deletes, rule_out_by_keys, with_new_keys
 from icekit.facts.spark_entries import (
     ENTRY,
     KIND,
     KINDS,
     STATES,
+    Partitions,
     Snapshot,
     brought_together,
     file_hash,
     grouped,
     kind_code,
     last_part,
+    partition_columns,
     place_hash,
     range_end_sql,
+    scope_columns,
     state_code,
 )
-from icekit.facts.spark_integrity import integrity_of
-from icekit.facts.spark_key_bounds import rule_out_by_keys, with_new_keys
-from icekit.facts.spark_named_deletes import NEVER, named_deletes
-from icekit.facts.spark_partitions import Partitions, partition_columns, scope_columns
 from icekit.sql import Identifier, display_name
 from icekit.units import count
 

@@ -18,9 +18,8 @@ from icekit.diagnose.findings import Finding, Findings, Thresholds, covered_by
 from icekit.diagnose.partitions import thin_partitions
 from icekit.facts.files import DELETE_KINDS, FileGroup, Partition
 from icekit.facts.model import TableFacts
-from icekit.facts.read_splits import OPEN_FILE_COST, open_file_cost, split_bytes
 from icekit.facts.retention import DEFAULT_LAST
-from icekit.facts.rollup import expected_files
+from icekit.facts.rollup import OPEN_FILE_COST, expected_files, open_file_cost, split_bytes
 from icekit.maintain.plan import manifest_rewrites
 from icekit.units import count, percent, size
 

@@ -10,7 +10,7 @@ from icekit.engine.compat import arrow_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition
-from icekit.facts.spark_partitions import Partitions, partition_columns, scalar_sql, unified
+from icekit.facts.spark_entries import Partitions, partition_columns, scalar_sql, unified
 from icekit.facts.where import transformed
 from icekit.prove.fingerprint import Fingerprint, summed_up
 from icekit.sql import Identifier, identifier

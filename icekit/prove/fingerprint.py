@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.compat import variant_type
 from icekit.facts.files import Scalar
-from icekit.facts.spark_partitions import scalar, scalar_sql
+from icekit.facts.spark_entries import scalar, scalar_sql
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from icekit.facts.manifests import FileCounts, file_counts, manifest_list
 from icekit.facts.metadata import Json
 from icekit.facts.metadata import specs as specs_of
 from icekit.facts.metadata_file import check_metadata
-from icekit.facts.spark_partitions import scalar
+from icekit.facts.spark_entries import scalar
 from icekit.resolve.applies import ruled_out
 from icekit.resolve.delete_files import entries
 from icekit.resolve.join import KeySet

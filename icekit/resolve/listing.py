@@ -14,7 +14,7 @@ from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Partition, Scalar
 from icekit.facts.manifests import FileCounts
 from icekit.facts.spark import check_listed
-from icekit.facts.spark_partitions import Partitions, partition_columns, unified
+from icekit.facts.spark_entries import Partitions, partition_columns, unified
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:

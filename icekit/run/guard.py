@@ -27,9 +27,9 @@ from icekit.facts.orphans import ORPHAN_AGE, Say, TableQuery, declared_paths, lo
 from icekit.facts.paths import meet, normal, path_sql
 from icekit.facts.retention import HOUR_MS, LEAST_HOURS, Retained, retained
 from icekit.prove import Proof, prove_commits
+from icekit.prove.commits import prove_rewrites
 from icekit.prove.maintenance import prove_entries, prove_history, prove_live
 from icekit.prove.proof import Check
-from icekit.prove.rewrites import prove_rewrites
 from icekit.run.attempt import Limits
 from icekit.sandbox.scratch import NAMESPACE, is_clone_of
 from icekit.sql import Identifier, display_name, identifier

@@ -7,8 +7,7 @@ samples if a catalog does not accept clones.
 """
 
 from icekit.sandbox.clones import Clone, clone
-from icekit.sandbox.discard import remove_folders
-from icekit.sandbox.scratch import NAMESPACE, owned, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.scratch import NAMESPACE, owned, owner_properties, remove_folders, scratch_folder, scratch_name
 from icekit.sandbox.stale import StaleClone, remove_stale, stale_clones
 from icekit.sandbox.trial import Budget, Sandbox, Trial
 

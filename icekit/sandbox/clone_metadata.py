@@ -1,14 +1,25 @@
-"""Write the metadata of a clone: that of the table, changed so that nothing done with the clone reaches a file of the table."""
+"""Write a clone's metadata, and check that dropping a clone can delete no file of the table."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
+from icekit.engine.bridge import elements, load_table, metadata_of, write_bytes
+from icekit.errors import CloneRefused
 from icekit.facts.lineage import choose_snapshot
 from icekit.facts.metadata import Json
+from icekit.sandbox.scratch import NAMESPACE, drop_sql, owned, remove_folders, scratch_name
+from icekit.sql import Identifier, call, display_name, identifier, literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 #: These set where files are written, in addition to the location and ``write.data.path``.
 _ELSEWHERE = ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path")
@@ -57,3 +68,70 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], 
     made["snapshot-log"] = [*(metadata.get("snapshot-log") or ()), {"timestamp-ms": now, "snapshot-id": moved}]
     made["last-updated-ms"] = now
     return made
+
+
+# The catalogs of each session that were asked, and keep the files.
+_keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+
+
+def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
+    """Raise :class:`~icekit.errors.CloneRefused` if the catalog of a table (named with it) deletes files when a table is dropped.
+
+    Asked once in a session, of a table of icekit's own next to ``scratch``: another is registered over its
+    files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
+    """
+    asked = _keeping.setdefault(spark, set())
+    if table[0] in asked:
+        return
+    first, second = scratch_name(table[1:]), scratch_name(table[1:])
+    folders = {made: f"{scratch.rpartition('/')[0]}/{made[-1]}" for made in (first, second)}
+    drops = [drop_sql((table[0], *made)) for made in (second, first)]
+    io: Any = None
+    try:
+        files, io = _table_of_one_file(spark, table, first, folders[first])
+        _register_over(spark, table, (first, second), folders[second], io)
+        spark.sql(drops[0])
+        gone = [path for path in files if not io.newInputFile(path).exists()]
+    finally:
+        for drop in drops:
+            with contextlib.suppress(Exception):
+                spark.sql(drop)
+        for folder in folders.values():
+            with contextlib.suppress(Exception):
+                io.deletePrefix(f"{folder}/")
+            remove_folders(spark, folder)
+    if gone:
+        raise CloneRefused(
+            f"Catalog {table[0]!r} deletes the files of a table that is dropped, so dropping a clone would delete files of the table: {LOST_WITHOUT_CLONES}."
+        )
+    asked.add(table[0])
+
+
+def _table_of_one_file(spark: Any, table: Identifier, made: Identifier, folder: str) -> tuple[list[str], Any]:
+    """Make a scratch table with a file that nobody reads; returns its data file, manifest and manifest list, and its FileIO."""
+    name = (table[0], *made)
+    properties = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in owned(table, folder, own_files=True).items())
+    spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
+    spark.sql(f"CREATE TABLE {identifier(*name)} (id INT) USING iceberg LOCATION {literal(folder)} TBLPROPERTIES ({properties})")
+    loaded = load_table(spark, name)
+    io, path = loaded.io(), f"{loaded.location()}/data/one.parquet"
+    write_bytes(io, path, b"nobody reads it")
+    file = spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path)
+    loaded.newAppend().appendFile(file.withFileSizeInBytes(15).withRecordCount(1).build()).commit()
+    snapshot = loaded.currentSnapshot()
+    return [path, str(snapshot.manifestListLocation()), *(str(m.path()) for m in elements(snapshot.allManifests(io)))], io
+
+
+def _register_over(spark: Any, table: Identifier, made: tuple[Identifier, Identifier], folder: str, io: Any) -> None:
+    """Register the second scratch table over the files of the first, as a clone is."""
+    metadata = metadata_of(spark, load_table(spark, (table[0], *made[0])))
+    file = f"{folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    write_bytes(io, file, json.dumps(clone_metadata(metadata, folder, owned(table, folder, own_files=True))).encode())
+    spark.sql(call(table[0], "register_table", table=display_name(made[1]), metadata_file=file))
+
+
+# What works without a clone.
+LOST_WITHOUT_CLONES = (
+    "without clones there are no trials and no conversion of equality deletes; diagnosis, plans, "
+    "runs and their proof still work (leave out --trial), and you can try changes to rows on a copied sample (CREATE TABLE … AS SELECT)"
+)

@@ -15,10 +15,8 @@ from icekit.engine.bridge import load_table, require_classic
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused
 from icekit.facts.metadata_file import load_metadata
-from icekit.sandbox.clone_metadata import clone_metadata
-from icekit.sandbox.discard import discard, drop_statement
-from icekit.sandbox.drop_check import LOST_WITHOUT_CLONES, check_drop
-from icekit.sandbox.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.clone_metadata import LOST_WITHOUT_CLONES, check_drop, clone_metadata
+from icekit.sandbox.scratch import NAMESPACE, discard, drop_statement, owner_properties, scratch_folder, scratch_name
 from icekit.sandbox.stale import stale_clones
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, parse_identifier

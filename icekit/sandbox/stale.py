@@ -11,8 +11,7 @@ from icekit.engine.errors import explain
 from icekit.errors import IcekitError, TableNotFound
 from icekit.facts.metadata_file import load_metadata
 from icekit.owner import Owner
-from icekit.sandbox.discard import discard, drop_statement
-from icekit.sandbox.scratch import NAMESPACE, ownership, stem
+from icekit.sandbox.scratch import NAMESPACE, discard, drop_statement, ownership, stem
 from icekit.sql import Identifier, display_name
 from icekit.units import span
 

@@ -25,8 +25,7 @@ from icekit.facts.sort_order import DISTRIBUTION, undo_order
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone
-from icekit.sandbox.discard import remove_folders
-from icekit.sandbox.scratch import NAMESPACE, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.scratch import NAMESPACE, owner_properties, remove_folders, scratch_folder, scratch_name
 from icekit.sql import Identifier, display_name, identifier, literal, set_properties, statements, transform_of, unset_properties
 from icekit.units import percent, plain, size
 

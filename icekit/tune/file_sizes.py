@@ -19,8 +19,7 @@ from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.facts.files import Kind
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
-from icekit.facts.read_splits import split_bytes
-from icekit.facts.rollup import min_file_size
+from icekit.facts.rollup import min_file_size, split_bytes
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties, set_session
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set

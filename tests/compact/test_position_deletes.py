@@ -28,7 +28,7 @@ from icekit.errors import DeletesUnmatched, EngineFailed, MetadataUnreadable
 from icekit.facts.collect import observe
 from icekit.prove import prove_commits
 from icekit.prove.checked import RowsDiffer
-from icekit.prove.rewrites import prove_rewrites
+from icekit.prove.commits import prove_rewrites
 from icekit.resolve import dangling
 from icekit.resolve.dangling import count_dangling, drop_dangling
 from tests.positions import data_file, delete_by, vector_of

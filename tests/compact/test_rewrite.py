@@ -27,7 +27,7 @@ from icekit.engine.staging import Staging
 from icekit.errors import ReadersDisagree
 from icekit.prove import prove_commits, readers
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
-from icekit.prove.rewrites import prove_rewrites
+from icekit.prove.commits import prove_rewrites
 from icekit.resolve.convert import resolved
 from icekit.sql import Identifier
 from tests.resolve.tables import Table, add_column, types, with_keys_of_every_type

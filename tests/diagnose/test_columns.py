@@ -6,7 +6,7 @@ import dataclasses
 
 from icekit.facts.definition import Column, PartitionField, PartitionSpec, SortField
 from icekit.facts.files import EqualityKey
-from icekit.facts.metrics_sample import MetricsSample
+from icekit.facts.manifest_counts import MetricsSample
 from icekit.facts.model import TableFacts
 from tests.diagnose.told import named, shows, told
 from tests.factories import BY_DAY, COLUMNS, UNPARTITIONED, column_sample, file_group, partition, table_facts

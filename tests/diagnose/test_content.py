@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from icekit.facts.definition import Column
-from icekit.facts.manifest_counts import ManifestFacts
-from icekit.facts.metrics_sample import MetricsSample
+from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
 from icekit.facts.model import TableFacts
 from tests.diagnose.told import named, shows, told
 from tests.factories import GIB, KIB, MIB, file_group, history, manifest_facts, table_facts

@@ -9,7 +9,7 @@ import pytest
 
 from icekit import diagnose
 from icekit.api import Lake
-from icekit.facts.flaws import Flaw
+from icekit.facts.definition import Flaw
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import change_avro, change_metadata, on_disk
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from icekit import Severity, diagnose
+from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.files import Partition
-from icekit.facts.flaws import Flaw, MetadataFlaw
 from icekit.facts.model import TableFacts
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.show.card import card, card_html, lines

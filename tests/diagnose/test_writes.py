@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from icekit.facts.files import Kind
-from icekit.facts.metrics_sample import MetricsSample, RepeatedIdentifiers, SampledWrite
+from icekit.facts.manifest_counts import MetricsSample, RepeatedIdentifiers, SampledWrite
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshots import Commit
 from tests.diagnose.told import named, shows

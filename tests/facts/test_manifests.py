@@ -10,8 +10,8 @@ import pytest
 
 from icekit.facts.definition import Column
 from icekit.facts.key_bounds import range_end
+from icekit.facts.manifest_counts import RepeatedIdentifiers, SampledWrite
 from icekit.facts.manifests import _mean_share, _repeated_identifiers, _stab_share, _write
-from icekit.facts.metrics_sample import RepeatedIdentifiers, SampledWrite
 from icekit.facts.rollup import bucket_of, edges, max_file_size, min_file_size, sequence_width
 
 

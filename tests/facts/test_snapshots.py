@@ -8,7 +8,7 @@ import pytest
 
 from icekit.errors import SnapshotNotFound
 from icekit.facts.collect import _flaws
-from icekit.facts.flaws import Flaw
+from icekit.facts.definition import Flaw
 from icekit.facts.lineage import choose_snapshot, history
 from icekit.facts.snapshot_statistics import statistics_ages
 

@@ -15,7 +15,7 @@ from icekit.diagnose.findings import Findings
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.orphans import weighed
-from icekit.facts.read_splits import OPEN_FILE_COST
+from icekit.facts.rollup import OPEN_FILE_COST
 from icekit.facts.snapshots import Ref
 from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.history.store import health

@@ -16,7 +16,7 @@ from icekit.catalog.lake import embedded_path
 from icekit.catalog.tables import SessionTables
 from icekit.engine.bridge import elements, load_table
 from icekit.errors import CloneRefused, SnapshotNotFound
-from icekit.sandbox import NAMESPACE, clone, clone_metadata, discard, drop_check
+from icekit.sandbox import NAMESPACE, clone, clone_metadata, scratch
 from icekit.sandbox import clones as making
 from icekit.sql import identifier
 from tests.compact.tables import Table, contents
@@ -208,7 +208,7 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
     def refuses(catalog: str, procedure: str, **arguments: str) -> str:
         raise RuntimeError("Location overlaps with another table")
 
-    for module in (drop_check, making):
+    for module in (clone_metadata, making):
         monkeypatch.setattr(module, "call", refuses)
     with pytest.raises(CloneRefused) as refused, clone(lake, table.name):
         pass
@@ -223,9 +223,9 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
 
 def purging(patch: pytest.MonkeyPatch) -> None:
     """In place of a catalog that deletes a table's files with DROP TABLE, whatever its properties say."""
-    drop, paths = discard.drop_sql, clone_metadata.own_paths
-    patch.setattr(drop_check, "_keeping", WeakKeyDictionary())
-    for module in (discard, drop_check):
+    drop, paths = scratch.drop_sql, clone_metadata.own_paths
+    patch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
+    for module in (scratch, clone_metadata):
         patch.setattr(module, "drop_sql", lambda table: f"{drop(table)} PURGE")
     patch.setattr(clone_metadata, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"})
 
@@ -244,15 +244,15 @@ def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(lake: Lake, ta
 
 
 def test_a_catalog_is_asked_once_in_a_session(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drop_check, "_keeping", WeakKeyDictionary())
+    monkeypatch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
     asked: list[tuple[str, ...]] = []
-    register = drop_check._register_over
+    register = clone_metadata._register_over
 
     def asks(*given: Any) -> None:
         asked.append(given[1])
         register(*given)
 
-    monkeypatch.setattr(drop_check, "_register_over", asks)
+    monkeypatch.setattr(clone_metadata, "_register_over", asks)
 
     for _ in range(2):
         with clone(lake, table.name):

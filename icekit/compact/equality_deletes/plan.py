@@ -23,8 +23,7 @@ from icekit.engine.planner import filter_expression
 from icekit.engine.predicate import read_predicate
 from icekit.errors import ParameterError
 from icekit.facts.collect import observe
-from icekit.facts.definition import PartitionSpec
-from icekit.facts.other_optimizer import other_optimizer
+from icekit.facts.definition import PartitionSpec, other_optimizer
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.values import partition_path
 from icekit.parsing import size_in_bytes

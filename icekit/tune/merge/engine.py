@@ -16,7 +16,7 @@ from icekit.engine.compat import classic
 from icekit.engine.planner import children, is_scan_of, kind, nodes, query_of, searches
 from icekit.errors import StatementRefused
 from icekit.facts.files import Scalar
-from icekit.facts.spark_partitions import scalar, scalar_sql
+from icekit.facts.spark_entries import scalar, scalar_sql
 from icekit.sql import Identifier, display_name, identifier
 
 if TYPE_CHECKING:
