@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionField, PartitionSpec, SortField, TableFacts
-from tests.diagnose.told import named, shows, told
+from tests.diagnose.told import absent, present, required, shows, told
 from tests.factories import BY_DAY, COLUMNS, UNPARTITIONED, column_sample, file_group, partition, table_facts
 from tests.golden import Golden
 
@@ -25,11 +25,12 @@ def test_missing_metrics_are_told_by_column_role_and_files(golden: Golden) -> No
     )
 
     shows(golden, "metrics_missing", facts)
-    assert named(dataclasses.replace(facts, filter_columns=()), "metrics_missing") is None
+    absent("metrics_missing", dataclasses.replace(facts, filter_columns=()))
     unsampled = dataclasses.replace(facts, metrics_sample=dataclasses.replace(sampled(), columns=()))
     assert told(unsampled, "metrics_missing")[2] == "amount (filter, mode none) has no bounds in 20 of 20 sampled data files"
-    assert named(dataclasses.replace(facts, metrics_sample=sampled()), "metrics_missing") is None
-    assert named(dataclasses.replace(facts, metrics_sample=MetricsSample()), "metrics_missing") is None
+    absent(
+        "metrics_missing", dataclasses.replace(facts, metrics_sample=sampled()), dataclasses.replace(facts, metrics_sample=MetricsSample())
+    )
 
 
 def test_five_columns_without_bounds_are_spelled_out() -> None:
@@ -49,8 +50,11 @@ def test_a_partition_field_needs_bounds_of_its_source_unless_it_is_void() -> Non
     assert told(table_facts(specs=(PartitionSpec(0, (by_amount,)),), **bare), "metrics_missing")[2].startswith(
         "amount (partition source, mode"
     )
-    assert named(table_facts(specs=(PartitionSpec(0, (*BY_DAY.fields, void)),), **bare), "metrics_missing") is None
-    assert named(table_facts(filter_columns=("amount",), metrics_sample=sampled(bounds_file_count=0)), "metrics_missing") is None
+    absent(
+        "metrics_missing",
+        table_facts(specs=(PartitionSpec(0, (*BY_DAY.fields, void)),), **bare),
+        table_facts(filter_columns=("amount",), metrics_sample=sampled(bounds_file_count=0)),
+    )
 
 
 def test_columns_past_the_limit_are_told_and_the_default_stated_where_filters_are_declared(golden: Golden) -> None:
@@ -60,12 +64,12 @@ def test_columns_past_the_limit_are_told_and_the_default_stated_where_filters_ar
 
     shows(golden, "columns_past_metrics_limit", table_facts(columns=columns))
     stated = {"write.metadata.metrics.default": "none"}
-    assert named(table_facts(columns=columns, properties=stated), "columns_past_metrics_limit") is None
+    absent("columns_past_metrics_limit", table_facts(columns=columns, properties=stated))
     assert told(declared, "columns_past_metrics_limit")[3] == (
         f"{TABLE} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'none', 'write.metadata.metrics.column.c3' = 'truncate(16)', "
         "'write.metadata.metrics.column.c7' = 'truncate(16)', 'write.metadata.metrics.column.c9' = 'truncate(16)')",
     )
-    assert named(table_facts(columns=columns[:100]), "columns_past_metrics_limit") is None
+    absent("columns_past_metrics_limit", table_facts(columns=columns[:100]))
 
 
 def test_leaves_are_counted_where_iceberg_limits_metrics_not_top_level_columns() -> None:
@@ -85,9 +89,8 @@ def test_a_partition_value_answers_a_filter_so_identity_columns_need_no_bounds()
         groups = tuple(file_group(of=partition("UA", spec_id=spec.spec_id)) for spec in specs)
         return table_facts(specs=specs, metrics_sample=without, filter_columns=("carrier",), groups=groups)
 
-    assert named(of(PartitionSpec(0, (by_carrier,))), "metrics_missing") is None
-    assert named(of(PartitionSpec(0, (by_bucket,))), "metrics_missing") is not None
-    assert named(of(PartitionSpec(0, (by_bucket,)), PartitionSpec(1, (by_carrier,))), "metrics_missing") is not None
+    absent("metrics_missing", of(PartitionSpec(0, (by_carrier,))))
+    present("metrics_missing", of(PartitionSpec(0, (by_bucket,))), of(PartitionSpec(0, (by_bucket,)), PartitionSpec(1, (by_carrier,))))
 
 
 def test_no_statement_sets_the_mode_that_a_column_has() -> None:
@@ -101,7 +104,7 @@ def test_too_many_metrics_are_told_with_what_they_cost(golden: Golden) -> None:
 
     # Forty entries of 400 bytes.
     shows(golden, "too_many_metrics", table_facts(columns=columns))
-    assert named(table_facts(columns=columns[:64]), "too_many_metrics") is None
+    absent("too_many_metrics", table_facts(columns=columns[:64]))
 
 
 def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads(golden: Golden) -> None:
@@ -121,8 +124,7 @@ def test_a_column_inside_a_struct_is_sorted_by_its_path() -> None:
 def test_only_texts_that_are_cut_are_told_that_no_sorting_may_help() -> None:
     def remedy(column: str, columns: tuple[Column, ...] = COLUMNS) -> str:
         facts = table_facts(metrics_sample=sampled(column, stab_share=0.9), filter_columns=(column,), columns=columns)
-        found = named(facts, "unclustered_filter_columns")
-        assert found is not None
+        found = required(facts, "unclustered_filter_columns")
         return found.remedy
 
     whole = tuple(dataclasses.replace(c, metrics_mode="full") for c in COLUMNS)
@@ -138,8 +140,7 @@ def test_of_a_sort_order_only_the_first_column_as_it_is_should_be_clustered() ->
     def ordered(*order: SortField) -> TableFacts:
         return table_facts(sort_order=order, metrics_sample=sample)
 
-    assert named(ordered(first, second), "unclustered_filter_columns") is None
-    assert named(ordered(dataclasses.replace(second, transform="bucket[4]")), "unclustered_filter_columns") is None
+    absent("unclustered_filter_columns", ordered(first, second), ordered(dataclasses.replace(second, transform="bucket[4]")))
     # It is sorted by already, and so the order is not declared again.
     assert len(told(ordered(second), "unclustered_filter_columns")[3]) == 1
 
@@ -155,7 +156,7 @@ def test_a_sort_column_that_never_had_metrics_is_named() -> None:
     )
     order = (SortField("amount", "identity", "asc", "nulls-first"),)
 
-    assert named(table_facts(sort_order=order, metrics_sample=sample), "metrics_missing") is not None
+    present("metrics_missing", table_facts(sort_order=order, metrics_sample=sample))
 
 
 def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> None:
@@ -163,44 +164,37 @@ def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> No
         samples = tuple(column_sample(c.name, files, stab_share=share if c.name == "carrier" else 0.01) for c in COLUMNS)
         return table_facts(metrics_sample=MetricsSample(files, 1, samples), filter_columns=("carrier",))
 
-    finding = named(sampled(0.5), "unclustered_filter_columns")
-    assert finding is not None
+    finding = required(sampled(0.5), "unclustered_filter_columns")
     assert finding.where == ("carrier",)
     assert "sort_order => '`carrier` ASC NULLS LAST'" in finding.sql[0]
-    assert named(sampled(0.49), "unclustered_filter_columns") is None
-    assert named(sampled(1.0, files=9), "unclustered_filter_columns") is None
-    assert named(dataclasses.replace(sampled(1.0), filter_columns=()), "unclustered_filter_columns") is None
+    absent("unclustered_filter_columns", sampled(0.49), sampled(1.0, files=9), dataclasses.replace(sampled(1.0), filter_columns=()))
 
 
 def test_a_column_with_a_dot_in_its_name_is_sorted_by_its_name_and_not_by_its_parts() -> None:
     odd = Column(90, "a.b", "string", False, 9, "full", ("a.b",))
     sample = MetricsSample(20, 1, (column_sample("a.b", 20, stab_share=0.9),))
 
-    finding = named(table_facts(columns=(*COLUMNS, odd), metrics_sample=sample, filter_columns=("a.b",)), "unclustered_filter_columns")
+    finding = required(table_facts(columns=(*COLUMNS, odd), metrics_sample=sample, filter_columns=("a.b",)), "unclustered_filter_columns")
 
-    assert finding is not None
     assert "sort_order => '`a.b` ASC NULLS LAST'" in finding.sql[0]
 
 
 def test_nobody_is_told_to_drop_metrics_before_filter_columns_are_declared() -> None:
     columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
-    undeclared = named(table_facts(columns=columns), "too_many_metrics")
-    declared = named(table_facts(columns=columns, filter_columns=("c3",)), "too_many_metrics")
+    undeclared = required(table_facts(columns=columns), "too_many_metrics")
+    declared = required(table_facts(columns=columns, filter_columns=("c3",)), "too_many_metrics")
 
-    assert undeclared is not None
     assert undeclared.sql == ()
-    assert declared is not None
     assert "'write.metadata.metrics.column.c3' = 'truncate(16)'" in declared.sql[0]
 
 
 def test_several_filter_columns_are_sorted_by_the_first_two_and_a_trial_is_named() -> None:
     samples = tuple(column_sample(c.name, stab_share=1.0) for c in COLUMNS)
-    finding = named(
+    finding = required(
         table_facts(metrics_sample=MetricsSample(20, 1, samples), filter_columns=("carrier", "amount", "event_id")),
         "unclustered_filter_columns",
     )
 
-    assert finding is not None
     order = "`carrier` ASC NULLS LAST, `amount` ASC NULLS LAST"
     assert f"sort_order => '{order}'" in finding.sql[0]
     assert finding.sql[1] == f"ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY {order}"

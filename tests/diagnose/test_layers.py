@@ -12,7 +12,7 @@ from icekit.diagnose import SYMPTOMS
 from icekit.diagnose.findings import Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
-from tests.diagnose.told import named, shows, told
+from tests.diagnose.told import absent, named, present, required, shows, told
 from tests.factories import (
     KIB,
     MIB,
@@ -44,12 +44,10 @@ def test_fragmented_manifests_are_told_with_how_many_would_do(golden: Golden) ->
 
 def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
     small: dict[str, Any] = {"data_count": 100, "undersized_data_manifest_count": 100, "data_bytes": 800 * KIB}
-    on = named(with_manifests(**small), "fragmented_manifests")
-    found = named(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
+    on = required(with_manifests(**small), "fragmented_manifests")
+    found = required(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
 
-    assert on is not None
     assert on.remedy == "Rewrite the manifests; this does not touch data files."
-    assert found is not None
     assert found.evidence.endswith("1 of 8 MiB would be enough; merging on commit is turned off")
     assert found.remedy.startswith("Rewrite the manifests; this does not touch data files. Turn merging on again")
     assert found.sql == (REWRITE_MANIFESTS, f"{TABLE} SET TBLPROPERTIES ('commit.manifest-merge.enabled' = 'true')")
@@ -59,8 +57,8 @@ def test_manifests_are_fragmented_when_more_than_twice_as_many_as_needed() -> No
     def some(count: int) -> TableFacts:
         return with_manifests(data_count=count, undersized_data_manifest_count=count, data_bytes=400 * MIB)
 
-    assert named(some(100), "fragmented_manifests") is None
-    assert named(some(101), "fragmented_manifests") is not None
+    absent("fragmented_manifests", some(100))
+    present("fragmented_manifests", some(101))
 
 
 def test_overlap_is_told_of_the_field_that_does_best(golden: Golden) -> None:
@@ -68,7 +66,7 @@ def test_overlap_is_told_of_the_field_that_does_best(golden: Golden) -> None:
 
     shows(golden, "overlapping_manifests", with_manifests(data_bytes=160 * MIB, overlaps=ranges))
     apart = (*ranges, RangeOverlap(0, "amount", 20, 0.1))
-    assert named(with_manifests(data_bytes=160 * MIB, overlaps=apart), "overlapping_manifests") is None
+    absent("overlapping_manifests", with_manifests(data_bytes=160 * MIB, overlaps=apart))
 
 
 @pytest.mark.parametrize(
@@ -92,24 +90,21 @@ def hourly(commits: int, **more: object) -> TableFacts:
 
 def test_snapshots_are_told_with_their_span_and_what_is_protected(golden: Golden) -> None:
     shows(golden, "snapshots_piling_up", hourly(100, refs=(Ref("main", "branch", 1),)))
-    assert named(hourly(99), "snapshots_piling_up") is None
+    absent("snapshots_piling_up", hourly(99))
     assert "; 0 branches and tags protected" in told(hourly(100), "snapshots_piling_up")[2]
-    assert named(hourly(100, oldest_snapshot_ms=None), "snapshots_piling_up") is None
+    absent("snapshots_piling_up", hourly(100, oldest_snapshot_ms=None))
 
 
 def test_the_remedy_says_where_no_snapshot_is_old_enough_to_go() -> None:
     # The limit is five days; 120 hourly snapshots span 119 hours.
-    younger, older = named(hourly(120), "snapshots_piling_up"), named(hourly(121), "snapshots_piling_up")
-    shared = named(
+    younger, older = required(hourly(120), "snapshots_piling_up"), required(hourly(121), "snapshots_piling_up")
+    shared = required(
         dataclasses.replace(hourly(120), settings=table_facts(properties={"gc.enabled": "false"}).settings), "snapshots_piling_up"
     )
 
-    assert younger is not None
     assert younger.remedy.startswith("Expire snapshots older than the table's limit of 5 days and keep the last 10.")
     assert "No snapshot has reached that age" in younger.remedy
-    assert older is not None
     assert "None is" not in older.remedy
-    assert shared is not None
     assert shared.remedy.startswith("The table has gc.enabled=false")
 
 
@@ -125,23 +120,21 @@ def test_scattered_writes_are_told_by_their_medians(golden: Golden) -> None:
     facts = table_facts(history=history(*[appended()] * 20), properties={"write.distribution-mode": "none"})
 
     shows(golden, "distribution_mode", facts)
-    hashed = named(dataclasses.replace(table_facts(), history=facts.history), "distribution_mode")
-    assert hashed is not None
+    hashed = required(dataclasses.replace(table_facts(), history=facts.history), "distribution_mode")
     assert hashed.sql == ()
     unpartitioned = table_facts(history=history(*[appended()] * 20), specs=(UNPARTITIONED,))
-    assert named(unpartitioned, "distribution_mode") is None
+    absent("distribution_mode", unpartitioned)
 
 
 def test_scattered_writes_are_half_of_the_appends_that_say_enough() -> None:
     well = [appended(3, 3)] * 10
     silent = [appended(partitions=None), appended(added_bytes=None), appended(added_data_files=None), appended(operation="overwrite")]
 
-    assert named(table_facts(history=history(*well, *[appended()] * 10)), "distribution_mode") is not None
-    assert named(table_facts(history=history(*well, *[appended()] * 9)), "distribution_mode") is None
-    assert named(table_facts(history=history(*silent)), "distribution_mode") is None
+    present("distribution_mode", table_facts(history=history(*well, *[appended()] * 10)))
+    absent("distribution_mode", table_facts(history=history(*well, *[appended()] * 9)), table_facts(history=history(*silent)))
     # Three partitions and one file of the target explain four files, and twice as many are allowed.
-    assert named(table_facts(history=history(*[appended(8, 3, 64 * MIB)] * 20)), "distribution_mode") is None
-    assert named(table_facts(history=history(*[appended(9, 3, 50 * MIB)] * 20)), "distribution_mode") is not None
+    absent("distribution_mode", table_facts(history=history(*[appended(8, 3, 64 * MIB)] * 20)))
+    present("distribution_mode", table_facts(history=history(*[appended(9, 3, 50 * MIB)] * 20)))
 
 
 def statistics(changed: int, kind: Literal["table", "partition"] = "table", **more: Any) -> StatisticsAge:
@@ -156,37 +149,28 @@ def test_statistics_are_stale_beyond_a_fifth_of_the_records_that_they_are_of(gol
 
 @pytest.mark.parametrize("age", [statistics(200), statistics(0, commit_count=0, record_count=0), statistics(10**6, record_count=None)])
 def test_statistics_that_hold_or_whose_age_is_not_known_are_no_finding(age: StatisticsAge) -> None:
-    assert named(table_facts(statistics=(age,)), "stale_statistics") is None
+    absent("stale_statistics", table_facts(statistics=(age,)))
 
 
 def test_partition_statistics_are_computed_again_by_their_own_procedure() -> None:
-    finding = named(table_facts(statistics=(statistics(900, "partition"),)), "stale_statistics")
+    finding = required(table_facts(statistics=(statistics(900, "partition"),)), "stale_statistics")
 
-    assert finding is not None
     assert finding.sql == ("CALL `prod`.system.compute_partition_stats(table => 'db.events')",)
 
 
 def test_a_hundred_small_manifests_that_fit_into_one_are_fragmented() -> None:
-    assert (
-        named(with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests")
-        is not None
-    )
-    assert named(with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB), "fragmented_manifests") is None
+    present("fragmented_manifests", with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB))
+    absent("fragmented_manifests", with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB))
 
 
 def test_many_manifests_of_a_large_table_are_not_fragmented() -> None:
-    assert (
-        named(with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB), "fragmented_manifests")
-        is None
-    )
+    absent("fragmented_manifests", with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB))
 
 
 def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
     every = [commit(n) for n in reversed(range(100))]
-    none, some = (named(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
+    none, some = (required(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
 
-    assert none is not None
-    assert some is not None
     assert (none.sql, len(some.sql)) == ((), 1)
     assert "every branch keeps its own" in none.remedy
     assert some.evidence.endswith("; 7 would expire now")
@@ -195,11 +179,8 @@ def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
 def test_a_full_metadata_log_is_named_unless_commits_delete_what_they_drop() -> None:
     full = history(metadata_log_count=100)
 
-    assert named(table_facts(history=full), "metadata_files_piling_up") is not None
-    assert (
-        named(table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}), "metadata_files_piling_up")
-        is None
-    )
+    present("metadata_files_piling_up", table_facts(history=full))
+    absent("metadata_files_piling_up", table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}))
     assert named(
         table_facts(history=history(metadata_log_count=20), properties={"write.metadata.previous-versions-max": "20"}),
         "metadata_files_piling_up",
@@ -269,21 +250,18 @@ def test_findings_are_read_a_line_each() -> None:
 
 def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expired_where_files_are_shared() -> None:
     pile = history(*[commit(n) for n in reversed(range(100))])
-    kept = named(table_facts(history=pile, properties={"history.expire.min-snapshots-to-keep": "500"}), "snapshots_piling_up")
-    shared = named(table_facts(history=pile, properties={"gc.enabled": "false"}), "snapshots_piling_up")
+    kept = required(table_facts(history=pile, properties={"history.expire.min-snapshots-to-keep": "500"}), "snapshots_piling_up")
+    shared = required(table_facts(history=pile, properties={"gc.enabled": "false"}), "snapshots_piling_up")
 
-    assert kept is not None
     assert "retain_last => 500" in kept.sql[0]
-    assert shared is not None
     assert shared.sql == ()
 
 
 def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
     limits = Thresholds().with_changes(min_input_files=2)
     facts = table_facts(groups=(file_group(MIB, MIB),))
-    finding = named(facts, "small_files", thresholds=limits)
+    finding = required(facts, "small_files", thresholds=limits)
 
-    assert finding is not None
     assert finding.sql == (
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'min-input-files', '2', 'use-starting-sequence-number', 'false'))",
     )
@@ -292,9 +270,8 @@ def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
 def test_changed_ratios_reach_a_rewrite_in_bytes() -> None:
     limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
     facts = table_facts(groups=(file_group(*[MIB] * 5, ratios=limits.size_ratios),))
-    finding = named(facts, "small_files", thresholds=limits)
+    finding = required(facts, "small_files", thresholds=limits)
 
-    assert finding is not None
     # Half of 512 MiB, and twice as much.
     assert finding.sql[0].endswith(
         "options => map('partial-progress.enabled', 'true', 'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824', 'use-starting-sequence-number', 'false'))"
