@@ -28,7 +28,7 @@ from icekit.prove.commits import prove_rewrites
 from icekit.prove.proof import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.resolve.convert import resolved
 from icekit.sql import Identifier
-from tests.resolve.tables import Table, add_column, types, with_keys_of_every_type
+from tests.resolve.tables import Table, add_column, types, unchanged, with_keys_of_every_type
 
 pytestmark = pytest.mark.spark
 
@@ -95,7 +95,7 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Ta
 
 def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
     """A row's partition column has the value of its partition, whatever the data file says; a delete's has what its file says."""
-    table.create("id bigint, p int", "p").commit().data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7}).done()
+    table.create("id bigint, p int", "p").data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7})
     table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
 
     rows = table.rewritten()
@@ -119,7 +119,7 @@ def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(tab
         pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve on this Spark")
     table.create(version=version)
     table.sql("ALTER TABLE {t} WRITE ORDERED BY name DESC, id")
-    table.commit().data("SELECT 99 - id, CAST(id % 3 AS string) FROM range(100)").done()
+    table.data("SELECT 99 - id, CAST(id % 3 AS string) FROM range(100)")
     table.delete("id", "SELECT id * 3 FROM range(30)")
 
     table.rewritten(order=order)
@@ -135,7 +135,7 @@ def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(tab
 
 
 def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: Table) -> None:
-    table.create().commit().data("SELECT 99 - id, 'a' FROM range(100)").done()
+    table.create().data("SELECT 99 - id, 'a' FROM range(100)")
     table.delete("id", "SELECT id FROM range(30)")
     by_id = RewriteOrder("sort", ((("id",), "ASC"),))
 
@@ -147,7 +147,7 @@ def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: T
 @both_ways
 @pytest.mark.parametrize("order", [RewriteOrder(), RewriteOrder("sort", ((("id",), "ASC"),))], ids=["in order", "sorted"])
 def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table, order: RewriteOrder) -> None:
-    table.create().commit().data("SELECT id, 'a' FROM range(4)").done()
+    table.create().data("SELECT id, 'a' FROM range(4)")
     table.delete("id", "SELECT id FROM range(4)")
 
     assert not table.rewritten(order=order)
@@ -165,15 +165,12 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table, orde
 def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(
     table: Table, monkeypatch: pytest.MonkeyPatch, wrong: Callable[[Any], str], found: str
 ) -> None:
-    table.create().commit().data("SELECT id, 'a' FROM range(500)").done()
+    table.create().data("SELECT id, 'a' FROM range(500)")
     table.commit().deletes("id", "SELECT id FROM range(250)").data("SELECT id, 'b' FROM range(250)").done()
-    before, files, snapshots = table.rows(), files_in(table), table.snapshots()
     monkeypatch.setattr(rewriting._Key, "matches", wrong)
 
-    with pytest.raises(RowsDiffer, match=found):
+    with unchanged(table), pytest.raises(RowsDiffer, match=found):
         run(table)
-
-    assert (table.rows(), files_in(table), table.snapshots()) == (before, files, snapshots)
 
 
 @pytest.mark.parametrize("order", [RewriteOrder(), RewriteOrder("sort", ((("id",), "ASC"),))], ids=["in order", "sorted"])
@@ -182,7 +179,6 @@ def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(
 ) -> None:
     """Also where no delete applies: what is read back must be what was read from the old files."""
     table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
-    before, snapshots = table.rows(), table.snapshots()
     write = Staging.write
 
     def lossy(self: Any, frame: Any, *arguments: Any) -> Any:
@@ -190,15 +186,13 @@ def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(
 
     monkeypatch.setattr(Staging, "write", lossy)
 
-    with pytest.raises(RowsDiffer, match="were to be written"):
+    with unchanged(table), pytest.raises(RowsDiffer, match="were to be written"):
         table.rewritten(order=order)
-
-    assert (table.rows(), table.snapshots()) == (before, snapshots)
 
 
 def test_a_delete_that_takes_another_row_of_the_same_key_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two rows agree in the first key; the second key says which of them is deleted."""
-    table.create("region string, id bigint").commit().data("SELECT 'north', id FROM range(2)").done()
+    table.create("region string, id bigint").data("SELECT 'north', id FROM range(2)")
     table.commit().deletes("region", "SELECT 'south'").deletes("id", "SELECT 1").done()
     before = table.rows()
     matches = rewriting._Key.matches
@@ -216,19 +210,16 @@ def test_a_delete_that_takes_another_row_of_the_same_key_is_found(table: Table, 
 
 def test_a_row_that_a_sort_drops_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
-    before, snapshots = table.rows(), table.snapshots()
     in_order = Staging.sorted
     monkeypatch.setattr(Staging, "sorted", lambda *given: in_order(*given).where("id <> 2"))
 
-    with pytest.raises(RowsDiffer, match="came out of the sort"):
+    with unchanged(table), pytest.raises(RowsDiffer, match="came out of the sort"):
         table.rewritten(order=RewriteOrder("sort", ((("id",), "ASC"),)))
-
-    assert (table.rows(), table.snapshots()) == (before, snapshots)
 
 
 def test_a_value_that_the_join_changes_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest file is read by Iceberg's own reader, with all columns; the rows of older ones may all be deleted."""
-    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
+    table.create().data("SELECT id, 'a' FROM range(9)")
     table.commit().deletes("id", "SELECT id FROM range(9)").data("SELECT id, 'b' FROM range(9)").done()
     before = table.rows()
     # As with many keys: the sample compares no other columns.
@@ -248,7 +239,7 @@ def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
 ) -> None:
     """Nothing is converted, which would end a reader of the table's changes; and rows stay in the order of their files."""
     table.create("id bigint, name string, k int", version=version)
-    table.commit().data("SELECT 99 - id, 'a', CAST(id % 5 AS int) FROM range(100)").done()
+    table.data("SELECT 99 - id, 'a', CAST(id % 5 AS int) FROM range(100)")
     table.commit().deletes("id", "SELECT id * 2 FROM range(40)").deletes("k", "SELECT 4").done()
     count = len(table.snapshots())
     monkeypatch.setattr(rewriting, "_BROADCAST_SHARE", 0.0)
@@ -266,7 +257,7 @@ def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
 def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     """Also keys of several columns of which some are null: a hash skips nulls."""
     table.create("id bigint, a string, b string", version=version)
-    table.commit().data("SELECT id, if(id % 2 = 0, 'x', NULL), if(id % 3 = 0, 'x', NULL) FROM range(12)").done()
+    table.data("SELECT id, if(id % 2 = 0, 'x', NULL), if(id % 3 = 0, 'x', NULL) FROM range(12)")
     table.commit().deletes(["a", "b"], "SELECT NULL, 'x' UNION ALL SELECT NULL, NULL").deletes("id", "SELECT 4").done()
     monkeypatch.setattr(rewriting, "_ROW_BYTES", 2**40)
     monkeypatch.setattr(rewriting, "_HASHED_BYTES", 1)
@@ -300,7 +291,7 @@ def test_keys_of_every_type_are_matched(
 
 def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     table.create("id bigint, a int, d decimal(5,2)")
-    table.commit().data("SELECT id, CAST(id AS int), CAST(id + 0.25 AS decimal(5,2)) FROM range(6)").done()
+    table.data("SELECT id, CAST(id AS int), CAST(id + 0.25 AS decimal(5,2)) FROM range(6)")
     table.commit().deletes("a", "SELECT 1").deletes("d", "SELECT CAST(2.25 AS decimal(5,2))").done()
     table.sql("ALTER TABLE {t} ALTER COLUMN a TYPE bigint")
     table.sql("ALTER TABLE {t} ALTER COLUMN d TYPE decimal(22,2)")
@@ -315,7 +306,7 @@ def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table:
 
 
 def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.create().commit().data("SELECT id, 'a' FROM range(40)").done()
+    table.create().data("SELECT id, 'a' FROM range(40)")
     table.delete("id", "SELECT id * 2 FROM range(15)")
     monkeypatch.setattr(rewriting, "_BROADCAST_MOST", 4 * rewriting._ROW_BYTES)
 
@@ -356,7 +347,7 @@ class _Narrow(rewriting._Memory):
 
 def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table) -> None:
     table.create("id bigint, k int")
-    table.commit().data("SELECT id, CAST(id AS int) FROM range(4)").done()
+    table.data("SELECT id, CAST(id AS int) FROM range(4)")
     table.delete("k", "SELECT 1")
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
     before = table.rows()
@@ -369,7 +360,7 @@ def test_what_only_the_engine_can_resolve_is_left_to_it(table: Table) -> None:
 def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
     """Not every Iceberg can read such a table."""
     table.create("id bigint, k int")
-    table.commit().data("SELECT id, CAST(id AS int) FROM range(4)").done()
+    table.data("SELECT id, CAST(id AS int) FROM range(4)")
     table.delete("k", "SELECT 1")
     table.sql("ALTER TABLE {t} DROP COLUMN k")
     count = len(table.snapshots())
@@ -388,7 +379,7 @@ def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
 @both_versions
 @pytest.mark.parametrize("what", ["upsert", "delete by position"])
 def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: pytest.MonkeyPatch, version: int, what: str) -> None:
-    table.create(version=version).commit().data("SELECT id, 'a' FROM range(6)").done()
+    table.create(version=version).data("SELECT id, 'a' FROM range(6)")
     table.delete("id", "SELECT 1")
     commit = CheckedRewrite._commit
     seen: list[Any] = []
@@ -462,7 +453,7 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
 
 
 def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
+    table.create().data("SELECT id, 'a' FROM range(9)")
     table.delete("id", "SELECT id * 2 FROM range(4)")
     before = table.snapshots()
     table.rewritten()
@@ -496,7 +487,7 @@ def test_rows_without_deletes_are_all_compared(table: Table) -> None:
 
 @pytest.mark.parametrize("few", [1000], indirect=True)
 def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(table: Table) -> None:
-    table.create().commit().data("SELECT id, 'a' FROM range(9)").done()
+    table.create().data("SELECT id, 'a' FROM range(9)")
     table.delete("id", "SELECT id * 2 FROM range(4)")
     start = len(table.snapshots())
 
@@ -515,7 +506,7 @@ def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(tab
 
 def test_where_keys_are_few_every_row_under_deletes_is_checked(table: Table) -> None:
     """A sample of ten tenants' keys would mostly be empty, and show nothing."""
-    table.create("id bigint, tenant int").commit().data("SELECT id, CAST(id % 10 AS int) FROM range(200)").done()
+    table.create("id bigint, tenant int").data("SELECT id, CAST(id % 10 AS int) FROM range(200)")
     table.commit().deletes("tenant", "SELECT CAST(id AS int) FROM range(4)").done()
 
     table.rewritten()
@@ -581,7 +572,7 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
     table.create("id bigint")
     add_column(table, "k", types(table).UUIDType.get())
     low, high = "00000000-0000-0000-0000-000000000001", "f0000000-0000-0000-0000-000000000001"
-    table.commit().data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'").done()
+    table.data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'")
     table.delete("k", f"SELECT '{high}'")
     start = len(table.snapshots())
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')")
@@ -597,7 +588,7 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
 def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
     monkeypatch.setattr(rewriting, "UNSEEN", 2)
-    table.create("id bigint, tenant bigint").commit().data("SELECT id, 7 FROM range(5000)").done()
+    table.create("id bigint, tenant bigint").data("SELECT id, 7 FROM range(5000)")
     table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes("id", "SELECT id FROM range(200)").done()
 
     table.rewritten()
@@ -610,7 +601,7 @@ def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: p
 def test_each_key_set_has_a_sample_of_its_own(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in one key set is not hidden by the sample of another."""
     monkeypatch.setattr(rewriting, "UNSEEN", 2)
-    table.create("id bigint, k bigint").commit().data("SELECT id, id + 5000 FROM range(2000)").done()
+    table.create("id bigint, k bigint").data("SELECT id, id + 5000 FROM range(2000)")
     table.commit().deletes("id", "SELECT id FROM range(900)").deletes("k", "SELECT id + 6000 FROM range(900)").done()
     before, matches = table.rows(), rewriting._Key.matches
 

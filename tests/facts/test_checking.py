@@ -54,8 +54,8 @@ FIRST, SECOND = TABLE["snapshots"]
 #: What each format version has of its own.
 _OF_VERSION: dict[int, Json] = {
     1: {
-        "schema": TABLE["schemas"][0],
-        "partition-spec": TABLE["partition-specs"][0]["fields"],
+        "schema": case()["schemas"][0],
+        "partition-spec": case()["partition-specs"][0]["fields"],
         "snapshots": [{k: v for k, v in each.items() if k != "sequence-number"} for each in (FIRST, SECOND)],
     },
     2: {},

@@ -14,7 +14,7 @@ from icekit.compact import Outcome, Plan, Policy, plan_table
 from icekit.compact.execute import RewriteResult
 from icekit.compact.model import Action, Prediction
 from icekit.diagnose import diagnose
-from icekit.run import Limits, attempt, convert_equality_deletes, run
+from icekit.run import Limits, attempt, run
 from icekit.run.attempt import Retry
 from tests.compact.test_execute import raised
 from tests.resolve.tables import Table
@@ -114,7 +114,7 @@ def test_no_other_commit_is_made(table: Table, go: Callable[[Plan], Outcome], tm
     for action in (part, parts, manifests):
         outcome = go(replace(plan, actions=(action,)))
         assert "The column of partition field `p` was dropped" in str(outcome.actions[0].error)
-    converted = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    converted = table.converts(tmp_path)
 
     assert "The column of partition field `p` was dropped" in str(converted.actions[0].error)
     assert table.snapshots() == snapshots
