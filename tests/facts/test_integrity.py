@@ -7,16 +7,14 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import fastavro
 import pytest
 
 from icekit import diagnose
-from icekit.api import Lake
 from icekit.compact import Policy, plan_table
 from icekit.diagnose.findings import Finding
 from icekit.engine.bridge import elements
@@ -32,13 +30,6 @@ from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
 NOW = Policy(leave_alone_minutes=0)
-
-
-@pytest.fixture
-def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
-    made = Table(lake, scratch, f"i{crc32(request.node.name.encode())}")
-    yield made
-    made.sql("DROP TABLE IF EXISTS {t}")
 
 
 def facts_of(table: Table) -> TableFacts:

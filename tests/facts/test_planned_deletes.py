@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from zlib import crc32
 
 import pytest
 
@@ -22,11 +21,6 @@ pytestmark = pytest.mark.spark
 
 # The data files with equality deletes, the delete records that each loads summed up, the most of one, and the delete files that any has.
 Planned = tuple[int, int, int, int]
-
-
-@pytest.fixture
-def table(lake: object, scratch: str, request: pytest.FixtureRequest) -> Table:
-    return Table(lake, scratch, f"k{crc32(request.node.name.encode())}")  # type: ignore[arg-type]
 
 
 def planned(table: Table) -> Planned:
