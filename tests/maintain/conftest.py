@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from icekit.api import Lake
+from icekit.compact import Outcome, Plan
 from icekit.facts.collect import load_metadata
+from icekit.run.checkpointed import run
 from icekit.sql import identifier
 from tests.shapes import Shapes
 
@@ -65,6 +67,12 @@ def aged(lake: Lake) -> Callable[..., None]:
         lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(table)}', metadata_file => '{new}')")
 
     return make_old
+
+
+@pytest.fixture
+def go(lake: Lake, tmp_path: Path) -> Callable[[Plan], Outcome]:
+    """Runs a plan."""
+    return lambda plan: run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None)
 
 
 @pytest.fixture
