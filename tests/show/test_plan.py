@@ -63,13 +63,6 @@ def is_balanced(text: str) -> bool:
     return not parser.open
 
 
-def test_predicted_stands_beside_actual_action_by_action_and_in_all() -> None:
-    grid = compared(ran())
-
-    assert grid.only("action", "status", "change").rows[0] == ["a1", "done", "90 files → 2 files (predicted 1)"]
-    assert grid["action"] == ["a1", "a2", "all"]
-
-
 def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
     parts = (ActionOutcome(action(), "split"), ActionOutcome(action("a1.1"), "done", 1, Actual(5, 5, 1, 4, 0, 1)))
     rows = compared(Outcome(plan(action()), "r", parts)).rows
