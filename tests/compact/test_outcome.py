@@ -60,12 +60,23 @@ def test_a_dry_run_is_healthy_whatever_it_plans() -> None:
     assert (dry.is_dry_run, dry.status, dry.exit_status) == (True, "dry run", 0)
 
 
-def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_is_not_done() -> None:
-    assert (outcome("done", proof=proof(False)).status, outcome("done", proof=proof(False)).exit_status) == ("not proved", 1)
-    assert outcome("stopped", proof=proof(False)).status == "not proved"
-    assert (outcome("done", proof=proof(None)).status, outcome("done", proof=proof(None)).exit_status) == ("not proved", 1)
-    assert outcome("stopped", proof=proof(None)).status == "stopped"
-    assert outcome("done", proof=proof(True)).exit_status == 0
+@pytest.mark.parametrize(
+    ("status", "ok", "said", "exit_status"),
+    [
+        ("done", False, "not proved", 1),
+        ("stopped", False, "not proved", 1),
+        ("done", None, "not proved", 1),
+        ("stopped", None, "stopped", 1),
+        ("done", True, "done", 0),
+    ],
+)
+def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_is_not_done(
+    status: Status, ok: bool | None, said: str, exit_status: int
+) -> None:
+    became = outcome(status, proof=proof(ok))
+
+    assert became.status == said
+    assert became.exit_status == exit_status
 
 
 def test_the_actual_is_the_sum_of_all_actions() -> None:

@@ -17,6 +17,7 @@ from tests.factories import (
     GIB,
     KIB,
     MIB,
+    NEWER,
     TARGET,
     UNPARTITIONED,
     empty_facts,
@@ -28,7 +29,6 @@ from tests.factories import (
 from tests.golden import Golden
 
 SHARED = Sharing(tuple(SharedPlace(f"db.t{n}", "s3://bucket/db/events") for n in range(7)))
-NEWER = dataclasses.replace(BY_DAY, spec_id=1)
 
 
 def of_days(*sizes: list[int], spec_id: int = 0) -> list[FileGroup]:
@@ -297,7 +297,7 @@ def test_files_of_older_specs_are_combined_where_a_rewrite_puts_them_into_one_pa
     finding = required(facts, "small_files")
 
     assert finding.where_count == 6
-    absent("small_files", table_facts(groups=groups, specs=(BY_DAY, dataclasses.replace(BY_DAY, spec_id=1))))
+    absent("small_files", table_facts(groups=groups, specs=(BY_DAY, NEWER)))
 
 
 def test_the_limit_is_three_quarters_of_the_target_in_force_and_exact() -> None:

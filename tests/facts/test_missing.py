@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.api import Lake
@@ -19,6 +18,7 @@ from icekit.facts.collect import Collector, load_metadata
 from icekit.facts.model import MissingCount, MissingFiles, Partition, Role
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import on_disk
+from tests.offline import catalog_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as PyTable
@@ -30,7 +30,7 @@ COLLECTORS: tuple[Collector, ...] = ("spark", "local")
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PyTable]:
     """A table of three files, a commit each, written without Spark."""
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")) as catalog:
+    with catalog_of(tmp_path) as catalog:
         catalog.create_namespace("db")
         made = catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())]))
         for start in range(3):

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
 import icekit
@@ -20,6 +19,7 @@ from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
 from tests.golden import Golden
+from tests.offline import catalog_of
 
 COMPACT = Proposal(
     "compact", ("small_files",), "88 of 100 file opens of a full scan", "2 MiB to rewrite", "icekit compact db.t --execute", share=0.5
@@ -63,9 +63,8 @@ def test_every_question_and_finding_that_is_named_is_one() -> None:
 def test_a_healthy_table_is_planned_without_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "lake").mkdir()
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse"))
+    catalog = catalog_of(tmp_path / "lake")
     catalog.create_namespace("db")
     catalog.create_table("db.t", Schema())
     catalog.close()

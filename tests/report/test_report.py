@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.cli.main import main
@@ -26,6 +25,7 @@ from icekit.report import Row, exit_status, notebook_path
 from icekit.saving import slug
 from icekit.show.explorer import SWITCH
 from tests.factories import file_group, partition, table_facts
+from tests.offline import catalog_of
 
 #: A parameters cell.
 TAGGED = 'table: str = "db.t"  # namespace.table\nthresholds: dict = {}\nfilter_columns: list = []'
@@ -36,7 +36,7 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake without Spark: a table of 6 small files, one that is gone, one with an odd name."""
     path = tmp_path_factory.mktemp("lake")
     rows = pa.table({"id": [1, 2, 3]})
-    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+    with catalog_of(path) as catalog:
         catalog.create_namespace("db")
         for name, commits in (("sick", 6), ("fine", 1), ("gone", 1), ("it's <b>odd</b>", 1)):
             table = catalog.create_table(("db", name), rows.schema)

@@ -19,7 +19,6 @@ from typing import Any
 import nbformat
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.diagnose.document import ReportedHealth, save_facts
@@ -32,6 +31,7 @@ from icekit.report import Options, Row, Workers, exit_status, next_index, notebo
 from icekit.report.index import Journal, StartedReport, begin
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
 from tests.history.test_stores import record
+from tests.offline import catalog_of
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
@@ -41,7 +41,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake without Spark of five tables of three files."""
     path = tmp_path_factory.mktemp("many")
     rows = pa.table({"id": [1, 2, 3]})
-    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+    with catalog_of(path) as catalog:
         catalog.create_namespace("db")
         table = catalog.create_table("db.t00", rows.schema)
         for _ in range(3):

@@ -26,6 +26,7 @@ from tests.factories import (
     commit,
     file_group,
     finding,
+    findings,
     history,
     manifest_facts,
     partition,
@@ -162,7 +163,7 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
         manifests=manifest_facts(data_count=150, data_bytes=150 * 10_000, data_entry_count=300, undersized_data_manifest_count=150)
     )
     assert "of 150 manifests" in savings_told(many, diagnose(many))["fragmented_manifests"]
-    assert savings_told(table_facts(), Findings((finding("distribution_mode"),))) == {}
+    assert savings_told(table_facts(), findings("distribution_mode")) == {}
 
 
 def test_a_larger_target_saves_the_files_that_the_target_of_now_keeps_apart() -> None:

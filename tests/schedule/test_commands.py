@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.cli.main import main
 from icekit.schedule.recipes import example
+from tests.offline import catalog_of
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -60,9 +60,8 @@ def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(capsys:
 def test_a_report_leaves_its_junit_before_it_fails(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "lake").mkdir()
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")).close()
+    catalog_of(tmp_path / "lake").close()
     files = ["--junit", str(tmp_path / "j.xml"), "--output", str(tmp_path / "out")]
 
     status, text = said(capsys, "report", "db.gone", *files)
