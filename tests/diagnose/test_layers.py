@@ -9,7 +9,7 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.diagnose import SYMPTOMS
-from icekit.diagnose.findings import Findings
+from icekit.diagnose.findings import Finding, Findings
 from icekit.errors import ParameterError
 from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
 from tests.diagnose.told import absent, named, present, required, shows, told
@@ -35,30 +35,32 @@ def with_manifests(properties: dict[str, str] | None = None, **overrides: Any) -
     return table_facts(manifests=manifest_facts(healthy_groups(), **overrides), properties=properties or {})
 
 
-def test_fragmented_manifests_are_told_with_how_many_would_do(golden: Golden) -> None:
-    facts = with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=12 * MIB)
+def fragments(count: int, data_bytes: int, properties: dict[str, str] | None = None, *, small: int | None = None) -> TableFacts:
+    """So many manifests, all of them small unless their number is given."""
+    undersized = count if small is None else small
+    return with_manifests(properties, data_count=count, undersized_data_manifest_count=undersized, data_bytes=data_bytes)
 
+
+def test_fragmented_manifests_are_told_with_how_many_would_do(golden: Golden) -> None:
     # Twelve MiB take two manifests of eight; forty entries lie in two hundred.
-    shows(golden, "fragmented_manifests", facts)
+    shows(golden, "fragmented_manifests", fragments(200, 12 * MIB))
 
 
 def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
-    small: dict[str, Any] = {"data_count": 100, "undersized_data_manifest_count": 100, "data_bytes": 800 * KIB}
-    on = required(with_manifests(**small), "fragmented_manifests")
-    found = required(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
+    off = {"commit.manifest-merge.enabled": "false"}
+    found = required(fragments(100, 800 * KIB, off), "fragmented_manifests")
+    plain = required(fragments(100, 800 * KIB), "fragmented_manifests").remedy
 
-    assert on.remedy == "Rewrite the manifests; this does not touch data files."
+    assert plain == "Rewrite the manifests; this does not touch data files."
     assert found.evidence.endswith("1 of 8 MiB would be enough; merging on commit is turned off")
-    assert found.remedy.startswith("Rewrite the manifests; this does not touch data files. Turn merging on again")
+    assert found.remedy.startswith(f"{plain} Turn merging on again")
     assert found.sql == (REWRITE_MANIFESTS, f"{TABLE} SET TBLPROPERTIES ('commit.manifest-merge.enabled' = 'true')")
 
 
-def test_manifests_are_fragmented_when_more_than_twice_as_many_as_needed() -> None:
-    def some(count: int) -> TableFacts:
-        return with_manifests(data_count=count, undersized_data_manifest_count=count, data_bytes=400 * MIB)
-
-    absent("fragmented_manifests", some(100))
-    present("fragmented_manifests", some(101))
+def test_manifests_are_fragmented_from_a_hundred_small_ones_and_more_than_twice_as_many_as_needed() -> None:
+    present("fragmented_manifests", fragments(101, 400 * MIB), fragments(100, 100 * 8 * KIB))
+    large = fragments(5000, 5000 * 8 * MIB, small=150)
+    absent("fragmented_manifests", fragments(100, 400 * MIB), fragments(99, 99 * 8 * KIB), large)
 
 
 def test_overlap_is_told_of_the_field_that_does_best(golden: Golden) -> None:
@@ -97,19 +99,22 @@ def test_snapshots_are_told_with_their_span_and_what_is_protected(golden: Golden
 
 def test_the_remedy_says_where_no_snapshot_is_old_enough_to_go() -> None:
     # The limit is five days; 120 hourly snapshots span 119 hours.
-    younger, older = required(hourly(120), "snapshots_piling_up"), required(hourly(121), "snapshots_piling_up")
-    shared = required(
-        dataclasses.replace(hourly(120), settings=table_facts(properties={"gc.enabled": "false"}).settings), "snapshots_piling_up"
-    )
+    younger, older = (required(hourly(count), "snapshots_piling_up").remedy for count in (120, 121))
 
-    assert younger.remedy.startswith("Expire snapshots older than the table's limit of 5 days and keep the last 10.")
-    assert "No snapshot has reached that age" in younger.remedy
-    assert "None is" not in older.remedy
-    assert shared.remedy.startswith("The table has gc.enabled=false")
+    assert younger.startswith("Expire snapshots older than the table's limit of 5 days and keep the last 10.")
+    assert "No snapshot has reached that age" in younger
+    assert "None is" not in older
 
 
-def test_a_full_metadata_log_is_told_with_both_halves_of_its_cure(golden: Golden) -> None:
-    shows(golden, "metadata_files_piling_up", table_facts(history=history(metadata_log_count=100)))
+def test_a_full_metadata_log_is_told_with_both_halves_of_its_cure_unless_commits_delete_what_they_drop(golden: Golden) -> None:
+    name, log = "metadata_files_piling_up", "write.metadata"
+    full = table_facts(history=history(metadata_log_count=100))
+    deleted = {f"{log}.delete-after-commit.enabled": "true"}
+    short = {f"{log}.previous-versions-max": "20"}
+
+    shows(golden, name, full)
+    absent(name, table_facts(history=full.history, properties=deleted))
+    present(name, table_facts(history=history(metadata_log_count=20), properties=short))
 
 
 def appended(files: int = 12, partitions: int | None = 3, mean: int = MIB, **more: object) -> Commit:
@@ -158,15 +163,6 @@ def test_partition_statistics_are_computed_again_by_their_own_procedure() -> Non
     assert finding.sql == ("CALL `prod`.system.compute_partition_stats(table => 'db.events')",)
 
 
-def test_a_hundred_small_manifests_that_fit_into_one_are_fragmented() -> None:
-    present("fragmented_manifests", with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB))
-    absent("fragmented_manifests", with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB))
-
-
-def test_many_manifests_of_a_large_table_are_not_fragmented() -> None:
-    absent("fragmented_manifests", with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB))
-
-
 def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
     every = [commit(n) for n in reversed(range(100))]
     none, some = (required(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
@@ -176,33 +172,18 @@ def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
     assert some.evidence.endswith("; 7 would expire now")
 
 
-def test_a_full_metadata_log_is_named_unless_commits_delete_what_they_drop() -> None:
-    full = history(metadata_log_count=100)
+@pytest.mark.parametrize(
+    ("data_bytes", "log", "names"),
+    [
+        (MIB, 100, ["fragmented_manifests", "snapshots_piling_up", "metadata_files_piling_up"]),
+        # Of equal bytes the one with more files.
+        (0, 0, ["snapshots_piling_up", "fragmented_manifests"]),
+    ],
+)
+def test_findings_come_most_serious_first_and_then_by_what_is_at_stake(data_bytes: int, log: int, names: list[str]) -> None:
+    past = history(snapshot_count=500, metadata_log_count=log)
 
-    present("metadata_files_piling_up", table_facts(history=full))
-    absent("metadata_files_piling_up", table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}))
-    assert named(
-        table_facts(history=history(metadata_log_count=20), properties={"write.metadata.previous-versions-max": "20"}),
-        "metadata_files_piling_up",
-    )
-
-
-def test_findings_come_most_serious_first_and_then_by_what_is_at_stake() -> None:
-    facts = dataclasses.replace(
-        with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=MIB),
-        history=history(snapshot_count=500, metadata_log_count=100),
-    )
-
-    assert [f.name for f in diagnose(facts)] == ["fragmented_manifests", "snapshots_piling_up", "metadata_files_piling_up"]
-
-
-def test_of_equal_bytes_the_finding_with_more_files_comes_first() -> None:
-    facts = dataclasses.replace(
-        with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=0),
-        history=history(snapshot_count=500, metadata_log_count=0),
-    )
-
-    assert [(f.name, f.files_at_stake) for f in diagnose(facts)] == [("snapshots_piling_up", 500), ("fragmented_manifests", 200)]
+    assert [f.name for f in diagnose(dataclasses.replace(fragments(200, data_bytes), history=past))] == names
 
 
 def test_the_worst_severity_of_findings_is_none_without_any() -> None:
@@ -249,30 +230,31 @@ def test_findings_are_read_a_line_each() -> None:
 
 
 def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expired_where_files_are_shared() -> None:
-    pile = history(*[commit(n) for n in reversed(range(100))])
-    kept = required(table_facts(history=pile, properties={"history.expire.min-snapshots-to-keep": "500"}), "snapshots_piling_up")
-    shared = required(table_facts(history=pile, properties={"gc.enabled": "false"}), "snapshots_piling_up")
+    def of(key: str, value: str) -> Finding:
+        return required(table_facts(history=hourly(100).history, properties={key: value}), "snapshots_piling_up")
 
-    assert "retain_last => 500" in kept.sql[0]
+    shared = of("gc.enabled", "false")
+    assert "retain_last => 500" in of("history.expire.min-snapshots-to-keep", "500").sql[0]
     assert shared.sql == ()
+    assert shared.remedy.startswith("The table has gc.enabled=false")
 
 
-def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
-    limits = Thresholds().with_changes(min_input_files=2)
-    facts = table_facts(groups=(file_group(MIB, MIB),))
-    finding = required(facts, "small_files", thresholds=limits)
-
-    assert finding.sql == (
-        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'min-input-files', '2', 'use-starting-sequence-number', 'false'))",
-    )
-
-
-def test_changed_ratios_reach_a_rewrite_in_bytes() -> None:
-    limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"min_input_files": 2}, "'min-input-files', '2'"),
+        # Half of 512 MiB, and twice as much.
+        (
+            {"min_file_size_ratio": 0.5, "max_file_size_ratio": 2.0},
+            "'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824'",
+        ),
+    ],
+)
+def test_a_rewrite_carries_the_limits_that_were_changed(changes: dict[str, float], options: str) -> None:
+    limits = Thresholds().with_changes(**changes)
     facts = table_facts(groups=(file_group(*[MIB] * 5, ratios=limits.size_ratios),))
-    finding = required(facts, "small_files", thresholds=limits)
 
-    # Half of 512 MiB, and twice as much.
-    assert finding.sql[0].endswith(
-        "options => map('partial-progress.enabled', 'true', 'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824', 'use-starting-sequence-number', 'false'))"
+    assert required(facts, "small_files", thresholds=limits).sql == (
+        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map("
+        f"'partial-progress.enabled', 'true', {options}, 'use-starting-sequence-number', 'false'))",
     )
