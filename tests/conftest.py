@@ -1,7 +1,5 @@
 """A table of each test's own, for tests that have no other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from zlib import crc32
 

@@ -5,8 +5,6 @@ buckets of the target in force, manifests list the files there are, settings fol
 properties. Pure, so that tests of judgements and pictures take milliseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A lake that is made without Spark, by pyiceberg alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog

@@ -1,7 +1,5 @@
 """The site is built without a warning."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

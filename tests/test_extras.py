@@ -1,7 +1,5 @@
 """Without the libraries that only some commands need, all others work; one that needs them says which extra to install."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile

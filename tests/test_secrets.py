@@ -1,7 +1,5 @@
 """What a profile keeps secret is taken out of every text."""
 
-from __future__ import annotations
-
 import html
 import json
 import logging

@@ -1,7 +1,5 @@
 """One table, written for a terminal, a page, pandas and JSON."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

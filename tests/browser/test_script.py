@@ -1,7 +1,5 @@
 """Where no Chromium is: CI and root install one or fail, anybody else is told, and nothing is installed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Catalogs are found by name, asked without a JVM, and say what is wrong with them."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A pyiceberg profile becomes Spark's settings, or is refused by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.catalog.session import AWS_BUNDLE, SQLITE_JDBC, spark_conf

@@ -1,7 +1,5 @@
 """``icekit compact`` from the terminal's side: what it says, writes, and ends with."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """How a rewrite is fitted to the cluster, each figure with its reason."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.compact.plan import parallelism

@@ -1,7 +1,5 @@
 """Which partitions are worth a rewrite, in which mode, and what each would win."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a budget covers is counted from the plan that it makes."""
 
-from __future__ import annotations
-
 from icekit.compact import Policy, candidates
 from icekit.compact.plan import coverage, plan
 from icekit.diagnose import diagnose

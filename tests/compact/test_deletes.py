@@ -1,7 +1,5 @@
 """Which deletes hang over a partition, how often they are opened, and which a rewrite drops."""
 
-from __future__ import annotations
-
 import dataclasses
 
 from icekit.compact.candidates import DeleteLoad, deletes_over, dropped_by

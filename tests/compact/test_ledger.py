@@ -1,7 +1,5 @@
 """The ledger in a file: it survives, it is shared, and one run holds a table."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a run has done is read from the table's own commits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Files of older partition specs: what a rewrite makes of them is predicted, and they move only where that is asked or saves opens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

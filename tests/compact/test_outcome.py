@@ -1,7 +1,5 @@
 """What became of a plan, in one word and one exit status."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From facts and findings to ordered actions with their exact SQL; nothing runs, and nothing is asked of an engine."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 import time

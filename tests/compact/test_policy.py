@@ -1,7 +1,5 @@
 """A policy is made of what people write, and says what is wrong with what it cannot take."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

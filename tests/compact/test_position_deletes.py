@@ -1,7 +1,5 @@
 """Position deletes that apply to nothing, or not as they should, never make rows permanent."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

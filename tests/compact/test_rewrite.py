@@ -1,7 +1,5 @@
 """Rewrites in icekit's own way: no row changes, every equality delete is applied, and a wrong result is never committed."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path

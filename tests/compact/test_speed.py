@@ -1,7 +1,5 @@
 """The seconds of an action from those of earlier ones; pure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Statistics in files of their own belong to one snapshot: a plan says that its commits leave them behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

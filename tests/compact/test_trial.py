@@ -1,7 +1,5 @@
 """A trial on a clone tells what a run will come to, and leaves nothing behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Findings about column statistics tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Symptoms of merge-on-read, from counts per partition and sequence number."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

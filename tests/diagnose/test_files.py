@@ -1,7 +1,5 @@
 """Findings about data files tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

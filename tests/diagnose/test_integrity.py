@@ -1,7 +1,5 @@
 """Findings about manifests that contradict each other tell what is wrong, who added it, and how to cure it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

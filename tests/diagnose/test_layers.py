@@ -1,7 +1,5 @@
 """Findings about metadata and writes tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """What a finding tells a person to run does what it says, on real tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from zlib import crc32

@@ -1,7 +1,5 @@
 """Findings about what engines cannot read name the files, what is lost, and a way out for each kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

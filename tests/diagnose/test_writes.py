@@ -1,7 +1,5 @@
 """Findings about how a table is written tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What a finding says in figures, for tests that hold it to them."""
 
-from __future__ import annotations
-
 from icekit import Severity, diagnose
 from icekit.diagnose.findings import Finding
 from icekit.facts.model import TableFacts

@@ -1,7 +1,5 @@
 """What goes wrong with input, disk, catalog and engine is said with the thing named; exit 3 is for bugs alone."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

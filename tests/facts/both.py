@@ -1,7 +1,5 @@
 """Observe a table by both collectors."""
 
-from __future__ import annotations
-
 from icekit.api import Lake
 from icekit.facts import TableFacts
 

@@ -1,7 +1,5 @@
 """Metadata that is damaged is refused with the field and the value, and what is right is read in every format version."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json

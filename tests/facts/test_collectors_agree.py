@@ -1,7 +1,5 @@
 """Spark and the JVM-free collector give equal facts, for odd tables."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import os

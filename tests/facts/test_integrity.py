@@ -1,7 +1,5 @@
 """What contradicts itself in a table's manifests is found by both collectors, and cured by the statements of its finding."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

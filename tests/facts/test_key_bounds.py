@@ -1,7 +1,5 @@
 """Key bounds rule out equality deletes as Iceberg does: by ranges, by nulls, and never for lack of statistics."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Table metadata is read for format versions 1 to 3."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from icekit.facts import metadata

@@ -1,7 +1,5 @@
 """The facts count the equality deletes that Iceberg plans for each data file, whatever their keys."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables that keep files in one place are found, however the place is written."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path

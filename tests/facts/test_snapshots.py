@@ -1,7 +1,5 @@
 """The history of a table is read from the snapshots that its metadata still has."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Two tables by the names of lab tables, small enough for a test, in a lake without Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Measurements, and how two of them are set beside each other."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

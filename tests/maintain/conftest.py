@@ -1,7 +1,5 @@
 """A small table with everything that maintenance is for, and a past of ten days."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """The health card, the report, ``plan``, ``compact`` and ``maintain`` give the same answer for each of the lab's tables."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

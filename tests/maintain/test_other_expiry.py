@@ -1,7 +1,5 @@
 """What another job removes from a table while a run is at work is no loss, and does not block the table."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Maintenance is planned in the order that is right, and only what a finding asks for."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

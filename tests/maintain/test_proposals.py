@@ -1,7 +1,5 @@
 """``icekit plan``: what is worth doing, of all kinds, with what it wins and costs and the command that does it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from pathlib import Path

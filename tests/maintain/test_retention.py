@@ -1,7 +1,5 @@
 """Snapshots expire by time and by count, as people need them, and never now."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence

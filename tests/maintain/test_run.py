@@ -1,7 +1,5 @@
 """Maintenance runs on real tables, loses nothing, and says how it knows."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace

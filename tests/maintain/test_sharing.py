@@ -1,7 +1,5 @@
 """Orphans are not removed where another table of the catalog keeps files."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

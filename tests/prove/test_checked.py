@@ -1,7 +1,5 @@
 """What was checked before a commit, as the commit's summary keeps it and a proof says it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from icekit.prove.fingerprint import Fingerprint

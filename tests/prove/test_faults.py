@@ -1,7 +1,5 @@
 """Each fault that a rewrite could have is injected, on each path that it can take, and is refused before the commit."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any

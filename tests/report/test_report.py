@@ -1,7 +1,5 @@
 """Reports run unattended: what they leave, what they refuse, and how they exit."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """A run of many tables: kept when it is interrupted, gone on with, within its time, and remembered once."""
 
-from __future__ import annotations
-
 import asyncio
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """What maintenance would win: each term by hand, and the order of an index by them."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

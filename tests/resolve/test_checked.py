@@ -1,7 +1,5 @@
 """A conversion is checked before its commit: a wrong one is never committed, and what it wrote is removed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

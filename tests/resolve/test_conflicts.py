@@ -1,7 +1,5 @@
 """Conversions that meet other commits, fail or are killed: no row changes, nothing is left behind, and trying again helps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Conversions of every kind of equality delete: no row changes, in no snapshot, and none of them is left."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Positions of deleted rows: out of Spark's words, into the bytes of Iceberg's files."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

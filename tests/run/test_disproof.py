@@ -1,7 +1,5 @@
 """After a proof that failed nothing goes on until a person has looked; what was undone is not counted as done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Deletes of partitions by a column that was dropped: applied in one commit, and no other commit is made while they apply."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

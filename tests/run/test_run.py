@@ -1,7 +1,5 @@
 """Plans run on real tables: proved, tagged, recorded, and nothing left when run again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A session that writes, audits and then publishes (``spark.wap.branch``, ``spark.wap.id``): icekit works on the branch that it is given, main by default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A clone is at the snapshot asked for, leaves nothing behind, and takes nothing along that the table needs."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator

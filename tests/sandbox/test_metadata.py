@@ -1,7 +1,5 @@
 """A clone's metadata is the table's, but for what would lead to its files."""
 
-from __future__ import annotations
-
 import uuid
 from typing import Any
 

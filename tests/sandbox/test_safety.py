@@ -1,7 +1,5 @@
 """Nothing that is done to a clone deletes or overwrites a file of the table."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a killed process leaves is found, named with the statement that drops it, and removed; what may be in use is not."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

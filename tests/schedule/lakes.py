@@ -1,7 +1,5 @@
 """A lake without Spark, and policies for it."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``schedule`` from the terminal's side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A pass that is asked to end by a signal ends as stopped, whatever breaks on the way out, and the next one goes on."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

@@ -1,7 +1,5 @@
 """A message reaches a real receiver over HTTP once per change of status; one that fails is sent by the next pass; no address is repeated."""
 
-from __future__ import annotations
-
 import http.server
 import json
 import re

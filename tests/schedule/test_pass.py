@@ -1,7 +1,5 @@
 """A pass on real tables: it changes what its rules allow and nothing twice, what fails stops nothing, what was cut short goes on."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import gc

@@ -1,7 +1,5 @@
 """A pass in a process of its own: killed, or asked to end at any moment, and taken up again."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A policy is read whole or refused with everything that is wrong with it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

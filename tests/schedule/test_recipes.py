@@ -1,7 +1,5 @@
 """What a recipe prints is what the scheduler takes, as it is written."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

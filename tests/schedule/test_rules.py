@@ -1,7 +1,5 @@
 """Each table has the first rule that matches it."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.api import Lake

@@ -1,7 +1,5 @@
 """What a pass may not do: write in a dry run, run beside another pass, go on over a missing proof, or let one table end it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

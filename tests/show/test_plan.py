@@ -1,7 +1,5 @@
 """Plans and outcomes as people read them: predicted beside actual, nothing secret, nothing unescaped."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from html.parser import HTMLParser

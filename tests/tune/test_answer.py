@@ -1,7 +1,5 @@
 """An answer is data: one script with its undo, effects of the variant advised, and one card."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

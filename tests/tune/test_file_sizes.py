@@ -1,7 +1,5 @@
 """File sizes are measured by writing a table's own rows to clones; the table is only read, and nothing is left behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Metrics follow from what filters use, and are advised where a trial shows fewer files or much smaller manifests."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Planning and storage are changed where that was measured to pay, and left alone elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

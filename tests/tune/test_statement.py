@@ -1,7 +1,5 @@
 """A statement is read as Spark reads it, and changed by small changes to its own text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a table's snapshots tell of its row-level commits, and the statements that are like them."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

@@ -1,7 +1,5 @@
 """The write mode that costs less at the table's reads is advised, where the measurements can tell; pure."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A plan looks up a sample of the keys of equality deletes, so that its bytes are those that are left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

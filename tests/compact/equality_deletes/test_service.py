@@ -1,7 +1,5 @@
 """Conversions as people start them: from a script, the terminal, and with what follows."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A lake that needs no Spark, and a table of it in view."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """What of a compaction can be pressed, for which table, and what is asked before it is done."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

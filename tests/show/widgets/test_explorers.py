@@ -1,7 +1,5 @@
 """Explorers choose among facts: what a control changes, what it refuses, and the same facts without controls."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Long work runs in a thread, says how it goes, and stops when it is asked to."""
 
-from __future__ import annotations
-
 import threading
 
 from icekit.engine.interrupting import Stop

@@ -1,7 +1,5 @@
 """Filters are read from a list, and many queries of a few kinds keep the weight of each kind, whatever their values."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest

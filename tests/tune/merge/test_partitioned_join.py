@@ -1,7 +1,5 @@
 """A storage-partitioned join is found by the engine itself, with the fewest settings, or what the layouts lack is told."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.api import Lake

@@ -1,7 +1,5 @@
 """A review explains a MERGE without running it; what it cannot review it refuses in a sentence, and leaves nothing behind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
