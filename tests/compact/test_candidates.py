@@ -45,13 +45,17 @@ def test_five_undersized_files_are_combined() -> None:
 def test_well_sized_files_beside_small_ones_stay_out() -> None:
     (one,) = found(of(file_group(*[10 * MIB] * 5, *[500 * MIB] * 3)))
 
-    assert (one.files_in, one.bytes_in) == (5, 50 * MIB)
+    assert one.files_in == 5
+    assert one.bytes_in == 50 * MIB
 
 
 def test_a_single_oversized_file_is_split() -> None:
     (one,) = found(of(file_group(GIB)))
 
-    assert (one.reasons, one.files_in, one.files_out, one.file_opens_saved) == (("oversized files",), 1, 2, 1)
+    assert one.reasons == ("oversized files",)
+    assert one.files_in == 1
+    assert one.files_out == 2
+    assert one.file_opens_saved == 1
 
 
 def test_nothing_is_looked_for_that_no_finding_names() -> None:
@@ -73,10 +77,14 @@ def equality(data: int = 3, deletes: int = 2, size: int = 500 * MIB) -> TableFac
 def test_equality_deletes_are_always_worth_it_and_each_open_counts() -> None:
     (one,) = found(equality(data=3, deletes=2), DELETES)
 
-    assert (one.mode, one.reasons) == ("deletes", ("equality deletes",))
-    assert (one.files_in, one.bytes_in) == (3, 1500 * MIB)
+    assert one.mode == "deletes"
+    assert one.reasons == ("equality deletes",)
+    assert one.files_in == 3
+    assert one.bytes_in == 1500 * MIB
     # Nobody knows how many of the 60 keys have a row: a key of a new row deletes nothing.
-    assert (one.bytes_out, one.files_out, one.is_maximum) == (1500 * MIB, expected_files(1500 * MIB, TARGET), True)
+    assert one.bytes_out == 1500 * MIB
+    assert one.files_out == expected_files(1500 * MIB, TARGET)
+    assert one.is_maximum
     assert one.file_opens_saved == 3 - one.files_out + 3 * 2
 
 
@@ -110,16 +118,21 @@ def test_deletes_that_name_one_file_each_are_taken_by_ratio_and_others_by_count(
     (shared,) = found(position(50, scoped=False), named)
     (vectors,) = found(position(50, scoped=True, kind=Kind.DELETION_VECTORS), named)
 
-    assert (scoped.mode, shared.mode, vectors.mode) == ("vectors", "deletes", "vectors")
+    assert scoped.mode == "vectors"
+    assert shared.mode == "deletes"
+    assert vectors.mode == "vectors"
     assert vectors.reasons == ("deletion vectors",)
-    assert (scoped.files_in, shared.files_in) == (1, 2)
-    assert (scoped.file_opens_saved, shared.file_opens_saved) == (1, 2)
+    assert scoped.files_in == 1
+    assert shared.files_in == 2
+    assert scoped.file_opens_saved == 1
+    assert shared.file_opens_saved == 2
 
 
 def test_a_partition_whose_rows_are_all_deleted_leaves_no_file() -> None:
     (one,) = found(position(400, scoped=False), findings("position_deletes"))
 
-    assert (one.bytes_out, one.files_out) == (0, 0)
+    assert one.bytes_out == 0
+    assert one.files_out == 0
 
 
 BY_MONTH = PartitionSpec(1, (PartitionField(1001, "event_month", "month", 2, "event_time", "int"),))
@@ -136,7 +149,9 @@ def older(current: PartitionSpec, files_a_day: int, *, rows: int = 1_000_000) ->
 def test_files_of_older_specs_are_combined_where_their_rows_go_into_one_partition() -> None:
     (month,) = found(older(BY_MONTH, 2))
 
-    assert (month.partitions, month.files_in, month.files_out) == (tuple(partition(FIRST_DAY + d) for d in range(3)), 6, 1)
+    assert month.partitions == tuple(partition(FIRST_DAY + d) for d in range(3))
+    assert month.files_in == 6
+    assert month.files_out == 1
     assert [(c.partitions, c.files_out) for c in found(older(NEWER, 5))] == [((partition(FIRST_DAY + d),), 1) for d in range(3)]
     assert found(older(NEWER, 2)) == found(older(BY_MONTH, 2), scope="major") == ()
 
@@ -145,7 +160,10 @@ def test_files_of_a_coarser_spec_are_taken_only_where_that_saves_opens_however_t
     day = found(older(BY_BUCKET, 10))[0]
 
     # Four buckets and nulls.
-    assert (day.files_in, day.files_out, day.file_opens_saved, day.is_maximum) == (10, 5, 5, True)
+    assert day.files_in == 10
+    assert day.files_out == 5
+    assert day.file_opens_saved == 5
+    assert day.is_maximum
     assert found(older(BY_BUCKET, 5)) == found(older(BY_ID, 10)) == ()
 
 
@@ -205,7 +223,8 @@ def test_older_partitions_of_one_month_are_taken_by_ratio_only_where_every_delet
     by_month = replace(under_old_deletes((50, True), (50, False)), specs=(BY_DAY, BY_MONTH))
     (one,) = found(by_month, findings("position_deletes"))
 
-    assert (one.mode, len(one.partitions)) == ("deletes", 2)
+    assert one.mode == "deletes"
+    assert len(one.partitions) == 2
 
 
 def test_a_major_rewrite_drops_deletes_and_says_what_is_left() -> None:
@@ -287,7 +306,8 @@ def test_small_files_beside_those_under_deletes_go_with_them() -> None:
     (one,) = found(facts, DELETES)
 
     # Three files are under the delete, six are undersized; the mean file of 132.5 MiB stands for each.
-    assert (one.files_in, one.bytes_in) == (6, 6 * 1060 * MIB // 8)
+    assert one.files_in == 6
+    assert one.bytes_in == 6 * 1060 * MIB // 8
 
 
 def test_ordering_rows_takes_every_partition_whatever_its_files() -> None:

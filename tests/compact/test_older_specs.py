@@ -39,6 +39,7 @@ def test_files_of_an_older_spec_move_once_partition_by_partition_into_the_files_
     assert len({a.where for a in plan.actions}) == 2
 
     outcome = table.run(plan)
-    assert (outcome.actual.files_in, outcome.actual.files_out) == (plan.prediction.files_in, plan.prediction.files_out)
+    assert outcome.actual.files_in == plan.prediction.files_in
+    assert outcome.actual.files_out == plan.prediction.files_out
     assert table.rows() == before
     assert table.plan(old_specs=True).actions == ()

@@ -86,9 +86,12 @@ def test_small_files_are_combined_by_the_default_rules() -> None:
         "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
         f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
     )
-    assert (action.action_id, action.title) == ("a1", "rewrite_data_files event_day=2026-01-01")
+    assert action.action_id == "a1"
+    assert action.title == "rewrite_data_files event_day=2026-01-01"
     assert action.why.startswith("small files in 1 partition: combines or splits files of the wrong size")
-    assert (action.prediction.files_in, action.prediction.files_out, action.prediction.source) == (5, 1, "facts")
+    assert action.prediction.files_in == 5
+    assert action.prediction.files_out == 1
+    assert action.prediction.source == "facts"
 
 
 def test_files_under_equality_deletes_are_taken_whatever_their_size_and_the_deletes_dropped() -> None:
@@ -207,7 +210,8 @@ def test_special_actions_stay_on_the_branch_too() -> None:
 
     assert [a.branch for a in planned.actions] == ["audit", "audit"]
     assert [a.action_id for a in planned.actions] == ["a1", "a2"]
-    assert (planned.catalog, planned.ref) == ("prod", "audit")
+    assert planned.catalog == "prod"
+    assert planned.ref == "audit"
     assert "branch => 'audit'" in planned.actions[0].sql
     assert planned.actions[1].sql == "icekit compact db.events --catalog prod --ref audit --execute"
 
@@ -309,7 +313,8 @@ def test_three_partitions_that_are_left_alone_are_named_and_all_counted() -> Non
     days = [partition(FIRST_DAY + d) for d in range(4)]
     (left,) = made(of(*(small(d) for d in range(1, 5))), recent=days, leave_alone_minutes=60).left_alone
 
-    assert (left.partition_count, left.examples) == (4, ("event_day=2026-01-01", "event_day=2026-01-02", "event_day=2026-01-03"))
+    assert left.partition_count == 4
+    assert left.examples == ("event_day=2026-01-01", "event_day=2026-01-02", "event_day=2026-01-03")
 
 
 def test_partitions_written_lately_or_outside_the_window_are_left_alone() -> None:
@@ -333,7 +338,8 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     facts = changed_every(60.0, 1.0)
     live = replace(facts, recent=(partition(),))
 
-    assert (wins(facts, SMALL).opens_saved, waiting(facts, SMALL)) == (8, "")
+    assert wins(facts, SMALL).opens_saved == 8
+    assert waiting(facts, SMALL) == ""
     assert wins(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
         "Compaction leaves alone for now: 1 partition, written within the last 60 minutes, and a commit is likely to conflict with the rewrite. "
@@ -393,7 +399,8 @@ def test_a_partition_is_at_risk_for_as_long_as_the_whole_action_takes() -> None:
 
     one, hundred = (made(of(*groups, history=lately), recent=[groups[0].partition]) for groups in (many[:1], many))
 
-    assert (len(one.left_alone), len(hundred.left_alone)) == (0, 1)
+    assert len(one.left_alone) == 0
+    assert len(hundred.left_alone) == 1
 
 
 def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_and_how_to_plan_them() -> None:
@@ -462,7 +469,9 @@ def test_deletes_that_dangle_are_dropped_without_a_rewrite() -> None:
     # No statement: Iceberg's own action drops what no scan was asked about.
     assert action.sql == "icekit compact db.events --catalog prod --execute"
     assert action.only_drops
-    assert (action.prediction.delete_files_removed, action.prediction.files_in, action.prediction.source) == (7, 0, "metadata")
+    assert action.prediction.delete_files_removed == 7
+    assert action.prediction.files_in == 0
+    assert action.prediction.source == "metadata"
     assert action.why.startswith("7 of 9 delete files are older than all data")
 
 
@@ -503,14 +512,16 @@ def test_a_budget_holds_for_older_specs_too() -> None:
     assert (
         planned.left_alone[0].reason == "the budget of 512 MiB is less than the 1 GiB of the only partition, which is rewritten as a whole"
     )
-    assert (planned.left_alone[0].partition_count, planned.left_alone[0].examples) == (1, ("event_day=2026-01-01",))
+    assert planned.left_alone[0].partition_count == 1
+    assert planned.left_alone[0].examples == ("event_day=2026-01-01",)
 
 
 def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_is_asked() -> None:
     named = findings("old_partition_spec")
     (action,) = made(evolved(), named, old_specs=True, budget_bytes=1000 * MIB, predict=planner(1000 * MIB)).actions
 
-    assert (action.action_id, action.prediction.source) == ("a1", "planner")
+    assert action.action_id == "a1"
+    assert action.prediction.source == "planner"
     assert made(evolved(), named, old_specs=True, budget_bytes=1000 * MIB - 1, predict=planner(1000 * MIB)).actions == ()
 
 
@@ -582,7 +593,8 @@ def test_the_engines_planner_has_the_last_word() -> None:
     planned = made(of(small()), predict=planner(77))
     nothing = made(of(small()), predict=planner(0, groups=0))
 
-    assert (planned.actions[0].prediction.bytes_in, planned.actions[0].prediction.source) == (77, "planner")
+    assert planned.actions[0].prediction.bytes_in == 77
+    assert planned.actions[0].prediction.source == "planner"
     assert nothing.actions == ()
     assert nothing.left_alone[0].reason == "the engine's planner finds nothing to rewrite"
 
@@ -686,11 +698,9 @@ def test_rivals_are_counted_among_the_last_hundred_commits() -> None:
 def test_the_plan_is_of_the_snapshot_that_was_looked_at() -> None:
     planned = made(of(small()))
 
-    assert (planned.snapshot_id, planned.table_uuid, planned.ref) == (
-        9_000_000_000_000_000_000,
-        "3f1b8e8e-0000-4000-8000-000000000001",
-        None,
-    )
+    assert planned.snapshot_id == 9_000_000_000_000_000_000
+    assert planned.table_uuid == "3f1b8e8e-0000-4000-8000-000000000001"
+    assert planned.ref is None
     assert planned.made_at_ms == int(NOW.timestamp() * 1000)
 
 

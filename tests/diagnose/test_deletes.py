@@ -68,8 +68,12 @@ def test_data_loads_no_deletes_that_key_bounds_rule_out() -> None:
     rows[0] = dataclasses.replace(first, ruled_out_file_count=2, ruled_out_record_count=20)
     (fewer,) = equality_deletes_applied(deleted(rows))
 
-    assert (some.data_file_count, some.loads, some.max_deletes_per_file) == (2, 20, 10)
-    assert (fewer.data_file_count, fewer.loads, fewer.max_deletes_per_file) == (1, 10, 10)
+    assert some.data_file_count == 2
+    assert some.loads == 20
+    assert some.max_deletes_per_file == 10
+    assert fewer.data_file_count == 1
+    assert fewer.loads == 10
+    assert fewer.max_deletes_per_file == 10
 
 
 def test_loads_grow_with_the_square_of_the_commits() -> None:

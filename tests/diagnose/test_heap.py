@@ -62,7 +62,9 @@ def test_without_equality_deletes_there_is_nothing_to_forecast(facts: TableFacts
 def test_the_oldest_data_file_is_the_worst_and_loads_add_up_over_files() -> None:
     found = forecast(upserted(data(1), deletes(2, 10), data(2, files=2), deletes(3, 5)))
 
-    assert (found.records, found.data_file_count, found.loads) == (15, 3, 15 + 2 * 5)
+    assert found.records == 15
+    assert found.data_file_count == 3
+    assert found.loads == 15 + 2 * 5
 
 
 def test_the_peak_is_the_records_of_the_worst_file_times_their_bytes_times_the_tasks() -> None:
@@ -100,7 +102,8 @@ def test_the_largest_number_of_cores_that_fits_is_told() -> None:
     facts = upserted(data(1, files=50), deletes(2, 1_000_000))
     wide = forecast(facts, Executor(16, 2 * GIB))
 
-    assert (wide.verdict, wide.cores_that_fit) == ("will not fit", 1)
+    assert wide.verdict == "will not fit"
+    assert wide.cores_that_fit == 1
     assert "executors of 1 core." in repr(wide)
     assert [forecast(facts, Executor(cores, 2 * GIB)).verdict for cores in (1, 2, 3, 4)] == ["fits", "tight", "tight", "will not fit"]
     assert forecast(facts, Executor(8, 2 * GIB, task_cpus=8)).verdict == "fits"
@@ -109,7 +112,8 @@ def test_the_largest_number_of_cores_that_fits_is_told() -> None:
 def test_no_number_of_cores_is_0_and_the_remedies_are_named() -> None:
     found = forecast(upserted(data(1, files=9), deletes(2, 50_000_000)), Executor(2, 2 * GIB))
 
-    assert (found.verdict, found.cores_that_fit) == ("will not fit", 0)
+    assert found.verdict == "will not fit"
+    assert found.cores_that_fit == 0
     assert "it fits with no number of cores" in repr(found)
     assert "icekit compact db.events --catalog prod does not need this memory." in repr(found)
     assert "icekit convert db.events --catalog prod does not need it either" in repr(found)

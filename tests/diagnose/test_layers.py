@@ -165,7 +165,8 @@ def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
     every = [commit(n) for n in reversed(range(100))]
     none, some = (required(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
 
-    assert (none.sql, len(some.sql)) == ((), 1)
+    assert none.sql == ()
+    assert len(some.sql) == 1
     assert "every branch keeps its own" in none.remedy
     assert some.evidence.endswith("; 7 would expire now")
 
@@ -211,7 +212,9 @@ def test_a_threshold_that_is_unknown_or_senseless_is_refused(changes: dict[str, 
 def test_a_threshold_may_lie_on_its_limit() -> None:
     changed = Thresholds().with_changes(delete_ratio=0, min_file_size_ratio=1, snapshots=7.0)
 
-    assert (changed.delete_ratio, changed.min_file_size_ratio, repr(changed.snapshots)) == (0.0, 1.0, "7")
+    assert changed.delete_ratio == 0.0
+    assert changed.min_file_size_ratio == 1.0
+    assert repr(changed.snapshots) == "7"
     assert changed.size_ratios == (1.0, 1.8)
 
 

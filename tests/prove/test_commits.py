@@ -122,7 +122,9 @@ def test_a_compaction_that_applies_deletes_changes_no_row(table: Table, version:
     assert table.summary(commit)["operation"] == "replace"
     assert int(table.summary(commit)["total-records"]) < int(table.summary(table.snapshots()[-2])["total-records"])
     assert proof.ok is True, proof
-    assert (proof.mode, proof.rows_read, proof.caution) == ("full", 1800, None)
+    assert proof.mode == "full"
+    assert proof.rows_read == 1800
+    assert proof.caution is None
     assert [(c.partitions_compared, c.partitions_changed, c.rows_before, c.rows_after) for c in proof.commits] == [(3, 3, 900, 900)]
 
 
@@ -164,7 +166,9 @@ def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(table: Table
     assert proof.ok is False
     assert [c.ok for c in proof.commits] == [True, False]
     (mismatch,) = proof.commits[1].mismatches
-    assert (mismatch.partition, mismatch.before.row_count, mismatch.after.row_count) == ("region=b", 200, 200)
+    assert mismatch.partition == "region=b"
+    assert mismatch.before.row_count == 200
+    assert mismatch.after.row_count == 200
     assert "region=b: the same number of rows (200), but different rows" in repr(proof)
     assert "also undoes 1 later commit:" in repr(proof)
     rollback = proof.commits[1].rollback_sql
@@ -346,7 +350,9 @@ def test_the_rows_of_every_kind_of_partition_are_compared(table: Table, partitio
     proof = table.prove(table.compact()).commits[0]
 
     assert proof.ok is True, proof
-    assert (proof.partitions_changed, proof.rows_after, proof.whole_table) == (3, 3, False)
+    assert proof.partitions_changed == 3
+    assert proof.rows_after == 3
+    assert proof.whole_table is False
 
 
 def test_an_unpartitioned_table_is_compared_whole(table: Table) -> None:
@@ -376,7 +382,10 @@ def test_a_sample_is_chosen_by_its_seed_and_says_so(regions: Table) -> None:
     proof = regions.prove(commit, sample=2, seed=1)
 
     assert proof.ok is True, proof
-    assert (proof.mode, proof.partitions, proof.is_sampled, proof.rows_read) == ("sampled", (2, 3), True, 800)
+    assert proof.mode == "sampled"
+    assert proof.partitions == (2, 3)
+    assert proof.is_sampled
+    assert proof.rows_read == 800
     assert f"{'.'.join(regions.name)}: no difference found in 2 of 3 changed partitions (1 commit), sampled;" in repr(proof)
     assert regions.prove(commit, sample=2, seed=1).commits == proof.commits
     with pytest.raises(icekit.errors.ParameterError, match="proves nothing"):
@@ -416,7 +425,9 @@ def test_metadata_only_commits_change_no_partition(regions: Table) -> None:
 
     assert regions.summary(commit)["operation"] == "replace"
     assert proof.ok is True, proof
-    assert (proof.commits[0].partitions_changed, proof.rows_read, proof.commits[0].whole_table) == (0, 0, False)
+    assert proof.commits[0].partitions_changed == 0
+    assert proof.rows_read == 0
+    assert proof.commits[0].whole_table is False
 
 
 def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:

@@ -229,7 +229,8 @@ def test_a_look_as_json_is_the_document_of_a_report(small_lake: Path, capsys: py
     main(["look", "db.sick", "--json"])
     read = json.loads(capsys.readouterr().out)
 
-    assert (read["table"], read["status"]) == ("db.sick", "warning")
+    assert read["table"] == "db.sick"
+    assert read["status"] == "warning"
     assert "small_files" in [one["name"] for one in read["findings"]]
 
 
@@ -367,7 +368,10 @@ def test_a_parameter_with_a_line_of_its_own_is_read_in_place(text: str) -> None:
 def test_parameters_are_read_where_the_cells_are_not_kept() -> None:
     settings = begin({"In": [""], "table": "lab.a", "execute": "true", "scope": "major"}, "02_compact", lab={"trial": True})
 
-    assert (settings.table, settings.execute, settings.scope, settings.trial) == ("lab.a", True, "major", True)
+    assert settings.table == "lab.a"
+    assert settings.execute is True
+    assert settings.scope == "major"
+    assert settings.trial is True
 
 
 def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +379,10 @@ def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monk
     given = {"more": {"history": "table", "collector": "spark"}, "collector": "local", "fail_on": "a variable of somebody's own"}
     settings = begun("01_diagnose", given, papermill=["collector"])
 
-    assert (settings.collector, settings.history, settings.storage, settings.fail_on) == ("local", "table", False, "never")
+    assert settings.collector == "local"
+    assert settings.history == "table"
+    assert settings.storage is False
+    assert settings.fail_on == "never"
     assert settings.only("storage", "collector") == {"storage": False, "collector": "local"}
 
 

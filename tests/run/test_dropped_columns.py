@@ -81,7 +81,8 @@ def test_one_commit_rewrites_the_whole_table(
 
     assert len(before) == 2 * 27 + more
     assert [(a.where, a.options.get("partial-progress.enabled")) for a in plan.actions] == [(None, None)]
-    assert (outcome.status, outcome.actual.files_in) == ("done", 4 + more)
+    assert outcome.status == "done"
+    assert outcome.actual.files_in == 4 + more
     assert outcome.proof is not None
     assert outcome.proof.ok is True, outcome
     assert table.rows() == before
@@ -171,6 +172,7 @@ def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refus
     outcome = run(table.lake, planned(table), execute=True, ledger=str(tmp_path / "l.db"), limits=limits, progress=lambda _: None)
 
     (action,) = outcome.actions
-    assert (action.status, action.attempts) == ("failed", attempts)
+    assert action.status == "failed"
+    assert action.attempts == attempts
     assert "fewer writers" not in str(action.error)
     assert (fails[-1][1] or "" if fails else "6 of 6 planned data files not replaced") in str(action.error)

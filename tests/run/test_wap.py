@@ -61,7 +61,8 @@ def test_main_is_rewritten_and_the_branch_stays(
         outcome = go[command]()
     table.files.refresh()
 
-    assert (len(main), len(audit)) == (47, 54)
+    assert len(main) == 47
+    assert len(audit) == 54
     assert outcome.status == "done", outcome
     assert outcome.proof is not None
     assert outcome.proof.ok is True

@@ -101,7 +101,8 @@ def test_systemd_takes_both_units(file: Path, tmp_path: Path) -> None:
     checked = subprocess.run(
         ["systemd-analyze", "verify", *(tmp_path / name for name in units)], capture_output=True, text=True, check=False
     )
-    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.returncode == 0
+    assert checked.stderr == ""
 
 
 def test_the_dag_is_python_that_names_this_installation(file: Path) -> None:

@@ -45,15 +45,19 @@ def test_a_conversion_is_predicted_and_proved(sick: Table, tmp_path: Path) -> No
 
     outcome = sick.converts(tmp_path)
 
-    assert (outcome.status, outcome.proof.ok, sick.equality_deletes()) == ("done", True, 0)
+    assert outcome.status == "done"
+    assert outcome.proof.ok is True
+    assert sick.equality_deletes() == 0
     action = outcome.actions[0]
-    assert (action.actual.items_before, action.action.prediction.files_in) == (3, 3)
+    assert action.actual.items_before == 3
+    assert action.action.prediction.files_in == 3
     assert action.actual.items_after <= action.action.prediction.files_out
     assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
     assert outcome.actual.bytes_out > 0
     assert sick.rows() == rows
     again = plan_conversion(sick.lake, sick.name)
-    assert (again.actions, "The table has no equality deletes." in again.notes) == ((), True)
+    assert again.actions == ()
+    assert "The table has no equality deletes." in again.notes
 
 
 def test_a_conversion_says_that_the_statistics_end(sick: Table) -> None:
@@ -118,7 +122,8 @@ def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_pat
 
     proof = prove_commits(sick.lake, sick.name, outcome.actions[0].snapshot_ids, resolve=True)
 
-    assert (outcome.proof.ok, proof.ok) == (True, True)
+    assert outcome.proof.ok is True
+    assert proof.ok is True
 
 
 def test_a_branch_that_is_not_there_is_named(sick: Table) -> None:
@@ -164,7 +169,8 @@ def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scrat
 
     outcome = table.converts(tmp_path)
 
-    assert (outcome.status, outcome.exit_status) == ("nothing to do", 0)
+    assert outcome.status == "nothing to do"
+    assert outcome.exit_status == 0
     assert "No equality deletes to convert." in repr(outcome)
 
 
