@@ -1,7 +1,5 @@
 """Use the profile ``hostile`` in a Spark of one's own, and write what Spark shows into ``said.json`` of the folder given."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Start a victim, watch from outside how far it is, and kill it with all that it started."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """A table's commits in their order, which no clock tells: two may share a millisecond, and a clock may step back."""
 
-from __future__ import annotations
-
 from icekit.api import Lake
 from icekit.facts.metadata import Json
 from icekit.facts.metadata_file import load_metadata

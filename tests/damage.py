@@ -1,7 +1,5 @@
 """Change files of a table as no engine would, and point the catalog at the result."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import sqlite3

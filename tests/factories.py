@@ -5,12 +5,10 @@ buckets of the target in force, manifests list the files there are, settings fol
 properties. Pure, so that tests of judgements and pictures take milliseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icekit.diagnose.findings import Finding, Severity, Thresholds
+from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 from icekit.facts import metadata
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Bucket, FileGroup, Kind, Partition, Scalar, SequenceCounts
@@ -41,6 +39,8 @@ COLUMNS = (
 )
 BY_DAY = PartitionSpec(0, (PartitionField(1000, "event_day", "day", 2, "event_time", "date"),))
 UNPARTITIONED = PartitionSpec(0, ())
+#: A later spec with the same fields.
+NEWER = PartitionSpec(1, BY_DAY.fields)
 
 
 def partition(*values: Scalar, spec_id: int = 0) -> Partition:
@@ -226,3 +226,8 @@ def finding(name: str = "small_files", severity: Severity = Severity.WARNING, **
         "sql": ("CALL `prod`.system.rewrite_data_files(table => 'db.events')",),
     }
     return Finding(name=name, severity=severity, **made | overrides)
+
+
+def findings(*names: str) -> Findings:
+    """Findings of these names."""
+    return Findings(finding(name) for name in names)

@@ -1,7 +1,5 @@
 """Golden files: what a result looks like, reviewed as a document. ``pytest --update-golden`` writes them again."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from enum import Enum

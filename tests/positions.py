@@ -1,7 +1,5 @@
 """Commit position deletes and deletion vectors that no writer would: of other paths, partitions and counts."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Start a real server on this machine, and wait for it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -4,8 +4,6 @@ What is put back is a copy of its files at the paths that they had, so the table
 purge, remove orphans, break a file. A copy under another name would need other paths in manifests and in position delete files.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sqlite3

@@ -1,7 +1,5 @@
 """The public packages say what is public, and document it."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

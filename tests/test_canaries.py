@@ -1,7 +1,5 @@
 """A secret of every kind is put in, a server repeats them all, and no output that there is shows one."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

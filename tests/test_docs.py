@@ -1,7 +1,5 @@
 """What README, docs/ and the command line say is what there is."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

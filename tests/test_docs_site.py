@@ -1,7 +1,5 @@
 """The site is built without a warning."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -25,7 +23,8 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert (built.returncode, built.stderr) == (0, "")
+    assert built.returncode == 0
+    assert built.stderr == ""
     # The pages of commands and of the API are made from the code.
     assert "usage: icekit look" in (site / "docs" / "commands.html").read_text()
     assert "skew_min_partitions" in (site / "docs" / "api.html").read_text()

@@ -1,7 +1,5 @@
 """What an error says is short enough to be read, and numbers that are none are refused with what is allowed."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

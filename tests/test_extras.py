@@ -1,14 +1,11 @@
 """Without the libraries that only some commands need, all others work; one that needs them says which extra to install."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 
 import icekit
@@ -18,6 +15,7 @@ from icekit.errors import EXTRAS, ExtraMissing, require
 from icekit.facts.collect import LOCAL_FILES, choose
 from icekit.lab import build
 from icekit.saving import spark_version, versions
+from tests.offline import catalog_of
 
 LIBRARIES = [*(library for libraries in EXTRAS.values() for library in libraries), "py4j"]
 POLICY = "name: nightly\noutput: out\nledger: ledger.db\nrules:\n  - match: db.t\n"
@@ -32,8 +30,7 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(session, "_started", None)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "lake").mkdir()
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse"))
+    catalog = catalog_of(tmp_path / "lake")
     catalog.create_namespace("db")
     catalog.create_table("db.t", Schema())
     catalog.close()

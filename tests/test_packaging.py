@@ -1,7 +1,5 @@
 """The files that say how to install and run icekit agree with each other."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

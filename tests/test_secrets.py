@@ -1,7 +1,5 @@
 """What a profile keeps secret is taken out of every text."""
 
-from __future__ import annotations
-
 import html
 import json
 import logging
@@ -268,4 +266,5 @@ def test_all_that_a_command_prints_or_logs_passes_the_same_place(capsys: pytest.
     logging.getLogger("icekit.test").removeHandler(handler)
 
     out, err = capsys.readouterr()
-    assert (out, err) == ("Bearer ***\n", "Bearer ***\nBearer ***\n")
+    assert out == "Bearer ***\n"
+    assert err == "Bearer ***\nBearer ***\n"

@@ -3,8 +3,6 @@
 A stub stands in for .venv's Python and for each Java, so that nothing is downloaded.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

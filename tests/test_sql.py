@@ -1,7 +1,5 @@
 """Names and literals reach SQL in one way, and as what they are."""
 
-from __future__ import annotations
-
 import ast
 import datetime as dt
 import time

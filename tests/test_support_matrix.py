@@ -1,7 +1,5 @@
 """The support matrix is written from what pytest writes of its runs."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 from typing import Any

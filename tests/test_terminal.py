@@ -1,7 +1,5 @@
 """A terminal is told what is waited for; a pipe is not."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

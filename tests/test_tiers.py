@@ -1,7 +1,5 @@
 """The list of the gate's Spark tests names what is there."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Predicates hold for the rows of their partitions, for no others, and Iceberg's planner understands them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Trials for tests: limits that no test meets, however busy the machine is, and no progress."""
 
-from __future__ import annotations
-
 from icekit.catalog import Lake
 from icekit.facts.model import TableFacts
 from icekit.sandbox.trial import Budget, Trial

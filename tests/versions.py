@@ -1,7 +1,5 @@
 """What some versions of Spark or Iceberg lack; the support matrix shows the reasons of the marks."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.catalog.session import ICEBERG, SPARK

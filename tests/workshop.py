@@ -1,7 +1,5 @@
 """The lab's tables, each built when the first test asks for it, and kept for as long as the code that builds it is the same."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """Say what a person does in JupyterLab: open a notebook, run it, and use its controls by their labels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

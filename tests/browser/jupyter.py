@@ -1,7 +1,5 @@
 """Start a real JupyterLab on a lake of its own, and say what a browser does in it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

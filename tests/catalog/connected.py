@@ -1,7 +1,5 @@
 """What a process does that has its session from a Connect server: commands and verbs, of which it writes down how each ended."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """A pyiceberg profile becomes Spark's settings, or is refused by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.catalog.session import AWS_BUNDLE, SQLITE_JDBC, spark_conf
@@ -60,13 +58,15 @@ def test_user_and_password_of_a_database_leave_its_uri() -> None:
     settings = conf(uri="postgresql+psycopg2://me:p%40ss@db.example:5432/catalog", warehouse="s3://b/w")
 
     assert settings["uri"] == "jdbc:postgresql://db.example:5432/catalog"
-    assert (settings["jdbc.user"], settings["jdbc.password"]) == ("me", "p@ss")
+    assert settings["jdbc.user"] == "me"
+    assert settings["jdbc.password"] == "p@ss"
 
 
 def test_hive_and_glue_are_told_by_type_or_uri() -> None:
     assert conf(uri="thrift://metastore:9083")["type"] == "hive"
     glue = conf(type="glue", glue_region="eu-west-1", warehouse="s3://b/w")
-    assert (glue["type"], glue["client.region"]) == ("glue", "eu-west-1")
+    assert glue["type"] == "glue"
+    assert glue["client.region"] == "eu-west-1"
 
 
 def test_virtual_addressing_is_path_style_the_other_way_round() -> None:

@@ -1,7 +1,5 @@
 """The next start of Spark is a quick one: known jars, and the JVM's archive of classes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

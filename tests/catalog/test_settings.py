@@ -1,7 +1,5 @@
 """What a person sets for Spark is read before it starts."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.catalog.session import own_settings, remedy

@@ -1,7 +1,5 @@
 """Over a real Connect server, look, report and plan work; what tries or changes a table says that it needs a classic session."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A run and an action as a ledger keeps them, and a clock for its claims."""
 
-from __future__ import annotations
-
 from icekit.compact.claims import ActionRecord, RunRecord
 from icekit.status import Status
 

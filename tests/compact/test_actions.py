@@ -1,7 +1,5 @@
 """How a rewrite is fitted to the cluster, each figure with its reason."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.compact.actions import parallelism
@@ -16,11 +14,21 @@ def options(bytes_in: int, groups: int, cluster: Cluster = EIGHT, *, sorting: bo
     return dict(parallelism(cluster, TARGET, bytes_in, groups, sorting=sorting)[0])
 
 
-def test_small_groups_run_many_at_once_and_large_ones_few() -> None:
-    assert options(100 * 10 * MIB, 100)["max-concurrent-file-group-rewrites"] == "16"
-    assert options(100 * 4 * GIB, 100)["max-concurrent-file-group-rewrites"] == "2"
-    assert options(100 * 100 * GIB, 100)["max-concurrent-file-group-rewrites"] == "1"
-    assert options(10 * MIB, 1)["max-concurrent-file-group-rewrites"] == "1"
+@pytest.mark.parametrize(
+    ("mib", "groups", "at_once", "reason"),
+    [
+        (100 * 10, 100, "16", ""),
+        (100 * 4 * 1024, 100, "2", "a group has 8 tasks on average, so 2 groups at once keep the cores busy while others start and commit"),
+        (100 * 100 * 1024, 100, "1", "a group has 200 tasks on average, so 1 group at once keeps the cores busy"),
+        (4 * 1024, 1, "1", "the only group has 8 tasks"),
+        (10, 1, "1", ""),
+    ],
+)
+def test_small_groups_run_many_at_once_and_large_ones_few(mib: int, groups: int, at_once: str, reason: str) -> None:
+    given, explained = parallelism(EIGHT, TARGET, mib * MIB, groups, sorting=False)
+
+    assert given["max-concurrent-file-group-rewrites"] == at_once
+    assert explained[0].why.startswith(f"2 executors of 4 cores; {reason}")
 
 
 def test_groups_are_what_one_failure_costs() -> None:
@@ -34,7 +42,8 @@ def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
     roomy = options(GIB, 1, Cluster(2, 2, 64 * GIB, "x"), sorting=True)
 
     assert "max-file-group-size-bytes" not in tight
-    assert (tight["shuffle-partitions-per-file"], roomy["shuffle-partitions-per-file"]) == ("8", "1")
+    assert tight["shuffle-partitions-per-file"] == "8"
+    assert roomy["shuffle-partitions-per-file"] == "1"
 
 
 def test_commits_are_about_one_per_gibibyte_and_never_more_than_groups_or_ten() -> None:
@@ -47,20 +56,6 @@ def test_each_option_has_its_reason() -> None:
 
     assert [(e.name, e.value) for e in said] == list(given.items())
     assert all(e.why for e in said)
-
-
-@pytest.mark.parametrize(
-    ("gib", "groups", "reason"),
-    [
-        (4, 1, "the only group has 8 tasks"),
-        (100 * 100, 100, "a group has 200 tasks on average, so 1 group at once keeps the cores busy"),
-        (100 * 4, 100, "a group has 8 tasks on average, so 2 groups at once keep the cores busy while others start and commit"),
-    ],
-)
-def test_the_number_of_groups_at_once_is_explained(gib: int, groups: int, reason: str) -> None:
-    explained = parallelism(EIGHT, TARGET, gib * GIB, groups, sorting=False)[1][0]
-
-    assert explained.why == f"2 executors of 4 cores; {reason}"
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """Which partitions are worth a rewrite, in which mode, and what each would win."""
 
-from __future__ import annotations
-
-import dataclasses
 import datetime as dt
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,16 +10,17 @@ from icekit.compact import Candidate, Policy, candidates
 from icekit.compact.candidates import in_window
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
-from icekit.facts.definition import Column, PartitionField, PartitionSpec
-from icekit.facts.files import FileGroup, Kind, Partition, Scalar, SequenceCounts
-from icekit.facts.model import TableFacts
+from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Scalar, TableFacts
 from icekit.facts.rollup import expected_files
 from icekit.facts.where import partition_span
-from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, TARGET, file_group, finding, partition, sequence, table_facts
+from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, NEWER, TARGET, file_group, finding, findings, partition, sequence, table_facts
 
-SMALL = Findings((finding("small_files"), finding("oversized_files")))
-DELETES = Findings((finding("equality_deletes"), finding("small_files")))
+SMALL = findings("small_files", "oversized_files")
+DELETES = findings("equality_deletes", "small_files")
 BY_HOUR = PartitionSpec(0, (PartitionField(1000, "event_hour", "hour", 2, "event_time", "int"),))
+
+
+FIVE = file_group(*[10 * MIB] * 5)
 
 
 def found(facts: TableFacts, named: Findings = SMALL, **policy: object) -> tuple[Candidate, ...]:
@@ -35,35 +35,32 @@ def test_a_healthy_table_has_no_candidates() -> None:
     assert found(table_facts()) == ()
 
 
-def test_five_undersized_files_are_combined_and_four_are_not() -> None:
-    (one,) = found(of(file_group(*[10 * MIB] * 5)))
+def test_five_undersized_files_are_combined() -> None:
+    (one,) = found(of(FIVE))
 
     assert one == Candidate((partition(),), "size", ("small files",), 5, 50 * MIB, 1, 50 * MIB, 4)
     assert one.win_per_byte == 4 / (50 * MIB)
-    assert found(of(file_group(*[10 * MIB] * 4))) == ()
-    assert len(found(of(file_group(*[10 * MIB] * 4)), min_files=4)) == 1
-
-
-def test_two_undersized_files_that_are_more_than_the_target_together_are_rewritten_but_win_nothing() -> None:
-    """Planner's rule: they would be taken; two files stay two, and so it is no candidate."""
-    assert found(of(file_group(*[380 * MIB] * 2))) == ()
 
 
 def test_well_sized_files_beside_small_ones_stay_out() -> None:
     (one,) = found(of(file_group(*[10 * MIB] * 5, *[500 * MIB] * 3)))
 
-    assert (one.files_in, one.bytes_in) == (5, 50 * MIB)
+    assert one.files_in == 5
+    assert one.bytes_in == 50 * MIB
 
 
 def test_a_single_oversized_file_is_split() -> None:
     (one,) = found(of(file_group(GIB)))
 
-    assert (one.reasons, one.files_in, one.files_out, one.file_opens_saved) == (("oversized files",), 1, 2, 1)
+    assert one.reasons == ("oversized files",)
+    assert one.files_in == 1
+    assert one.files_out == 2
+    assert one.file_opens_saved == 1
 
 
 def test_nothing_is_looked_for_that_no_finding_names() -> None:
-    assert found(of(file_group(*[10 * MIB] * 5)), Findings()) == ()
-    assert found(of(file_group(*[10 * MIB] * 5)), Findings((finding("skewed_partitions"),))) == ()
+    assert found(of(FIVE), Findings()) == ()
+    assert found(of(FIVE), findings("skewed_partitions")) == ()
 
 
 def equality(data: int = 3, deletes: int = 2, size: int = 500 * MIB) -> TableFacts:
@@ -80,10 +77,14 @@ def equality(data: int = 3, deletes: int = 2, size: int = 500 * MIB) -> TableFac
 def test_equality_deletes_are_always_worth_it_and_each_open_counts() -> None:
     (one,) = found(equality(data=3, deletes=2), DELETES)
 
-    assert (one.mode, one.reasons) == ("deletes", ("equality deletes",))
-    assert (one.files_in, one.bytes_in) == (3, 1500 * MIB)
+    assert one.mode == "deletes"
+    assert one.reasons == ("equality deletes",)
+    assert one.files_in == 3
+    assert one.bytes_in == 1500 * MIB
     # Nobody knows how many of the 60 keys have a row: a key of a new row deletes nothing.
-    assert (one.bytes_out, one.files_out, one.is_maximum) == (1500 * MIB, expected_files(1500 * MIB, TARGET), True)
+    assert one.bytes_out == 1500 * MIB
+    assert one.files_out == expected_files(1500 * MIB, TARGET)
+    assert one.is_maximum
     assert one.file_opens_saved == 3 - one.files_out + 3 * 2
 
 
@@ -104,7 +105,7 @@ def position(records: int, *, scoped: bool, kind: Kind = Kind.POSITION_DELETES) 
 
 
 def test_position_deletes_count_from_the_policys_ratio_on() -> None:
-    named = Findings((finding("position_deletes"),))
+    named = findings("position_deletes")
 
     assert found(position(9, scoped=True), named) == ()
     assert len(found(position(10, scoped=True), named)) == 1
@@ -112,24 +113,28 @@ def test_position_deletes_count_from_the_policys_ratio_on() -> None:
 
 
 def test_deletes_that_name_one_file_each_are_taken_by_ratio_and_others_by_count() -> None:
-    named = Findings((finding("position_deletes"), finding("deletion_vectors")))
+    named = findings("position_deletes", "deletion_vectors")
     (scoped,) = found(position(50, scoped=True), named)
     (shared,) = found(position(50, scoped=False), named)
     (vectors,) = found(position(50, scoped=True, kind=Kind.DELETION_VECTORS), named)
 
-    assert (scoped.mode, shared.mode, vectors.mode) == ("vectors", "deletes", "vectors")
+    assert scoped.mode == "vectors"
+    assert shared.mode == "deletes"
+    assert vectors.mode == "vectors"
     assert vectors.reasons == ("deletion vectors",)
-    assert (scoped.files_in, shared.files_in) == (1, 2)
-    assert (scoped.file_opens_saved, shared.file_opens_saved) == (1, 2)
+    assert scoped.files_in == 1
+    assert shared.files_in == 2
+    assert scoped.file_opens_saved == 1
+    assert shared.file_opens_saved == 2
 
 
 def test_a_partition_whose_rows_are_all_deleted_leaves_no_file() -> None:
-    (one,) = found(position(400, scoped=False), Findings((finding("position_deletes"),)))
+    (one,) = found(position(400, scoped=False), findings("position_deletes"))
 
-    assert (one.bytes_out, one.files_out) == (0, 0)
+    assert one.bytes_out == 0
+    assert one.files_out == 0
 
 
-NEWER = dataclasses.replace(BY_DAY, spec_id=1)
 BY_MONTH = PartitionSpec(1, (PartitionField(1001, "event_month", "month", 2, "event_time", "int"),))
 BY_ID = PartitionSpec(1, (*BY_DAY.fields, PartitionField(1001, "event_id", "identity", 1, "event_id", "long")))
 BY_BUCKET = PartitionSpec(1, (*BY_DAY.fields, PartitionField(1001, "id_bucket", "bucket[4]", 1, "event_id", "int")))
@@ -144,7 +149,9 @@ def older(current: PartitionSpec, files_a_day: int, *, rows: int = 1_000_000) ->
 def test_files_of_older_specs_are_combined_where_their_rows_go_into_one_partition() -> None:
     (month,) = found(older(BY_MONTH, 2))
 
-    assert (month.partitions, month.files_in, month.files_out) == (tuple(partition(FIRST_DAY + d) for d in range(3)), 6, 1)
+    assert month.partitions == tuple(partition(FIRST_DAY + d) for d in range(3))
+    assert month.files_in == 6
+    assert month.files_out == 1
     assert [(c.partitions, c.files_out) for c in found(older(NEWER, 5))] == [((partition(FIRST_DAY + d),), 1) for d in range(3)]
     assert found(older(NEWER, 2)) == found(older(BY_MONTH, 2), scope="major") == ()
 
@@ -153,7 +160,10 @@ def test_files_of_a_coarser_spec_are_taken_only_where_that_saves_opens_however_t
     day = found(older(BY_BUCKET, 10))[0]
 
     # Four buckets and nulls.
-    assert (day.files_in, day.files_out, day.file_opens_saved, day.is_maximum) == (10, 5, 5, True)
+    assert day.files_in == 10
+    assert day.files_out == 5
+    assert day.file_opens_saved == 5
+    assert day.is_maximum
     assert found(older(BY_BUCKET, 5)) == found(older(BY_ID, 10)) == ()
 
 
@@ -167,12 +177,11 @@ def test_files_of_older_specs_that_are_to_move_are_taken_once_partition_by_parti
 
 
 def test_deletes_over_older_specs_are_worth_a_rewrite_too() -> None:
-    newer = dataclasses.replace(BY_DAY, spec_id=1)
     old = equality()
-    facts = dataclasses.replace(
+    facts = replace(
         old,
         groups=(*old.groups, file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + 1))),
-        specs=(BY_DAY, newer),
+        specs=(BY_DAY, NEWER),
         default_spec_id=1,
     )
     by_mode = {c.mode: c for c in found(facts, DELETES)}
@@ -198,7 +207,7 @@ def under_old_deletes(*deletes: tuple[int, bool]) -> TableFacts:
 
 def test_older_partitions_under_deletes_are_taken_one_by_one() -> None:
     days = (partition(FIRST_DAY), partition(FIRST_DAY + 1))
-    named = Findings((finding("position_deletes"),))
+    named = findings("position_deletes")
 
     # One file of each lost rows, a quarter of the partition's.
     assert found(under_old_deletes((50, True), (50, True)), named) == tuple(
@@ -211,42 +220,57 @@ def test_older_partitions_under_deletes_are_taken_one_by_one() -> None:
 
 
 def test_older_partitions_of_one_month_are_taken_by_ratio_only_where_every_delete_names_one_file() -> None:
-    by_month = dataclasses.replace(under_old_deletes((50, True), (50, False)), specs=(BY_DAY, BY_MONTH))
-    (one,) = found(by_month, Findings((finding("position_deletes"),)))
+    by_month = replace(under_old_deletes((50, True), (50, False)), specs=(BY_DAY, BY_MONTH))
+    (one,) = found(by_month, findings("position_deletes"))
 
-    assert (one.mode, len(one.partitions)) == ("deletes", 2)
+    assert one.mode == "deletes"
+    assert len(one.partitions) == 2
 
 
 def test_a_major_rewrite_drops_deletes_and_says_what_is_left() -> None:
     (under_equality,) = found(equality(data=3, deletes=2), DELETES, scope="major")
-    (all_gone,) = found(position(400, scoped=False), Findings((finding("position_deletes"),)), scope="major")
+    (all_gone,) = found(position(400, scoped=False), findings("position_deletes"), scope="major")
 
     # At most three files are left, and each of the three opened two delete files.
     assert under_equality == Candidate((partition(),), "all", ("deletes",), 3, 1500 * MIB, 3, 1500 * MIB, 6, is_maximum=True)
     assert all_gone == Candidate((partition(),), "all", ("deletes",), 2, 1000 * MIB, 0, 0, 4)
 
 
-def test_a_major_rewrite_without_deletes_wins_the_files_that_go() -> None:
-    (one,) = found(of(file_group(*[10 * MIB] * 2, *[500 * MIB] * 2)), Findings(), scope="major")
+def test_a_major_rewrite_takes_every_file_where_something_is_wrong_and_wins_the_files_that_go() -> None:
+    wrong = file_group(*[10 * MIB] * 2, *[500 * MIB] * 2)
+    (one,) = found(of(file_group(*[500 * MIB] * 4, of=partition(FIRST_DAY + 1)), wrong), Findings(), scope="major")
 
     # 1020 MiB: one target, and a remainder that is large enough to stay alone.
     assert one == Candidate((partition(),), "all", ("files of the wrong size",), 4, 1020 * MIB, 2, 1020 * MIB, 2)
 
 
-def test_a_file_is_oversized_from_one_byte_over_the_limit_on() -> None:
-    limit = TARGET * 9 // 5
-
-    assert found(of(file_group(limit)), Findings(), scope="major", min_win=0) == ()
-    assert len(found(of(file_group(limit + 1)), Findings(), scope="major", min_win=0)) == 1
-    assert found(of(file_group(limit))) == ()
-    assert found(of(file_group(limit, limit))) == ()
-    assert len(found(of(file_group(limit + 1)))) == 1
+LIMIT = TARGET * 9 // 5
 
 
-def test_two_files_are_taken_when_together_they_are_more_than_the_target() -> None:
-    assert len(found(of(file_group(270 * MIB, 270 * MIB)))) == 1
-    assert found(of(file_group(256 * MIB, 256 * MIB))) == ()
-    assert len(found(of(file_group(256 * MIB, 256 * MIB)), min_files=2)) == 1
+@pytest.mark.parametrize(
+    ("sizes", "policy", "count"),
+    [
+        ([LIMIT], {"scope": "major", "min_win": 0}, 0),
+        ([LIMIT + 1], {"scope": "major", "min_win": 0}, 1),
+        ([LIMIT], {}, 0),
+        ([LIMIT, LIMIT], {}, 0),
+        ([LIMIT + 1], {}, 1),
+        ([270 * MIB] * 2, {}, 1),
+        # Not more than the target together, unless two are enough.
+        ([256 * MIB] * 2, {}, 0),
+        ([256 * MIB] * 2, {"min_files": 2}, 1),
+        # Planner's rule: they would be taken; two files stay two, and so it is no candidate.
+        ([380 * MIB] * 2, {}, 0),
+        ([380 * MIB] * 2, {"min_win": 0}, 0),
+        ([10 * MIB] * 4, {}, 0),
+        ([10 * MIB] * 4, {"min_files": 4}, 1),
+        # Four opens are saved.
+        ([10 * MIB] * 5, {"min_win": 4}, 1),
+        ([10 * MIB] * 5, {"min_win": 5}, 0),
+    ],
+)
+def test_files_are_a_candidate_from_the_limits_on(sizes: list[int], policy: dict[str, Any], count: int) -> None:
+    assert len(found(of(file_group(*sizes)), **policy)) == count
 
 
 def test_small_and_oversized_files_of_a_partition_are_one_candidate() -> None:
@@ -257,14 +281,11 @@ def test_small_and_oversized_files_of_a_partition_are_one_candidate() -> None:
 
 
 def test_a_lone_small_file_is_no_reason() -> None:
-    (one,) = found(of(file_group(10 * MIB, GIB)))
-
-    assert one.reasons == ("oversized files",)
-    assert found(of(file_group(380 * MIB, 380 * MIB)), min_win=0) == ()
+    assert [one.reasons for one in found(of(file_group(10 * MIB, GIB)))] == [("oversized files",)]
 
 
 def test_oversized_files_are_looked_for_by_themselves_and_by_the_limit_that_was_chosen() -> None:
-    named = Findings((finding("oversized_files"),))
+    named = findings("oversized_files")
     limits = Thresholds().with_changes(max_file_size_ratio=3.0)
     facts = of(file_group(GIB, ratios=limits.size_ratios))
 
@@ -274,41 +295,25 @@ def test_oversized_files_are_looked_for_by_themselves_and_by_the_limit_that_was_
 
 def test_of_equal_wins_per_byte_the_larger_win_comes_first() -> None:
     # Four opens for 50 MiB, and nine for 112.5 MiB.
-    five, ten = file_group(*[10 * MIB] * 5), file_group(*[45 * MIB // 4] * 10, of=partition(FIRST_DAY + 1))
+    five, ten = FIVE, file_group(*[45 * MIB // 4] * 10, of=partition(FIRST_DAY + 1))
 
     assert [c.file_opens_saved for c in found(of(five, ten))] == [9, 4]
 
 
 def test_small_files_beside_those_under_deletes_go_with_them() -> None:
     facts = equality(data=3, deletes=1)
-    facts = dataclasses.replace(facts, groups=(file_group(*[10 * MIB] * 6, *[500 * MIB] * 2, records_per_file=100), *facts.groups[1:]))
+    facts = replace(facts, groups=(file_group(*[10 * MIB] * 6, *[500 * MIB] * 2, records_per_file=100), *facts.groups[1:]))
     (one,) = found(facts, DELETES)
 
     # Three files are under the delete, six are undersized; the mean file of 132.5 MiB stands for each.
-    assert (one.files_in, one.bytes_in) == (6, 6 * 1060 * MIB // 8)
-
-
-def test_a_major_rewrite_takes_every_file_where_something_is_wrong() -> None:
-    facts = of(file_group(*[500 * MIB] * 4), file_group(*[10 * MIB] * 2, *[500 * MIB] * 2, of=partition(FIRST_DAY + 1)))
-    (one,) = found(facts, Findings(), scope="major")
-
-    assert (one.partitions, one.mode, one.files_in) == ((partition(FIRST_DAY + 1),), "all", 4)
-    assert one.reasons == ("files of the wrong size",)
+    assert one.files_in == 6
+    assert one.bytes_in == 6 * 1060 * MIB // 8
 
 
 def test_ordering_rows_takes_every_partition_whatever_its_files() -> None:
     every = found(table_facts(), Findings(), strategy="sort", columns=("carrier",))
 
-    assert len(every) == 10
-    assert {c.reasons for c in every} == {("row order",)}
-    assert {c.mode for c in every} == {"all"}
-
-
-def test_an_action_must_save_the_policys_least_win() -> None:
-    facts = of(file_group(*[10 * MIB] * 5))
-
-    assert len(found(facts, min_win=4)) == 1
-    assert found(facts, min_win=5) == ()
+    assert [(c.reasons, c.mode) for c in every] == [(("row order",), "all")] * 10
 
 
 def test_candidates_come_by_win_per_byte() -> None:
@@ -374,7 +379,11 @@ def test_other_partitions_have_no_span(transform: str, kind: str, value: Scalar)
     assert partition_span(PartitionSpec(0, (PartitionField(1000, "p", transform, 2, "x", kind),)), Partition(0, (value,))) is None
 
 
-NOW = dt.datetime(2026, 1, 11, 12, tzinfo=dt.UTC)
+def at(day: int, hour: int = 0) -> dt.datetime:
+    return dt.datetime(2026, 1, day, hour, tzinfo=dt.UTC)
+
+
+NOW = at(11, 12)
 
 
 def days(facts: TableFacts, **policy: object) -> list[int]:
@@ -387,20 +396,20 @@ def test_a_window_takes_whole_partitions_within_it() -> None:
     facts = table_facts()
 
     assert in_window(facts, Policy(), NOW) is None
-    assert days(facts, since=dt.datetime(2026, 1, 8, tzinfo=dt.UTC)) == [8, 9, 10]
-    assert days(facts, since=dt.datetime(2026, 1, 8, 1, tzinfo=dt.UTC)) == [9, 10]
-    assert days(facts, until=dt.datetime(2026, 1, 3, tzinfo=dt.UTC)) == [1, 2]
-    assert days(facts, until=dt.datetime(2026, 1, 3, 23, tzinfo=dt.UTC)) == [1, 2]
+    assert days(facts, since=at(8)) == [8, 9, 10]
+    assert days(facts, since=at(8, 1)) == [9, 10]
+    assert days(facts, until=at(3)) == [1, 2]
+    assert days(facts, until=at(3, 23)) == [1, 2]
     assert days(facts, skip_last_hours=36) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert days(facts, skip_last_hours=37) == [1, 2, 3, 4, 5, 6, 7, 8]
     assert days(facts, skip_last_hours=60) == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert days(facts, skip_last_hours=1, until=dt.datetime(2026, 1, 3, tzinfo=dt.UTC), since=dt.datetime(2026, 1, 2, tzinfo=dt.UTC)) == [2]
+    assert days(facts, skip_last_hours=1, until=at(3), since=at(2)) == [2]
 
 
 def test_a_window_over_hours_chooses_hours() -> None:
     first = FIRST_DAY * 24
     facts = of(*(file_group(of=partition(first + h)) for h in range(6)), specs=(BY_HOUR,))
-    window = in_window(facts, Policy(since=dt.datetime(2026, 1, 1, 2, tzinfo=dt.UTC)), NOW)
+    window = in_window(facts, Policy(since=at(1, 2)), NOW)
 
     assert window == frozenset(partition(first + h) for h in range(2, 6))
 
@@ -426,19 +435,11 @@ def test_sizes_cut_at_other_limits_are_refused_rather_than_guessed() -> None:
 
 
 def test_rows_of_sequence_numbers_counted_in_ranges_are_opened_with_the_deletes_of_their_range() -> None:
-    rows: tuple[SequenceCounts, ...] = (
-        sequence(50, data_file_count=1, data_record_count=100, equality_delete_file_count=2, equality_delete_record_count=60),
-    )
-    facts = of(
-        file_group(500 * MIB, records_per_file=100),
-        file_group(MIB, MIB, kind=Kind.EQUALITY_DELETES, records_per_file=30),
-        sequences=rows,
-        sequence_width=50,
-    )
-    (one,) = found(facts, DELETES)
+    facts = equality(data=1, deletes=2)
+    rows = sequence(50, data_file_count=1, data_record_count=100, equality_delete_file_count=2, equality_delete_record_count=60)
 
-    assert one.file_opens_saved == 2
+    assert [one.file_opens_saved for one in found(replace(facts, sequences=(rows,), sequence_width=50), DELETES)] == [2]
 
 
 def test_columns_are_not_looked_at() -> None:
-    assert found(of(file_group(*[10 * MIB] * 5), columns=(Column(9, "z", "int", False, 0, "none"),)))
+    assert found(of(FIVE, columns=(Column(9, "z", "int", False, 0, "none"),)))

@@ -1,7 +1,5 @@
 """What a run has done is read from the table's own commits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -90,7 +88,9 @@ def test_a_commit_is_gone_where_the_history_reaches_back_before_it() -> None:
 def test_a_table_without_snapshots_is_at_none() -> None:
     empty = Head({}, None)
 
-    assert (empty.snapshot_id, empty.sequence_number, list(empty.lineage())) == (None, 0, [])
+    assert empty.snapshot_id is None
+    assert empty.sequence_number == 0
+    assert list(empty.lineage()) == []
 
 
 def test_what_commits_changed_is_the_sum_of_their_summaries() -> None:

@@ -1,7 +1,5 @@
 """A compaction that needs a file which is gone names it, and changes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Files of older partition specs: what a rewrite makes of them is predicted, and they move only where that is asked or saves opens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,6 +40,7 @@ def test_files_of_an_older_spec_move_once_partition_by_partition_into_the_files_
     assert len({a.where for a in plan.actions}) == 2
 
     outcome = table.run(plan)
-    assert (outcome.actual.files_in, outcome.actual.files_out) == (plan.prediction.files_in, plan.prediction.files_out)
+    assert outcome.actual.files_in == plan.prediction.files_in
+    assert outcome.actual.files_out == plan.prediction.files_out
     assert table.rows() == before
     assert table.plan(old_specs=True).actions == ()

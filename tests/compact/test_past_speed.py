@@ -1,7 +1,5 @@
 """The speed of past actions; pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

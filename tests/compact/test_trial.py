@@ -1,7 +1,5 @@
 """A trial on a clone tells what a run will come to, and leaves nothing behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -32,12 +30,10 @@ def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(lak
     predicted, actual = plan.prediction, outcome.actual
     assert outcome.proof is not None
     assert outcome.proof.ok is True
-    assert (actual.files_in, actual.files_out, actual.bytes_out, actual.delete_files_removed) == (
-        predicted.files_in,
-        predicted.files_out,
-        predicted.bytes_out,
-        predicted.delete_files_removed,
-    )
+    assert actual.files_in == predicted.files_in
+    assert actual.files_out == predicted.files_out
+    assert actual.bytes_out == predicted.bytes_out
+    assert actual.delete_files_removed == predicted.delete_files_removed
 
 
 def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(
@@ -67,5 +63,6 @@ def test_files_are_predicted_nearly_as_exactly_without_a_trial(lake: Lake, name:
     facts = lake.observe(f"lab.{name}")
     predicted, tried = (lake.plan(facts, leave_alone="0 minutes", trial=trial).prediction for trial in (False, True))
 
-    assert (predicted.source, tried.source) == ("planner", "trial")
+    assert predicted.source == "planner"
+    assert tried.source == "trial"
     assert abs(predicted.files_out - tried.files_out) <= 1

@@ -1,19 +1,32 @@
 """Findings about column statistics tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 
-from icekit.facts.definition import Column, PartitionField, PartitionSpec, SortField
-from icekit.facts.files import EqualityKey
-from icekit.facts.manifest_counts import MetricsSample
-from icekit.facts.model import TableFacts
-from tests.diagnose.told import named, shows, told
+import pytest
+
+from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionField, PartitionSpec, SortField, TableFacts
+from tests.diagnose.told import absent, present, required, shows, told
 from tests.factories import BY_DAY, COLUMNS, UNPARTITIONED, column_sample, file_group, partition, table_facts
 from tests.golden import Golden
 
 TABLE = "ALTER TABLE `prod`.`db`.`events`"
 AMOUNT = dataclasses.replace(COLUMNS[3], metrics_mode="none")
+
+
+def many(count: int, whole: int = 200) -> tuple[Column, ...]:
+    """Columns c0, c1 and so on, the first of them with metrics."""
+    return tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)" if i < whole else "none") for i in range(count))
+
+
+def unbounded(column: str) -> MetricsSample:
+    """Twenty files without bounds of a column."""
+    return MetricsSample(20, 1, (column_sample(column, bounds_file_count=0, counts_file_count=0),))
+
+
+def scattered(column: Column) -> TableFacts:
+    """A table with one more column, by which queries filter, and whose values lie in nearly all files."""
+    sample = MetricsSample(20, 1, (column_sample(column.name, 20, stab_share=0.9),))
+    return table_facts(columns=(*COLUMNS, column), metrics_sample=sample, filter_columns=(column.name,))
 
 
 def sampled(column: str = "amount", files: int = 20, columns: tuple[Column, ...] = COLUMNS, **overrides: object) -> MetricsSample:
@@ -28,19 +41,21 @@ def test_missing_metrics_are_told_by_column_role_and_files(golden: Golden) -> No
     )
 
     shows(golden, "metrics_missing", facts)
-    assert named(dataclasses.replace(facts, filter_columns=()), "metrics_missing") is None
+    absent("metrics_missing", dataclasses.replace(facts, filter_columns=()))
     unsampled = dataclasses.replace(facts, metrics_sample=dataclasses.replace(sampled(), columns=()))
     assert told(unsampled, "metrics_missing")[2] == "amount (filter, mode none) has no bounds in 20 of 20 sampled data files"
-    assert named(dataclasses.replace(facts, metrics_sample=sampled()), "metrics_missing") is None
-    assert named(dataclasses.replace(facts, metrics_sample=MetricsSample()), "metrics_missing") is None
+    absent(
+        "metrics_missing", dataclasses.replace(facts, metrics_sample=sampled()), dataclasses.replace(facts, metrics_sample=MetricsSample())
+    )
 
 
 def test_five_columns_without_bounds_are_spelled_out() -> None:
-    columns = tuple(Column(i, f"c{i}", "int", False, i, "none") for i in range(6))
-    sample = MetricsSample(20, 1, ())
-    found = told(table_facts(columns=columns, metrics_sample=sample, filter_columns=tuple(c.name for c in columns)), "metrics_missing")
+    columns = many(6, whole=0)
+    names = tuple(c.name for c in columns)
+    facts = table_facts(columns=columns, metrics_sample=MetricsSample(20, 1, ()), filter_columns=names)
+    found = told(facts, "metrics_missing")
 
-    assert found[1] == ("c0", "c1", "c2", "c3", "c4", "c5")
+    assert found[1] == names
     assert found[2].endswith("; c4 (filter, mode none) has no bounds in 20 of 20 sampled data files")
 
 
@@ -52,23 +67,26 @@ def test_a_partition_field_needs_bounds_of_its_source_unless_it_is_void() -> Non
     assert told(table_facts(specs=(PartitionSpec(0, (by_amount,)),), **bare), "metrics_missing")[2].startswith(
         "amount (partition source, mode"
     )
-    assert named(table_facts(specs=(PartitionSpec(0, (*BY_DAY.fields, void)),), **bare), "metrics_missing") is None
-    assert named(table_facts(filter_columns=("amount",), metrics_sample=sampled(bounds_file_count=0)), "metrics_missing") is None
+    absent(
+        "metrics_missing",
+        table_facts(specs=(PartitionSpec(0, (*BY_DAY.fields, void)),), **bare),
+        table_facts(filter_columns=("amount",), metrics_sample=sampled(bounds_file_count=0)),
+    )
 
 
 def test_columns_past_the_limit_are_told_and_the_default_stated_where_filters_are_declared(golden: Golden) -> None:
-    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)" if i < 100 else "none") for i in range(103))
+    columns = many(103, whole=100)
     keys = (EqualityKey((7, 9), 1, 10),)
     declared = table_facts(columns=columns, filter_columns=("c3",), equality_keys=keys, specs=(UNPARTITIONED,))
 
     shows(golden, "columns_past_metrics_limit", table_facts(columns=columns))
     stated = {"write.metadata.metrics.default": "none"}
-    assert named(table_facts(columns=columns, properties=stated), "columns_past_metrics_limit") is None
+    absent("columns_past_metrics_limit", table_facts(columns=columns, properties=stated))
     assert told(declared, "columns_past_metrics_limit")[3] == (
         f"{TABLE} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'none', 'write.metadata.metrics.column.c3' = 'truncate(16)', "
         "'write.metadata.metrics.column.c7' = 'truncate(16)', 'write.metadata.metrics.column.c9' = 'truncate(16)')",
     )
-    assert named(table_facts(columns=columns[:100]), "columns_past_metrics_limit") is None
+    absent("columns_past_metrics_limit", table_facts(columns=columns[:100]))
 
 
 def test_leaves_are_counted_where_iceberg_limits_metrics_not_top_level_columns() -> None:
@@ -82,29 +100,28 @@ def test_leaves_are_counted_where_iceberg_limits_metrics_not_top_level_columns()
 def test_a_partition_value_answers_a_filter_so_identity_columns_need_no_bounds() -> None:
     by_carrier = PartitionField(1000, "carrier", "identity", 3, "carrier", "string")
     by_bucket = dataclasses.replace(by_carrier, name="carrier_bucket", transform="bucket[4]")
-    without = MetricsSample(20, 1, (column_sample("carrier", 20, bounds_file_count=0, counts_file_count=0),))
 
     def of(*specs: PartitionSpec) -> TableFacts:
         groups = tuple(file_group(of=partition("UA", spec_id=spec.spec_id)) for spec in specs)
-        return table_facts(specs=specs, metrics_sample=without, filter_columns=("carrier",), groups=groups)
+        return table_facts(specs=specs, metrics_sample=unbounded("carrier"), filter_columns=("carrier",), groups=groups)
 
-    assert named(of(PartitionSpec(0, (by_carrier,))), "metrics_missing") is None
-    assert named(of(PartitionSpec(0, (by_bucket,))), "metrics_missing") is not None
-    assert named(of(PartitionSpec(0, (by_bucket,)), PartitionSpec(1, (by_carrier,))), "metrics_missing") is not None
+    absent("metrics_missing", of(PartitionSpec(0, (by_carrier,))))
+    present("metrics_missing", of(PartitionSpec(0, (by_bucket,))), of(PartitionSpec(0, (by_bucket,)), PartitionSpec(1, (by_carrier,))))
 
 
 def test_no_statement_sets_the_mode_that_a_column_has() -> None:
-    without = MetricsSample(20, 1, (column_sample("carrier", 20, bounds_file_count=0, counts_file_count=0),))
+    facts = table_facts(metrics_sample=unbounded("carrier"), filter_columns=("carrier",))
 
-    assert told(table_facts(metrics_sample=without, filter_columns=("carrier",)), "metrics_missing")[3] == ()
+    assert told(facts, "metrics_missing")[3] == ()
 
 
 def test_too_many_metrics_are_told_with_what_they_cost(golden: Golden) -> None:
-    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
-
+    """Nobody is told to drop metrics before filter columns are declared."""
     # Forty entries of 400 bytes.
-    shows(golden, "too_many_metrics", table_facts(columns=columns))
-    assert named(table_facts(columns=columns[:64]), "too_many_metrics") is None
+    shows(golden, "too_many_metrics", table_facts(columns=many(65)))
+    absent("too_many_metrics", table_facts(columns=many(64)))
+    declared = required(table_facts(columns=many(65), filter_columns=("c3",)), "too_many_metrics")
+    assert "'write.metadata.metrics.column.c3' = 'truncate(16)'" in declared.sql[0]
 
 
 def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads(golden: Golden) -> None:
@@ -113,19 +130,19 @@ def test_an_unclustered_column_is_told_with_the_files_a_lookup_reads(golden: Gol
     shows(golden, "unclustered_filter_columns", facts)
 
 
-def test_a_column_inside_a_struct_is_sorted_by_its_path() -> None:
-    inner = Column(90, "s.x", "int", False, 9, "full", ("s", "x"))
-    sample = MetricsSample(20, 1, (column_sample("s.x", 20, stab_share=0.9),))
-    found = told(table_facts(columns=(*COLUMNS, inner), metrics_sample=sample, filter_columns=("s.x",)), "unclustered_filter_columns")
+@pytest.mark.parametrize(
+    ("name", "path", "order"), [("s.x", ("s", "x"), "`s`.`x`"), ("a.b", ("a.b",), "`a.b`")], ids=["in a struct", "with a dot"]
+)
+def test_a_column_is_sorted_by_its_path(name: str, path: tuple[str, ...], order: str) -> None:
+    found = told(scattered(Column(90, name, "string", False, 9, "full", path)), "unclustered_filter_columns")
 
-    assert "sort_order => '`s`.`x` ASC NULLS LAST'" in found[3][0]
+    assert f"sort_order => '{order} ASC NULLS LAST'" in found[3][0]
 
 
 def test_only_texts_that_are_cut_are_told_that_no_sorting_may_help() -> None:
     def remedy(column: str, columns: tuple[Column, ...] = COLUMNS) -> str:
         facts = table_facts(metrics_sample=sampled(column, stab_share=0.9), filter_columns=(column,), columns=columns)
-        found = named(facts, "unclustered_filter_columns")
-        assert found is not None
+        found = required(facts, "unclustered_filter_columns")
         return found.remedy
 
     whole = tuple(dataclasses.replace(c, metrics_mode="full") for c in COLUMNS)
@@ -141,24 +158,16 @@ def test_of_a_sort_order_only_the_first_column_as_it_is_should_be_clustered() ->
     def ordered(*order: SortField) -> TableFacts:
         return table_facts(sort_order=order, metrics_sample=sample)
 
-    assert named(ordered(first, second), "unclustered_filter_columns") is None
-    assert named(ordered(dataclasses.replace(second, transform="bucket[4]")), "unclustered_filter_columns") is None
+    absent("unclustered_filter_columns", ordered(first, second), ordered(dataclasses.replace(second, transform="bucket[4]")))
     # It is sorted by already, and so the order is not declared again.
     assert len(told(ordered(second), "unclustered_filter_columns")[3]) == 1
 
 
 def test_a_sort_column_that_never_had_metrics_is_named() -> None:
-    sample = MetricsSample(
-        20,
-        1,
-        tuple(
-            column_sample(c.name) if c.name != "amount" else column_sample("amount", bounds_file_count=0, counts_file_count=0)
-            for c in COLUMNS
-        ),
-    )
     order = (SortField("amount", "identity", "asc", "nulls-first"),)
+    sample = sampled(bounds_file_count=0, counts_file_count=0)
 
-    assert named(table_facts(sort_order=order, metrics_sample=sample), "metrics_missing") is not None
+    present("metrics_missing", table_facts(sort_order=order, metrics_sample=sample))
 
 
 def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> None:
@@ -166,44 +175,19 @@ def test_a_declared_column_that_lies_in_half_of_the_files_is_unclustered() -> No
         samples = tuple(column_sample(c.name, files, stab_share=share if c.name == "carrier" else 0.01) for c in COLUMNS)
         return table_facts(metrics_sample=MetricsSample(files, 1, samples), filter_columns=("carrier",))
 
-    finding = named(sampled(0.5), "unclustered_filter_columns")
-    assert finding is not None
+    finding = required(sampled(0.5), "unclustered_filter_columns")
     assert finding.where == ("carrier",)
     assert "sort_order => '`carrier` ASC NULLS LAST'" in finding.sql[0]
-    assert named(sampled(0.49), "unclustered_filter_columns") is None
-    assert named(sampled(1.0, files=9), "unclustered_filter_columns") is None
-    assert named(dataclasses.replace(sampled(1.0), filter_columns=()), "unclustered_filter_columns") is None
-
-
-def test_a_column_with_a_dot_in_its_name_is_sorted_by_its_name_and_not_by_its_parts() -> None:
-    odd = Column(90, "a.b", "string", False, 9, "full", ("a.b",))
-    sample = MetricsSample(20, 1, (column_sample("a.b", 20, stab_share=0.9),))
-
-    finding = named(table_facts(columns=(*COLUMNS, odd), metrics_sample=sample, filter_columns=("a.b",)), "unclustered_filter_columns")
-
-    assert finding is not None
-    assert "sort_order => '`a.b` ASC NULLS LAST'" in finding.sql[0]
-
-
-def test_nobody_is_told_to_drop_metrics_before_filter_columns_are_declared() -> None:
-    columns = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(65))
-    undeclared = named(table_facts(columns=columns), "too_many_metrics")
-    declared = named(table_facts(columns=columns, filter_columns=("c3",)), "too_many_metrics")
-
-    assert undeclared is not None
-    assert undeclared.sql == ()
-    assert declared is not None
-    assert "'write.metadata.metrics.column.c3' = 'truncate(16)'" in declared.sql[0]
+    absent("unclustered_filter_columns", sampled(0.49), sampled(1.0, files=9), dataclasses.replace(sampled(1.0), filter_columns=()))
 
 
 def test_several_filter_columns_are_sorted_by_the_first_two_and_a_trial_is_named() -> None:
     samples = tuple(column_sample(c.name, stab_share=1.0) for c in COLUMNS)
-    finding = named(
+    finding = required(
         table_facts(metrics_sample=MetricsSample(20, 1, samples), filter_columns=("carrier", "amount", "event_id")),
         "unclustered_filter_columns",
     )
 
-    assert finding is not None
     order = "`carrier` ASC NULLS LAST, `amount` ASC NULLS LAST"
     assert f"sort_order => '{order}'" in finding.sql[0]
     assert finding.sql[1] == f"ALTER TABLE `prod`.`db`.`events` WRITE ORDERED BY {order}"

@@ -1,15 +1,11 @@
 """Findings about what the bytes of files are tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
 
-from icekit.facts.definition import Column
-from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
-from icekit.facts.model import TableFacts
-from tests.diagnose.told import named, shows, told
+from icekit.facts.model import Column, ManifestFacts, MetricsSample, TableFacts
+from tests.diagnose.told import absent, named, present, shows, told
 from tests.factories import GIB, KIB, MIB, file_group, history, manifest_facts, table_facts
 from tests.golden import Golden
 
@@ -24,9 +20,8 @@ def of_content(column_bytes: int, file_bytes: int, **properties: str) -> TableFa
 
 
 def test_bytes_outside_of_columns_begin_at_half_the_bytes_and_a_mebibyte_per_file() -> None:
-    assert named(of_content(MIB, 2 * MIB), "bytes_outside_columns") is not None
-    assert named(of_content(MIB + 1, 2 * MIB), "bytes_outside_columns") is None
-    assert named(of_content(KIB, MIB), "bytes_outside_columns") is None
+    present("bytes_outside_columns", of_content(MIB, 2 * MIB))
+    absent("bytes_outside_columns", of_content(MIB + 1, 2 * MIB), of_content(KIB, MIB))
     assert named(of_content(0, 3 * MIB), "bytes_outside_columns") is None, "ORC and Avro entries have no column sizes"
 
 
@@ -36,11 +31,10 @@ def wide(columns: int, *sizes: int, **properties: str) -> TableFacts:
 
 
 def test_columns_that_have_little_of_a_row_group_are_told() -> None:
-    assert named(wide(128), "thin_column_chunks") is None
-    assert named(wide(129), "thin_column_chunks") is not None
-    assert named(wide(250, 127 * MIB), "thin_column_chunks") is None
+    absent("thin_column_chunks", wide(128), wide(250, 127 * MIB))
+    present("thin_column_chunks", wide(129))
     large = {"write.parquet.row-group-size-bytes": str(250 * MIB)}
-    assert named(wide(250, GIB, **large), "thin_column_chunks") is None
+    absent("thin_column_chunks", wide(250, GIB, **large))
     largest = {"write.parquet.row-group-size-bytes": str(GIB)}
     assert told(wide(2000, 2 * GIB, **largest), "thin_column_chunks")[3] == ()
 
@@ -52,9 +46,8 @@ def metadata_of(manifests: int, data: int, file: int = KIB) -> TableFacts:
 
 
 def test_manifests_out_of_proportion_to_the_data_are_told() -> None:
-    assert named(metadata_of(MIB, 10 * MIB), "heavy_metadata") is not None
-    assert named(metadata_of(MIB, 10 * MIB + 20), "heavy_metadata") is None
-    assert named(metadata_of(MIB - 1, MIB), "heavy_metadata") is None
+    present("heavy_metadata", metadata_of(MIB, 10 * MIB))
+    absent("heavy_metadata", metadata_of(MIB, 10 * MIB + 20), metadata_of(MIB - 1, MIB))
 
 
 def huge(metadata_bytes: int) -> TableFacts:
@@ -62,8 +55,8 @@ def huge(metadata_bytes: int) -> TableFacts:
 
 
 def test_a_metadata_file_is_heavy_from_eight_mebibytes_on() -> None:
-    assert named(huge(8 * MIB), "heavy_metadata") is not None
-    assert named(huge(8 * MIB - 1), "heavy_metadata") is None
+    present("heavy_metadata", huge(8 * MIB))
+    absent("heavy_metadata", huge(8 * MIB - 1))
 
 
 SHOWN = {

@@ -1,8 +1,7 @@
 """Symptoms of merge-on-read, from counts per partition and sequence number."""
 
-from __future__ import annotations
-
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from icekit.facts.files import EqualityKey, FileGroup, Kind, Partition, Sequence
 from icekit.facts.integrity import DeleteState, UnappliedDeletes
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import Applied, delete_ratio, equality_deletes_applied
-from tests.diagnose.told import named, shows, told
+from tests.diagnose.told import absent, named, present, required, shows, told
 from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, sequence, table_facts
 from tests.golden import Golden
 
@@ -62,8 +61,12 @@ def test_data_loads_no_deletes_that_key_bounds_rule_out() -> None:
     rows[0] = dataclasses.replace(first, ruled_out_file_count=2, ruled_out_record_count=20)
     (fewer,) = equality_deletes_applied(deleted(rows))
 
-    assert (some.data_file_count, some.loads, some.max_deletes_per_file) == (2, 20, 10)
-    assert (fewer.data_file_count, fewer.loads, fewer.max_deletes_per_file) == (1, 10, 10)
+    assert some.data_file_count == 2
+    assert some.loads == 20
+    assert some.max_deletes_per_file == 10
+    assert fewer.data_file_count == 1
+    assert fewer.loads == 10
+    assert fewer.max_deletes_per_file == 10
 
 
 def test_loads_grow_with_the_square_of_the_commits() -> None:
@@ -76,9 +79,14 @@ def test_loads_grow_with_the_square_of_the_commits() -> None:
     assert loads == [10 * n * (n - 1) // 2 for n in (10, 20, 40)]
 
 
-def test_deletes_of_an_unpartitioned_spec_apply_to_every_partition() -> None:
-    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={}, deletes={2: 10}, of=Partition(1, ()))]
-    facts = deleted(rows, specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=0)
+VOID = tuple(dataclasses.replace(field, transform="void") for field in BY_DAY.fields)
+
+
+@pytest.mark.parametrize(("fields", "values"), [((), ()), (VOID, (None,))], ids=["none", "void"])
+def test_deletes_of_a_spec_without_fields_apply_to_every_partition(fields: Any, values: Any) -> None:
+    home = upserts(data={}, deletes={2: 10}, of=Partition(1, values))
+    specs = (BY_DAY, PartitionSpec(1, fields))
+    facts = deleted([*upserts(data={1: 100}, deletes={}), *home], specs=specs, default_spec_id=0)
 
     assert [a.partition for a in equality_deletes_applied(facts)] == [partition()]
 
@@ -98,51 +106,34 @@ def test_the_executor_cache_is_named_over_equality_deletes_unless_it_is_known_to
     facts = deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}))
 
     assert (named(facts, "executor_cache", session_conf=conf) is not None) is is_named
-    assert named(table_facts(), "executor_cache", session_conf=conf) is None
+    absent("executor_cache", table_facts(), session_conf=conf)
 
 
-def position(records: int, *, scoped: bool = True, data_sequence: int = 1, delete_sequence: int = 2, **more: object) -> TableFacts:
+def position(records: int, *, scoped: bool = True, **more: object) -> TableFacts:
     """One well-sized file of 100 rows under one position delete file."""
-    rows = [
-        sequence(data_sequence, data_file_count=1, data_record_count=100, well_sized_file_count=1, well_sized_bytes=500 * MIB),
-        sequence(delete_sequence, position_delete_file_count=1, position_delete_record_count=records),
-    ]
-    groups = (
-        file_group(500 * MIB, records_per_file=100),
-        file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=records, file_scoped_count=int(scoped)),
-    )
-    return table_facts(groups=groups, sequences=tuple(rows), **more)
+    return dataclasses.replace(of_days(records, scoped=scoped), **more)  # type: ignore[arg-type]
 
 
 def test_position_deletes_that_name_no_single_file_need_the_count_rule() -> None:
-    finding = named(position(50, scoped=False), "position_deletes")
+    finding = required(position(50, scoped=False), "position_deletes")
 
-    assert finding is not None
     assert finding.severity is Severity.CRITICAL
     assert "'delete-file-threshold', '1'" in finding.sql[0]
-    assert named(position(50, scoped=False), "deletes_default_rewrite_ignores") is not None
-    assert named(position(50), "deletes_default_rewrite_ignores") is None
+    present("deletes_default_rewrite_ignores", position(50, scoped=False))
+    absent("deletes_default_rewrite_ignores", position(50))
 
 
 def test_version_2_is_told_about_deletion_vectors_and_version_3_is_not() -> None:
-    assert named(position(1), "v2_position_deletes") is not None
-    assert named(position(1, format_version=3), "v2_position_deletes") is None
+    present("v2_position_deletes", position(1))
+    absent("v2_position_deletes", position(1, format_version=3))
 
 
 def test_sequence_numbers_counted_in_ranges_never_make_live_deletes_dangle() -> None:
     """Data at 10,003 and deletes at 10,030 fall into one range of 50: they may apply."""
     rows = [sequence(10_050, data_file_count=1, data_record_count=100, equality_delete_file_count=1, equality_delete_record_count=10)]
 
-    assert named(deleted(rows, sequence_width=50), "equality_deletes") is not None
-    assert named(deleted(rows), "equality_deletes") is None
-
-
-def test_a_spec_whose_fields_are_all_void_is_unpartitioned_and_its_deletes_are_global() -> None:
-    void = PartitionSpec(1, tuple(dataclasses.replace(f, transform="void") for f in BY_DAY.fields))
-    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={}, deletes={2: 10}, of=Partition(1, (None,)))]
-    facts = deleted(rows, specs=(BY_DAY, void), default_spec_id=0)
-
-    assert [a.partition for a in equality_deletes_applied(facts)] == [partition()]
+    present("equality_deletes", deleted(rows, sequence_width=50))
+    absent("equality_deletes", deleted(rows))
 
 
 def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:
@@ -152,9 +143,8 @@ def test_the_most_that_one_file_needs_is_the_most_of_any_partition() -> None:
     ]
     one_file = upserts(data={1: 100}, deletes={2: 900}, of=partition(2))
     groups = [file_group(*[MIB] * 1000, of=partition(1)), file_group(MIB, of=partition(2))]
-    most = named(deleted([*many_files, *one_file], *groups), "equality_deletes")
+    most = required(deleted([*many_files, *one_file], *groups), "equality_deletes")
 
-    assert most is not None
     assert "one data file needs up to 900 delete records" in most.evidence
 
 
@@ -294,8 +284,8 @@ def test_beside_deletes_that_apply_the_others_are_dangling() -> None:
     facts = table_facts(groups=groups, unapplied=(unapplied(DeleteState.DANGLING, files=1, records=1),))
 
     assert told(facts, "dangling_deletes")[2] == "1 of 2 delete files (1 record) applies to no data file"
-    assert named(facts, "v2_position_deletes") is not None
-    assert named(facts, "position_deletes") is None
+    present("v2_position_deletes", facts)
+    absent("position_deletes", facts)
 
 
 def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first(golden: Golden) -> None:
@@ -309,9 +299,8 @@ def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first(g
 
 
 def test_position_deletes_reach_data_of_their_own_sequence_number_and_none_after_it() -> None:
-    assert named(of_days(5, scoped=False, data=2, later=2), "deletes_default_rewrite_ignores") is not None
-    assert named(of_days(5, scoped=False, data=3, later=2), "deletes_default_rewrite_ignores") is None
-    assert named(of_days(5, scoped=False, well=False), "deletes_default_rewrite_ignores") is None
+    present("deletes_default_rewrite_ignores", of_days(5, scoped=False, data=2, later=2))
+    absent("deletes_default_rewrite_ignores", of_days(5, scoped=False, data=3, later=2), of_days(5, scoped=False, well=False))
 
 
 def test_a_partition_whose_deletes_name_single_files_does_not_hide_the_next() -> None:
@@ -325,8 +314,7 @@ def test_merge_on_read_on_a_table_that_cannot_have_delete_files_is_told_with_the
     modes = {"write.delete.mode": "merge-on-read", "write.update.mode": "copy-on-write", "write.merge.mode": "merge-on-read"}
 
     shows(golden, "merge_on_read_on_v1", table_facts(format_version=1, properties=modes))
-    assert named(table_facts(format_version=2, properties=modes), "merge_on_read_on_v1") is None
-    assert named(table_facts(format_version=1), "merge_on_read_on_v1") is None
+    absent("merge_on_read_on_v1", table_facts(format_version=2, properties=modes), table_facts(format_version=1))
 
 
 @pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
@@ -334,9 +322,9 @@ def test_deletes_of_rows_are_named_from_a_twentieth_of_them_on(kind: Kind) -> No
     name = kind.value
     low = Thresholds().with_changes(delete_ratio=0.01)
 
-    assert named(of_days(5, kind=kind), name) is not None
-    assert named(of_days(4, kind=kind), name) is None
-    assert named(of_days(4, kind=kind), name, thresholds=low) is not None
+    present(name, of_days(5, kind=kind))
+    absent(name, of_days(4, kind=kind))
+    present(name, of_days(4, kind=kind), thresholds=low)
 
 
 #: A finding of each kind, as a golden file shows it.
@@ -354,10 +342,12 @@ def test_a_finding_about_deletes_looks_like_its_golden_file(case: str, golden: G
     shows(golden, case, SHOWN[case])
 
 
-def test_deletes_of_another_partition_do_not_apply() -> None:
-    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={}, deletes={2: 10}, of=partition(1))]
+@pytest.mark.parametrize("of", [partition(1), partition(spec_id=1)], ids=["partition", "spec"])
+def test_deletes_of_another_partition_or_spec_do_not_apply(of: Partition) -> None:
+    rows = [*upserts(data={1: 100}, deletes={}), *upserts(data={}, deletes={2: 10}, of=of)]
+    specs = (BY_DAY, dataclasses.replace(BY_DAY, spec_id=1))
 
-    assert list(equality_deletes_applied(deleted(rows))) == []
+    assert not [*equality_deletes_applied(deleted(rows, specs=specs, default_spec_id=0))]
 
 
 @pytest.mark.parametrize("well", [True, False])

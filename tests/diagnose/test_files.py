@@ -1,18 +1,13 @@
 """Findings about data files tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.errors import ParameterError
-from icekit.facts.definition import PartitionField, PartitionSpec
-from icekit.facts.files import FileGroup, Partition
-from icekit.facts.model import TableFacts
-from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
-from tests.diagnose.told import named, shows, told
+from icekit.facts.model import FileGroup, Partition, PartitionField, PartitionSpec, SharedPlace, Sharing, StorageFacts, TableFacts
+from tests.diagnose.told import absent, named, present, required, shows, told
 from tests.factories import (
     BY_DAY,
     COLUMNS,
@@ -20,6 +15,7 @@ from tests.factories import (
     GIB,
     KIB,
     MIB,
+    NEWER,
     TARGET,
     UNPARTITIONED,
     empty_facts,
@@ -31,7 +27,6 @@ from tests.factories import (
 from tests.golden import Golden
 
 SHARED = Sharing(tuple(SharedPlace(f"db.t{n}", "s3://bucket/db/events") for n in range(7)))
-NEWER = dataclasses.replace(BY_DAY, spec_id=1)
 
 
 def of_days(*sizes: list[int], spec_id: int = 0) -> list[FileGroup]:
@@ -52,17 +47,15 @@ def test_sizes_that_reach_a_limit_within_their_bucket_are_refused_rather_than_gu
 
 
 def test_what_disappears_is_what_the_target_does_not_need() -> None:
-    whole = named(facts_of([128 * MIB] * 8), "small_files")
+    whole = required(facts_of([128 * MIB] * 8), "small_files")
     old = table_facts(groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=1)
-    together = named(old, "small_files")
+    together = required(old, "small_files")
     two = Thresholds().with_changes(min_input_files=2)
 
-    assert whole is not None
     assert whole.evidence.startswith("compaction would remove 6 of 8 data files")
     # 1800 MiB of six days go into the one partition there is now, and take four files.
-    assert together is not None
     assert together.evidence.startswith("compaction would remove 2 of 6 data files: 6 files of 300 MiB on average in 6 partitions;")
-    assert named(facts_of([380 * MIB] * 2), "small_files", thresholds=two) is None
+    absent("small_files", facts_of([380 * MIB] * 2), thresholds=two)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +73,8 @@ def test_oversized_files_are_a_warning_from_a_twentieth_of_the_bytes_on() -> Non
 
 
 def test_a_file_is_oversized_from_one_byte_over_the_limit_on() -> None:
-    assert named(facts_of([TARGET * 9 // 5]), "oversized_files") is None
-    assert named(facts_of([TARGET * 9 // 5 + 1]), "oversized_files") is not None
+    absent("oversized_files", facts_of([TARGET * 9 // 5]))
+    present("oversized_files", facts_of([TARGET * 9 // 5 + 1]))
 
 
 def tiny_target(*sizes: list[int], target: int = MIB, **properties: str) -> TableFacts:
@@ -94,30 +87,31 @@ def test_a_target_is_too_small_below_a_quarter_of_the_split_and_critical_below_t
     split = {"read_split_target__size": str(64 * MIB)}
     costly = {"read_split_open__file__cost": str(9 * MIB)}
 
-    assert named(tiny_target([32 * MIB] * 4, target=32 * MIB), "target_too_small") is None
+    absent("target_too_small", tiny_target([32 * MIB] * 4, target=32 * MIB))
     assert told(tiny_target([8 * MIB] * 16, target=8 * MIB), "target_too_small")[0] is Severity.WARNING
     assert told(tiny_target([8 * MIB] * 16, target=8 * MIB, **costly), "target_too_small")[0] is Severity.CRITICAL
-    assert named(tiny_target([16 * MIB] * 16, target=16 * MIB, **split), "target_too_small") is None
-    assert named(tiny_target([15 * MIB] * 5, target=15 * MIB, **split), "target_too_small") is not None
+    absent("target_too_small", tiny_target([16 * MIB] * 16, target=16 * MIB, **split))
+    present("target_too_small", tiny_target([15 * MIB] * 5, target=15 * MIB, **split))
 
 
 def test_a_small_target_is_no_problem_where_no_partition_has_a_split_of_such_files_or_a_hundred_too_many() -> None:
-    assert named(tiny_target([MIB] * 100, [MIB] * 100), "target_too_small") is None
-    assert named(tiny_target([MIB] * 100, [512 * MIB]), "target_too_small") is None
-    assert named(tiny_target([MIB] * 101), "target_too_small") is not None
-    assert named(tiny_target([8 * MIB] * 15, target=8 * MIB), "target_too_small") is None
-    assert named(tiny_target([8 * MIB] * 16, target=8 * MIB), "target_too_small") is not None
+    absent(
+        "target_too_small",
+        tiny_target([MIB] * 100, [MIB] * 100),
+        tiny_target([MIB] * 100, [512 * MIB]),
+        tiny_target([8 * MIB] * 15, target=8 * MIB),
+    )
+    present("target_too_small", tiny_target([MIB] * 101), tiny_target([8 * MIB] * 16, target=8 * MIB))
 
 
 def test_small_files_that_compaction_combines_are_not_too_many_for_the_target() -> None:
-    assert named(tiny_target([10 * KIB] * 200), "target_too_small") is None
+    absent("target_too_small", tiny_target([10 * KIB] * 200))
 
 
 def test_five_files_are_too_many_for_a_target_below_what_a_file_of_these_columns_can_be() -> None:
     # Four columns: 1 KiB without any row.
-    assert named(tiny_target([10 * KIB] * 6, target=10 * KIB), "target_too_small") is not None
-    assert named(tiny_target([10 * KIB] * 5, target=10 * KIB), "target_too_small") is None
-    assert named(tiny_target([11 * KIB] * 6, target=11 * KIB), "target_too_small") is None
+    present("target_too_small", tiny_target([10 * KIB] * 6, target=10 * KIB))
+    absent("target_too_small", tiny_target([10 * KIB] * 5, target=10 * KIB), tiny_target([11 * KIB] * 6, target=11 * KIB))
 
 
 def test_files_that_no_writer_could_split_are_not_oversized_and_count_as_those_of_a_small_target() -> None:
@@ -125,12 +119,14 @@ def test_files_that_no_writer_could_split_are_not_oversized_and_count_as_those_o
         group = file_group(*[700] * 6, target_bytes=target, records_per_file=rows)
         return table_facts(groups=(group,), properties={"write.target-file-size-bytes": str(target)})
 
-    assert (named(of_rows(1000), "oversized_files"), named(of_rows(1000), "target_too_small") is None) == (None, False)
-    assert (named(of_rows(1001), "oversized_files") is None, named(of_rows(1001), "target_too_small")) == (False, None)
+    assert named(of_rows(1000), "oversized_files") is None
+    assert named(of_rows(1000), "target_too_small") is not None
+    assert named(of_rows(1001), "oversized_files") is not None
+    assert named(of_rows(1001), "target_too_small") is None
     # A rewrite splits a file of wide rows between its row groups.
     wide = file_group(2 * GIB, records_per_file=500)
-    assert named(table_facts(groups=(wide,)), "oversized_files") is not None
-    assert named(table_facts(groups=(wide,), properties={"write.parquet.row-group-size-bytes": str(2 * GIB)}), "oversized_files") is None
+    present("oversized_files", table_facts(groups=(wide,)))
+    absent("oversized_files", table_facts(groups=(wide,), properties={"write.parquet.row-group-size-bytes": str(2 * GIB)}))
 
 
 def test_a_table_that_scatters_its_rows_is_distributed_with_the_new_target() -> None:
@@ -142,14 +138,13 @@ def test_a_table_that_scatters_its_rows_is_distributed_with_the_new_target() -> 
 def test_only_partitions_whose_time_is_over_are_rewritten_for_a_new_target() -> None:
     begun = tiny_target([MIB] * 128)
     now = dataclasses.replace(begun, collected_at_ms=FIRST_DAY * 86_400_000 + 1)
-    found = named(now, "target_too_small")
+    found = required(now, "target_too_small")
     unpartitioned = table_facts(
         groups=[file_group(*[MIB] * 128, of=Partition(0, ()))],
         properties={"write.target-file-size-bytes": str(MIB)},
         specs=(UNPARTITIONED,),
     )
 
-    assert found is not None
     assert len(found.sql) == 1
     assert "where" not in told(unpartitioned, "target_too_small")[3][1]
 
@@ -157,11 +152,10 @@ def test_only_partitions_whose_time_is_over_are_rewritten_for_a_new_target() -> 
 def test_a_statement_names_2000_partitions_and_the_remedy_who_rewrites_the_rest() -> None:
     later = (FIRST_DAY + 3_000) * 86_400_000
     most, more = (
-        named(dataclasses.replace(tiny_target(*[[MIB] * 128] * days), collected_at_ms=later), "target_too_small") for days in (2_000, 2_003)
+        required(dataclasses.replace(tiny_target(*[[MIB] * 128] * days), collected_at_ms=later), "target_too_small")
+        for days in (2_000, 2_003)
     )
 
-    assert most is not None
-    assert more is not None
     assert "finds the other" not in most.remedy
     assert "The statement names the 2,000 of them with the most files; icekit compact finds the other 3." in more.remedy
 
@@ -170,10 +164,13 @@ def test_skew_begins_at_ten_times_the_median_and_over_one_target_file() -> None:
     ten = facts_of(*[[500 * MIB]] * 5, [500 * MIB] * 10)
 
     assert told(ten, "skewed_partitions")[4:] == (10, 5000 * MIB)
-    assert named(facts_of(*[[500 * MIB]] * 5, [500 * MIB] * 9 + [499 * MIB]), "skewed_partitions") is None
-    assert named(facts_of(*[[50 * MIB]] * 5, [TARGET]), "skewed_partitions") is None
-    assert named(facts_of(*[[500 * MIB]] * 3, [500 * MIB] * 20), "skewed_partitions") is None
-    assert named(facts_of(*[[50 * MIB]] * 5, [TARGET + 1]), "skewed_partitions") is not None
+    absent(
+        "skewed_partitions",
+        facts_of(*[[500 * MIB]] * 5, [500 * MIB] * 9 + [499 * MIB]),
+        facts_of(*[[50 * MIB]] * 5, [TARGET]),
+        facts_of(*[[500 * MIB]] * 3, [500 * MIB] * 20),
+    )
+    present("skewed_partitions", facts_of(*[[50 * MIB]] * 5, [TARGET + 1]))
 
 
 @pytest.mark.parametrize(("newer", "severity"), [(9, Severity.WARNING), (10, Severity.INFO)])
@@ -211,8 +208,7 @@ def spec_of(*fields: tuple[str, str]) -> PartitionSpec:
 
 def coarser(*fields: tuple[str, str], file_bytes: int = MIB) -> str | None:
     groups = [file_group(file_bytes, of=partition(*[day] * len(fields))) for day in range(20)]
-    finding = named(table_facts(groups=groups, specs=(spec_of(*fields),)), "over_partitioned")
-    assert finding is not None
+    finding = required(table_facts(groups=groups, specs=(spec_of(*fields),)), "over_partitioned")
     assert len(finding.sql) in {0, 2}
     return finding.sql[0].removeprefix("ALTER TABLE `prod`.`db`.`events` ") if finding.sql else None
 
@@ -221,24 +217,21 @@ def test_partitions_are_too_small_from_twenty_on_below_a_quarter_of_the_target_a
     few, many = Thresholds().with_changes(many_partitions=19), Thresholds().with_changes(thin_partition_share=0.26)
     half = table_facts(groups=of_days(*[[MIB]] * 10, *[[128 * MIB]] * 10))
 
-    assert named(thin_days(19), "over_partitioned") is None
-    assert named(thin_days(19), "over_partitioned", thresholds=few) is not None
-    assert named(thin_days(20, file_bytes=128 * MIB), "over_partitioned") is None
-    assert named(thin_days(20, file_bytes=128 * MIB), "over_partitioned", thresholds=many) is not None
-    assert named(thin_days(20, file_bytes=128 * MIB - 1), "over_partitioned") is not None
-    assert named(half, "over_partitioned") is None
-    assert named(table_facts(groups=of_days(*[[MIB]] * 11, *[[128 * MIB]] * 10)), "over_partitioned") is not None
+    absent("over_partitioned", thin_days(19), thin_days(20, file_bytes=128 * MIB), half)
+    present("over_partitioned", thin_days(19), thresholds=few)
+    present("over_partitioned", thin_days(20, file_bytes=128 * MIB), thresholds=many)
+    present("over_partitioned", thin_days(20, file_bytes=128 * MIB - 1), table_facts(groups=of_days(*[[MIB]] * 11, *[[128 * MIB]] * 10)))
 
 
 def test_many_files_in_a_small_partition_count_by_their_bytes() -> None:
-    assert named(table_facts(groups=of_days(*[[32 * MIB] * 4] * 20)), "over_partitioned") is None
-    assert named(table_facts(groups=of_days(*[[31 * MIB] * 4] * 20)), "over_partitioned") is not None
+    absent("over_partitioned", table_facts(groups=of_days(*[[32 * MIB] * 4] * 20)))
+    present("over_partitioned", table_facts(groups=of_days(*[[31 * MIB] * 4] * 20)))
 
 
 def test_partitions_of_an_older_spec_are_no_concern_of_the_current_one() -> None:
     groups = [*of_days(*[[MIB]] * 30), *of_days([500 * MIB], spec_id=1)]
 
-    assert named(table_facts(groups=groups, specs=(BY_DAY, NEWER), default_spec_id=1), "over_partitioned") is None
+    absent("over_partitioned", table_facts(groups=groups, specs=(BY_DAY, NEWER), default_spec_id=1))
 
 
 @pytest.mark.parametrize(
@@ -277,9 +270,8 @@ def test_the_transform_is_as_coarse_as_the_target_asks_for(fields: list[tuple[st
 def test_a_date_itself_is_as_fine_as_a_day() -> None:
     columns = tuple(dataclasses.replace(c, type="date") if c.name == "event_time" else c for c in COLUMNS)
     facts = thin_days(20, specs=(spec_of(("event_time", "identity")),), columns=columns)
-    finding = named(facts, "over_partitioned")
+    finding = required(facts, "over_partitioned")
 
-    assert finding is not None
     assert finding.sql[0].endswith("REPLACE PARTITION FIELD `event_time` WITH years(`event_time`)")
 
 
@@ -289,24 +281,23 @@ def test_a_healthy_or_empty_table_has_nothing_to_do(facts: TableFacts) -> None:
 
 
 def test_five_undersized_files_in_one_partition_are_small_files() -> None:
-    assert named(facts_of([MIB] * 5), "small_files") is not None
-    assert named(facts_of([MIB] * 4), "small_files") is None
+    present("small_files", facts_of([MIB] * 5))
+    absent("small_files", facts_of([MIB] * 4))
 
 
 def test_undersized_files_of_different_partitions_are_not_added_up() -> None:
     groups = [file_group(MIB, MIB, of=partition(FIRST_DAY + day)) for day in range(50)]
 
-    assert named(table_facts(groups=groups), "small_files") is None
+    absent("small_files", table_facts(groups=groups))
 
 
 def test_files_of_older_specs_are_combined_where_a_rewrite_puts_them_into_one_partition() -> None:
     groups = [file_group(MIB, of=partition(day, spec_id=0)) for day in range(6)]
     facts = table_facts(groups=groups, specs=(BY_DAY, PartitionSpec(1, ())))
-    finding = named(facts, "small_files")
+    finding = required(facts, "small_files")
 
-    assert finding is not None
     assert finding.where_count == 6
-    assert named(table_facts(groups=groups, specs=(BY_DAY, dataclasses.replace(BY_DAY, spec_id=1))), "small_files") is None
+    absent("small_files", table_facts(groups=groups, specs=(BY_DAY, NEWER)))
 
 
 def test_the_limit_is_three_quarters_of_the_target_in_force_and_exact() -> None:
@@ -314,39 +305,39 @@ def test_the_limit_is_three_quarters_of_the_target_in_force_and_exact() -> None:
     at = [file_group(*[75 * MIB] * 5, target_bytes=100 * MIB)]
     below = [file_group(*[75 * MIB - 1] * 5, target_bytes=100 * MIB)]
 
-    assert named(table_facts(groups=at, properties=properties), "small_files") is None
-    assert named(table_facts(groups=below, properties=properties), "small_files") is not None
+    absent("small_files", table_facts(groups=at, properties=properties))
+    present("small_files", table_facts(groups=below, properties=properties))
 
 
 def test_the_partition_with_most_to_win_comes_first_and_ten_are_listed() -> None:
     groups = [file_group(*[MIB] * (5 + day), of=partition(FIRST_DAY + day)) for day in range(12)]
-    finding = named(table_facts(groups=groups), "small_files")
+    finding = required(table_facts(groups=groups), "small_files")
 
-    assert finding is not None
-    assert (finding.where[0], len(finding.where), finding.where_count) == ("event_day=2026-01-12", 10, 12)
+    assert finding.where[0] == "event_day=2026-01-12"
+    assert len(finding.where) == 10
+    assert finding.where_count == 12
 
 
 def test_a_changed_ratio_changes_the_judgement() -> None:
     ratio = Thresholds().with_changes(min_file_size_ratio=0.5)
     group = file_group(*[300 * MIB] * 6, ratios=ratio.size_ratios)
 
-    assert named(table_facts(groups=(group,)), "small_files", thresholds=ratio) is None
-    assert named(facts_of([300 * MIB] * 6), "small_files") is not None
+    absent("small_files", table_facts(groups=(group,)), thresholds=ratio)
+    present("small_files", facts_of([300 * MIB] * 6))
 
 
 def test_files_of_the_current_spec_and_a_listing_without_orphans_are_no_finding() -> None:
     facts = table_facts(groups=healthy_groups(3), specs=(BY_DAY, NEWER), default_spec_id=0)
 
-    assert named(facts, "old_partition_spec") is None
-    assert named(dataclasses.replace(facts, storage=StorageFacts(0, 0)), "orphan_files") is None
+    absent("old_partition_spec", facts)
+    absent("orphan_files", dataclasses.replace(facts, storage=StorageFacts(0, 0)))
 
 
 def test_orphans_are_not_named_where_another_table_shares_the_location() -> None:
     facts = dataclasses.replace(table_facts(), storage=StorageFacts(0, 0, sharing=SHARED))
-    finding = named(facts, "shared_location")
+    finding = required(facts, "shared_location")
 
-    assert named(facts, "orphan_files") is None
-    assert finding is not None
+    absent("orphan_files", facts)
     assert finding.sql == ()
 
 

@@ -1,7 +1,5 @@
 """Findings about manifests that contradict each other tell what is wrong, who added it, and how to cure it."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest
@@ -18,7 +16,7 @@ from icekit.facts.integrity import Contradiction, DeleteState, DuplicateFile, In
 from icekit.facts.model import TableFacts
 from icekit.maintain.savings import wins
 from icekit.show.card import lines
-from tests.diagnose.told import named, shows
+from tests.diagnose.told import present, shows
 from tests.factories import BY_DAY, FIRST_DAY, KIB, UNPARTITIONED, file_group, partition, table_facts
 from tests.golden import Golden
 
@@ -71,7 +69,7 @@ def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(
     findings = diagnose(facts)
 
     assert findings[0].name == name
-    assert named(facts, "small_files") is not None
+    present("small_files", facts)
     assert candidates(facts, findings, Policy(), Thresholds()) == ()
     assert wins(facts, findings).opens_saved == 0
     with pytest.raises(TableContradicted) as refused:

@@ -1,7 +1,5 @@
 """Every lab table is named by the findings meant for it, and by no others."""
 
-from __future__ import annotations
-
 import pytest
 
 import icekit

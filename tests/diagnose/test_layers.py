@@ -1,7 +1,5 @@
 """Findings about metadata and writes tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Literal
 
@@ -9,12 +7,10 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.diagnose import SYMPTOMS
-from icekit.diagnose.findings import Findings
+from icekit.diagnose.findings import Finding, Findings
 from icekit.errors import ParameterError
-from icekit.facts.manifest_counts import RangeOverlap
-from icekit.facts.model import TableFacts
-from icekit.facts.snapshots import Commit, Ref, SnapshotStatistics, StatisticsAge
-from tests.diagnose.told import named, shows, told
+from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
+from tests.diagnose.told import absent, named, present, required, shows, told
 from tests.factories import (
     KIB,
     MIB,
@@ -37,32 +33,32 @@ def with_manifests(properties: dict[str, str] | None = None, **overrides: Any) -
     return table_facts(manifests=manifest_facts(healthy_groups(), **overrides), properties=properties or {})
 
 
-def test_fragmented_manifests_are_told_with_how_many_would_do(golden: Golden) -> None:
-    facts = with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=12 * MIB)
+def fragments(count: int, data_bytes: int, properties: dict[str, str] | None = None, *, small: int | None = None) -> TableFacts:
+    """So many manifests, all of them small unless their number is given."""
+    undersized = count if small is None else small
+    return with_manifests(properties, data_count=count, undersized_data_manifest_count=undersized, data_bytes=data_bytes)
 
+
+def test_fragmented_manifests_are_told_with_how_many_would_do(golden: Golden) -> None:
     # Twelve MiB take two manifests of eight; forty entries lie in two hundred.
-    shows(golden, "fragmented_manifests", facts)
+    shows(golden, "fragmented_manifests", fragments(200, 12 * MIB))
 
 
 def test_merging_that_is_turned_off_is_told_and_turned_on() -> None:
-    small: dict[str, Any] = {"data_count": 100, "undersized_data_manifest_count": 100, "data_bytes": 800 * KIB}
-    on = named(with_manifests(**small), "fragmented_manifests")
-    found = named(with_manifests({"commit.manifest-merge.enabled": "false"}, **small), "fragmented_manifests")
+    off = {"commit.manifest-merge.enabled": "false"}
+    found = required(fragments(100, 800 * KIB, off), "fragmented_manifests")
+    plain = required(fragments(100, 800 * KIB), "fragmented_manifests").remedy
 
-    assert on is not None
-    assert on.remedy == "Rewrite the manifests; this does not touch data files."
-    assert found is not None
+    assert plain == "Rewrite the manifests; this does not touch data files."
     assert found.evidence.endswith("1 of 8 MiB would be enough; merging on commit is turned off")
-    assert found.remedy.startswith("Rewrite the manifests; this does not touch data files. Turn merging on again")
+    assert found.remedy.startswith(f"{plain} Turn merging on again")
     assert found.sql == (REWRITE_MANIFESTS, f"{TABLE} SET TBLPROPERTIES ('commit.manifest-merge.enabled' = 'true')")
 
 
-def test_manifests_are_fragmented_when_more_than_twice_as_many_as_needed() -> None:
-    def some(count: int) -> TableFacts:
-        return with_manifests(data_count=count, undersized_data_manifest_count=count, data_bytes=400 * MIB)
-
-    assert named(some(100), "fragmented_manifests") is None
-    assert named(some(101), "fragmented_manifests") is not None
+def test_manifests_are_fragmented_from_a_hundred_small_ones_and_more_than_twice_as_many_as_needed() -> None:
+    present("fragmented_manifests", fragments(101, 400 * MIB), fragments(100, 100 * 8 * KIB))
+    large = fragments(5000, 5000 * 8 * MIB, small=150)
+    absent("fragmented_manifests", fragments(100, 400 * MIB), fragments(99, 99 * 8 * KIB), large)
 
 
 def test_overlap_is_told_of_the_field_that_does_best(golden: Golden) -> None:
@@ -70,7 +66,7 @@ def test_overlap_is_told_of_the_field_that_does_best(golden: Golden) -> None:
 
     shows(golden, "overlapping_manifests", with_manifests(data_bytes=160 * MIB, overlaps=ranges))
     apart = (*ranges, RangeOverlap(0, "amount", 20, 0.1))
-    assert named(with_manifests(data_bytes=160 * MIB, overlaps=apart), "overlapping_manifests") is None
+    absent("overlapping_manifests", with_manifests(data_bytes=160 * MIB, overlaps=apart))
 
 
 @pytest.mark.parametrize(
@@ -94,29 +90,29 @@ def hourly(commits: int, **more: object) -> TableFacts:
 
 def test_snapshots_are_told_with_their_span_and_what_is_protected(golden: Golden) -> None:
     shows(golden, "snapshots_piling_up", hourly(100, refs=(Ref("main", "branch", 1),)))
-    assert named(hourly(99), "snapshots_piling_up") is None
+    absent("snapshots_piling_up", hourly(99))
     assert "; 0 branches and tags protected" in told(hourly(100), "snapshots_piling_up")[2]
-    assert named(hourly(100, oldest_snapshot_ms=None), "snapshots_piling_up") is None
+    absent("snapshots_piling_up", hourly(100, oldest_snapshot_ms=None))
 
 
 def test_the_remedy_says_where_no_snapshot_is_old_enough_to_go() -> None:
     # The limit is five days; 120 hourly snapshots span 119 hours.
-    younger, older = named(hourly(120), "snapshots_piling_up"), named(hourly(121), "snapshots_piling_up")
-    shared = named(
-        dataclasses.replace(hourly(120), settings=table_facts(properties={"gc.enabled": "false"}).settings), "snapshots_piling_up"
-    )
+    younger, older = (required(hourly(count), "snapshots_piling_up").remedy for count in (120, 121))
 
-    assert younger is not None
-    assert younger.remedy.startswith("Expire snapshots older than the table's limit of 5 days and keep the last 10.")
-    assert "No snapshot has reached that age" in younger.remedy
-    assert older is not None
-    assert "None is" not in older.remedy
-    assert shared is not None
-    assert shared.remedy.startswith("The table has gc.enabled=false")
+    assert younger.startswith("Expire snapshots older than the table's limit of 5 days and keep the last 10.")
+    assert "No snapshot has reached that age" in younger
+    assert "None is" not in older
 
 
-def test_a_full_metadata_log_is_told_with_both_halves_of_its_cure(golden: Golden) -> None:
-    shows(golden, "metadata_files_piling_up", table_facts(history=history(metadata_log_count=100)))
+def test_a_full_metadata_log_is_told_with_both_halves_of_its_cure_unless_commits_delete_what_they_drop(golden: Golden) -> None:
+    name, log = "metadata_files_piling_up", "write.metadata"
+    full = table_facts(history=history(metadata_log_count=100))
+    deleted = {f"{log}.delete-after-commit.enabled": "true"}
+    short = {f"{log}.previous-versions-max": "20"}
+
+    shows(golden, name, full)
+    absent(name, table_facts(history=full.history, properties=deleted))
+    present(name, table_facts(history=history(metadata_log_count=20), properties=short))
 
 
 def appended(files: int = 12, partitions: int | None = 3, mean: int = MIB, **more: object) -> Commit:
@@ -127,23 +123,21 @@ def test_scattered_writes_are_told_by_their_medians(golden: Golden) -> None:
     facts = table_facts(history=history(*[appended()] * 20), properties={"write.distribution-mode": "none"})
 
     shows(golden, "distribution_mode", facts)
-    hashed = named(dataclasses.replace(table_facts(), history=facts.history), "distribution_mode")
-    assert hashed is not None
+    hashed = required(dataclasses.replace(table_facts(), history=facts.history), "distribution_mode")
     assert hashed.sql == ()
     unpartitioned = table_facts(history=history(*[appended()] * 20), specs=(UNPARTITIONED,))
-    assert named(unpartitioned, "distribution_mode") is None
+    absent("distribution_mode", unpartitioned)
 
 
 def test_scattered_writes_are_half_of_the_appends_that_say_enough() -> None:
     well = [appended(3, 3)] * 10
     silent = [appended(partitions=None), appended(added_bytes=None), appended(added_data_files=None), appended(operation="overwrite")]
 
-    assert named(table_facts(history=history(*well, *[appended()] * 10)), "distribution_mode") is not None
-    assert named(table_facts(history=history(*well, *[appended()] * 9)), "distribution_mode") is None
-    assert named(table_facts(history=history(*silent)), "distribution_mode") is None
+    present("distribution_mode", table_facts(history=history(*well, *[appended()] * 10)))
+    absent("distribution_mode", table_facts(history=history(*well, *[appended()] * 9)), table_facts(history=history(*silent)))
     # Three partitions and one file of the target explain four files, and twice as many are allowed.
-    assert named(table_facts(history=history(*[appended(8, 3, 64 * MIB)] * 20)), "distribution_mode") is None
-    assert named(table_facts(history=history(*[appended(9, 3, 50 * MIB)] * 20)), "distribution_mode") is not None
+    absent("distribution_mode", table_facts(history=history(*[appended(8, 3, 64 * MIB)] * 20)))
+    present("distribution_mode", table_facts(history=history(*[appended(9, 3, 50 * MIB)] * 20)))
 
 
 def statistics(changed: int, kind: Literal["table", "partition"] = "table", **more: Any) -> StatisticsAge:
@@ -158,72 +152,37 @@ def test_statistics_are_stale_beyond_a_fifth_of_the_records_that_they_are_of(gol
 
 @pytest.mark.parametrize("age", [statistics(200), statistics(0, commit_count=0, record_count=0), statistics(10**6, record_count=None)])
 def test_statistics_that_hold_or_whose_age_is_not_known_are_no_finding(age: StatisticsAge) -> None:
-    assert named(table_facts(statistics=(age,)), "stale_statistics") is None
+    absent("stale_statistics", table_facts(statistics=(age,)))
 
 
 def test_partition_statistics_are_computed_again_by_their_own_procedure() -> None:
-    finding = named(table_facts(statistics=(statistics(900, "partition"),)), "stale_statistics")
+    finding = required(table_facts(statistics=(statistics(900, "partition"),)), "stale_statistics")
 
-    assert finding is not None
     assert finding.sql == ("CALL `prod`.system.compute_partition_stats(table => 'db.events')",)
-
-
-def test_a_hundred_small_manifests_that_fit_into_one_are_fragmented() -> None:
-    assert (
-        named(with_manifests(data_count=100, undersized_data_manifest_count=100, data_bytes=100 * 8 * KIB), "fragmented_manifests")
-        is not None
-    )
-    assert named(with_manifests(data_count=99, undersized_data_manifest_count=99, data_bytes=99 * 8 * KIB), "fragmented_manifests") is None
-
-
-def test_many_manifests_of_a_large_table_are_not_fragmented() -> None:
-    assert (
-        named(with_manifests(data_count=5000, undersized_data_manifest_count=150, data_bytes=5000 * 8 * MIB), "fragmented_manifests")
-        is None
-    )
 
 
 def test_an_expiry_that_would_remove_no_snapshot_is_no_remedy() -> None:
     every = [commit(n) for n in reversed(range(100))]
-    none, some = (named(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
+    none, some = (required(table_facts(history=history(*every, expirable_count=n)), "snapshots_piling_up") for n in (0, 7))
 
-    assert none is not None
-    assert some is not None
-    assert (none.sql, len(some.sql)) == ((), 1)
+    assert none.sql == ()
+    assert len(some.sql) == 1
     assert "every branch keeps its own" in none.remedy
     assert some.evidence.endswith("; 7 would expire now")
 
 
-def test_a_full_metadata_log_is_named_unless_commits_delete_what_they_drop() -> None:
-    full = history(metadata_log_count=100)
+@pytest.mark.parametrize(
+    ("data_bytes", "log", "names"),
+    [
+        (MIB, 100, ["fragmented_manifests", "snapshots_piling_up", "metadata_files_piling_up"]),
+        # Of equal bytes the one with more files.
+        (0, 0, ["snapshots_piling_up", "fragmented_manifests"]),
+    ],
+)
+def test_findings_come_most_serious_first_and_then_by_what_is_at_stake(data_bytes: int, log: int, names: list[str]) -> None:
+    past = history(snapshot_count=500, metadata_log_count=log)
 
-    assert named(table_facts(history=full), "metadata_files_piling_up") is not None
-    assert (
-        named(table_facts(history=full, properties={"write.metadata.delete-after-commit.enabled": "true"}), "metadata_files_piling_up")
-        is None
-    )
-    assert named(
-        table_facts(history=history(metadata_log_count=20), properties={"write.metadata.previous-versions-max": "20"}),
-        "metadata_files_piling_up",
-    )
-
-
-def test_findings_come_most_serious_first_and_then_by_what_is_at_stake() -> None:
-    facts = dataclasses.replace(
-        with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=MIB),
-        history=history(snapshot_count=500, metadata_log_count=100),
-    )
-
-    assert [f.name for f in diagnose(facts)] == ["fragmented_manifests", "snapshots_piling_up", "metadata_files_piling_up"]
-
-
-def test_of_equal_bytes_the_finding_with_more_files_comes_first() -> None:
-    facts = dataclasses.replace(
-        with_manifests(data_count=200, undersized_data_manifest_count=200, data_bytes=0),
-        history=history(snapshot_count=500, metadata_log_count=0),
-    )
-
-    assert [(f.name, f.files_at_stake) for f in diagnose(facts)] == [("snapshots_piling_up", 500), ("fragmented_manifests", 200)]
+    assert [f.name for f in diagnose(dataclasses.replace(fragments(200, data_bytes), history=past))] == names
 
 
 def test_the_worst_severity_of_findings_is_none_without_any() -> None:
@@ -253,7 +212,9 @@ def test_a_threshold_that_is_unknown_or_senseless_is_refused(changes: dict[str, 
 def test_a_threshold_may_lie_on_its_limit() -> None:
     changed = Thresholds().with_changes(delete_ratio=0, min_file_size_ratio=1, snapshots=7.0)
 
-    assert (changed.delete_ratio, changed.min_file_size_ratio, repr(changed.snapshots)) == (0.0, 1.0, "7")
+    assert changed.delete_ratio == 0.0
+    assert changed.min_file_size_ratio == 1.0
+    assert repr(changed.snapshots) == "7"
     assert changed.size_ratios == (1.0, 1.8)
 
 
@@ -270,34 +231,31 @@ def test_findings_are_read_a_line_each() -> None:
 
 
 def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expired_where_files_are_shared() -> None:
-    pile = history(*[commit(n) for n in reversed(range(100))])
-    kept = named(table_facts(history=pile, properties={"history.expire.min-snapshots-to-keep": "500"}), "snapshots_piling_up")
-    shared = named(table_facts(history=pile, properties={"gc.enabled": "false"}), "snapshots_piling_up")
+    def of(key: str, value: str) -> Finding:
+        return required(table_facts(history=hourly(100).history, properties={key: value}), "snapshots_piling_up")
 
-    assert kept is not None
-    assert "retain_last => 500" in kept.sql[0]
-    assert shared is not None
+    shared = of("gc.enabled", "false")
+    assert "retain_last => 500" in of("history.expire.min-snapshots-to-keep", "500").sql[0]
     assert shared.sql == ()
+    assert shared.remedy.startswith("The table has gc.enabled=false")
 
 
-def test_a_rewrite_carries_the_limits_that_were_changed() -> None:
-    limits = Thresholds().with_changes(min_input_files=2)
-    facts = table_facts(groups=(file_group(MIB, MIB),))
-    finding = named(facts, "small_files", thresholds=limits)
-
-    assert finding is not None
-    assert finding.sql == (
-        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('partial-progress.enabled', 'true', 'min-input-files', '2', 'use-starting-sequence-number', 'false'))",
-    )
-
-
-def test_changed_ratios_reach_a_rewrite_in_bytes() -> None:
-    limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({"min_input_files": 2}, "'min-input-files', '2'"),
+        # Half of 512 MiB, and twice as much.
+        (
+            {"min_file_size_ratio": 0.5, "max_file_size_ratio": 2.0},
+            "'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824'",
+        ),
+    ],
+)
+def test_a_rewrite_carries_the_limits_that_were_changed(changes: dict[str, float], options: str) -> None:
+    limits = Thresholds().with_changes(**changes)
     facts = table_facts(groups=(file_group(*[MIB] * 5, ratios=limits.size_ratios),))
-    finding = named(facts, "small_files", thresholds=limits)
 
-    assert finding is not None
-    # Half of 512 MiB, and twice as much.
-    assert finding.sql[0].endswith(
-        "options => map('partial-progress.enabled', 'true', 'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824', 'use-starting-sequence-number', 'false'))"
+    assert required(facts, "small_files", thresholds=limits).sql == (
+        "CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map("
+        f"'partial-progress.enabled', 'true', {options}, 'use-starting-sequence-number', 'false'))",
     )

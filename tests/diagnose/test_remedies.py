@@ -1,19 +1,46 @@
 """What a finding tells a person to run does what it says, on real tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from icekit import diagnose
 from icekit.api import Lake
-from icekit.facts.definition import Flaw
+from icekit.diagnose.findings import Finding
+from icekit.facts.model import Flaw, TableFacts
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import change_avro, change_metadata, on_disk
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def table(lake: Lake, scratch: str, tmp_path: Path, request: pytest.FixtureRequest) -> Table:
+    return Table(lake, scratch, f"t{crc32(request.node.name.encode())}", tmp_path)
+
+
+def two_commits(table: Table, **properties: str) -> list[tuple[Any, ...]]:
+    """Create an unpartitioned table of a file a commit; returns its rows."""
+    return table.create(by="", **properties).fill(1).fill(1, start=100).rows()
+
+
+def observed(table: Table, **options: Any) -> TableFacts:
+    return table.lake.observe(table.name, **options)
+
+
+def found(table: Table, name: str, **options: Any) -> Finding:
+    return next(f for f in diagnose(observed(table, **options)) if f.name == name)
+
+
+def cure(table: Table, name: str, **options: Any) -> TableFacts:
+    """Run the statements of a finding; returns the facts afterwards, in which it is no more."""
+    for statement in found(table, name, **options).sql:
+        table.sql(statement)
+    after = observed(table, **options)
+    assert name not in diagnose(after).names
+    return after
 
 
 def without_counts(manifests: list[dict[str, Any]]) -> None:
@@ -22,44 +49,33 @@ def without_counts(manifests: list[dict[str, Any]]) -> None:
         manifest.update(dict.fromkeys((key for key in manifest if key.endswith("_count")), None))
 
 
-def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_files(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_files(table: Table) -> None:
     few = {"write_target__file__size__bytes": "4096", "read_split_target__size": "32768"}
-    table = Table(lake, scratch, "tiny_target", tmp_path).create("id bigint, part int, name string", "", **few)
-    table.fill(40, 20_000)
-    rows = table.rows()
-    before = lake.observe(table.name)
-    plan = table.plan()
+    table.create("id bigint, part int, name string", "", **few).fill(40, 20_000)
+    rows, before, plan = table.rows(), observed(table), table.plan()
 
-    finding = next(f for f in diagnose(before) if f.name == "target_too_small")
-    for statement in finding.sql:
-        table.sql(statement)
+    after = cure(table, "target_too_small")
 
-    after = lake.observe(table.name)
     assert not plan.actions
-    assert plan.waits is not None
-    assert plan.waits.startswith("No rewrite helps before the target file size changes")
+    assert (plan.waits or "").startswith("No rewrite helps before the target file size changes")
     assert after.target_bytes == 32_768
     assert after.data.file_count < before.data.file_count / 2
-    assert "target_too_small" not in diagnose(after).names
     assert table.rows() == rows
 
 
-def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_removed(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    table = Table(lake, scratch, "v1_mor", tmp_path).create(**{**MERGE_ON_READ, "format__version": "1"}).fill()
+def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_removed(table: Table) -> None:
+    table.create(**{**MERGE_ON_READ, "format__version": "1"}).fill()
 
     with pytest.raises(Exception, match="Deletes are supported in V2 and above"):
         table.sql("DELETE FROM {t} WHERE id = 3")
-    finding = next(f for f in diagnose(lake.observe(table.name)) if f.name == "merge_on_read_on_v1")
-    for statement in finding.sql:
-        table.sql(statement)
+    cure(table, "merge_on_read_on_v1")
     table.sql("DELETE FROM {t} WHERE id = 3")
 
     assert 3 not in {row[0] for row in table.rows()}
-    assert "merge_on_read_on_v1" not in diagnose(lake.observe(table.name)).names
 
 
-def test_the_rows_of_a_partition_that_is_lost_are_deleted_without_a_file_being_read(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    table = Table(lake, scratch, "lost_partition", tmp_path).create("id bigint, part int, at timestamp", "part, days(at)")
+def test_the_rows_of_a_partition_that_is_lost_are_deleted_without_a_file_being_read(table: Table) -> None:
+    table.create("id bigint, part int, at timestamp", "part, days(at)")
     table.fill(2, select="id, cast(id % 2 AS int) AS part, timestamp_seconds(id % 4 * 86400) AS at")
     table.sql("DELETE FROM {t} WHERE id = 2")
     for row in table.sql("SELECT file_path FROM {t}.files WHERE partition.part = 1"):
@@ -67,103 +83,81 @@ def test_the_rows_of_a_partition_that_is_lost_are_deleted_without_a_file_being_r
 
     with pytest.raises(Exception, match="NotFoundException"):
         table.rows()
-    finding = next(f for f in diagnose(lake.observe(table.name, storage=True)) if f.name == "missing_files")
-    for statement in finding.sql:
-        table.sql(statement)
+    cure(table, "missing_files", storage=True)
 
     assert {row[0] for row in table.rows()} == {n for n in range(0, 40, 2) if n != 2}
-    assert "missing_files" not in diagnose(lake.observe(table.name, storage=True)).names
 
 
-def test_a_table_that_lost_a_file_is_read_again_after_the_rollback(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    table = Table(lake, scratch, "lost_file", tmp_path).create(by="").fill(1)
-    rows = table.rows()
+def test_a_table_that_lost_a_file_is_read_again_after_the_rollback(table: Table) -> None:
+    rows = table.create(by="").fill(1).rows()
     before = set(table.data_files())
     for path in set(table.fill(1, start=100).data_files()) - before:
         path.unlink()
 
-    facts = lake.observe(table.name, storage=True)
-    assert facts.missing is not None
-    table.sql(f"CALL {lake.name}.system.rollback_to_snapshot('{scratch}.lost_file', {facts.missing.before_id})")
+    missing = observed(table, storage=True).missing
+    assert missing is not None
+    table.sql(f"CALL {table.lake.name}.system.rollback_to_snapshot('{'.'.join(table.name)}', {missing.before_id})")
 
     assert table.rows() == rows
-    assert "missing_files" not in diagnose(lake.observe(table.name, storage=True)).names
+    assert "missing_files" not in diagnose(observed(table, storage=True)).names
 
 
-def test_a_snapshot_without_its_manifest_list_leaves_with_the_statement_although_it_fails(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    table = Table(lake, scratch, "lost_list", tmp_path).create(by="").fill(1).fill(1, start=100)
-    rows = table.rows()
-    first = table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at")[0][0]
-    on_disk(first).unlink()
+def test_a_snapshot_without_its_manifest_list_leaves_with_the_statement_although_it_fails(table: Table) -> None:
+    rows = two_commits(table)
+    on_disk(table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at")[0][0]).unlink()
 
-    finding = next(f for f in diagnose(lake.observe(table.name, storage=True)) if f.name == "missing_files")
     with pytest.raises(Exception, match="NotFoundException"):
-        table.sql(finding.sql[0])
-    after = lake.observe(table.name, storage=True)
+        table.sql(found(table, "missing_files", storage=True).sql[0])
+    after = observed(table, storage=True)
 
-    assert diagnose(after).names.isdisjoint({"missing_files"})
+    assert "missing_files" not in diagnose(after).names
     assert after.storage is not None
     assert table.rows() == rows
 
 
-def test_statistics_that_are_stale_or_gone_are_computed_again(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    table = Table(lake, scratch, "stale", tmp_path).create(by="").fill(1)
-    stats = f"CALL {lake.name}.system.compute_table_stats('{scratch}.stale')"
-    gone = table.sql(stats)[0][0]
+def test_statistics_that_are_stale_or_gone_are_computed_again(table: Table) -> None:
+    table.create(by="").fill(1)
+    gone = table.sql(f"CALL {table.lake.name}.system.compute_table_stats('{'.'.join(table.name)}')")[0][0]
     table.fill(1, 400, start=100)
 
-    finding = next(f for f in diagnose(lake.observe(table.name)) if f.name == "stale_statistics")
-    assert "1 commit ago: it had 40 records, and 400 were added or deleted since" in finding.evidence
+    evidence = found(table, "stale_statistics").evidence
+    assert "1 commit ago: it had 40 records, and 400 were added or deleted since" in evidence
     on_disk(gone).unlink()
-    assert "missing_files" in diagnose(lake.observe(table.name, storage=True)).names
-    for statement in finding.sql:
-        table.sql(statement)
+    assert "missing_files" in diagnose(observed(table, storage=True)).names
+    after = cure(table, "stale_statistics", storage=True)
 
-    assert diagnose(lake.observe(table.name, storage=True)).names.isdisjoint({"stale_statistics", "missing_files"})
+    assert "missing_files" not in diagnose(after).names
 
 
-def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_collectors_advice(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
-    table = Table(lake, scratch, "uncounted", tmp_path).create(by="", format__version="1").fill(1).fill(1, start=100)
-    rows = table.rows()
+def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_collectors_advice(table: Table) -> None:
+    rows, name = two_commits(table, format__version="1"), "unreadable_metadata"
     change_avro(table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at DESC")[0][0], without_counts)
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
 
     with pytest.raises(Exception, match="counts are missing"):
         table.sql("SELECT * FROM {t}.files")
-    (finding,) = (f for f in diagnose(lake.observe(table.name, collector="spark")) if f.name == "unreadable_metadata")
-    assert finding == next(f for f in diagnose(lake.observe(table.name, collector="local")) if f.name == "unreadable_metadata")
+    finding = found(table, name, collector="spark")
+    assert finding == found(table, name, collector="local")
     assert finding.evidence == "2 manifests in the manifest list without numbers of files"
-    facts = lake.observe(table.name)
+    facts = observed(table)
     assert facts.manifests.data_entry_count == facts.data.file_count
-    for statement in finding.sql:
-        table.sql(statement)
+    cure(table, name, collector="spark")
 
     assert table.rows() == rows
-    assert "unreadable_metadata" not in diagnose(lake.observe(table.name, collector="spark")).names
 
 
-def test_a_snapshot_whose_schema_is_gone_is_read_again_after_the_manifests_are_rewritten(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    table = Table(lake, scratch, "schema_gone", tmp_path).create(by="").fill(1).fill(1, start=100)
-    rows = table.rows()
+def test_a_snapshot_whose_schema_is_gone_is_read_again_after_the_manifests_are_rewritten(table: Table) -> None:
+    rows = two_commits(table)
 
     def forget(metadata: dict[str, Any]) -> None:
         for snapshot in metadata["snapshots"]:
             snapshot["schema-id"] = 77
 
-    change_metadata(lake, table.name, forget)
+    change_metadata(table.lake, table.name, forget)
     with pytest.raises(Exception, match="Cannot find schema with schema id 77"):
         table.rows()
-    finding = next(f for f in diagnose(lake.observe(table.name)) if f.name == "unreadable_metadata")
-    for statement in finding.sql:
-        table.sql(statement)
-
-    assert table.rows() == rows
-    after = lake.observe(table.name)
-    assert [flaw.flaw for flaw in after.flaws] == [Flaw.OLD_SCHEMA_GONE]
-    for statement in next(f for f in diagnose(after) if f.name == "unreadable_metadata").sql:
-        table.sql(statement)
-
-    assert table.rows() == rows
-    assert lake.observe(table.name).flaws == ()
+    for left in ([Flaw.OLD_SCHEMA_GONE], []):
+        for statement in found(table, "unreadable_metadata").sql:
+            table.sql(statement)
+        assert table.rows() == rows
+        assert [flaw.flaw for flaw in observed(table).flaws] == left

@@ -1,7 +1,5 @@
 """Findings about what engines cannot read name the files, what is lost, and a way out for each kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +11,7 @@ from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.show.card import card, card_html, lines
-from tests.diagnose.told import named, shows, told
+from tests.diagnose.told import named, required, shows, told
 from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts
 from tests.golden import Golden
 
@@ -46,9 +44,8 @@ def test_files_that_are_there_are_no_finding_and_neither_are_files_that_were_not
 
 def test_only_partitions_that_lost_every_data_file_are_deleted() -> None:
     missing = replace(lost(gone=3), partitions=((partition(FIRST_DAY), 2), (partition(FIRST_DAY + 1), 1)))
-    finding = named(facts_of(missing), "missing_files")
+    finding = required(facts_of(missing), "missing_files")
 
-    assert finding is not None
     (statement,) = finding.sql
     assert statement.startswith("DELETE FROM `prod`.`db`.`events` WHERE ")
     assert "2026-01-01" in statement
@@ -120,9 +117,8 @@ def test_a_finding_about_what_cannot_be_read_looks_like_its_golden_file(case: st
 
 
 def test_a_rollback_is_offered_only_to_a_snapshot_from_before_the_loss() -> None:
-    finding = named(facts_of(lost()), "missing_files")
+    finding = required(facts_of(lost()), "missing_files")
 
-    assert finding is not None
     assert "rollback" not in finding.remedy
 
 

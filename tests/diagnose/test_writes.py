@@ -1,16 +1,11 @@
 """Findings about how a table is written tell the figures they rest on, and begin exactly at their limits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from icekit.facts.files import Kind
-from icekit.facts.manifest_counts import MetricsSample, RepeatedIdentifiers, SampledWrite
-from icekit.facts.model import TableFacts
-from icekit.facts.snapshots import Commit
-from tests.diagnose.told import named, shows
+from icekit.facts.model import Commit, Kind, MetricsSample, RepeatedIdentifiers, SampledWrite, TableFacts
+from tests.diagnose.told import absent, named, present, shows
 from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
 from tests.golden import Golden
 
@@ -24,7 +19,7 @@ def sampled(*writes: tuple[int, int, int], **overrides: Any) -> TableFacts:
 def test_one_task_is_enough_for_commits_into_several_partitions() -> None:
     made = tuple(SampledWrite(20, 1, 20 * 500 * MIB, partition_count=5) for _ in range(4))
 
-    assert named(table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made)), "one_writing_task") is None
+    absent("one_writing_task", table_facts(metrics_sample=MetricsSample(20, 1, (), writes=made)))
 
 
 @pytest.mark.parametrize(
@@ -126,8 +121,8 @@ def repeating(**overrides: Any) -> TableFacts:
 def test_identifiers_are_not_judged_where_deletes_by_position_may_have_removed_the_copies(kind: Kind) -> None:
     groups = (file_group(MIB), file_group(KIB, kind=kind))
 
-    assert named(repeating(groups=groups), "identifiers_not_unique") is None
-    assert named(repeating(groups=(file_group(MIB), file_group(KIB, kind=Kind.EQUALITY_DELETES))), "identifiers_not_unique") is not None
+    absent("identifiers_not_unique", repeating(groups=groups))
+    present("identifiers_not_unique", repeating(groups=(file_group(MIB), file_group(KIB, kind=Kind.EQUALITY_DELETES))))
 
 
 #: A finding of each kind, as a golden file shows it.

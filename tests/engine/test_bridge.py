@@ -1,7 +1,5 @@
 """What the JVM holds is read without an exception of the JVM, which PySpark is slow to understand."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 from threading import Event, Thread
 from typing import Any

@@ -1,7 +1,5 @@
 """Older versions of Spark and Iceberg."""
 
-from __future__ import annotations
-
 from icekit.engine.compat import where_then
 
 

@@ -1,7 +1,5 @@
 """The cost of a block is that of its own tasks, and of the threads in which Iceberg reads delete files for them."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any, cast
 

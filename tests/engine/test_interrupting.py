@@ -1,7 +1,5 @@
 """Spark's work is cancelled by its tag, from another thread, and nobody else's with it."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The Java classes of the package compile in the session, and are those that the modules ask for."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

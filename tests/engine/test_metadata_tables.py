@@ -1,7 +1,5 @@
 """Metadata tables are read in one place, and as the table is now."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What Spark has against a person's own SQL is one sentence at every door, with the nearest column, and ends with 2."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

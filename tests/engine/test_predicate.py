@@ -1,7 +1,5 @@
 """A condition that a person states is one boolean expression over the table's columns, or an error that says what is wrong with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Over Spark Connect whatever tries or changes a table is refused, before anything is read or written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -197,7 +197,9 @@ def test_files_that_are_listed_twice_are_named_with_the_snapshots_that_added_the
         ("b", 2, (101, 102)),
         ("d", 2, (103, 104)),
     ]
-    assert (found.duplicate_data_file_count, found.duplicate_delete_file_count, found.duplicate_record_count) == (2, 1, 20)
+    assert found.duplicate_data_file_count == 2
+    assert found.duplicate_delete_file_count == 1
+    assert found.duplicate_record_count == 20
     assert found.duplicate_partitions == (Partition(0, (1,)),)
 
 
@@ -218,7 +220,8 @@ def test_a_manifest_that_is_listed_twice_is_named() -> None:
     lists.records.append(lists.records[0])
     found = lists.counted().integrity
 
-    assert (found.duplicate_manifests, found.duplicate_data_file_count) == (("m0",), 1)
+    assert found.duplicate_manifests == ("m0",)
+    assert found.duplicate_data_file_count == 1
 
 
 def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Manifests are decoded as fastavro decodes them, whatever their schema and codec."""
 
-from __future__ import annotations
-
 import io
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Decoding some fields of a record gives what a full Avro library gives, and broken bytes end."""
 
-from __future__ import annotations
-
 import io
 import random
 import uuid

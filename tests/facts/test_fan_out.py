@@ -1,7 +1,5 @@
 """Into which partitions of the current spec the rows of an older one go."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import pytest

@@ -1,7 +1,5 @@
 """Partitions written lately are found from the manifests that recent commits added."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.api import Lake

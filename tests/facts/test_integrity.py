@@ -1,22 +1,18 @@
 """What contradicts itself in a table's manifests is found by both collectors, and cured by the statements of its finding."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import fastavro
 import pytest
 
 from icekit import diagnose
-from icekit.api import Lake
 from icekit.compact import Policy, plan_table
 from icekit.diagnose.findings import Finding
 from icekit.engine.bridge import elements
@@ -32,13 +28,6 @@ from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
 NOW = Policy(leave_alone_minutes=0)
-
-
-@pytest.fixture
-def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
-    made = Table(lake, scratch, f"i{crc32(request.node.name.encode())}")
-    yield made
-    made.sql("DROP TABLE IF EXISTS {t}")
 
 
 def facts_of(table: Table) -> TableFacts:
@@ -116,7 +105,10 @@ def test_a_data_file_that_is_listed_twice_is_named_refused_and_written_once(tabl
     facts = facts_of(table)
 
     (named,) = facts.integrity.duplicates
-    assert (named.path, named.kind, named.entry_count, len(named.snapshot_ids)) == (path, Kind.DATA, 2, 2)
+    assert named.path == path
+    assert named.kind == Kind.DATA
+    assert named.entry_count == 2
+    assert len(named.snapshot_ids) == 2
     assert set(named.snapshot_ids) < set(snapshots)
     assert facts.integrity.duplicate_data_file_count == 1
     assert sum(table.rows().values()) > sum(before.values())
@@ -132,7 +124,8 @@ def test_a_manifest_that_is_listed_twice_is_named_and_cured(table: Table) -> Non
     facts = facts_of(table)
 
     assert len(facts.integrity.duplicate_manifests) == 1
-    assert (facts.integrity.duplicate_data_file_count, facts.integrity.duplicate_record_count) == (1, 10)
+    assert facts.integrity.duplicate_data_file_count == 1
+    assert facts.integrity.duplicate_record_count == 10
     refused(table, facts, Contradiction.DUPLICATE_FILES)
     cured(table, facts)
     assert table.rows() == before
@@ -147,7 +140,9 @@ def test_a_delete_file_that_is_listed_twice_is_named_and_cured(table: Table) -> 
     facts = facts_of(table)
     found = facts.integrity
 
-    assert (found.duplicate_data_file_count, found.duplicate_delete_file_count, found.duplicate_record_count) == (0, 1, 0)
+    assert found.duplicate_data_file_count == 0
+    assert found.duplicate_delete_file_count == 1
+    assert found.duplicate_record_count == 0
     refused(table, facts, Contradiction.DUPLICATE_FILES)
     cured(table, facts)
     assert table.rows() == Counter({(n,): 1 for n in range(10) if n != 3})
@@ -172,8 +167,12 @@ def test_a_delete_of_a_file_of_another_spec_is_misfiled_and_a_roll_back_cures_it
 
     (unapplied,) = facts.unapplied
     (example,) = facts.integrity.misplaced
-    assert (unapplied.state, unapplied.file_count, unapplied.record_count) == (DeleteState.MISFILED, 1, 1)
-    assert (example.partition.spec_id, example.data_partition.spec_id, example.data_path) == (1, 0, path)
+    assert unapplied.state == DeleteState.MISFILED
+    assert unapplied.file_count == 1
+    assert unapplied.record_count == 1
+    assert example.partition.spec_id == 1
+    assert example.data_partition.spec_id == 0
+    assert example.data_path == path
     assert example.snapshot_id == table.snapshots()[-1]
     assert {"misfiled_deletes"} <= diagnose(facts).names
     assert not {"dangling_deletes", "position_deletes", "deletion_vectors", "v2_position_deletes"} & diagnose(facts).names
@@ -196,10 +195,13 @@ def test_deletes_of_files_that_a_stock_rewrite_replaced_are_dangling(table: Tabl
     facts = facts_of(table)
 
     (unapplied,) = facts.unapplied
-    assert (unapplied.state, unapplied.file_count, unapplied.record_count) == (DeleteState.DANGLING, 1, 3)
+    assert unapplied.state == DeleteState.DANGLING
+    assert unapplied.file_count == 1
+    assert unapplied.record_count == 3
     assert diagnose(facts).names == {"dangling_deletes"}
     (action,) = plan_table(table.lake, facts, policy=NOW).actions
-    assert (action.only_drops, action.prediction.delete_files_removed) == (True, 1)
+    assert action.only_drops
+    assert action.prediction.delete_files_removed == 1
     assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
     table.files.refresh()
     assert now(table).has_deletes is False
@@ -228,7 +230,9 @@ def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_ag
     facts = facts_of(table)
 
     (example,) = facts.integrity.misplaced
-    assert (example.state, example.named_path, example.data_path) == (DeleteState.UNMATCHED, other, path)
+    assert example.state == DeleteState.UNMATCHED
+    assert example.named_path == other
+    assert example.data_path == path
     assert [f.name for f in diagnose(facts)] == ["unmatched_deletes"]
     assert plan_table(table.lake, facts, policy=NOW).actions == ()
     table.sql("DELETE FROM {t} WHERE id < 5")
@@ -264,8 +268,12 @@ def test_a_summary_that_is_narrower_than_its_entries_is_named_and_cured(table: T
     facts = facts_of(table)
 
     (narrow,) = facts.integrity.narrow_manifests
-    assert (narrow.field, narrow.listed, narrow.held, narrow.missing) == ("data", ("bcd1", "bcd1"), ("e3bcd1", "e3bcd1"), None)
-    assert (narrow.is_deletes, narrow.is_alone) == (of_deletes, files == 1)
+    assert narrow.field == "data"
+    assert narrow.listed == ("bcd1", "bcd1")
+    assert narrow.held == ("e3bcd1", "e3bcd1")
+    assert narrow.missing is None
+    assert narrow.is_deletes == of_deletes
+    assert narrow.is_alone == (files == 1)
     assert table.rows() == before != table.rows(filtered)
     refused(table, facts, Contradiction.MANIFEST_BOUNDS)
     cured(table, facts)

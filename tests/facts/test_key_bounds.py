@@ -1,7 +1,5 @@
 """Key bounds rule out equality deletes as Iceberg does: by ranges, by nulls, and never for lack of statistics."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Sequence
@@ -145,8 +143,11 @@ def test_ranges_of_sequence_numbers_hold_what_their_files_hold() -> None:
     found = keyed([(0, 1, SOME), (0, 3, WITH_NULLS), (0, 4, OTHER), (1, 2, UNKNOWN), (0, 2, OTHER)]).within(3, lambda _, n: n != 2)
 
     assert found.rows == {(0, 3): 0, (0, 6): 1}
-    assert (list(found.files), list(found.records)) == ([2, 1], [20, 10])
-    assert (found.columns[1].low, found.columns[1].high, list(found.columns[1].has_null)) == ([1, 7], [5, 9], [1, 0])
+    assert list(found.files) == [2, 1]
+    assert list(found.records) == [20, 10]
+    assert found.columns[1].low == [1, 7]
+    assert found.columns[1].high == [5, 9]
+    assert list(found.columns[1].has_null) == [1, 0]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Spark and the JVM-free collector give equal facts for every table of the lab."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.api import Lake

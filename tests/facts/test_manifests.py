@@ -1,7 +1,5 @@
 """Overlap of ranges is measured by counting, and agrees with looking at every pair."""
 
-from __future__ import annotations
-
 import random
 from itertools import permutations
 from typing import Any

@@ -1,7 +1,5 @@
 """Table metadata is read for format versions 1 to 3."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from icekit.facts import metadata
@@ -31,7 +29,9 @@ def test_append_distribution_follows_partitioning_and_sort_order() -> None:
 def test_row_level_operations_do_not_follow_the_append_property() -> None:
     found = modes(properties={"write.distribution-mode": "none", "write.merge.mode": "merge-on-read"}, partitioned=True, is_sorted=False)
 
-    assert (found["delete"], found["update"], found["merge"]) == ("hash", "hash", "hash")
+    assert found["delete"] == "hash"
+    assert found["update"] == "hash"
+    assert found["merge"] == "hash"
 
 
 def test_copy_on_write_merge_of_an_unpartitioned_table_follows_the_append_rule() -> None:
@@ -53,7 +53,10 @@ def test_columns_past_the_limit_have_no_metrics_unless_sorted_or_stated() -> Non
     )
     found = {c.name: c.metrics_mode for c in metadata.columns(meta, metadata.schema_of(meta))}
 
-    assert (found["c100"], found["c101"], found["c102"], found["c103"]) == ("truncate(16)", "none", "truncate(16)", "full")
+    assert found["c100"] == "truncate(16)"
+    assert found["c101"] == "none"
+    assert found["c102"] == "truncate(16)"
+    assert found["c103"] == "full"
 
 
 def test_a_stated_default_holds_for_every_column_however_many() -> None:
@@ -84,7 +87,9 @@ def test_version_1_metadata_with_one_schema_and_one_spec_is_read() -> None:
     }
     (spec,) = metadata.specs(meta)
 
-    assert (spec.spec_id, spec.fields[0].source, spec.fields[0].result_type) == (0, "day", "int")
+    assert spec.spec_id == 0
+    assert spec.fields[0].source == "day"
+    assert spec.fields[0].result_type == "int"
 
 
 def test_a_renamed_partition_source_has_its_new_name_and_a_dropped_one_none() -> None:

@@ -1,7 +1,5 @@
 """A path has one normal form, in Python and in SQL, and what a table may name is never ruled out wrongly."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Single values are read and written as the Iceberg spec does."""
 
-from __future__ import annotations
-
 import datetime as dt
 import uuid
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """Where health is kept: appended once, read back bounded, widened by later columns."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """Trends: a robust line with known answers, days until a threshold, and what got worse."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import random

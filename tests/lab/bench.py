@@ -1,15 +1,13 @@
 """Two tables by the names of lab tables, small enough for a test, in a lake without Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa
-from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
 from icekit.lab import keep, reset
+from tests.offline import catalog_of
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -19,7 +17,7 @@ class Bench:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.catalog = SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse"))
+        self.catalog = catalog_of(path)
         self.lake = Lake("lake", None, EmbeddedTables(path))
         self.catalog.create_namespace("lab")
         for name in ("small_files", "evolved"):

@@ -1,7 +1,5 @@
 """The lab's registry, its flights, and when a table counts as built."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Lab tables are put back as they were built, whatever was done to them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Read the lessons as a learner meets them, and as one who has solved every exercise."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A lesson begins on its tables as they were built, in the lake that belongs to the notebooks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The lessons hold together: exercises and solutions, checks, links, and the map."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

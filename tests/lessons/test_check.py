@@ -1,7 +1,5 @@
 """What a check says: of an exercise that is not solved, of a wrong answer, of a right one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ Not collected by itself, as it changes lab tables that other tests share: script
 everything else, and each lesson puts its tables back when it begins.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

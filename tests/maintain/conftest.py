@@ -1,7 +1,5 @@
 """A small table with everything that maintenance is for, and a past of ten days."""
 
-from __future__ import annotations
-
 import json
 import os
 import time
@@ -13,7 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from icekit.api import Lake
-from icekit.facts.metadata_file import load_metadata
+from icekit.compact import Outcome, Plan
+from icekit.facts.collect import load_metadata
+from icekit.run.checkpointed import run
 from icekit.sql import identifier
 from tests.shapes import Shapes
 
@@ -65,6 +65,12 @@ def aged(lake: Lake) -> Callable[..., None]:
         lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(table)}', metadata_file => '{new}')")
 
     return make_old
+
+
+@pytest.fixture
+def go(lake: Lake, tmp_path: Path) -> Callable[[Plan], Outcome]:
+    """Runs a plan."""
+    return lambda plan: run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Maintenance runs on real tables, loses nothing, and says how it knows."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +11,7 @@ import pytest
 from icekit.api import Lake
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
+from icekit.engine.bridge import load_now
 from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError
 from icekit.facts.head import head
@@ -39,11 +38,7 @@ def plan_of(lake: Lake, table: tuple[str, ...], only: str | None = None, retenti
     return plan_maintenance_table(lake, facts, chosen, retention, thresholds=LIMITS, procedures=PROCEDURES, **options)
 
 
-def quiet(_said: str) -> None:
-    pass
-
-
-def test_everything_is_fixed_in_order_and_proved(lake: Lake, sick: Make, aged: Make, lose: Make, tmp_path: Path) -> None:
+def test_everything_is_fixed_in_order_and_proved(lake: Lake, sick: Make, aged: Make, lose: Make, go: Make) -> None:
     table = sick()
     aged(table)
     name = identifier(lake.name, *table)
@@ -53,7 +48,7 @@ def test_everything_is_fixed_in_order_and_proved(lake: Lake, sick: Make, aged: M
     before = fingerprint(lake.spark, lake.sql_name(table))
     plan = plan_of(lake, table, retention=Retention(keep_last=3))
 
-    outcome = run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
+    outcome = go(plan)
 
     assert [a.action.procedure for a in outcome.actions] == [
         "rewrite_position_delete_files",
@@ -70,7 +65,9 @@ def test_everything_is_fixed_in_order_and_proved(lake: Lake, sick: Make, aged: M
     assert deletes.actual.items_before == 12
     assert deletes.actual.items_after == 2
     assert manifests.actual.items_after == 2
-    assert (expired.actual.items_before, orphans.actual.items_before, orphans.actual.items_after) == (12, 1, 0)
+    assert expired.actual.items_before == 12
+    assert orphans.actual.items_before == 1
+    assert orphans.actual.items_after == 0
     assert not lost.exists()
     assert fingerprint(lake.spark, lake.sql_name(table)) == before
     assert head(lake, table).metadata["refs"]["audit"]["snapshot-id"] == first
@@ -93,30 +90,29 @@ def test_a_dry_run_changes_nothing(lake: Lake, sick: Make, aged: Make, lose: Mak
 @pytest.mark.parametrize("cut", [2, 6, 9])
 def test_what_expires_is_what_iceberg_expires(lake: Lake, sick: Make, retain_last: int, cut: int) -> None:
     table = sick()
-    name = identifier(lake.name, *table)
+    name, system = identifier(lake.name, *table), f"CALL {identifier(lake.name)}.system"
     ids = [s["snapshot-id"] for s in head(lake, table).metadata["snapshots"]]
     sql = lake.spark.sql
-    sql(f"ALTER TABLE {name} CREATE TAG kept AS OF VERSION {ids[1]}")
-    sql(f"ALTER TABLE {name} CREATE TAG fleeting AS OF VERSION {ids[2]}")
-    sql(f"ALTER TABLE {name} CREATE BRANCH side AS OF VERSION {ids[4]} WITH SNAPSHOT RETENTION 2 SNAPSHOTS")
-    sql(f"ALTER TABLE {name} CREATE BRANCH young AS OF VERSION {ids[5]}")
+    for ref in (
+        f"TAG kept AS OF VERSION {ids[1]}",
+        f"TAG fleeting AS OF VERSION {ids[2]}",
+        f"BRANCH side AS OF VERSION {ids[4]} WITH SNAPSHOT RETENTION 2 SNAPSHOTS",
+        f"BRANCH young AS OF VERSION {ids[5]}",
+    ):
+        sql(f"ALTER TABLE {name} CREATE {ref}")
     sql(f"INSERT INTO {name}.branch_young SELECT 1, 1, 2")
-    jvm: Any = lake.spark._jvm
-    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, name)
+    java: Any = load_now(lake.spark, lake.sql_name(table))
     java.manageSnapshots().setMaxRefAgeMs("fleeting", 1).setMaxSnapshotAgeMs("young", 1).setMinSnapshotsToKeep("young", 2).commit()
     # Left behind by a rollback: on no branch any more.
-    sql(f"CALL {identifier(lake.name)}.system.rollback_to_snapshot('{'.'.join(table)}', {ids[-3]})")
+    sql(f"{system}.rollback_to_snapshot('{'.'.join(table)}', {ids[-3]})")
     sql(f"REFRESH TABLE {name}")
     metadata = head(lake, table).metadata
     older_than_ms = metadata["snapshots"][cut]["timestamp-ms"]
     now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
     predicted = retained(metadata, older_than_ms, retain_last, now_ms)
 
-    moment = dt.datetime.fromtimestamp(older_than_ms / 1000, dt.UTC)
-    sql(
-        f"CALL {identifier(lake.name)}.system.expire_snapshots(table => '{'.'.join(table)}', retain_last => {retain_last}, "
-        f"older_than => TIMESTAMP '{moment.isoformat(' ', 'milliseconds')}')"
-    )
+    moment = dt.datetime.fromtimestamp(older_than_ms / 1000, dt.UTC).isoformat(" ", "milliseconds")
+    sql(f"{system}.expire_snapshots(table => '{'.'.join(table)}', retain_last => {retain_last}, older_than => TIMESTAMP '{moment}')")
 
     after = head(lake, table).metadata
     assert {s["snapshot-id"] for s in after["snapshots"]} == set(predicted.kept)
@@ -124,49 +120,50 @@ def test_what_expires_is_what_iceberg_expires(lake: Lake, sick: Make, retain_las
     assert predicted.refs_dropped == ("fleeting",)
 
 
-def test_nothing_young_expires_even_if_a_plan_says_so(lake: Lake, sick: Make, aged: Make, tmp_path: Path) -> None:
+def test_nothing_young_expires_even_if_a_plan_says_so(lake: Lake, sick: Make, aged: Make, go: Make) -> None:
     table = sick()
     aged(table)
     plan = plan_of(lake, table, "snapshots_piling_up", Retention(keep_last=3))
     now = replace(plan, actions=tuple(replace(a, older_than=dt.datetime.now(dt.UTC)) for a in plan.actions))
 
-    outcome = run(lake, now, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
+    outcome = go(now)
 
     assert outcome.status == "failed"
     assert "never expire" in (outcome.actions[0].error or "")
     assert len(head(lake, table).metadata["snapshots"]) == 10
 
 
-def test_expiry_run_twice_takes_nothing_more(lake: Lake, sick: Make, aged: Make, tmp_path: Path) -> None:
+def test_expiry_run_twice_takes_nothing_more(lake: Lake, sick: Make, aged: Make, go: Make) -> None:
     table = sick()
     aged(table)
     plan = plan_of(lake, table, "snapshots_piling_up", Retention(keep_last=3))
 
-    first, second = (run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet) for _ in range(2))
+    first, second = (go(plan) for _ in range(2))
 
-    assert (first.actions[0].actual.items_before, first.actions[0].actual.items_after) == (10, 3)
+    assert first.actions[0].actual.items_before == 10
+    assert first.actions[0].actual.items_after == 3
     assert first.actions[0].actual.items_after == plan.actions[0].prediction.files_out
     assert second.actions[0].status == "skipped"
 
 
-def test_orphans_are_left_where_the_listing_has_grown(lake: Lake, sick: Make, lose: Make, tmp_path: Path) -> None:
+def test_orphans_are_left_where_the_listing_has_grown(lake: Lake, sick: Make, lose: Make, go: Make) -> None:
     table = sick()
     lose(table, "a.parquet")
     plan = plan_of(lake, table, "orphan_files")
     lost = [lose(table, f"{n}.parquet") for n in range(3)]
 
-    outcome = run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
+    outcome = go(plan)
 
     assert outcome.status == "failed"
     assert "plan again" in (outcome.actions[0].error or "")
     assert all(path.exists() for path in lost)
 
 
-def test_young_files_are_no_orphans(lake: Lake, sick: Make, lose: Make, tmp_path: Path) -> None:
+def test_young_files_are_no_orphans(lake: Lake, sick: Make, lose: Make, go: Make) -> None:
     table = sick()
     young, old = lose(table, "young.parquet", days=1), lose(table, "old.parquet")
 
-    outcome = run(lake, plan_of(lake, table, "orphan_files"), execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
+    outcome = go(plan_of(lake, table, "orphan_files"))
 
     assert outcome.status == "done", outcome
     assert young.exists()
@@ -177,7 +174,7 @@ def test_only_the_checked_list_is_removed(lake: Lake, sick: Make, lose: Make) ->
     table = sick()
     listed = lose(table, "listed.parquet")
     (action,) = plan_of(lake, table, "orphan_files").actions
-    guard = guard_of(lake, action, quiet, Stop())
+    guard = guard_of(lake, action, lambda _: None, Stop())
     ready = guard.ready()
     later = lose(table, "later.parquet")
 
@@ -202,7 +199,7 @@ def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(lake: Lake
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_rewriting_manifests_keeps_every_entry(lake: Lake, scratch: str, version: int, tmp_path: Path) -> None:
+def test_rewriting_manifests_keeps_every_entry(lake: Lake, scratch: str, version: int, go: Make) -> None:
     name = identifier(lake.name, scratch, f"v{version}")
     lake.spark.sql(
         f"CREATE TABLE {name} (id BIGINT, k INT) USING iceberg PARTITIONED BY (k) TBLPROPERTIES "
@@ -212,11 +209,12 @@ def test_rewriting_manifests_keeps_every_entry(lake: Lake, scratch: str, version
         lake.spark.sql(f"INSERT INTO {name} SELECT id, CAST(id % 3 AS INT) FROM range({n * 10}, {n * 10 + 10})")
     plan = plan_of(lake, (scratch, f"v{version}"), "fragmented_manifests")
 
-    outcome = run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
+    outcome = go(plan)
 
     assert outcome.status == "done", outcome
     assert outcome.proof.ok is True, outcome.proof
-    assert (outcome.actions[0].actual.items_before, outcome.actions[0].actual.items_after) == (6, 1)
+    assert outcome.actions[0].actual.items_before == 6
+    assert outcome.actions[0].actual.items_after == 1
     assert "sort_by => array('k')" in outcome.actions[0].action.sql
 
 
@@ -241,14 +239,14 @@ def test_a_live_file_that_is_gone_is_noticed(lake: Lake, sick: Make) -> None:
     assert path in repr(proof)
 
 
-def test_position_deletes_become_vectors_after_an_upgrade(lake: Lake, sick: Make, tmp_path: Path) -> None:
+def test_position_deletes_become_vectors_after_an_upgrade(lake: Lake, sick: Make, go: Make) -> None:
     table = sick()
     lake.spark.sql(f"ALTER TABLE {identifier(lake.name, *table)} SET TBLPROPERTIES ('format-version'='3')")
     facts = lake.observe(table)
     found = Findings(f for f in diagnose(facts, LIMITS.with_changes(delete_ratio=0.001)) if f.name == "position_deletes")
     plan = plan_maintenance_table(lake, facts, found)
 
-    outcome = run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
+    outcome = go(plan)
 
     assert outcome.status == "done", outcome
     assert outcome.proof.ok is True
@@ -265,9 +263,7 @@ def test_a_need_that_is_not_met_stops_the_plan(lake: Lake, sick: Make, aged: Mak
         plan_of(lake, table, "snapshots_piling_up", Retention(keep_last=2, need_hours=240))
 
 
-def test_position_deletes_of_files_that_are_gone_are_dropped_and_the_prediction_allows_for_it(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
+def test_position_deletes_of_files_that_are_gone_are_dropped_and_the_prediction_allows_for_it(lake: Lake, scratch: str, go: Make) -> None:
     """A compaction of some files leaves the deletes of these; older files keep the deletes from looking old."""
     table = Table(lake, scratch, "gone").create()
     for n in range(7):
@@ -278,10 +274,12 @@ def test_position_deletes_of_files_that_are_gone_are_dropped_and_the_prediction_
     lake.spark.sql(call(lake.name, "rewrite_data_files", table=display_name(table.name), where="id >= 30", options=options)).collect()
     plan = plan_of(lake, table.name, "v2_position_deletes")
 
-    outcome = run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=quiet)
+    outcome = go(plan)
 
     (deletes,) = outcome.actions
-    assert (deletes.actual.items_before, deletes.action.prediction.files_in) == (6, 6)
-    assert (deletes.actual.items_after, deletes.action.prediction.is_maximum) == (2, True)
+    assert deletes.actual.items_before == 6
+    assert deletes.action.prediction.files_in == 6
+    assert deletes.actual.items_after == 2
+    assert deletes.action.prediction.is_maximum
     assert "at most" in repr(plan)
     assert outcome.proof.ok is True

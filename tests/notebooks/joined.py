@@ -3,8 +3,6 @@
 Run by scripts/test-notebooks.sh.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

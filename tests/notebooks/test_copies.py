@@ -1,7 +1,5 @@
 """JupyterLab opens copies of the notebooks: running them leaves git's files alone, and what a person writes in them stays."""
 
-from __future__ import annotations
-
 import runpy
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What the test of the notebooks runs is what they are."""
 
-from __future__ import annotations
-
 import ast
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A setting has one default: of the function behind it, of its command, its notebook and its section of a policy."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

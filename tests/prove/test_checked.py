@@ -1,7 +1,5 @@
 """What was checked before a commit, as the commit's summary keeps it and a proof says it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from icekit.prove.checked import CheckedPositions, CheckedRows
@@ -24,7 +22,10 @@ def test_a_summary_keeps_all_of_it() -> None:
 def test_groups_of_one_commit_add_up_and_stay_a_sample_if_one_of_them_is() -> None:
     both = SAMPLED + EVERY
 
-    assert (both.rows.row_count, both.sampled, both.resolved, both.one_in) == (1005, 19, 302, 64)
+    assert both.rows.row_count == 1005
+    assert both.sampled == 19
+    assert both.resolved == 302
+    assert both.one_in == 64
     assert both.is_sampled
     assert not (PLAIN + EVERY).is_sampled
 

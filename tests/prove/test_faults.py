@@ -1,19 +1,13 @@
 """Each fault that a rewrite could have is injected, on each path that it can take, and is refused before the commit."""
 
-from __future__ import annotations
-
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-from zlib import crc32
 
 import pytest
 from pyspark.sql import functions as F
 
-from icekit.api import Lake
-from icekit.compact import group, group_rows
-from icekit.compact.group import Group
-from icekit.compact.key import Key
+from icekit.compact import rewrite as rewriting
 from icekit.compact.model import RewriteOrder
 from icekit.prove.checked import RowsDiffer
 from tests.resolve.tables import Table, rewrite
@@ -32,13 +26,6 @@ _PATHS: Mapping[str, Mapping[str, Any]] = {
     "sorted": {"_FEW_APPLIED": 0},
 }
 _JOINS = {"broadcast", "hashed", "shuffled", "sorted"}
-
-
-@pytest.fixture
-def table(lake: Lake, scratch: str, request: pytest.FixtureRequest) -> Iterator[Table]:
-    made = Table(lake, scratch, f"f{crc32(request.node.name.encode())}")
-    yield made
-    made.sql("DROP TABLE IF EXISTS {t}")
 
 
 @pytest.mark.parametrize("version", [2, 3])

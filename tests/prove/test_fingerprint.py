@@ -1,7 +1,5 @@
 """A print tells rows apart, and does not tell their order."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

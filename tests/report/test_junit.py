@@ -1,7 +1,5 @@
 """A CI server reads a report as JUnit XML."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from xml.etree import ElementTree
 

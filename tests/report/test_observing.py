@@ -1,7 +1,5 @@
 """The observing of one table for a report: its time, and the tag by which its Spark work ends."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

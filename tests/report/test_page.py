@@ -1,7 +1,5 @@
 """A table's page: its findings first, the other sections folded under what they say."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

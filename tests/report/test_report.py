@@ -1,7 +1,5 @@
 """Reports run unattended: what they leave, what they refuse, and how they exit."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os
@@ -14,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.cli.main import main
@@ -26,6 +23,7 @@ from icekit.report import Row, exit_status, notebook_path
 from icekit.saving import slug
 from icekit.show.explorer import SWITCH
 from tests.factories import file_group, partition, table_facts
+from tests.offline import catalog_of
 
 #: A parameters cell.
 TAGGED = 'table: str = "db.t"  # namespace.table\nthresholds: dict = {}\nfilter_columns: list = []'
@@ -36,7 +34,7 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake without Spark: a table of 6 small files, one that is gone, one with an odd name."""
     path = tmp_path_factory.mktemp("lake")
     rows = pa.table({"id": [1, 2, 3]})
-    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+    with catalog_of(path) as catalog:
         catalog.create_namespace("db")
         for name, commits in (("sick", 6), ("fine", 1), ("gone", 1), ("it's <b>odd</b>", 1)):
             table = catalog.create_table(("db", name), rows.schema)
@@ -231,7 +229,8 @@ def test_a_look_as_json_is_the_document_of_a_report(small_lake: Path, capsys: py
     main(["look", "db.sick", "--json"])
     read = json.loads(capsys.readouterr().out)
 
-    assert (read["table"], read["status"]) == ("db.sick", "warning")
+    assert read["table"] == "db.sick"
+    assert read["status"] == "warning"
     assert "small_files" in [one["name"] for one in read["findings"]]
 
 
@@ -369,7 +368,10 @@ def test_a_parameter_with_a_line_of_its_own_is_read_in_place(text: str) -> None:
 def test_parameters_are_read_where_the_cells_are_not_kept() -> None:
     settings = begin({"In": [""], "table": "lab.a", "execute": "true", "scope": "major"}, "02_compact", lab={"trial": True})
 
-    assert (settings.table, settings.execute, settings.scope, settings.trial) == ("lab.a", True, "major", True)
+    assert settings.table == "lab.a"
+    assert settings.execute is True
+    assert settings.scope == "major"
+    assert settings.trial is True
 
 
 def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -377,7 +379,10 @@ def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monk
     given = {"more": {"history": "table", "collector": "spark"}, "collector": "local", "fail_on": "a variable of somebody's own"}
     settings = begun("01_diagnose", given, papermill=["collector"])
 
-    assert (settings.collector, settings.history, settings.storage, settings.fail_on) == ("local", "table", False, "never")
+    assert settings.collector == "local"
+    assert settings.history == "table"
+    assert settings.storage is False
+    assert settings.fail_on == "never"
     assert settings.only("storage", "collector") == {"storage": False, "collector": "local"}
 
 

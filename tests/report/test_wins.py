@@ -1,7 +1,5 @@
 """What maintenance would win: each term by hand, and the order of an index by them."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path
@@ -22,7 +20,20 @@ from icekit.history.store import health
 from icekit.maintain.savings import Savings, expirable_bytes, savings_told, total, wins
 from icekit.report import ReportRun, Row, closing
 from icekit.report.index import Index, rank, write_index
-from tests.factories import GIB, MIB, NOW_MS, commit, file_group, finding, history, manifest_facts, partition, sequence, table_facts
+from tests.factories import (
+    GIB,
+    MIB,
+    NOW_MS,
+    commit,
+    file_group,
+    finding,
+    findings,
+    history,
+    manifest_facts,
+    partition,
+    sequence,
+    table_facts,
+)
 from tests.golden import Golden
 from tests.history.test_stores import record
 
@@ -37,7 +48,9 @@ def test_small_files_save_an_open_each_and_their_entries_in_manifests() -> None:
     group = file_group(*[MIB] * 100)
     made = won(table_facts(groups=(group,), manifests=manifest_facts((group,), data_bytes=50_000)))
 
-    assert (made.files_gone, made.opens_saved, made.rewrite_bytes) == (99, 99, 100 * MIB)
+    assert made.files_gone == 99
+    assert made.opens_saved == 99
+    assert made.rewrite_bytes == 100 * MIB
     assert made.manifest_bytes_saved == 49_500
     assert made.saved == 99 * OPEN_FILE_COST + 49_500
     # A full scan opens 100 files and one manifest, and reads both.
@@ -64,7 +77,10 @@ def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
     healthy = won(table_facts())
 
-    assert (healthy.saved, healthy.share, healthy.files_gone, healthy.rewrite_bytes) == (0, 0.0, 0, 0)
+    assert healthy.saved == 0
+    assert healthy.share == 0.0
+    assert healthy.files_gone == 0
+    assert healthy.rewrite_bytes == 0
     assert Savings().share is None
 
 
@@ -153,7 +169,7 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
         manifests=manifest_facts(data_count=150, data_bytes=150 * 10_000, data_entry_count=300, undersized_data_manifest_count=150)
     )
     assert "of 150 manifests" in savings_told(many, diagnose(many))["fragmented_manifests"]
-    assert savings_told(table_facts(), Findings((finding("distribution_mode"),))) == {}
+    assert savings_told(table_facts(), findings("distribution_mode")) == {}
 
 
 def test_a_larger_target_saves_the_files_that_the_target_of_now_keeps_apart() -> None:
@@ -164,11 +180,14 @@ def test_a_larger_target_saves_the_files_that_the_target_of_now_keeps_apart() ->
     alone = wins(facts, diagnose(facts))
     both = wins(mixed, diagnose(mixed))
 
-    assert (alone.files_gone, alone.opens_saved, alone.rewrite_bytes) == (254, 254, 256 * MIB)
+    assert alone.files_gone == 254
+    assert alone.opens_saved == 254
+    assert alone.rewrite_bytes == 256 * MIB
     assert savings_told(facts, diagnose(facts))["target_too_small"].startswith("Saves a full scan up to 254 of 256 file opens")
     # The same files and bytes do not count twice.
     assert {"small_files", "target_too_small"} <= diagnose(mixed).names
-    assert (both.files_gone, both.rewrite_bytes) == (310, 256 * MIB)
+    assert both.files_gone == 310
+    assert both.rewrite_bytes == 256 * MIB
     assert savings_told(mixed, diagnose(mixed))[""].startswith("Together, the remedies save a full scan up to 310 of 312 file opens")
 
 
@@ -207,7 +226,10 @@ def test_partitions_that_are_too_small_save_the_files_that_coarser_ones_would_co
     made = won(facts)
 
     assert diagnose(facts).names == {"over_partitioned"}
-    assert (made.opens_saved, made.table_change_opens_saved, made.files_gone, made.rewrite_bytes) == (99, 99, 99, 100 * MIB)
+    assert made.opens_saved == 99
+    assert made.table_change_opens_saved == 99
+    assert made.files_gone == 99
+    assert made.rewrite_bytes == 100 * MIB
     assert made.share is not None
     assert made.share > 0.75
     assert savings_told(facts, diagnose(facts))["over_partitioned"].startswith("Saves a full scan up to 99 of 100 file opens, ")
@@ -222,7 +244,9 @@ def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() 
     each = [wins(facts, Findings(f for f in found if f.name == name)) for name in ("over_partitioned", "small_files")]
 
     # 200 files of a day each become one file; ten of the large partition become two.
-    assert (made.files_gone, made.opens_saved, made.rewrite_bytes) == (199 + 8, 199 + 8, 840 * MIB)
+    assert made.files_gone == 199 + 8
+    assert made.opens_saved == 199 + 8
+    assert made.rewrite_bytes == 840 * MIB
     assert sum(one.opens_saved for one in each) > made.opens_saved
     said = savings_told(facts, found)
     opens = {name: int(re.findall(r"(\d+) of 210 file opens", sentence)[0]) for name, sentence in said.items()}
@@ -240,14 +264,19 @@ def test_the_history_of_compaction_leaves_out_what_coarser_partitions_save() -> 
     facts = table_facts(groups=tuple(file_group(MIB, of=partition(day)) for day in range(100)))
     made = health(facts, diagnose(facts), won(facts), "run")
 
-    assert (won(facts).opens_saved, made.opens_saved) == (99, 0)
+    assert won(facts).opens_saved == 99
+    assert made.opens_saved == 0
 
 
 def test_totals_leave_out_what_is_not_known() -> None:
     summed = total([Savings(saved=5, scan_cost=10, expirable_bytes=None), Savings(saved=2, scan_cost=10, expirable_bytes=3)])
 
-    assert (summed.saved, summed.scan_cost, summed.expirable_bytes, summed.orphan_files) == (7, 20, 3, None)
-    assert (total([]).saved, summed.open_file_cost) == (0, 0)
+    assert summed.saved == 7
+    assert summed.scan_cost == 20
+    assert summed.expirable_bytes == 3
+    assert summed.orphan_files is None
+    assert total([]).saved == 0
+    assert summed.open_file_cost == 0
 
 
 def row(table: str, status: str = "warning", saved: int = 0, frees: int | None = None, **more: object) -> Row:
@@ -284,9 +313,14 @@ def test_orphan_files_are_counted_and_weighed_where_storage_was_listed() -> None
     listed = won(table_facts(storage=StorageFacts(0, 7, ("a",), 700, 7)))
     unlisted = won(table_facts())
 
-    assert (listed.orphan_files, listed.orphan_bytes, listed.are_orphans_estimated) == (7, 700, False)
-    assert (unlisted.orphan_files, unlisted.orphan_bytes, unlisted.are_orphans_estimated) == (None, None, False)
-    assert (listed.storage_bytes, unlisted.storage_bytes) == (700, 0)
+    assert listed.orphan_files == 7
+    assert listed.orphan_bytes == 700
+    assert not listed.are_orphans_estimated
+    assert unlisted.orphan_files is None
+    assert unlisted.orphan_bytes is None
+    assert not unlisted.are_orphans_estimated
+    assert listed.storage_bytes == 700
+    assert unlisted.storage_bytes == 0
     # A figure that nothing fills in would be a dash forever.
     assert None not in dataclasses.astuple(listed)
     # What nobody reads is saved by no scan.

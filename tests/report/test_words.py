@@ -1,7 +1,5 @@
 """Every page that the lab leaves speaks of what is on it, and of nothing else."""
 
-from __future__ import annotations
-
 import html
 import re
 from pathlib import Path

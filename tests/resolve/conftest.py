@@ -1,7 +1,5 @@
 """Tables of the tests of conversions: created again for each, and dropped afterwards."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 

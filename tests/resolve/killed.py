@@ -1,7 +1,5 @@
 """The process that is killed while it reads the keys, or when its delete files are written and nothing names them yet."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from icekit.api import Lake
+from icekit.compact import Outcome
 from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
 from icekit.prove.conversion import check_positions
 from icekit.resolve.convert import convert
+from icekit.run import convert_equality_deletes
 from icekit.sql import Identifier, identifier
 from tests.commits import in_order
 from tests.resolve.writing import Commit, Files, Part, rows_of
@@ -70,6 +74,11 @@ class Table:
     def commit(self) -> Commit:
         return self.files.commit()
 
+    def data(self, rows: str, part: Part | None = None, **options: Any) -> Table:
+        """Commit one data file."""
+        self.commit().data(rows, part, **options).done()
+        return self
+
     def fill_slices(self, slices: int, rows: int = 5) -> int:
         """Append files of ids in order until each of so many slices has one, as a file's slice is drawn from its path; returns the ids."""
         for n in range(100):
@@ -98,6 +107,13 @@ class Table:
     def history(self) -> dict[int, Rows]:
         """The rows of every snapshot."""
         return {snapshot: self.rows(f"VERSION AS OF {snapshot}") for snapshot in self.snapshots()}
+
+    def converts(self, folder: Path, where: str | None = None, **options: Any) -> Outcome:
+        """Convert as a person does, in a run with a ledger in this folder."""
+        given = {"execute": True, "ledger": str(folder / "l.db"), "progress": lambda _: None, **options}
+        outcome = convert_equality_deletes(self.lake, self.name, where, **given)
+        self.files.refresh()
+        return outcome
 
     def equality_deletes(self, branch: str | None = None) -> int:
         at = f"VERSION AS OF '{branch}'" if branch else ""
@@ -162,6 +178,15 @@ class Table:
         assert self.vectors_per_file() <= 1
 
 
+@contextlib.contextmanager
+def unchanged(table: Table) -> Iterator[None]:
+    """See that a block changes no row, makes no commit and leaves no data file behind."""
+    folder = Path(str(table.files.table().location()).removeprefix("file:")) / "data"
+    before = table.rows(), table.snapshots(), {*folder.rglob("*.*")}
+    yield
+    assert (table.rows(), table.snapshots(), {*folder.rglob("*.*")}) == before
+
+
 def rewrite(table: Table, *, branch: str | None = None, check: bool = True, order: RewriteOrder = _IN_ORDER, **options: str) -> None:
     """Rewrite every data file as a run does, or some of them according to options (with ``_`` for ``-``)."""
     given = {name.replace("_", "-"): value for name, value in options.items()} or {"rewrite-all": "true"}
@@ -191,6 +216,15 @@ def add_column(table: Table, name: str, kind: Any, *default: Any) -> None:
 
 def types(table: Table) -> Any:
     return table.spark._jvm.org.apache.iceberg.types.Types  # type: ignore[union-attr]
+
+
+def with_ruled_out_key(table: Table, version: int = 2) -> str:
+    """Create the table with two UUIDs in one file, whose bounds rule out deletes by the larger; returns that."""
+    table.create("id bigint", version=version)
+    add_column(table, "k", types(table).UUIDType.get())
+    low, high = (f"{digit}0000000-0000-0000-0000-000000000001" for digit in "0f")
+    table.data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'")
+    return high
 
 
 def with_keys_of_every_type(table: Table, version: int, file_format: str) -> int:

@@ -1,7 +1,5 @@
 """A conversion is checked before its commit: a wrong one is never committed, and what it wrote is removed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +20,7 @@ from icekit.resolve import delete_files
 from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import Positions
 from icekit.resolve.find import find
-from icekit.run import convert_equality_deletes
-from tests.resolve.tables import Table, add_column, types
+from tests.resolve.tables import Table, unchanged, with_ruled_out_key
 
 pytestmark = pytest.mark.spark
 
@@ -40,32 +37,28 @@ def sick(table: Table, version: int) -> Table:
     """Two partitions and two keys; the deletes apply to two files, and delete 6 of their 20 rows."""
     table.create("id bigint, name string, p string", "p", version=version)
     for p in "ab":
-        table.commit().data(f"SELECT id, 'first', '{p}' FROM range(10)", {"p": p}).done()
+        table.data(f"SELECT id, 'first', '{p}' FROM range(10)", {"p": p})
     commit = table.commit().deletes("id", "SELECT id FROM range(4)", {"p": "a"})
     commit.deletes(["id", "name"], "SELECT 5, 'first' UNION ALL SELECT 6, 'first' UNION ALL SELECT 7, 'second'", {"p": "b"}).done()
-    table.commit().data("SELECT id, 'second', 'a' FROM range(10)", {"p": "a"}).done()
+    table.data("SELECT id, 'second', 'a' FROM range(10)", {"p": "a"})
     return table
 
 
 def refused(table: Table, found: str | None, *, error: type[Exception] = RowsDiffer, check: Any = check_positions, **options: Any) -> None:
     """A conversion of the table is refused, and neither the table nor its folder has changed."""
-    folder = Path(str(table.files.table().location()).removeprefix("file:")) / "data"
-    rows, snapshots, files = table.rows(), table.snapshots(), {*folder.rglob("*.*")}
-
-    with pytest.raises(error, match=found):
+    with unchanged(table), pytest.raises(error, match=found):
         convert(table.spark, table.full, check=check, **options)
-
-    assert (table.rows(), table.snapshots(), {*folder.rglob("*.*")}) == (rows, snapshots, files)
 
 
 @both_versions
 def test_a_commit_says_what_was_checked(table: Table, tmp_path: Path, version: int) -> None:
     sick(table, version)
 
-    outcome = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = table.converts(tmp_path)
 
     assert outcome.proof is not None
-    assert (outcome.proof.ok, outcome.proof.mode) == (True, CHECKED)
+    assert outcome.proof.ok is True
+    assert outcome.proof.mode == CHECKED
     assert checked(table) == [CheckedPositions(positions=6, resolved=7, sampled=20, one_in=1, files=2, of_files=14)]
     assert "6 deleted positions read back" in repr(outcome.proof)
 
@@ -148,13 +141,16 @@ def test_where_keys_are_many_a_sample_is_looked_up(table: Table, monkeypatch: py
     monkeypatch.setattr(checking, "_FEW", 50)
     monkeypatch.setattr(checking, "UNSEEN", 1)
     monkeypatch.setattr(checking, "SAMPLED_KEYS", 2)
-    table.create(version=version).commit().data("SELECT id, 'a' FROM range(400)").done()
+    table.create(version=version).data("SELECT id, 'a' FROM range(400)")
     table.delete("id", "SELECT id FROM range(100)").delete("name", "SELECT 'b'")
 
-    outcome = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = table.converts(tmp_path)
 
     (said,) = checked(table)
-    assert (said.positions, said.one_in, 100 < said.sampled < 300, said.is_sampled) == (100, 2, True, True)
+    assert said.positions == 100
+    assert said.one_in == 2
+    assert 100 < said.sampled < 300
+    assert said.is_sampled
     assert "no difference found" in repr(outcome.proof)
     assert len(table.ids()) == 300
 
@@ -165,7 +161,7 @@ def test_where_the_rows_of_a_sample_have_few_keys_every_key_is_looked_up(table: 
     monkeypatch.setattr(checking, "UNSEEN", 2)
     monkeypatch.setattr(checking, "SAMPLED_KEYS", 2)
     monkeypatch.setattr(checking._Check, "_sample", lambda *_: "true")
-    table.create().commit().data("SELECT 7, 'a' FROM range(400)").done()
+    table.create().data("SELECT 7, 'a' FROM range(400)")
     table.delete("id", "SELECT id FROM range(100)")
 
     table.converted()
@@ -178,7 +174,7 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(table:
     monkeypatch.setattr(checking, "UNSEEN", 0)
     # The sample of the many finds nothing wrong.
     monkeypatch.setattr(checking._Check, "_sampled", lambda *_: 300)
-    table.create().commit().data("SELECT id, if(id = 200, 'b', 'a') FROM range(400)").done()
+    table.create().data("SELECT id, if(id = 200, 'b', 'a') FROM range(400)")
     table.delete("id", "SELECT id FROM range(100)").delete("name", "SELECT 'b'")
     find = converting.deleted_positions
     monkeypatch.setattr(
@@ -190,7 +186,7 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(table:
 
 def test_few_different_keys_are_all_looked_up_however_many_deletes_there_are(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "_FEW", 50)
-    table.create().commit().data("SELECT id % 7, 'a' FROM range(400)").done()
+    table.create().data("SELECT id % 7, 'a' FROM range(400)")
     table.delete("id", "SELECT id % 5 FROM range(100)")
 
     table.converted()
@@ -202,7 +198,7 @@ def test_few_different_keys_are_all_looked_up_however_many_deletes_there_are(tab
 def test_a_delete_file_of_another_data_file_is_found(table: Table, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     table.create(version=version)
     for _ in range(2):
-        table.commit().data("SELECT id, 'a' FROM range(10)").done()
+        table.data("SELECT id, 'a' FROM range(10)")
     table.commit().deletes("id", "SELECT 1").done()
     write = delete_files.Writer.write
 
@@ -220,7 +216,7 @@ def test_a_file_that_was_appended_twice_and_lost_no_row_is_no_obstacle(table: Ta
     file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")
     for _ in range(2):
         table.files.table().newAppend().appendFile(file).commit()
-    table.commit().data("SELECT 10, 'b'").done()
+    table.data("SELECT 10, 'b'")
     table.delete("id", "SELECT 10 UNION ALL SELECT -5")
 
     table.converted()
@@ -230,7 +226,7 @@ def test_a_file_that_was_appended_twice_and_lost_no_row_is_no_obstacle(table: Ta
 
 def _upgraded(table: Table) -> Table:
     """A file with two delete files of its own, in a table that is of format version 3 by now; and two equality deletes of it."""
-    table.create().commit().data("SELECT id, 'a' FROM range(10)").done()
+    table.create().data("SELECT id, 'a' FROM range(10)")
     table.sql("DELETE FROM {t} WHERE id = 8")
     table.sql("DELETE FROM {t} WHERE id = 9")
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
@@ -301,7 +297,7 @@ def test_a_check_that_does_not_end_commits_nothing(table: Table, monkeypatch: py
 def test_whole_files_are_few_however_many_there_are(table: Table) -> None:
     table.create()
     for n in range(12):
-        table.commit().data(f"SELECT id, 'a' FROM range({5 * n}, {5 * n + 5})").done()
+        table.data(f"SELECT id, 'a' FROM range({5 * n}, {5 * n + 5})")
     table.delete("id", "SELECT id * 5 FROM range(12)")
 
     table.converted()
@@ -342,12 +338,12 @@ def test_deletes_that_apply_to_no_file_are_removed_after_iceberg_agrees(table: T
 
 def test_a_dropped_key_is_compared_in_full_after_the_commit(table: Table, tmp_path: Path) -> None:
     """Iceberg's own reader fails at such deletes before 1.12."""
-    table.create().commit().data("SELECT id, 'a' FROM range(4)").done()
+    table.create().data("SELECT id, 'a' FROM range(4)")
     table.delete("id", "SELECT 1")
     table.sql("ALTER TABLE {t} ADD COLUMN more int")
     table.sql("ALTER TABLE {t} DROP COLUMN id")
 
-    outcome = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = table.converts(tmp_path)
 
     assert checked(table) == []
     assert outcome.proof is not None
@@ -357,11 +353,7 @@ def test_a_dropped_key_is_compared_in_full_after_the_commit(table: Table, tmp_pa
 
 def test_a_delete_that_icebergs_readers_do_not_apply_is_refused(table: Table) -> None:
     """Before the commit: Iceberg orders the bounds of UUIDs as signed numbers, Parquet as unsigned ones, so it rules out a file that has the key."""
-    table.create("id bigint")
-    add_column(table, "k", types(table).UUIDType.get())
-    low, high = "00000000-0000-0000-0000-000000000001", "f0000000-0000-0000-0000-000000000001"
-    table.commit().data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'").done()
-    table.delete("k", f"SELECT '{high}'")
+    table.delete("k", f"SELECT '{with_ruled_out_key(table)}'")
 
     refused(table, "rule these deletes out", error=ReadersDisagree)
 
@@ -372,7 +364,7 @@ def test_where_no_class_can_be_compiled_the_commit_is_compared_in_full_afterward
     sick(table, 2)
     monkeypatch.setattr(checking, "compiled", lambda jvm, loaded, _, *given: compiled(jvm, loaded, "Unknown", *given))
 
-    outcome = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = table.converts(tmp_path)
 
     assert outcome.proof is not None
     assert outcome.proof.ok

@@ -1,7 +1,5 @@
 """Conversions that meet other commits, fail or are killed: no row changes, nothing is left behind, and trying again helps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +14,6 @@ from icekit.engine.errors import CommitConflict
 from icekit.resolve import convert as converting
 from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import commit as really_commit
-from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits, Retry
 from icekit.sandbox import NAMESPACE
 from tests.child import Child
@@ -55,9 +52,7 @@ def sick(table: Table, version: int) -> Table:
 
 def run(table: Table, folder: Path, **options: Any) -> Outcome:
     limits = Limits(Retry(first_wait=0.01, longest_wait=0.02))
-    return convert_equality_deletes(
-        table.lake, table.name, execute=True, ledger=str(folder / "ledger.db"), limits=limits, progress=lambda _: None, **options
-    )
+    return table.converts(folder, limits=limits, **options)
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -161,7 +156,7 @@ def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(table: Table, tmp
 
     def happens() -> None:
         if how == "expired":
-            table.commit().data("SELECT 11, 'e'").done()
+            table.data("SELECT 11, 'e'")
             table.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2999-01-01', retain_last => 1)")
         else:
             table.sql(f"CALL {catalog}.system.rollback_to_snapshot('{name}', {start})")
@@ -261,7 +256,7 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(ta
 
 def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: Table) -> None:
     """Why icekit's own rewrites of every file take a new sequence number; once this fails, they need not."""
-    table.create().commit().data("SELECT id, 'a' FROM range(3)").done()
+    table.create().data("SELECT id, 'a' FROM range(3)")
     planned = table.files.table().currentSnapshot()
     old = live_data_files(table.files.table())
     new = table.files.data(f"SELECT * FROM {table.sql_name}", None, spec=None, format="parquet")

@@ -3,8 +3,6 @@
 ``ICEKIT_EXAMPLES`` sets how many are tried; the few of the suite are the same each time.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import suppress

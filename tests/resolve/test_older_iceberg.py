@@ -1,7 +1,5 @@
 """A session with an older Iceberg (``ICEKIT_ICEBERG``), as other engines of a lake may have."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Positions of deleted rows: out of Spark's words, into the bytes of Iceberg's files."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib
@@ -21,7 +19,8 @@ def decoded(blob: bytes) -> list[int]:
     """The positions in a blob, read as Iceberg's Puffin specification words it."""
     (length,) = struct.unpack(">I", blob[:4])
     body, (checksum,) = blob[4:-4], struct.unpack(">I", blob[-4:])
-    assert (length, checksum) == (len(body), zlib.crc32(body))
+    assert length == len(body)
+    assert checksum == zlib.crc32(body)
     assert body[:4] == bytes.fromhex("d1d33964")
     (bitmaps,) = struct.unpack("<Q", body[4:12])
     found, at = [], 12
@@ -78,7 +77,8 @@ def test_positions_of_two_deletes_are_united() -> None:
 def test_no_words_are_no_positions() -> None:
     none = Positions.of(np.array([], dtype=np.int64), np.array([], dtype=np.int64))
 
-    assert (none.count, none.all().tolist()) == (0, [])
+    assert none.count == 0
+    assert none.all().tolist() == []
 
 
 def test_a_position_delete_file_has_the_reserved_fields_and_sorted_positions() -> None:

@@ -1,7 +1,5 @@
 """A table is one table, whichever name its catalog goes by."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """After a proof that failed nothing goes on until a person has looked; what was undone is not counted as done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,7 +60,8 @@ def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(sic
     made = sick.plan(max_action_partitions=1)
     outcome = sick.run(made, run_id=run_id, progress=damaging(sick, run_id))
 
-    assert (outcome.status, outcome.exit_status) == ("not proved", 1)
+    assert outcome.status == "not proved"
+    assert outcome.exit_status == 1
     assert [a.status for a in outcome.actions] == ["disproved", "pending"]
     here = sick.snapshot_id()
     refused = rf"run {run_id}.* ROWS CHANGED.*rollback_to_snapshot.*--clear {run_id}"
@@ -81,7 +80,8 @@ def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(sic
     with pytest.raises(ParameterError, match="no unfinished run"):
         again(sick)
     assert sick.compact().status == "done"
-    assert (sick.file_count(), sick.rows()) == (2, before)
+    assert sick.file_count() == 2
+    assert sick.rows() == before
 
 
 def test_a_table_that_has_nothing_left_to_do_is_still_held_after_a_disproof(sick: Table) -> None:
@@ -104,7 +104,8 @@ def test_what_was_done_and_rolled_back_is_done_again_by_a_resume(sick: Table) ->
     resumed = again(sick)
     assert resumed.status == "done"
     assert [a.actual.files_in for a in resumed.actions] == [5, 5]
-    assert (sick.file_count(), sick.rows()) == (2, before)
+    assert sick.file_count() == 2
+    assert sick.rows() == before
 
 
 def test_a_run_that_is_interrupted_before_its_last_proof_is_not_done(sick: Table) -> None:
@@ -113,7 +114,9 @@ def test_a_run_that_is_interrupted_before_its_last_proof_is_not_done(sick: Table
             raise KeyboardInterrupt
 
     outcome = sick.run(sick.plan(), progress=progress)
-    assert (outcome.status, outcome.exit_status, outcome.proof) == ("stopped", 1, None)
+    assert outcome.status == "stopped"
+    assert outcome.exit_status == 1
+    assert outcome.proof is None
 
     resumed = again(sick)
     assert resumed.status == "done"
@@ -127,7 +130,8 @@ def test_a_run_whose_work_is_done_and_proved_when_its_time_ends_is_done(sick: Ta
 
     record = sick.ledger().run(str(outcome.run_id))
     assert record is not None
-    assert (outcome.status, record.status) == ("done", "done")
+    assert outcome.status == "done"
+    assert record.status == "done"
 
 
 def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) -> None:
@@ -148,5 +152,6 @@ def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) ->
     assert [a.status for a in outcome.actions] == ["unproved", "pending"]
 
     resumed = again(sick, limits=compared)
-    assert (resumed.status, resumed.exit_status) == ("not proved", 1)
+    assert resumed.status == "not proved"
+    assert resumed.exit_status == 1
     assert [a.status for a in resumed.actions] == ["unproved", "done"]

@@ -1,7 +1,5 @@
 """Deletes of partitions by a column that was dropped: applied in one commit, and no other commit is made while they apply."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +12,7 @@ from icekit.compact import Outcome, Plan, Policy, plan_table
 from icekit.compact.execute import RewriteResult
 from icekit.compact.model import Action, Prediction
 from icekit.diagnose import diagnose
-from icekit.run import Limits, attempt, convert_equality_deletes, run
+from icekit.run import Limits, attempt, run
 from icekit.run.attempt import Retry
 from tests.compact.test_execute import raised
 from tests.resolve.tables import Table
@@ -83,7 +81,8 @@ def test_one_commit_rewrites_the_whole_table(
 
     assert len(before) == 2 * 27 + more
     assert [(a.where, a.options.get("partial-progress.enabled")) for a in plan.actions] == [(None, None)]
-    assert (outcome.status, outcome.actual.files_in) == ("done", 4 + more)
+    assert outcome.status == "done"
+    assert outcome.actual.files_in == 4 + more
     assert outcome.proof is not None
     assert outcome.proof.ok is True, outcome
     assert table.rows() == before
@@ -114,7 +113,7 @@ def test_no_other_commit_is_made(table: Table, go: Callable[[Plan], Outcome], tm
     for action in (part, parts, manifests):
         outcome = go(replace(plan, actions=(action,)))
         assert "The column of partition field `p` was dropped" in str(outcome.actions[0].error)
-    converted = convert_equality_deletes(table.lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    converted = table.converts(tmp_path)
 
     assert "The column of partition field `p` was dropped" in str(converted.actions[0].error)
     assert table.snapshots() == snapshots
@@ -173,6 +172,7 @@ def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refus
     outcome = run(table.lake, planned(table), execute=True, ledger=str(tmp_path / "l.db"), limits=limits, progress=lambda _: None)
 
     (action,) = outcome.actions
-    assert (action.status, action.attempts) == ("failed", attempts)
+    assert action.status == "failed"
+    assert action.attempts == attempts
     assert "fewer writers" not in str(action.error)
     assert (fails[-1][1] or "" if fails else "6 of 6 planned data files not replaced") in str(action.error)

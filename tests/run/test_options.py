@@ -1,7 +1,5 @@
 """The options of commands, as text: a variable without a value must not select more than was meant."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.errors import ParameterError

@@ -1,7 +1,5 @@
 """Whether a failed attempt is tried again, by the class of the failure and by what happened to the table meanwhile; pure."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A session that writes, audits and then publishes (``spark.wap.branch``, ``spark.wap.id``): icekit works on the branch that it is given, main by default."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -63,7 +61,8 @@ def test_main_is_rewritten_and_the_branch_stays(
         outcome = go[command]()
     table.files.refresh()
 
-    assert (len(main), len(audit)) == (47, 54)
+    assert len(main) == 47
+    assert len(audit) == 54
     assert outcome.status == "done", outcome
     assert outcome.proof is not None
     assert outcome.proof.ok is True

@@ -1,7 +1,5 @@
 """A clone is at the snapshot asked for, leaves nothing behind, and takes nothing along that the table needs."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator
@@ -97,11 +95,13 @@ def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(lake: Lake, 
 def test_a_session_and_a_name_are_enough(lake: Lake, table: Table) -> None:
     for name in (table.sql_name, (lake.name, *table.name)):
         with clone(lake.spark, name) as copy:
-            assert (copy.of, rows_of(lake, copy.table)) == (table.name, 40)
+            assert copy.of == table.name
+            assert rows_of(lake, copy.table) == 40
     lake.spark.catalog.setCurrentCatalog(lake.name)
     try:
         with clone(lake.spark, identifier(*table.name)) as copy:
-            assert (copy.of, rows_of(lake, copy.table)) == (table.name, 40)
+            assert copy.of == table.name
+            assert rows_of(lake, copy.table) == 40
     finally:
         lake.spark.catalog.setCurrentCatalog("spark_catalog")
     with clone(lake, identifier(*table.name)) as copy:
@@ -238,7 +238,8 @@ def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(lake: Lake, ta
     with pytest.raises(CloneRefused, match="deletes the files of a table that is dropped"), clone(lake, table.name):
         pass
 
-    assert (contents(table.location), table.rows()) == (before, rows)
+    assert contents(table.location) == before
+    assert table.rows() == rows
     assert clones(lake) == []
     assert not (table.location.parent / NAMESPACE).exists()
 

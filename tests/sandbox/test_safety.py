@@ -1,7 +1,5 @@
 """Nothing that is done to a clone deletes or overwrites a file of the table."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +90,8 @@ def untouched(table: Table) -> Iterator[None]:
     yield
     assert contents(table.location) == before
     table.sql("REFRESH TABLE {t}")
-    assert (table.rows(), table.snapshot_id()) == (rows, here)
+    assert table.rows() == rows
+    assert table.snapshot_id() == here
     assert not [n for n in table.lake.tables.names() if n[0] == NAMESPACE]
     assert not (table.location.parent / NAMESPACE).exists()
 

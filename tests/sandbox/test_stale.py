@@ -1,7 +1,5 @@
 """What a killed process leaves is found, named with the statement that drops it, and removed; what may be in use is not."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil
@@ -97,7 +95,10 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
         victim.communicate()
 
     (stale,) = stale_clones(lake)
-    assert (stale.table, stale.of, stale.scratch, stale.is_dead) == ((NAMESPACE, name), table.name, folder, True)
+    assert stale.table == (NAMESPACE, name)
+    assert stale.of == table.name
+    assert stale.scratch == folder
+    assert stale.is_dead
     assert stale.owner is not None
     assert stale.owner.pid == victim.pid
     assert stale.drop == f"DROP TABLE IF EXISTS `lake`.`{NAMESPACE}`.`{name}`"
@@ -248,6 +249,9 @@ def test_properties_that_say_nothing_sensible_make_nobody_dead(lake: Lake) -> No
     )
 
     assert whose is not None
-    assert (whose.of, whose.started_ms, whose.owner.is_visible(), whose.owner.has_ended()) == (None, None, False, False)
+    assert whose.of is None
+    assert whose.started_ms is None
+    assert not whose.owner.is_visible()
+    assert not whose.owner.has_ended()
     unseen = StaleClone(("s", "t"), None, whose.owner, None, None, False, "DROP")
     assert unseen.line(0) == "s.t  of an unknown table, of unknown age; unknown: process 0 on an unknown host cannot be checked from here"

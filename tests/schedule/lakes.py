@@ -1,19 +1,17 @@
 """A lake without Spark, and policies for it."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from icekit.api import Lake, connect
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy
+from tests.offline import catalog_of
 
 NOW = dt.datetime(2026, 1, 14, 12, 0, tzinfo=dt.UTC)
 HERE = Path("/policies/policy.yaml")
@@ -22,9 +20,8 @@ HERE = Path("/policies/policy.yaml")
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     """A lake of two empty tables, db.a and db.b, made and read without Spark."""
-    (tmp_path / "lake").mkdir()
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
+    with catalog_of(tmp_path / "lake") as catalog:
         catalog.create_namespace("db")
         for name in ("a", "b"):
             catalog.create_table(f"db.{name}", Schema(NestedField(1, "id", LongType(), required=False)))

@@ -1,14 +1,12 @@
 """``schedule`` from the terminal's side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.cli.main import main
 from icekit.schedule.recipes import example
+from tests.offline import catalog_of
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -50,19 +48,20 @@ def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.Capt
 def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text("rules: [{match: db.x}]\nnotify: http://${NOT_SET_ANYWHERE}\n")
     status, text = said(capsys, "schedule", "run", str(tmp_path / "p.yaml"))
-    assert (status, "missing for notify: NOT_SET_ANYWHERE" in text) == (2, True)
+    assert status == 2
+    assert "missing for notify: NOT_SET_ANYWHERE" in text
     assert [p.name for p in tmp_path.iterdir()] == ["p.yaml"]
     # A check may run on a machine without the secrets.
     status, text = said(capsys, "schedule", "check", str(tmp_path / "p.yaml"))
-    assert (status, "not set here: NOT_SET_ANYWHERE" in text) == (0, True)
+    assert status == 0
+    assert "not set here: NOT_SET_ANYWHERE" in text
 
 
 def test_a_report_leaves_its_junit_before_it_fails(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "lake").mkdir()
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")).close()
+    catalog_of(tmp_path / "lake").close()
     files = ["--junit", str(tmp_path / "j.xml"), "--output", str(tmp_path / "out")]
 
     status, text = said(capsys, "report", "db.gone", *files)

@@ -1,7 +1,5 @@
 """A pass that is asked to end by a signal ends as stopped, whatever breaks on the way out, and the next one goes on."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading
@@ -184,7 +182,8 @@ def test_a_pass_whose_spark_went_first_is_stopped_and_its_tables_are_left_to_the
     with monkeypatch.context() as changed:
         changed.setattr(type(lake), "close", lambda _: raising(error)())
         made = run_policy(policy(file=tmp_path / "p.yaml"), say=breaks)
-    assert (made.exit_status, made.interrupted) == (EXIT_STOPPED, True)
+    assert made.exit_status == EXIT_STOPPED
+    assert made.interrupted is True
     assert {one.status for one in made.tables} == {"waits"}
     assert (tmp_path / "reports" / "pass.json").exists()
 

@@ -1,7 +1,5 @@
 """A pass in a process of its own: killed, or asked to end at any moment, and taken up again."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -14,11 +12,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
+
+from tests.offline import catalog_of
 
 pytestmark = pytest.mark.soak
 
@@ -38,8 +37,7 @@ rules:
 @pytest.fixture
 def policy(tmp_path: Path) -> Path:
     """A policy for a lake of its own, with one table of small files, made without Spark."""
-    (tmp_path / "lake").mkdir()
-    with SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")) as catalog:
+    with catalog_of(tmp_path / "lake") as catalog:
         catalog.create_namespace("db")
         schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "part", IntegerType(), required=False))
         table = catalog.create_table("db.sick", schema, partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part")))
@@ -53,7 +51,7 @@ def policy(tmp_path: Path) -> Path:
 def state_of(policy: Path) -> tuple[int, int, int]:
     """Data files, rows and the sum of ids of the table, as pyiceberg reads it."""
     lake = policy.parent / "lake"
-    with SqlCatalog("lake", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake / "warehouse")) as catalog:
+    with catalog_of(lake) as catalog:
         table = catalog.load_table("db.sick")
         rows = table.scan().to_arrow()
         return len(list(table.scan().plan_files())), rows.num_rows, sum(rows["id"].to_pylist())
@@ -93,7 +91,7 @@ def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
 def add(policy: Path, n: int) -> None:
     """Make the table sick again: as many small files as it had at first, of other rows."""
     lake = policy.parent / "lake"
-    with SqlCatalog("lake", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake / "warehouse")) as catalog:
+    with catalog_of(lake) as catalog:
         table = catalog.load_table("db.sick")
         for k in range(FILES):
             ids = range(1000 * n + k * 100, 1000 * n + k * 100 + 100)

@@ -1,7 +1,5 @@
 """A policy is read whole or refused with everything that is wrong with it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -110,7 +108,8 @@ def test_what_is_no_policy_is_refused_by_line(text: str, line: int, told: str) -
 
 def test_nothing_executes_unless_it_is_said() -> None:
     rule = policy("    compact: {}\n    convert: {}\n    maintain: {}\n").rules[0]
-    assert (rule.execute, list(rule.actions)) == (False, ["convert", "compact", "maintain"])
+    assert rule.execute is False
+    assert list(rule.actions) == ["convert", "compact", "maintain"]
     assert policy().rules[0].actions == {}
 
 
@@ -119,7 +118,8 @@ def test_a_section_is_read_by_the_parser_of_its_command() -> None:
     assert rule.compact is not None
     assert rule.maintain is not None
     assert rule.compact.settings == CompactPolicy.of({"budget": "10 GB", "leave_alone": "2 hours"})
-    assert (rule.compact.limits.prove, rule.compact.trial) == (5, False)
+    assert rule.compact.limits.prove == 5
+    assert rule.compact.trial is False
     assert rule.maintain.settings["retention"] == Retention.of({"keep": "7 days"})
     assert "remove_orphan_files" not in rule.maintain.settings["procedures"]
 
@@ -137,15 +137,20 @@ def test_a_run_is_known_as_the_rules_own_until_the_rule_changes() -> None:
 
 def test_the_budget_of_a_rule_and_what_is_left_of_the_pass_are_together_the_smaller_one() -> None:
     own = CompactPolicy.of({"budget": "10 GB"})
-    assert (cut(own, {"budget_bytes": 5.0}).budget_bytes, cut(own, {}).budget_bytes) == (5, 10**10)
-    assert (cut(own, {"budget_bytes": 1e12}).budget_bytes, cut(own, {"budget_files": 7}).budget_files) == (10**10, 7)
+    assert cut(own, {"budget_bytes": 5.0}).budget_bytes == 5
+    assert cut(own, {}).budget_bytes == 10**10
+    assert cut(own, {"budget_bytes": 1e12}).budget_bytes == 10**10
+    assert cut(own, {"budget_files": 7}).budget_files == 7
     assert policy(budget="[200 GB, 3 hours, 500 files]").budget == {"budget_bytes": 2e11, "budget_minutes": 180, "budget_files": 500}
 
 
 def test_paths_are_meant_from_the_policys_folder(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(RULE + "output: out\nledger: runs.db\nhistory: h.db\n")
     read = read_policy(tmp_path / "p.yaml")
-    assert (read.name, read.output, read.ledger, read.history) == ("p", tmp_path / "out", f"{tmp_path}/runs.db", f"{tmp_path}/h.db")
+    assert read.name == "p"
+    assert read.output == tmp_path / "out"
+    assert read.ledger == f"{tmp_path}/runs.db"
+    assert read.history == f"{tmp_path}/h.db"
     assert parse_policy(RULE + "history: table\n", HERE).history == "table"
 
 

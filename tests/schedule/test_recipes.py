@@ -1,7 +1,5 @@
 """What a recipe prints is what the scheduler takes, as it is written."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -13,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.cli.main import _parser, main
 from icekit.cli.schedule import run_pass
 from icekit.options.commands import NOTEBOOKS
 from icekit.schedule.recipes import minute_of, recipe
+from tests.offline import catalog_of
 
 ROOT = Path(__file__).parents[2]
 ODD = "100% of it's $HOME"
@@ -28,8 +26,7 @@ POLICY = "name: nightly\noutput: out\nledger: ledger.db\nrules:\n  - match: [db.
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A policy in a folder whose name each scheduler would read as something else."""
-    (tmp_path / "lake").mkdir()
-    SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake/catalog.db", warehouse=str(tmp_path / "lake" / "warehouse")).close()
+    catalog_of(tmp_path / "lake").close()
     folder = tmp_path / ODD
     folder.mkdir()
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
@@ -104,7 +101,8 @@ def test_systemd_takes_both_units(file: Path, tmp_path: Path) -> None:
     checked = subprocess.run(
         ["systemd-analyze", "verify", *(tmp_path / name for name in units)], capture_output=True, text=True, check=False
     )
-    assert (checked.returncode, checked.stderr) == (0, "")
+    assert checked.returncode == 0
+    assert checked.stderr == ""
 
 
 def test_the_dag_is_python_that_names_this_installation(file: Path) -> None:

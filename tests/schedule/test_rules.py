@@ -1,7 +1,5 @@
 """Each table has the first rule that matches it."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.api import Lake
@@ -40,10 +38,11 @@ def test_the_tables_that_icekit_makes_belong_to_no_rule_unless_it_names_them(lak
 
 def test_a_pattern_that_stands_for_no_table_is_named_with_the_nearest(lake: Lake) -> None:
     found, unmatched = assigned(lake, "  - match: [db.a, dbx.*]\n  - match: none.*\n")
-    assert (found, [line.split(";")[0] for line in unmatched]) == (
-        {"db.a": "rule-1"},
-        ["No table of catalog 'lake' matches 'dbx.*'", "No table of catalog 'lake' matches 'none.*'."],
-    )
+    assert found == {"db.a": "rule-1"}
+    assert [line.split(";")[0] for line in unmatched] == [
+        "No table of catalog 'lake' matches 'dbx.*'",
+        "No table of catalog 'lake' matches 'none.*'.",
+    ]
 
 
 def test_a_rule_takes_no_table_of_a_namespace_inside_the_one_it_names(lake: Lake, names: list[Identifier]) -> None:

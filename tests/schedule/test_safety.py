@@ -1,7 +1,5 @@
 """What a pass may not do: write in a dry run, run beside another pass, go on over a missing proof, or let one table end it."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
@@ -144,14 +142,16 @@ def test_a_history_that_was_not_written_is_a_problem_of_the_pass(lake: Lake, tmp
     lost = "The history was not written: the disk is full."
     monkeypatch.setattr("icekit.schedule.one_pass.report", lambda *_, **__: ReportRun((), tmp_path, 2, problems=(lost,)))
     made = run_policy(policy(file=tmp_path / "p.yaml"), say=lambda _: None)
-    assert (made.exit_status, made.problems) == (2, [lost])
+    assert made.exit_status == 2
+    assert made.problems == [lost]
     assert json.loads((tmp_path / "reports" / "pass.json").read_text())["problems"] == [lost]
 
 
 def test_a_report_that_cannot_be_made_is_a_problem_of_the_pass_and_leaves_its_result(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "history.db").write_text("no database")
     made = run_policy(policy(file=tmp_path / "p.yaml", history="history.db"), say=lambda _: None)
-    assert ([one.status for one in made.tables], made.exit_status) == (["waits", "waits"], 2)
+    assert [one.status for one in made.tables] == ["waits", "waits"]
+    assert made.exit_status == 2
     assert "history.db" in made.problems[0]
     assert json.loads((tmp_path / "reports" / "pass.json").read_text())["exit_status"] == 2
 
@@ -186,8 +186,11 @@ def test_the_most_serious_of_all_decides_the_exit_status() -> None:
         return PassResult("p", "lake", NOW, tables=[TableResult(("db", "a"), rule, status) for status in statuses], **changed).exit_status
 
     done, failed, misconfigured, crashed = Status.DONE, Status.FAILED, Status.MISCONFIGURED, Status.CRASHED
-    assert [exits(status) for status in Status] == [3, 3, 2, *[1] * 5, *[0] * 11]
-    assert (exits(), exits(done, failed), exits(failed, misconfigured), exits(done, problems=["x"])) == (0, 1, 2, 2)
+    assert [exits(status) for status in Status] == [3, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert exits() == 0
+    assert exits(done, failed) == 1
+    assert exits(failed, misconfigured) == 2
+    assert exits(done, problems=["x"]) == 2
     assert exits(crashed, interrupted=True) == 130
     one = TableResult(("db", "a"), rule, Status.UNHEALTHY, steps=[Step("compact", done, ""), Step("maintain", failed, "")])
     assert one.status is failed

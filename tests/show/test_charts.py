@@ -13,7 +13,7 @@ from icekit.facts.manifest_counts import RangeOverlap
 from icekit.facts.model import TableFacts
 from icekit.show import charts
 from icekit.show.charts import Chart
-from tests import factories as make
+from tests.factories import GIB, KIB, MIB, commit, empty_facts, file_group, healthy_groups, history, manifest_facts, partition, table_facts
 from tests.golden import Golden
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
@@ -21,24 +21,24 @@ BY_NAME = PartitionSpec(0, (PartitionField(1000, "name", "identity", 3, "carrier
 
 
 def small_files() -> TableFacts:
-    return make.table_facts(groups=(make.file_group(*[make.MIB] * 30), make.file_group(500 * make.MIB, of=make.partition(1))))
+    return table_facts(groups=(file_group(*[MIB] * 30), file_group(500 * MIB, of=partition(1))))
 
 
 def with_deletes() -> TableFacts:
-    deletes = make.file_group(make.MIB, kind=Kind.POSITION_DELETES, records_per_file=100)
-    vectors = make.file_group(make.KIB, kind=Kind.DELETION_VECTORS, records_per_file=20)
-    return make.table_facts(groups=(make.file_group(records_per_file=1000), deletes, vectors))
+    deletes = file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=100)
+    vectors = file_group(KIB, kind=Kind.DELETION_VECTORS, records_per_file=20)
+    return table_facts(groups=(file_group(records_per_file=1000), deletes, vectors))
 
 
 def fragmented() -> TableFacts:
     overlaps = (RangeOverlap(0, "event_day", 40, 0.75),)
-    return make.table_facts(manifests=make.manifest_facts(data_count=40, data_bytes=40 * make.MIB, data_entry_count=80, overlaps=overlaps))
+    return table_facts(manifests=manifest_facts(data_count=40, data_bytes=40 * MIB, data_entry_count=80, overlaps=overlaps))
 
 
 def named(name: str) -> TableFacts:
-    where = make.partition(name)
-    deletes = make.file_group(1, kind=Kind.EQUALITY_DELETES, of=where)
-    return make.table_facts(table=("db", name), specs=(BY_NAME,), groups=(make.file_group(of=where), deletes))
+    where = partition(name)
+    deletes = file_group(1, kind=Kind.EQUALITY_DELETES, of=where)
+    return table_facts(table=("db", name), specs=(BY_NAME,), groups=(file_group(of=where), deletes))
 
 
 def axes(chart: Chart, panel: int = 0) -> Axes:
@@ -53,7 +53,7 @@ def legend(axes: Axes) -> list[str]:
 
 @pytest.mark.parametrize("draw", DRAW)
 def test_an_empty_table_gives_a_sentence_instead_of_an_axis(draw: Callable[[TableFacts], Chart]) -> None:
-    chart = draw(make.empty_facts())
+    chart = draw(empty_facts())
 
     assert chart.figure is None
     assert chart.alt.endswith("nothing to draw.")
@@ -63,7 +63,7 @@ def test_an_empty_table_gives_a_sentence_instead_of_an_axis(draw: Callable[[Tabl
 
 def test_what_was_not_drawn_has_no_picture() -> None:
     with pytest.raises(ValueError, match="nothing to draw"):
-        charts.delete_ratio(make.table_facts()).png()
+        charts.delete_ratio(table_facts()).png()
 
 
 def test_a_chart_displays_as_picture_sentence_and_table() -> None:
@@ -104,7 +104,7 @@ def test_a_name_in_a_script_without_a_font_is_drawn_without_a_warning() -> None:
 
 
 def test_long_tables_show_their_first_rows() -> None:
-    chart = charts.commits(make.table_facts(history=make.history(*(make.commit(n) for n in range(60, 0, -1)))))
+    chart = charts.commits(table_facts(history=history(*(commit(n) for n in range(60, 0, -1)))))
 
     assert "The first 50 of 60 rows." in chart._repr_html_()
     assert len(chart.table) == 60
@@ -116,31 +116,29 @@ def test_the_band_follows_a_limit_that_was_moved_between_two_bars() -> None:
     chart = charts.file_sizes(small_files(), thresholds=limits)
 
     assert chart.alt.endswith("rewrite_data_files leaves alone 1.7 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes.")
-    assert (chart.table["left_alone"][-1], chart.table["file_count"][-1]) == (True, 1)
+    assert chart.table["left_alone"][-1] is True
+    assert chart.table["file_count"][-1] == 1
     assert sum(chart.table["file_count"]) == 31
 
 
 def test_the_band_is_in_the_picture_where_no_file_is() -> None:
-    chart = charts.file_sizes(make.table_facts(groups=(make.file_group(make.MIB),)))
+    chart = charts.file_sizes(table_facts(groups=(file_group(MIB),)))
 
     assert legend(axes(chart)) == ["384 MiB–922 MiB: left alone by rewrite_data_files", "target 512 MiB"]
     assert [label.get_text() for label in axes(chart, 1).get_xticklabels()][-3:] == ["384 MiB", "512 MiB", "922 MiB"]
 
 
 def test_the_last_bar_has_no_limit() -> None:
-    chart = charts.file_sizes(make.table_facts(groups=(make.file_group(100 * make.GIB),)))
+    chart = charts.file_sizes(table_facts(groups=(file_group(100 * GIB),)))
 
     assert axes(chart, 1).get_xticklabels()[-1].get_text() == "∞"
 
 
-def test_position_deletes_have_a_band_of_their_own() -> None:
-    chart = charts.file_sizes(with_deletes(), Kind.POSITION_DELETES)
+def test_position_deletes_have_a_band_of_their_own_and_vectors_have_none() -> None:
+    of_positions, of_vectors = (charts.file_sizes(with_deletes(), kind) for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS))
 
-    assert legend(axes(chart))[0] == "48 MiB–115 MiB: left alone by rewrite_position_delete_files"
-
-
-def test_deletion_vectors_have_neither_band_nor_target() -> None:
-    assert legend(axes(charts.file_sizes(with_deletes(), Kind.DELETION_VECTORS))) == []
+    assert legend(axes(of_positions))[0] == "48 MiB–115 MiB: left alone by rewrite_position_delete_files"
+    assert legend(axes(of_vectors)) == []
 
 
 def test_only_kinds_that_there_are_have_a_place_in_the_legend() -> None:
@@ -150,20 +148,20 @@ def test_only_kinds_that_there_are_have_a_place_in_the_legend() -> None:
 
 
 def test_deletes_without_data_are_told_without_a_ratio() -> None:
-    chart = charts.delete_ratio(make.table_facts(groups=(make.file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=7),)))
+    chart = charts.delete_ratio(table_facts(groups=(file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=7),)))
 
     assert "no data, 7 delete records" in chart.alt
     assert "no data, 7 delete records" in [text.get_text() for text in axes(chart).texts]
 
 
 def test_a_partition_of_large_files_needs_more() -> None:
-    chart = charts.partitions(make.table_facts(groups=(make.file_group(2 * make.GIB),)))
+    chart = charts.partitions(table_facts(groups=(file_group(2 * GIB),)))
 
     assert [text.get_text() for text in axes(chart).texts] == ["1 of 4"]
 
 
 def test_at_most_fifteen_partitions_are_drawn() -> None:
-    chart = charts.partitions(make.table_facts(groups=make.healthy_groups(days=40)))
+    chart = charts.partitions(table_facts(groups=healthy_groups(days=40)))
 
     assert len(axes(chart).get_yticklabels()) == 15
 
@@ -176,40 +174,38 @@ def test_long_partition_names_keep_both_ends_of_their_values() -> None:
 
 
 def test_manifests_tell_how_many_would_do() -> None:
-    chart = charts.manifests(fragmented())
-
-    assert "40 → 5" in [text.get_text() for text in axes(chart).texts]
+    assert "40 → 5" in [text.get_text() for text in axes(charts.manifests(fragmented())).texts]
 
 
 def test_a_single_commit_has_a_time_axis() -> None:
-    chart = charts.commits(make.table_facts(history=make.history(make.commit())))
+    chart = charts.commits(table_facts(history=history(commit())))
 
     low, high = axes(chart, 1).get_xlim()
     assert high - low == pytest.approx(1 / 24)
 
 
 def test_one_large_commit_among_small_ones_makes_the_axis_logarithmic() -> None:
-    told = [make.commit(1), make.commit(0, added_data_files=5000)]
+    told = [commit(1), commit(0, added_data_files=5000)]
 
-    assert axes(charts.commits(make.table_facts(history=make.history(*told)))).get_yscale() == "log"
+    assert axes(charts.commits(table_facts(history=history(*told)))).get_yscale() == "log"
 
 
 def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
-    chart = charts.commits(make.table_facts(history=make.history(make.commit(operation=None, added_bytes=None))))
+    chart = charts.commits(table_facts(history=history(commit(operation=None, added_bytes=None))))
 
     assert legend(axes(chart)) == ["unknown (1)"]
 
 
 def test_the_sentences_of_charts_are_those_of_their_golden_file(golden: Golden) -> None:
-    upserts = (make.commit(1, added_data_files=3, added_bytes=3 * make.MIB), make.commit(0, operation="overwrite", added_delete_files=1))
-    commits = [upserts, (make.commit(),), (make.commit(1, added_data_files=None), make.commit(0))]
+    upserts = (commit(1, added_data_files=3, added_bytes=3 * MIB), commit(0, operation="overwrite", added_delete_files=1))
+    commits = [upserts, (commit(),), (commit(1, added_data_files=None), commit(0))]
     shown = [
         charts.file_sizes(small_files()),
         charts.delete_ratio(with_deletes()),
-        charts.delete_ratio(make.table_facts()),
+        charts.delete_ratio(table_facts()),
         charts.partitions(small_files()),
         charts.manifests(fragmented()),
-        *(charts.commits(make.table_facts(history=make.history(*some))) for some in commits),
+        *(charts.commits(table_facts(history=history(*some))) for some in commits),
     ]
 
     golden("charts.txt", "\n".join(chart.alt for chart in shown))

@@ -2,7 +2,7 @@ import html
 from typing import Any
 
 from icekit.diagnose.findings import Findings, Severity, covered_by, findings_html, summary, titles
-from tests import factories as make
+from tests.factories import finding
 from tests.golden import Golden
 
 
@@ -11,9 +11,9 @@ def test_a_finding_that_another_action_fixes_shows_no_second_rewrite() -> None:
     rewrites = [f"CALL `prod`.system.rewrite_data_files(table => 'db.events', options => map('{n}', '1'))" for n in "abc"]
     shown = findings_html(
         [
-            make.finding("small_files", sql=rewrites[:1]),
-            make.finding("position_deletes", sql=(rewrites[1], own)),
-            make.finding("equality_deletes", sql=rewrites[2:]),
+            finding("small_files", sql=rewrites[:1]),
+            finding("position_deletes", sql=(rewrites[1], own)),
+            finding("equality_deletes", sql=rewrites[2:]),
         ]
     )
 
@@ -30,35 +30,33 @@ def test_findings_that_one_action_fixes_are_listed_together() -> None:
 
 
 def test_without_scripts_there_is_no_button() -> None:
-    shown = findings_html([make.finding()])
+    shown = findings_html([finding()])
 
     assert shown.count("<button") == shown.count('<button type="button" hidden onclick=') == 1
     assert "@media (scripting: enabled) { .icekit.icekit .sql button[hidden] { display: block; } }" in shown
 
 
 def test_copying_needs_no_script_of_the_page_which_a_widget_does_not_run() -> None:
-    assert "<script" not in findings_html([make.finding()])
-    assert "<button" not in findings_html([make.finding(sql=())])
+    assert "<script" not in findings_html([finding()])
+    assert "<button" not in findings_html([finding(sql=())])
 
 
 def test_everything_is_escaped() -> None:
     evil = "<script>alert(1)</script>"
     told: dict[str, Any] = dict.fromkeys(("table", "evidence", "threshold", "source", "effect", "remedy"), evil)
 
-    shown = findings_html([make.finding(evil, where=(evil,), sql=(), **told)])
+    shown = findings_html([finding(evil, where=(evil,), sql=(), **told)])
 
     assert "<script" not in shown
     assert shown.count("&lt;script&gt;") == 7
 
 
 def test_figures_stay_on_a_line_with_their_units() -> None:
-    assert "12\N{NO-BREAK SPACE}% of 3.5\N{NO-BREAK SPACE}GiB in 4 files" in findings_html(
-        [make.finding(evidence="12 % of 3.5 GiB in 4 files")]
-    )
+    assert "12\N{NO-BREAK SPACE}% of 3.5\N{NO-BREAK SPACE}GiB in 4 files" in findings_html([finding(evidence="12 % of 3.5 GiB in 4 files")])
 
 
 def test_findings_are_summed_up_by_severity() -> None:
-    found = [make.finding(severity=Severity.CRITICAL), make.finding(), make.finding(), make.finding(severity=Severity.INFO)]
+    found = [finding(severity=Severity.CRITICAL), finding(), finding(), finding(severity=Severity.INFO)]
 
     assert summary(found) == "4 findings: 1 critical, 2 warnings, 1 info"
 
@@ -66,9 +64,9 @@ def test_findings_are_summed_up_by_severity() -> None:
 def test_findings_look_like_their_golden_files(golden: Golden) -> None:
     several = Findings(
         [
-            make.finding("old_partition_spec", Severity.CRITICAL, sql=("SELECT 1", "SELECT '<b>'")),
-            make.finding(where=("p",) * 10, where_count=2000),
-            make.finding("executor_cache", Severity.INFO, sql=(), where=()),
+            finding("old_partition_spec", Severity.CRITICAL, sql=("SELECT 1", "SELECT '<b>'")),
+            finding(where=("p",) * 10, where_count=2000),
+            finding("executor_cache", Severity.INFO, sql=(), where=()),
         ]
     )
 

@@ -5,9 +5,9 @@ import xml.etree.ElementTree as ET
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds, findings_html
 from icekit.show.sizes_picture import sizes_picture
-from tests import factories as make
+from tests.factories import MIB, file_group, table_facts
 
-SMALL = make.table_facts(groups=(make.file_group(*[make.MIB] * 9, 500 * make.MIB),))
+SMALL = table_facts(groups=(file_group(*[MIB] * 9, 500 * MIB),))
 
 
 def texts(drawn: str) -> list[str]:
@@ -24,14 +24,13 @@ def test_it_has_the_number_of_files_of_each_range_and_the_target() -> None:
 
 
 def test_only_the_sizes_that_a_rewrite_leaves_alone_are_shaded() -> None:
-    rectangles = list(ET.fromstring(sizes_picture(SMALL)).iter("rect"))
-    (shaded,) = [each for each in rectangles if each.get("fill") == "#e3f1ea"]
-    bars = [each for each in rectangles if each.get("fill") == "#0072b2" and float(each.get("height", 0)) > 0]
+    def drawn(color: str) -> list[tuple[float, float]]:
+        every = [r.attrib for r in ET.fromstring(sizes_picture(SMALL)).iter("rect") if r.get("fill") == color]
+        return [(float(r["x"]), float(r["width"])) for r in every if float(r["height"]) > 0]
 
-    left, wide = float(shaded.get("x", 0)), float(shaded.get("width", 0))
-    inside = [bar for bar in bars if left < float(bar.get("x", 0)) < left + wide]
+    ((left, wide),), bars = drawn("#e3f1ea"), drawn("#0072b2")
     assert len(bars) == 2
-    assert len(inside) == 1
+    assert [left < x < left + wide for x, _ in bars].count(True) == 1
 
 
 def test_it_says_in_words_what_it_shows() -> None:
@@ -44,13 +43,13 @@ def test_it_says_in_words_what_it_shows() -> None:
 
 def test_the_limits_in_force_set_its_ranges() -> None:
     limits = Thresholds(min_file_size_ratio=0.5)
-    facts = make.table_facts(groups=(make.file_group(300 * make.MIB, ratios=limits.size_ratios),))
+    facts = table_facts(groups=(file_group(300 * MIB, ratios=limits.size_ratios),))
 
     assert any(text.startswith("256 MiB–") for text in texts(sizes_picture(facts, limits)))
 
 
 def test_without_data_files_there_is_no_picture() -> None:
-    assert sizes_picture(make.table_facts(groups=())) == ""
+    assert sizes_picture(table_facts(groups=())) == ""
 
 
 def test_it_stands_between_the_verdict_and_the_findings() -> None:

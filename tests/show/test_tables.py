@@ -11,7 +11,19 @@ from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import edges
 from icekit.show import tables
-from tests import factories as make
+from tests.factories import (
+    COLUMNS,
+    MIB,
+    TARGET,
+    UNPARTITIONED,
+    commit,
+    empty_facts,
+    file_group,
+    history,
+    manifest_facts,
+    metrics_sample,
+    table_facts,
+)
 
 TABLES = [
     tables.files,
@@ -31,14 +43,14 @@ def cells(grid: Grid, row: str, *names: str) -> list[Any]:
 
 @pytest.mark.parametrize("table", TABLES)
 def test_a_table_without_rows_keeps_its_columns(table: Callable[[TableFacts], Grid]) -> None:
-    empty, full = table(make.empty_facts()), table(make.table_facts())
+    empty, full = table(empty_facts()), table(table_facts())
 
     assert len(empty) == 0
     assert list(empty.columns) == list(full.columns)
 
 
 def test_files_are_counted_by_kind() -> None:
-    facts = make.table_facts(groups=(make.file_group(10, 30), make.file_group(5, kind=Kind.POSITION_DELETES)))
+    facts = table_facts(groups=(file_group(10, 30), file_group(5, kind=Kind.POSITION_DELETES)))
 
     rows = tables.files(facts)
     assert rows["content"] == ["data", "position_deletes"]
@@ -46,7 +58,7 @@ def test_files_are_counted_by_kind() -> None:
 
 
 def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> None:
-    rows = tables.file_sizes(make.table_facts(groups=(make.file_group(300 * make.MIB, 400 * make.MIB),)))
+    rows = tables.file_sizes(table_facts(groups=(file_group(300 * MIB, 400 * MIB),)))
 
     assert rows["size"] == ["256 MiB–384 MiB", "384 MiB–512 MiB"]
     assert rows["left_alone"] == [False, True]
@@ -55,22 +67,22 @@ def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> No
 
 def test_no_limit_makes_a_bar_of_one_byte() -> None:
     for ratios in ((0.5, 2.0), (1.0, 4.0), Thresholds().size_ratios):
-        cut = edges(make.TARGET, ratios)
+        cut = edges(TARGET, ratios)
 
         assert min(upper - lower for lower, upper in pairwise(cut)) > 1
 
 
 def test_a_file_at_the_very_limit_is_left_alone() -> None:
-    limit = int(1.8 * make.TARGET)
-    facts = make.table_facts(groups=(make.file_group(limit, limit + 1),))
+    limit = int(1.8 * TARGET)
+    facts = table_facts(groups=(file_group(limit, limit + 1),))
 
     rows = tables.file_sizes(facts)
     assert sum(n for n, alone in zip(rows["file_count"], rows["left_alone"], strict=True) if alone) == 1
 
 
 def test_delete_ratios_have_the_names_of_the_partitions_table() -> None:
-    deletes = make.file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=5)
-    rows = tables.delete_ratios(make.table_facts(groups=(make.file_group(records_per_file=10), deletes)))
+    deletes = file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=5)
+    rows = tables.delete_ratios(table_facts(groups=(file_group(records_per_file=10), deletes)))
 
     assert cells(rows, "event_day=2026-01-01", "partition", "record_count", "equality_delete_record_count", "deletes_per_record") == [
         "event_day=2026-01-01",
@@ -81,32 +93,32 @@ def test_delete_ratios_have_the_names_of_the_partitions_table() -> None:
 
 
 def test_worst_partitions_tell_the_files_needed() -> None:
-    rows = tables.worst_partitions(make.table_facts(groups=(make.file_group(*[1] * 9),)), limit=1)
+    rows = tables.worst_partitions(table_facts(groups=(file_group(*[1] * 9),)), limit=1)
 
     assert rows.only("file_count", "files_needed").rows == [[9, 1]]
 
 
 def test_the_only_partition_of_an_unpartitioned_table_has_a_name() -> None:
-    facts = make.table_facts(specs=(make.UNPARTITIONED,), groups=(make.file_group(of=Partition(0, ())),))
+    facts = table_facts(specs=(UNPARTITIONED,), groups=(file_group(of=Partition(0, ())),))
 
     assert tables.worst_partitions(facts)["partition"] == ["(unpartitioned)"]
 
 
 def test_manifests_tell_how_many_their_bytes_need() -> None:
-    found = make.manifest_facts(data_count=20, data_bytes=16 * make.MIB, data_entry_count=100)
-    rows = tables.manifests(make.table_facts(manifests=found))
+    found = manifest_facts(data_count=20, data_bytes=16 * MIB, data_entry_count=100)
+    rows = tables.manifests(table_facts(manifests=found))
 
     assert rows.only("content", "manifest_count", "manifests_needed", "entries_per_manifest").rows == [["data", 20, 2, 5.0]]
 
 
 def test_commits_come_newest_first_and_no_more_than_asked_for() -> None:
-    rows = tables.commits(make.table_facts(), limit=2)
+    rows = tables.commits(table_facts(), limit=2)
 
     assert rows["committed_at"] == [dt.datetime(2026, 1, 2, hour, 4, 5, tzinfo=dt.UTC) for hour in (3, 2)]
 
 
 def test_what_a_writer_did_not_say_is_absent_and_not_zero() -> None:
-    rows = tables.commits(make.table_facts(history=make.history(make.commit(1), make.commit(0, added_data_files=None))))
+    rows = tables.commits(table_facts(history=history(commit(1), commit(0, added_data_files=None))))
 
     assert [n is None for n in rows["added_data_files"]] == [True, False]
     frame = rows.frame()
@@ -115,14 +127,14 @@ def test_what_a_writer_did_not_say_is_absent_and_not_zero() -> None:
 
 
 def test_settings_tell_where_a_value_comes_from() -> None:
-    rows = tables.settings(make.table_facts(properties={"gc.enabled": "false"}))
+    rows = tables.settings(table_facts(properties={"gc.enabled": "false"}))
 
     assert cells(rows, "gc.enabled", "value", "origin") == ["false", "table property"]
     assert cells(rows, "commit.manifest-merge.enabled", "value", "origin") == ["true", "default"]
 
 
 def test_columns_tell_the_mode_and_what_sampled_files_have() -> None:
-    facts = make.table_facts(metrics_sample=make.metrics_sample(make.COLUMNS[:1]))
+    facts = table_facts(metrics_sample=metrics_sample(COLUMNS[:1]))
     rows = tables.columns(facts)
 
     assert cells(rows, "event_id", "metrics_mode", "files_sampled", "files_with_bounds") == ["truncate(16)", 20, 20]
@@ -130,4 +142,4 @@ def test_columns_tell_the_mode_and_what_sampled_files_have() -> None:
 
 
 def test_distribution_has_a_row_for_each_operation() -> None:
-    assert tables.distribution(make.table_facts())["operation"] == ["append", "delete", "update", "merge"]
+    assert tables.distribution(table_facts())["operation"] == ["append", "delete", "update", "merge"]

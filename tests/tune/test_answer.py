@@ -1,7 +1,5 @@
 """An answer is data: one script with its undo, effects of the variant advised, and one card."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -80,7 +78,8 @@ def test_a_setting_of_the_session_is_reset() -> None:
 def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
     mode = in_force("m", session=[("spark.sql.iceberg.m", "none")], properties=[("write.m", "hash")])
 
-    assert (mode.value, mode.origin) == ("none", "session spark.sql.iceberg.m")
+    assert mode.value == "none"
+    assert mode.origin == "session spark.sql.iceberg.m"
     assert in_force("x", default=("default of the codec", "1")).origin == "default of the codec"
     assert in_force("x").value is None
 
@@ -104,8 +103,10 @@ def measurements() -> Measurements:
 def test_a_figure_is_the_least_of_its_repeats_or_their_median_and_says_how_far_they_differ() -> None:
     measured = measurements()
 
-    assert (measured.value("now", "scan"), measured.value("now", "commit")) == (2.0, 2.5)
-    assert (measured.spread("now", "scan"), measured.spread("sorted", "rewrite")) == (1.0, 0.0)
+    assert measured.value("now", "scan") == 2.0
+    assert measured.value("now", "commit") == 2.5
+    assert measured.spread("now", "scan") == 1.0
+    assert measured.spread("sorted", "rewrite") == 0.0
     assert measured.value("other", "scan") is None
 
 

@@ -1,7 +1,5 @@
 """Reads of a table are counted in a Spark event log."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What Spark cannot do in a trial is told in the same way under every question that writes, and nothing is advised that was not tried."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

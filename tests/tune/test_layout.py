@@ -1,7 +1,5 @@
 """The simplest layout of which filters read clearly less is advised; each is written to a clone and planned by Iceberg."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Metrics follow from what filters use, and are advised where a trial shows fewer files or much smaller manifests."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -135,5 +133,7 @@ def test_a_healthy_table_stays_and_one_without_data_or_filters_is_not_judged(lak
     healthy = tune_metrics_columns(lake, "lab.healthy_partitioned", progress=lambda _: None)
     empty = tune_metrics_columns(lake, "lab.empty", progress=lambda _: None)
 
-    assert (healthy.is_change, healthy.confidence) == (False, Confidence.HIGH)
-    assert (empty.is_change, empty.confidence) == (False, Confidence.NONE)
+    assert not healthy.is_change
+    assert healthy.confidence == Confidence.HIGH
+    assert not empty.is_change
+    assert empty.confidence == Confidence.NONE

@@ -1,7 +1,5 @@
 """Planning and storage are changed where that was measured to pay, and left alone elsewhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -41,7 +39,8 @@ def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
     (change,) = planning.planning_mode(FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=ENOUGH)
 
     assert change.is_change
-    assert (change.setting, change.proposed) == ("read.data-planning-mode", "distributed")
+    assert change.setting == "read.data-planning-mode"
+    assert change.proposed == "distributed"
 
 
 @pytest.mark.parametrize("seconds", [(1.0, 1.0, 0.5), (20.0, 20.0, 18.0), (4.0, 9.0, 4.0)], ids=["a second", "a quarter", "is there"])
@@ -63,7 +62,10 @@ def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
 def test_a_session_whose_results_may_not_come_back_is_told_what_to_raise() -> None:
     (change,) = planning.planning_mode(FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=1 << 20)
 
-    assert (change.setting, change.now, change.proposed, change.sql) == ("spark.driver.maxResultSize", "1 MiB", "256 MiB", None)
+    assert change.setting == "spark.driver.maxResultSize"
+    assert change.now == "1 MiB"
+    assert change.proposed == "256 MiB"
+    assert change.sql is None
 
 
 def test_manifests_are_rewritten_where_queries_open_half_as_many_and_planning_gains_a_second() -> None:

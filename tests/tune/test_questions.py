@@ -1,7 +1,5 @@
 """A question that is not there and an option that it does not take are refused with the nearest ones."""
 
-from __future__ import annotations
-
 import pytest
 
 import icekit

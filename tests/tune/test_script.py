@@ -1,7 +1,5 @@
 """A script runs as it is pasted, and the way back leaves the table as it was."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

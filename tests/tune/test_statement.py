@@ -1,7 +1,5 @@
 """A statement is read as Spark reads it, and changed by small changes to its own text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +46,9 @@ def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Table) -
         """,
     )
 
-    assert (statement.kind, statement.target, statement.alias) == ("MERGE", ("lake", "scratch", "st_events"), "t")
+    assert statement.kind == "MERGE"
+    assert statement.target == ("lake", "scratch", "st_events")
+    assert statement.alias == "t"
     assert statement.condition == "(t.id = s.id /* both ) */)"
     assert statement.source == "(SELECT * FROM st_changes WHERE name = '😀é)') s"
     assert statement.sql.endswith("name = s.name")
@@ -114,7 +114,8 @@ def test_a_branch_stays_the_branch_on_another_table(lake: Lake, events: Table) -
     events.sql("ALTER TABLE {t} CREATE BRANCH audit")
     statement = read(lake, "DELETE FROM lake.scratch.st_events.branch_audit WHERE id = 1")
 
-    assert (statement.target, statement.branch) == (("lake", "scratch", "st_events"), "audit")
+    assert statement.target == ("lake", "scratch", "st_events")
+    assert statement.branch == "audit"
     assert statement.on(CLONE) == "DELETE FROM `lake`.`made`.`clone`.`branch_audit` AS `st_events` WHERE id = 1"
 
 
@@ -144,7 +145,8 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
         spark.conf.unset("st.limit")
         spark.sql("USE spark_catalog.default")
 
-    assert (statement.target, statement.condition) == (("lake", "scratch", "st_events"), "id < 3")
+    assert statement.target == ("lake", "scratch", "st_events")
+    assert statement.condition == "id < 3"
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """What a table's snapshots tell of its row-level commits, and the statements that are like them."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import pytest
@@ -52,7 +50,9 @@ def test_a_commits_kind_and_mode_follow_from_what_it_added_and_removed(
 ) -> None:
     commit = PastCommit.of(made)
 
-    assert (commit.kind, commit.mode, commit.rows_changed) == (kind, mode, rows)
+    assert commit.kind == kind
+    assert commit.mode == mode
+    assert commit.rows_changed == rows
 
 
 def test_the_share_of_files_is_of_those_before_the_commit() -> None:
@@ -85,7 +85,9 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
     )
 
     shape = shaped_like(facts, history)
-    assert (shape.operation, shape.spread, shape.file_share) == ("delete", "clustered", 0.1)
+    assert shape.operation == "delete"
+    assert shape.spread == "clustered"
+    assert shape.file_share == 0.1
     assert shape.share == pytest.approx(0.1, abs=0.01)
     assert shaped_like(facts, history, operation="update", share=0.5, spread="scattered").file_share == 1.0
     assert shaped_like(facts, WriteHistory.of([])) == Shape("merge", 0.01, "scattered", 1.0)

@@ -1,7 +1,5 @@
 """The write mode that costs less at the table's reads is advised, where the measurements can tell; pure."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -81,7 +79,8 @@ def advice(reads: float | None, *costs: Costs, **properties: str) -> tuple[dict[
 def test_merge_on_read_is_advised_below_the_break_even_point_and_kept_out_above() -> None:
     few, many = advice(0.1), advice(50)
 
-    assert (few[0], few[2]) == ({"write.update.mode": "merge-on-read"}, "position deletes per file")
+    assert few[0] == {"write.update.mode": "merge-on-read"}
+    assert few[2] == "position deletes per file"
     assert many[0] == {}
     assert many[1].startswith("No change")
 
@@ -140,8 +139,12 @@ def measured(scan: float, repeats: float = 0.0) -> Measurements:
 def test_costs_follow_from_the_measurements_and_incomplete_modes_are_left_out() -> None:
     copied, merged = costs_of(measured(3.0, 0.1), (COPYING, PER_FILE, VECTORS), 2, 100)
 
-    assert (copied.write, copied.scan, copied.opens(5)) == (9.0, 2.0, 0)
-    assert (merged.touched, merged.open_seconds, merged.compaction) == (0.2, 1 / 40, 7.0)
+    assert copied.write == 9.0
+    assert copied.scan == 2.0
+    assert copied.opens(5) == 0
+    assert merged.touched == 0.2
+    assert merged.open_seconds == 1 / 40
+    assert merged.compaction == 7.0
     assert merged.open_error == pytest.approx(0.2 / 40)
 
 

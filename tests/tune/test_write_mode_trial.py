@@ -1,7 +1,5 @@
 """A write mode is chosen by trying it on clones; the table is only read, and nothing is left behind."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

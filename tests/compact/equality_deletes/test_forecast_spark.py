@@ -1,7 +1,5 @@
 """The forecast of the lab's upsert stream, beside what a brute force over ``entries`` counts."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.api import Lake

@@ -1,7 +1,5 @@
 """A plan looks up a sample of the keys of equality deletes, so that its bytes are those that are left."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -46,12 +44,15 @@ def test_the_bytes_of_a_plan_are_those_that_upserts_leave(
     assert every is not None
     assert keys is not None
     assert some is not None
-    assert (every.keys, every.deleted_rows, every.rows) == (ROWS // 2, ROWS // 2, ROWS * 3 // 2)
+    assert every.keys == ROWS // 2
+    assert every.deleted_rows == ROWS // 2
+    assert every.rows == ROWS * 3 // 2
     assert keys.keys == some.keys == 500
     assert 0 < some.rows < keys.rows < every.rows // 20
     assert every.text in repr(complete)
     assert all(plan.prediction.is_sampled for plan in (complete, of_few_keys, of_few_files))
-    assert (too_large.key_sample, too_large.prediction.is_sampled) == (None, False)
+    assert too_large.key_sample is None
+    assert not too_large.prediction.is_sampled
     assert too_large.prediction.bytes_out == too_large.prediction.bytes_in
     actual = table.run(complete).actual
     assert complete.prediction.bytes_out == pytest.approx(actual.bytes_out, rel=0.2)
@@ -66,7 +67,9 @@ def test_keys_that_are_all_new_are_found_in_no_older_row(lake: Lake, scratch: st
     plan = table.plan()
 
     assert plan.key_sample is not None
-    assert (plan.key_sample.keys, plan.key_sample.deleted_rows, plan.key_sample.rows) == (5_000, 0, ROWS + 5_000)
+    assert plan.key_sample.keys == 5_000
+    assert plan.key_sample.deleted_rows == 0
+    assert plan.key_sample.rows == ROWS + 5_000
     assert plan.prediction.bytes_out == plan.prediction.bytes_in
     assert "None of about 5,000 sampled keys" in repr(plan)
 
@@ -79,5 +82,7 @@ def test_nothing_is_looked_up_without_equality_deletes(lake: Lake, scratch: str,
     plan = table.plan()
 
     assert plan.actions
-    assert (asked, plan.key_sample, plan.prediction.is_sampled) == ([], None, False)
+    assert asked == []
+    assert plan.key_sample is None
+    assert not plan.prediction.is_sampled
     assert plan.prediction.bytes_out == plan.prediction.bytes_in

@@ -1,7 +1,5 @@
 """Into which batches a conversion is packed."""
 
-from __future__ import annotations
-
 from icekit.compact.equality_deletes.plan import MAX_FILES, RECORD_BYTES, batches
 from icekit.facts.files import Partition
 from icekit.resolve.listing import Scope

@@ -1,7 +1,5 @@
 """Conversions as people start them: from a script, the terminal, and with what follows."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from pathlib import Path
@@ -11,10 +9,9 @@ import pytest
 from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.compact.equality_deletes import plan_conversion
-from icekit.errors import ParameterError, SnapshotNotFound, TableNotFound
-from icekit.facts.snapshots import SnapshotStatistics
+from icekit.errors import SnapshotNotFound
+from icekit.facts.model import SnapshotStatistics
 from icekit.prove import prove_commits
-from icekit.run import convert_equality_deletes
 from icekit.sql import display_name, literal
 from tests.resolve.tables import Table
 
@@ -36,7 +33,7 @@ def sick(lake: Lake, scratch: str) -> Table:
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(sick: Table, tmp_path: Path) -> None:
     before = sick.snapshots()
 
-    outcome = convert_equality_deletes(sick.lake, sick.name, ledger=str(tmp_path / "ledger.db"))
+    outcome = sick.converts(tmp_path, execute=False)
 
     assert outcome.status == "dry run"
     assert "3 equality delete files become at most" in repr(outcome)
@@ -46,18 +43,21 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(sick: Table, tmp_pat
 def test_a_conversion_is_predicted_and_proved(sick: Table, tmp_path: Path) -> None:
     rows = sick.rows()
 
-    outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = sick.converts(tmp_path)
 
-    sick.files.refresh()
-    assert (outcome.status, outcome.proof.ok, sick.equality_deletes()) == ("done", True, 0)
+    assert outcome.status == "done"
+    assert outcome.proof.ok is True
+    assert sick.equality_deletes() == 0
     action = outcome.actions[0]
-    assert (action.actual.items_before, action.action.prediction.files_in) == (3, 3)
+    assert action.actual.items_before == 3
+    assert action.action.prediction.files_in == 3
     assert action.actual.items_after <= action.action.prediction.files_out
     assert (outcome.actual.files_in, outcome.actual.bytes_in) == outcome.plan.reads
     assert outcome.actual.bytes_out > 0
     assert sick.rows() == rows
-    again = plan_conversion(sick.lake, sick.name, ledger=str(tmp_path / "l.db"))
-    assert (again.actions, "The table has no equality deletes." in again.notes) == ((), True)
+    again = plan_conversion(sick.lake, sick.name)
+    assert again.actions == ()
+    assert "The table has no equality deletes." in again.notes
 
 
 def test_a_conversion_says_that_the_statistics_end(sick: Table) -> None:
@@ -69,14 +69,13 @@ def test_a_conversion_says_that_the_statistics_end(sick: Table) -> None:
 
 
 def test_a_filter_takes_whole_partitions(sick: Table, tmp_path: Path) -> None:
-    rows, ledger = sick.rows(), str(tmp_path / "l.db")
+    rows = sick.rows()
 
-    convert_equality_deletes(sick.lake, sick.name, "p = 'even' AND id = 2", execute=True, ledger=ledger, progress=lambda _: None)
+    sick.converts(tmp_path, "p = 'even' AND id = 2")
 
-    sick.files.refresh()
     assert sick.equality_deletes() == 1
     assert sick.rows() == rows
-    plan = plan_conversion(sick.lake, sick.name, where="v = 1", ledger=ledger)
+    plan = plan_conversion(sick.lake, sick.name, where="v = 1")
     assert [len(action.partitions) for action in plan.actions] == [1]
     assert any("no partition column" in note for note in plan.notes)
 
@@ -93,7 +92,7 @@ def test_the_rows_can_be_read_without_changing_the_table(sick: Table) -> None:
 
 def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Table, tmp_path: Path) -> None:
     """Where the deletes would not fit the heap, rows are read without them."""
-    outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = sick.converts(tmp_path)
     ids = outcome.actions[0].snapshot_ids
 
     assert prove_commits(sick.lake, sick.name, ids, resolve=True).ok is True
@@ -109,9 +108,9 @@ def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: 
     file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")
     for _ in range(2):
         table.files.table().newAppend().appendFile(file).commit()
-    table.commit().data("SELECT 10, 'b'").done()
+    table.data("SELECT 10, 'b'")
     table.delete("id", "SELECT 10")
-    outcome = convert_equality_deletes(lake, table.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = table.converts(tmp_path)
 
     assert prove_commits(lake, table.name, outcome.actions[0].snapshot_ids, resolve=True).ok is True
 
@@ -119,11 +118,12 @@ def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: 
 def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_path: Path) -> None:
     sick.sql("ALTER TABLE {t} RENAME COLUMN v TO w")
     sick.sql("ALTER TABLE {t} RENAME COLUMN id TO v")
-    outcome = convert_equality_deletes(sick.lake, sick.name, execute=True, ledger=str(tmp_path / "l.db"), progress=lambda _: None)
+    outcome = sick.converts(tmp_path)
 
     proof = prove_commits(sick.lake, sick.name, outcome.actions[0].snapshot_ids, resolve=True)
 
-    assert (outcome.proof.ok, proof.ok) == (True, True)
+    assert outcome.proof.ok is True
+    assert proof.ok is True
 
 
 def test_a_branch_that_is_not_there_is_named(sick: Table) -> None:
@@ -167,18 +167,11 @@ def test_what_is_misconfigured_ends_with_2(
 def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scratch: str, tmp_path: Path) -> None:
     table = Table(lake, scratch, "empty").create()
 
-    outcome = convert_equality_deletes(lake, table.name, execute=True, ledger=str(tmp_path / "l.db"))
+    outcome = table.converts(tmp_path)
 
-    assert (outcome.status, outcome.exit_status) == ("nothing to do", 0)
+    assert outcome.status == "nothing to do"
+    assert outcome.exit_status == 0
     assert "No equality deletes to convert." in repr(outcome)
-
-
-@pytest.mark.lab("equality_deletes")
-def test_a_batch_of_nothing_and_a_table_that_is_not_there_are_refused(lake: Lake) -> None:
-    with pytest.raises(ParameterError, match="A batch of 0 is too small"):
-        plan_conversion(lake, "lab.equality_deletes", batch_bytes=0)
-    with pytest.raises(TableNotFound):
-        plan_conversion(lake, "lab.not_there")
 
 
 def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(lake: Lake, scratch: str, tmp_path: Path) -> None:
@@ -187,9 +180,8 @@ def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(lake: Lake, scratch: st
     table.insert("VALUES (1, 'a'), (2, 'b')")
     table.delete(["id"], "VALUES (1L)", {"p": "a"}).delete(["id"], "VALUES (2L)", {"p": "b"})
     table.sql("SELECT * FROM {t}.entries")
-    ledger = str(tmp_path / "l.db")
 
-    convert_equality_deletes(lake, table.name, "p = 'a'", execute=True, ledger=ledger, progress=lambda _: None)
-    left = plan_conversion(lake, table.name, ledger=ledger)
+    table.converts(tmp_path, "p = 'a'")
+    left = plan_conversion(lake, table.name)
 
     assert [action.prediction.files_in for action in left.actions] == [1]

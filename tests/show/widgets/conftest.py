@@ -1,23 +1,21 @@
 """A lake that needs no Spark, and a table of it in view."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.api import Lake
 from icekit.show import widgets
+from tests.offline import catalog_of
 
 
 @pytest.fixture(scope="module")
 def local_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A lake without Spark: a table of 12 small files over two days, and one that is fine."""
     path = tmp_path_factory.mktemp("lake")
-    with SqlCatalog("lake", uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")) as catalog:
+    with catalog_of(path) as catalog:
         catalog.create_namespace("db")
         for name, commits in (("sick", 12), ("fine", 1)):
             table = catalog.create_table(("db", name), pa.schema([("id", pa.int64())]))

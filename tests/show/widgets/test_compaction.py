@@ -1,7 +1,5 @@
 """What of a compaction can be pressed, for which table, and what is asked before it is done."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
@@ -87,7 +85,8 @@ def test_resuming_asks_first_and_names_the_run(view: widgets.View, explorer: Com
     assert is_asked(explorer)
     assert explorer.question.yes.description == "Yes, resume it on db.sick"
     assert "Continue run r1 on lake.db.sick now? It has 1 action left, of 6 files at most" in explorer.question.yes.tooltip
-    assert (explorer.again.disabled, explorer.progress.work.is_running) == (True, False)
+    assert explorer.again.disabled
+    assert not explorer.progress.work.is_running
     explorer.question.no.click()
     assert not is_asked(explorer)
     assert not explorer.again.disabled
@@ -159,7 +158,8 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
 
     ran(explorer, outcome)
 
-    assert (explorer.planned.value, explorer.plan) == ("", None)
+    assert explorer.planned.value == ""
+    assert explorer.plan is None
     assert "The plan of this run" in explorer.came.value
     assert "After the run below: This policy covers" in explorer.said.value
     assert "The cells below still show what was before this run" in explorer.behind.value
@@ -191,7 +191,8 @@ def test_a_plan_is_forgotten_with_the_table_it_was_made_for(view: widgets.View, 
     view.look_at(view.lake, view.lake.observe("db.fine"))
 
     assert explorer.plan is None
-    assert (is_asked(explorer), explorer.go.disabled) == (False, True)
+    assert not is_asked(explorer)
+    assert explorer.go.disabled
     explorer.question.yes.click()
     assert not explorer.progress.work.is_running
     assert explorer.outcome is None
@@ -203,7 +204,8 @@ def test_a_plan_that_comes_when_something_else_is_in_view_is_discarded(view: wid
 
     said, kind = explorer._take(made, facts, limits)
 
-    assert ("was discarded" in said, kind) == (True, "warning")
+    assert "was discarded" in said
+    assert kind == "warning"
     assert explorer.plan is None
     assert explorer.go.disabled
     assert explorer._take(made, facts, view.thresholds)[1] == "fine"

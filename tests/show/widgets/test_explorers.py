@@ -1,7 +1,5 @@
 """Explorers choose among facts: what a control changes, what it refuses, and the same facts without controls."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -185,7 +183,9 @@ def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_
     with pytest.raises(ParameterError, match="observe the table with size_ratios"):
         view.limit(Thresholds().with_changes(min_file_size_ratio=0.65))
 
-    assert (view.thresholds, view.findings, told) == (Thresholds(), before, [])
+    assert view.thresholds == Thresholds()
+    assert view.findings == before
+    assert told == []
 
 
 def test_only_limits_of_size_that_the_facts_can_answer_are_offered() -> None:
@@ -254,7 +254,9 @@ def test_a_snapshot_of_a_table_can_be_chosen(view: widgets.View) -> None:
     chooser.observe.click()
 
     assert chooser.progress.work.wait(120)
-    assert (view.facts.data.file_count, view.facts.snapshot_id, chooser.ref.value) == (1, oldest, str(oldest))
+    assert view.facts.data.file_count == 1
+    assert view.facts.snapshot_id == oldest
+    assert chooser.ref.value == str(oldest)
 
 
 def test_a_table_that_is_not_there_is_a_sentence_and_the_view_stays(view: widgets.View) -> None:

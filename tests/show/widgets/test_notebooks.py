@@ -1,7 +1,5 @@
 """Every notebook that has explorers runs both ways: with controls, and as plain HTML alone; the others have one way."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

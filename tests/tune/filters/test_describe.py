@@ -1,7 +1,5 @@
 """What Iceberg says of a scan's filters is read back as conditions on columns."""
 
-from __future__ import annotations
-
 import pytest
 
 from icekit.facts.definition import Column

@@ -1,7 +1,5 @@
 """Filters are found where queries leave them, and Iceberg plans with them what the table's own queries would read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

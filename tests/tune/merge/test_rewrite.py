@@ -1,7 +1,5 @@
 """A narrower ON leaves the same rows and opens fewer files; where it would not, none is offered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
