@@ -157,7 +157,7 @@ def test_a_table_is_planned_compacted_and_found_well(
     assert "CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in text
     dry = json.loads(document.read_text())
     assert dry["schema_version"] == SCHEMA_VERSION
-    assert dry["status"] == "dry run"
+    assert dry["status"] == "planned"
     assert dry["exit_status"] == 0
     assert dry["actual"] is None
 

@@ -10,7 +10,9 @@ from icekit.compact import Candidate, Policy, candidates
 from icekit.compact.candidates import in_window
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
-from icekit.facts.model import Column, FileGroup, Kind, Partition, PartitionField, PartitionSpec, Scalar, TableFacts
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
+from icekit.facts.files import FileGroup, Kind, Partition, Scalar
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
 from icekit.facts.where import partition_span
 from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, NEWER, TARGET, file_group, finding, findings, partition, sequence, table_facts

@@ -58,17 +58,17 @@ def test_a_dry_run_is_healthy_whatever_it_plans() -> None:
     dry = outcome(Status.PLANNED, run_id=None)
 
     assert dry.is_dry_run
-    assert dry.status == "dry run"
+    assert dry.status == "planned"
     assert dry.exit_status == 0
 
 
 @pytest.mark.parametrize(
     ("status", "ok", "said", "exit_status"),
     [
-        ("done", False, "not proved", 1),
-        ("stopped", False, "not proved", 1),
-        ("done", None, "not proved", 1),
-        ("stopped", None, "stopped", 1),
+        ("done", False, "disproved", 1),
+        ("stopped", False, "disproved", 1),
+        ("done", None, "unproved", 1),
+        ("stopped", None, "stopped", 130),
         ("done", True, "done", 0),
     ],
 )

@@ -14,7 +14,7 @@ from icekit.compact.model import RewriteOrder
 from icekit.compact.order import sort_by
 from icekit.compact.plan import saves_nothing
 from icekit.compact.selection import conflict_chance
-from icekit.compact.skipped import Skipped, SkipReason
+from icekit.compact.skipped import SkipReason
 from icekit.compact.speed import Speed
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds

@@ -161,7 +161,7 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table, orde
 def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(table: Table, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
     table.create().data("SELECT id, 'a' FROM range(500)")
     table.commit().deletes("id", "SELECT id FROM range(250)").data("SELECT id, 'b' FROM range(250)").done()
-    monkeypatch.setattr(rewriting._Key, "matches", lambda key, *_: f"{key.hash(key.values)} = `icekit hash`{more}")
+    monkeypatch.setattr(Key, "matches", lambda key, *_: f"{key.hash(key.values)} = `icekit hash`{more}")
 
     with unchanged(table), pytest.raises(RowsDiffer, match="one key in"):
         run(table)
@@ -563,7 +563,7 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
     start = len(table.snapshots())
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')")
     table.insert("VALUES (3, '00000000-0000-0000-0000-000000000001')")
-    monkeypatch.setattr(commits, "HEAP_SHARE", 0.0)
+    monkeypatch.setattr(readers, "HEAP_SHARE", 0.0)
 
     proof = prove_commits(table.lake, table.name, table.snapshots()[start:])
 
@@ -573,7 +573,7 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
 
 def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
-    monkeypatch.setattr(rewriting, "UNSEEN", 2)
+    monkeypatch.setattr(group_sample, "UNSEEN", 2)
     table.create("id bigint, tenant bigint").data("SELECT id, 7 FROM range(5000)")
     table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes("id", "SELECT id FROM range(200)").done()
 
@@ -586,7 +586,7 @@ def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: p
 
 def test_each_key_set_has_a_sample_of_its_own(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in one key set is not hidden by the sample of another."""
-    monkeypatch.setattr(rewriting, "UNSEEN", 2)
+    monkeypatch.setattr(group_sample, "UNSEEN", 2)
     table.create("id bigint, k bigint").data("SELECT id, id + 5000 FROM range(2000)")
     table.commit().deletes("id", "SELECT id FROM range(900)").deletes("k", "SELECT id + 6000 FROM range(900)").done()
     before, matches = table.rows(), Key.matches

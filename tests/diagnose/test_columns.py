@@ -4,7 +4,10 @@ import dataclasses
 
 import pytest
 
-from icekit.facts.model import Column, EqualityKey, MetricsSample, PartitionField, PartitionSpec, SortField, TableFacts
+from icekit.facts.definition import Column, PartitionField, PartitionSpec, SortField
+from icekit.facts.files import EqualityKey
+from icekit.facts.manifest_counts import MetricsSample
+from icekit.facts.model import TableFacts
 from tests.diagnose.told import absent, present, required, shows, told
 from tests.factories import BY_DAY, COLUMNS, UNPARTITIONED, column_sample, file_group, partition, table_facts
 from tests.golden import Golden

@@ -4,7 +4,9 @@ import dataclasses
 
 import pytest
 
-from icekit.facts.model import Column, ManifestFacts, MetricsSample, TableFacts
+from icekit.facts.definition import Column
+from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
+from icekit.facts.model import TableFacts
 from tests.diagnose.told import absent, named, present, shows, told
 from tests.factories import GIB, KIB, MIB, file_group, history, manifest_facts, table_facts
 from tests.golden import Golden

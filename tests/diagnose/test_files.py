@@ -6,7 +6,10 @@ import pytest
 
 from icekit import Severity, Thresholds, diagnose
 from icekit.errors import ParameterError
-from icekit.facts.model import FileGroup, Partition, PartitionField, PartitionSpec, SharedPlace, Sharing, StorageFacts, TableFacts
+from icekit.facts.definition import PartitionField, PartitionSpec
+from icekit.facts.files import FileGroup, Partition
+from icekit.facts.model import TableFacts
+from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from tests.diagnose.told import absent, named, present, required, shows, told
 from tests.factories import (
     BY_DAY,

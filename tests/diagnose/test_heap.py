@@ -6,7 +6,8 @@ import pytest
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
 from icekit.diagnose.heap import ASSUMED_BYTES, BASE_BYTES, RECORD_BYTES, value_bytes, verdict
 from icekit.errors import ParameterError
-from icekit.facts.model import EqualityKey, FileGroup, Kind, SequenceCounts, TableFacts
+from icekit.facts.files import EqualityKey, FileGroup, Kind, SequenceCounts
+from icekit.facts.model import TableFacts
 from tests.factories import GIB, KIB, MIB, empty_facts, file_group, sequence, table_facts
 
 BY_ID = (EqualityKey((1,), 1, 1),)

@@ -9,7 +9,9 @@ from icekit import Severity, Thresholds, diagnose
 from icekit.diagnose import SYMPTOMS
 from icekit.diagnose.findings import Finding, Findings
 from icekit.errors import ParameterError
-from icekit.facts.model import Commit, RangeOverlap, Ref, SnapshotStatistics, StatisticsAge, TableFacts
+from icekit.facts.manifest_counts import RangeOverlap
+from icekit.facts.model import TableFacts
+from icekit.facts.snapshots import Commit, Ref, SnapshotStatistics, StatisticsAge
 from tests.diagnose.told import absent, named, present, required, shows, told
 from tests.factories import (
     KIB,

@@ -9,7 +9,8 @@ import pytest
 from icekit import diagnose
 from icekit.api import Lake
 from icekit.diagnose.findings import Finding
-from icekit.facts.model import Flaw, TableFacts
+from icekit.facts.definition import Flaw
+from icekit.facts.model import TableFacts
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import change_avro, change_metadata, on_disk
 

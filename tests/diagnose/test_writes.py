@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
-from icekit.facts.model import Commit, Kind, MetricsSample, RepeatedIdentifiers, SampledWrite, TableFacts
+from icekit.facts.files import Kind
+from icekit.facts.manifest_counts import MetricsSample, RepeatedIdentifiers, SampledWrite
+from icekit.facts.model import TableFacts
+from icekit.facts.snapshots import Commit
 from tests.diagnose.told import absent, named, present, shows
 from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
 from tests.golden import Golden

@@ -25,13 +25,13 @@ def test_history_counts_all_snapshots_and_follows_the_lineage_of_the_chosen_one(
     meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
     chosen = history(meta, SNAPSHOTS[1])
 
-    assert history.snapshot_count == 3
-    assert history.lineage_count == 2
-    assert history.operations == (("append", 2),)
-    assert history.median_seconds_between_commits == 60.0
-    assert history.commits[0].added_data_files == 4
-    assert history.commits[0].writer == "spark"
-    assert history.commits[1].added_data_files is None
+    assert chosen.snapshot_count == 3
+    assert chosen.lineage_count == 2
+    assert chosen.operations == (("append", 2),)
+    assert chosen.median_seconds_between_commits == 60.0
+    assert chosen.commits[0].added_data_files == 4
+    assert chosen.commits[0].writer == "spark"
+    assert chosen.commits[1].added_data_files is None
 
 
 def test_a_parent_that_has_expired_ends_the_lineage() -> None:
@@ -70,7 +70,7 @@ def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_co
     assert age.commit_count == 3
     assert age.changed_count == 10
     assert age.record_count == 10
-    assert metadata.statistics_ages(table(lineage), lineage[-1]) == ()
+    assert statistics_ages(table(lineage), lineage[-1]) == ()
 
 
 @pytest.mark.parametrize("version", [1, 3])

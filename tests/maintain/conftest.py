@@ -12,7 +12,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact import Outcome, Plan
-from icekit.facts.collect import load_metadata
+from icekit.facts.metadata_file import load_metadata
 from icekit.run.checkpointed import run
 from icekit.sql import identifier
 from tests.shapes import Shapes

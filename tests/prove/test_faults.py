@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from icekit.compact import rewrite as rewriting
+from icekit.compact import group, group_rows
+from icekit.compact.group import Group
+from icekit.compact.key import Key
 from icekit.compact.model import RewriteOrder
 from icekit.prove.checked import RowsDiffer
 from tests.resolve.tables import Table, rewrite

@@ -60,7 +60,7 @@ def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(sic
     made = sick.plan(max_action_partitions=1)
     outcome = sick.run(made, run_id=run_id, progress=damaging(sick, run_id))
 
-    assert outcome.status == "not proved"
+    assert outcome.status == "disproved"
     assert outcome.exit_status == 1
     assert [a.status for a in outcome.actions] == ["disproved", "pending"]
     here = sick.snapshot_id()
@@ -152,6 +152,6 @@ def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) ->
     assert [a.status for a in outcome.actions] == ["unproved", "pending"]
 
     resumed = again(sick, limits=compared)
-    assert resumed.status == "not proved"
+    assert resumed.status == "unproved"
     assert resumed.exit_status == 1
     assert [a.status for a in resumed.actions] == ["unproved", "done"]

@@ -12,7 +12,7 @@ from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import RangeOverlap
 from icekit.facts.model import TableFacts
 from icekit.show import charts
-from icekit.show.charts import Chart
+from icekit.show.chart import Chart
 from tests.factories import GIB, KIB, MIB, commit, empty_facts, file_group, healthy_groups, history, manifest_facts, partition, table_facts
 from tests.golden import Golden
 

@@ -10,7 +10,7 @@ from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.compact.equality_deletes import plan_conversion
 from icekit.errors import SnapshotNotFound
-from icekit.facts.model import SnapshotStatistics
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.prove import prove_commits
 from icekit.sql import display_name, literal
 from tests.resolve.tables import Table
@@ -35,7 +35,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(sick: Table, tmp_pat
 
     outcome = sick.converts(tmp_path, execute=False)
 
-    assert outcome.status == "dry run"
+    assert outcome.status == "planned"
     assert "3 equality delete files become at most" in repr(outcome)
     assert sick.snapshots() == before
 

@@ -44,7 +44,7 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
 
     assert review.plan.is_target_shuffled
     assert not joined.is_used
-    assert joined.is_possible
+    assert joined.lacks == ()
     assert set(joined.settings) == settings
     assert joined.plan is not None
     assert not joined.plan.is_target_shuffled

@@ -52,7 +52,6 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
         review = MergeReview.of(spark, LAB)
 
     assert review.plan.scan.files == 91
-    assert review.plan.scan.partitions == 91
     assert review.total.files == 91
     assert review.plan.is_target_shuffled
     assert review.narrower is not None
