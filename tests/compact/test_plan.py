@@ -14,7 +14,7 @@ from icekit.compact.model import RewriteOrder
 from icekit.compact.order import sort_by
 from icekit.compact.plan import saves_nothing
 from icekit.compact.selection import conflict_chance
-from icekit.compact.skipped import SkipReason
+from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
@@ -56,7 +56,7 @@ def taken(planned: Plan) -> list[Partition]:
 
 
 NOW = at(20)
-BEYOND = "the engine's planner takes more than the rest of the budget"
+BEYOND = SkipReason.PLANNER_OVER_BUDGET
 DAY_1 = "`event_time` >= TIMESTAMP \\'2026-01-01 00:00:00+00:00\\' AND `event_time` < TIMESTAMP \\'2026-01-02 00:00:00+00:00\\'"
 
 
@@ -329,8 +329,8 @@ def test_partitions_written_lately_or_outside_the_window_are_left_alone() -> Non
 
     assert lately.waits is None
     assert taken(lately) == taken(outside) == [partition(FIRST_DAY + 1)]
-    assert lately.left_alone[0].reason == "written within the last 60 minutes"
-    assert outside.left_alone[0].reason == "outside the time window"
+    assert lately.left_alone[0].reason == SkipReason.RECENT
+    assert outside.left_alone[0].reason == SkipReason.OUTSIDE_WINDOW
     assert lately.left_alone[0].examples == ("event_day=2026-01-01",)
 
 
@@ -513,11 +513,7 @@ def test_a_budget_holds_for_older_specs_too() -> None:
     planned = made(evolved(), findings("old_partition_spec"), old_specs=True, budget_bytes=GIB // 2)
 
     assert planned.actions == ()
-    assert (
-        planned.left_alone[0].reason == "the budget of 512 MiB is less than the 1 GiB of the only partition, which is rewritten as a whole"
-    )
-    assert planned.left_alone[0].partition_count == 1
-    assert planned.left_alone[0].examples == ("event_day=2026-01-01",)
+    assert planned.left_alone == (Skipped(SkipReason.TOO_MANY_BYTES, 1, ("event_day=2026-01-01",), GIB // 2, 1000 * MIB),)
 
 
 def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_is_asked() -> None:
@@ -642,7 +638,7 @@ def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
     # Facts say five files each, so that three partitions fit; the planner says eight, and two do.
     assert [(a.action_id, len(a.partitions), a.prediction.files_in) for a in planned.actions] == [("a1", 2, 16)]
     assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
-        ("the budget goes to partitions that save more file opens per byte", 1),
+        (SkipReason.BUDGET_SPENT, 1),
         (BEYOND, 1),
     ]
 

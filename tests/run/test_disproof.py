@@ -115,7 +115,7 @@ def test_a_run_that_is_interrupted_before_its_last_proof_is_not_done(sick: Table
 
     outcome = sick.run(sick.plan(), progress=progress)
     assert outcome.status == "stopped"
-    assert outcome.exit_status == 1
+    assert outcome.exit_status == 130
     assert outcome.proof is None
 
     resumed = again(sick)
