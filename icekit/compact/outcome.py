@@ -128,6 +128,17 @@ class ActionOutcome:
         """``9 files → 1 file``, in the units of the action's prediction."""
         return self.actual.change(self.action.prediction)
 
+    @property
+    def text(self) -> str:
+        """``done: 9 files → 1 file, 0 delete files removed, 1 commit, 2.3 s``."""
+        actual, did, unit = self.actual, self.change, self.action.prediction.unit
+        if unit == "file":
+            did += f", {count(actual.delete_files_removed, 'delete file')} removed"
+        elif unit == EQUALITY_DELETE:
+            did += f", {size(actual.bytes_in)} read, {size(actual.bytes_out)} written"
+        why = f"; {self.error}" if self.error and self.status is Status.FAILED else ""
+        return f"{self.status}: {did}, {count(actual.commits, 'commit')}, {self.seconds:.1f} s{why}"
+
 
 @dataclass(frozen=True, repr=False)
 class Outcome(Shown):

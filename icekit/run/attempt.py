@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -25,6 +25,7 @@ from icekit.facts.head import Head, head, since
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json, specs
 from icekit.facts.values import to_scalar
+from icekit.status import Status
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -103,6 +104,36 @@ class Conflict(Exception):
 
 class TooLarge(Exception):
     """A group failed, or the cluster was too small for the action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How an action ended, and why; ``split``: it was too large, and is to be run in smaller parts."""
+
+    status: Status
+    error: str | None = None
+
+
+def ended_by(problem: BaseException, attempts: int) -> Ended:
+    """How an error ends an action: the first kind of :data:`ENDS` that it is of."""
+    return next(Ended(status, why(problem, attempts)) for kind, status, why in ENDS if isinstance(problem, kind))
+
+
+def _after_conflict(problem: Any, attempts: int) -> str:
+    busy = "Run it again when fewer writers are active, or with a narrower time window."
+    alone = "No other commit to this table came in between: run it again once the catalog answers. The engine logs the reason."
+    return f"{problem}; {count(attempts, 'attempt')} made. {alone if problem.is_alone else busy}"
+
+
+#: How the kinds of errors end an action, and what is said of them.
+ENDS: tuple[tuple[type[BaseException], Status, Callable[[Any, int], str | None]], ...] = (
+    (TooLarge, Status.SPLIT, lambda problem, _: str(problem)),
+    (Stopped, Status.STOPPED, lambda *_: None),
+    (KeyboardInterrupt, Status.STOPPED, lambda *_: None),
+    (Conflict, Status.FAILED, _after_conflict),
+    (IcekitError, Status.FAILED, lambda problem, _: str(problem)),
+    (Exception, Status.FAILED, lambda problem, _: reason(problem)),
+)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from icekit.compact.claims import ActionRecord, RunRecord, claimed, now_ms
 from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import Ledger, let_go_of_dead, open_ledger
-from icekit.compact.model import EQUALITY_DELETE, Action, Plan
+from icekit.compact.model import Action, Plan
 from icekit.compact.outcome import ActionOutcome, Outcome, as_before, is_there, measured, own_commits
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
@@ -35,7 +35,7 @@ from icekit.facts.metadata import int_setting, settings
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.paths import path_sql
 from icekit.prove import Proof
-from icekit.run.attempt import ActionProgress, Conflict, Limits, Runner, TooLarge
+from icekit.run.attempt import ActionProgress, Ended, Limits, Runner, ended_by
 from icekit.run.guard import Guard, guard_of
 from icekit.sandbox import remove_stale, stale_clones
 from icekit.secrets import mask_data
@@ -275,22 +275,7 @@ class CheckpointedRun:
 
     def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
         """Run one part; returns the smaller parts to run instead, if it was too large."""
-        now = head(self.lake, self.plan.table, action.branch)
-        progress = ActionProgress(now.snapshot_id, now.sequence_number)
-        if record is not None and record.starting_snapshot_id is not None:
-            # The killed run began earlier: its commits are in the lineage.
-            progress.starting_snapshot_id = record.starting_snapshot_id
-            by_id = {s["snapshot-id"]: s for s in now.lineage()}
-            begun = by_id.get(record.starting_snapshot_id)
-            progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
-            progress.attempts = record.attempt
-            if record.attempt:
-                progress.result = replace(progress.result, manifest_lists=None)
-            # Including the commits of the smaller actions that it was split into.
-            ids = {r.action_id for r in self.ledger.actions(self.record.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
-            progress.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
-            progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids), now)
-        started_ms = now_ms()
+        progress, started_ms = self._begun(action, record), now_ms()
 
         def save(status: Status, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
             self.ledger.save_action(
@@ -307,7 +292,7 @@ class CheckpointedRun:
                     actual=dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
                     snapshot_ids=tuple(progress.snapshot_ids),
                     started_ms=started_ms,
-                    ended_ms=None if status == Status.RUNNING else now_ms(),
+                    ended_ms=None if status is Status.RUNNING else now_ms(),
                     error=error,
                     commits=tuple({key: commit.get(key) for key in _KEPT_OF_A_COMMIT} for commit in progress.commits.values()),
                 )
@@ -316,83 +301,91 @@ class CheckpointedRun:
         save(Status.RUNNING)
         # What was checked of a commit is known from then on, even if another job lets the commit expire before it is proved.
         progress.on_commit = lambda: save(Status.RUNNING)
-        status: Status = Status.FAILED
-        error: str | None = None
-        parts: Sequence[Action] = ()
         guard = guard_of(self.lake, action, self.say, self.stop)
+        parts: Sequence[Action] = ()
         try:
-            ready = self._ready(guard)
-            if ready is not None:
-                progress.before_call = guard.check
-                runner.complete(ready, progress)
-                guard.commits = progress.commits
-                progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
-            status = Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
-        except TooLarge as problem:
-            with contextlib.suppress(Exception):
-                in_force = settings(head(self.lake, self.plan.table).metadata.get("properties") or {})
-                target_bytes = int_setting(in_force, "write.target-file-size-bytes")
-                floor = self.limits.retry.floor_files * target_bytes
-                parts = smaller_parts(self.lake, action, floor_bytes=floor)
-            status, error = (Status.SPLIT if parts else Status.FAILED), str(problem)
-            self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
-        except Stopped:
-            status = Status.STOPPED
-            self.stop.set(self.stop.reason or "person")
-        except KeyboardInterrupt:
-            status = Status.STOPPED
-            self.stop.set()
-        except Conflict as problem:
-            busy = "Run it again when fewer writers are active, or with a narrower time window."
-            alone = "No other commit to this table came in between: run it again once the catalog answers. The engine logs the reason."
-            error = f"{problem}; {count(progress.attempts, 'attempt')} made. {alone if problem.is_alone else busy}"
-        except IcekitError as problem:
-            error = str(problem)
-        except Exception as problem:
-            error = reason(problem)
+            ended = Ended(self._done(runner, guard, progress))
+        except (Exception, KeyboardInterrupt) as problem:
+            ended = ended_by(problem, progress.attempts)
+            if ended.status is Status.STOPPED:
+                self.stop.set(self.stop.reason or "person")
+            if ended.status is Status.SPLIT:
+                parts = self._smaller(action)
+                self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
+                ended = replace(ended, status=Status.SPLIT if parts else Status.FAILED)
         outcome = ActionOutcome(
             action=action,
-            status=status,
+            status=ended.status,
             attempts=progress.attempts,
             actual=progress.actual,
             seconds=progress.seconds,
             snapshot_ids=tuple(progress.snapshot_ids),
-            error=error,
+            error=ended.error,
         )
-        a, did = outcome.actual, outcome.change
-        if action.prediction.unit == "file":
-            did += f", {count(a.delete_files_removed, 'delete file')} removed"
-        elif action.prediction.unit == EQUALITY_DELETE:
-            did += f", {size(a.bytes_in)} read, {size(a.bytes_out)} written"
-        proof: Proof | None = None
+        outcome = replace(outcome, status=self._proved(outcome, guard, progress))
+        self.outcomes.append(outcome)
+        # Recorded only now: a run that is killed during the proof is proved when it is resumed.
+        save(outcome.status, ended.error, outcome)
+        return parts
+
+    def _begun(self, action: Action, record: ActionRecord | None) -> ActionProgress:
+        """The progress of an action so far: that of a killed run is in the table's history, and in its record."""
+        now = head(self.lake, self.plan.table, action.branch)
+        progress = ActionProgress(now.snapshot_id, now.sequence_number)
+        if record is not None and record.starting_snapshot_id is not None:
+            # The killed run began earlier: its commits are in the lineage.
+            progress.starting_snapshot_id = record.starting_snapshot_id
+            by_id = {s["snapshot-id"]: s for s in now.lineage()}
+            begun = by_id.get(record.starting_snapshot_id)
+            progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
+            progress.attempts = record.attempt
+            if record.attempt:
+                progress.result = replace(progress.result, manifest_lists=None)
+            # Including the commits of the smaller actions that it was split into.
+            ids = {r.action_id for r in self.ledger.actions(self.record.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
+            progress.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
+            progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids), now)
+        return progress
+
+    def _done(self, runner: Runner, guard: Guard, progress: ActionProgress) -> Status:
+        """Run what the guard allows of an action until nothing of it is left."""
+        # A request to stop also ends the checks of the guard.
+        with self.stop.watching(self.lake.spark):
+            ready = guard.ready()
+        if ready is not None:
+            progress.before_call = guard.check
+            runner.complete(ready, progress)
+            guard.commits = progress.commits
+            progress.actual = guard.actual(progress.actual, progress.snapshot_ids)
+        return Status.DONE if progress.attempts or progress.actual.any else Status.SKIPPED
+
+    def _smaller(self, action: Action) -> Sequence[Action]:
+        """The parts of an action that was too large; none if it cannot be made smaller."""
+        with contextlib.suppress(Exception):
+            in_force = settings(head(self.lake, self.plan.table).metadata.get("properties") or {})
+            target_bytes = int_setting(in_force, "write.target-file-size-bytes")
+            return smaller_parts(self.lake, action, floor_bytes=self.limits.retry.floor_files * target_bytes)
+        return ()
+
+    def _proved(self, outcome: ActionOutcome, guard: Guard, progress: ActionProgress) -> Status:
+        """Report an action, prove it, and return its status; a failed proof blocks the table before anything else is recorded."""
         try:
-            self.say(
-                f"  {status}: {did}, {count(a.commits, 'commit')}, {outcome.seconds:.1f} s{'; ' + error if error and status == 'failed' else ''}"
-            )
+            self.say(f"  {outcome.text}")
             guard.result, guard.commits = progress.result, progress.commits
             proof = self._proof(outcome, guard)
         except KeyboardInterrupt:
             # Nothing is left to do, but the action is not proved: a resumed run tries the proof again.
-            status = Status.STOPPED
             self.stop.set()
+            return Status.STOPPED
         finally:
             guard.close()
-        if proof is not None and proof.ok is False:
-            status = Status.DISPROVED
+        if proof is None or proof.ok:
+            return outcome.status
+        if proof.ok is False:
             # Recorded before the action: if the process is killed now, the table stays blocked.
             self.ledger.save_run(replace(self.record, status=Status.DISPROVED, error=self._error))
-        elif proof is not None and proof.ok is None and status in {Status.DONE, Status.SPLIT}:
-            status = Status.UNPROVED
-        outcome = replace(outcome, status=status)
-        self.outcomes.append(outcome)
-        # Recorded only now: a run that is killed during the proof is proved when it is resumed.
-        save(status, error, outcome)
-        return parts
-
-    def _ready(self, guard: Guard) -> Action | None:
-        """The action that the guard allows; a request to stop also ends its checks."""
-        with self.stop.watching(self.lake.spark):
-            return guard.ready()
+            return Status.DISPROVED
+        return Status.UNPROVED if outcome.status in {Status.DONE, Status.SPLIT} else outcome.status
 
     def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
         """Compare the action's commits with their parents, or check what it must keep; None if there is nothing to compare."""
