@@ -8,11 +8,11 @@ PUBLIC := icekit icekit.catalog icekit.facts icekit.diagnose icekit.compact icek
 	icekit.tune.write_mode icekit.tune.merge icekit.tune.layout icekit.tune.metrics_columns icekit.tune.planning icekit.tune.answer \
 	icekit.history icekit.report icekit.schedule icekit.show.widgets icekit.lab icekit.lessons icekit.notebook icekit.errors
 
-# A target for people who use icekit has ##, one for who develops it has #+.
+# A target for people who use icekit has ##, one for developers has #+.
 help:  ## list these targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
 
-help-dev:  ## list the targets for who develops icekit
+help-dev:  ## list the targets for developers
 	@sed -n 's/^\([a-z-]*\):.*#+ /\1|/p' Makefile | awk -F'|' '{ printf "make %-22s %s\n", $$1, $$2 }'
 
 report:  ## report on the lab's tables into reports/ (makes those that are not there)

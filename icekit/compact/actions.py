@@ -28,7 +28,7 @@ _COMMITS = 10
 _ROWS_PER_FILE_BYTES = 3
 
 _WHY = {
-    "size": "combines or splits files of the wrong size; well-sized files stay as they are",
+    "size": "merges small files and splits large ones; others stay",
     "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
     "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it counts only deletes that name a single data file",
     "all": "rewrites every file of these partitions",

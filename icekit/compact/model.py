@@ -361,7 +361,7 @@ def statistics_note(plan: Plan) -> str | None:
     return f"{whose} has {kinds}, and each commit of this plan makes a snapshot without. {renew}"
 
 
-NOTHING = "Nothing is worth doing under this policy."
+NOTHING = "Nothing to do under this policy."
 
 
 _SOURCES = {

@@ -161,11 +161,8 @@ def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
         _, files, opens = _sums(found)
         reasons = "; ".join(s.text for s in selected.skipped)
         is_recent = any(s.is_recent for s in selected.skipped)
-        flag = " To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')." if is_recent else ""
-        return (
-            f"{'The only candidate' if len(found) == 1 else f'Each of the {len(found):,} candidates'} was left alone ({reasons}). "
-            f"A rewrite of {count(files, 'file')} would save a full scan {count(opens, 'file open')}.{flag}"
-        )
+        flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
+        return f"Skipped {reasons}. Rewriting {count(files, 'file')} would spare each full scan {count(opens, 'file open')}.{flag}"
     if small is not None and not found:
         return f"No rewrite helps before the target file size changes: {small.evidence}. The statement is in the finding target_too_small."
     return None
@@ -223,7 +220,9 @@ def _notes(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> list
     if gap and recent:
         share = changing_share(facts)
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
-        said = f"Commits are {span(gap * 1000)} apart, and {percent(share)} of the last {len(recent)} delete, overwrite or replace files; only such commits can conflict with a rewrite"
+        said = "No recent commit could conflict with this rewrite"
+        if share:
+            said = f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last {len(recent)} delete, overwrite or replace files, and could conflict with this rewrite"
         if seconds and share:
             seconds = max(LEAST_SECONDS, seconds)
             chance = conflict_chance(facts, seconds)

@@ -31,7 +31,7 @@ _TOO_SMALL = "the budget of {limit} is less than the {needed} of the smallest pa
 _WORDS = {
     SkipReason.OUTSIDE_WINDOW: "outside the time window",
     SkipReason.RECENT: _RECENT,
-    SkipReason.LIKELY_CONFLICT: f"{_RECENT}, and a commit is likely to conflict with the rewrite",
+    SkipReason.LIKELY_CONFLICT: f"{_RECENT}, where a concurrent commit would probably conflict",
     SkipReason.NAN: "its value is NaN, for which Iceberg has no filter",
     SkipReason.NO_FILTER: "no filter selects only this partition: its partition columns were dropped, or the table was not partitioned then",
     SkipReason.LONG_FILTER: "no filter that is short selects only the files of older specs",

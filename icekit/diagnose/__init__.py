@@ -79,7 +79,7 @@ def _resolved_first(finding: Finding) -> Finding:
         return finding
     return replace(
         finding,
-        remedy=f"With icekit compact {finding.table} (its equality deletes do not fit into the memory of a stock rewrite): {finding.remedy}",
+        remedy=f"With icekit compact {finding.table} (its equality deletes do not fit into the memory of Spark's own rewrite): {finding.remedy}",
         sql=statements,
     )
 

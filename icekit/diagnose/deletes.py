@@ -31,9 +31,9 @@ def equality_deletes(context: Context) -> Finding | None:
     ratio, reached = (n / max(facts.data.record_count, 1) for n in (total.record_count, rows))
     executor, heap = context.executor, context.rewrite_heap_bytes
     session = "this session has" if context.session_conf is not None else "an executor usually has"
-    needs = f"a stock rewrite needs about {size(heap)} of heap per executor of {count(executor.cores, 'core')}, and {session} {size(executor.heap_bytes)}"
+    needs = f"Spark's own rewrite needs about {size(heap)} of heap per executor of {count(executor.cores, 'core')}, and {session} {size(executor.heap_bytes)}"
     first = (
-        f"Run icekit compact {facts.name}, which applies the equality deletes as it rewrites and does not need the memory of a stock rewrite: {needs}."
+        f"Run icekit compact {facts.name}, which applies the equality deletes as it rewrites and does not need the memory of Spark's own rewrite: {needs}."
         if context.resolves_first
         else f"Rewrite the data files that the deletes apply to: {needs}."
     )
@@ -42,12 +42,11 @@ def equality_deletes(context: Context) -> Finding | None:
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
         evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} {'applies' if total.record_count == 1 else 'apply'} to at most {files:,} of {facts.data.file_count:,} data files "
-        f"({percent(reached)} of the rows); one data file needs up to {count(max(a.max_deletes_per_file for a in applied), 'delete record')}, "
-        f"a full scan loads {sum(a.loads for a in applied):,}",
+        f"({percent(reached)} of the rows). A full scan loads {count(sum(a.loads for a in applied), 'delete record')}, up to {max(a.max_deletes_per_file for a in applied):,} for one file",
         threshold="any equality delete with a higher sequence number than data whose key bounds it meets",
         source="table spec, Scan Planning",
         effect="For every data file, a reader builds a hash set of all later delete records: work grows with the square of the commits, and memory with keys × cores.",
-        remedy=f"{first} From then on, commit less often, or write position deletes or deletion vectors.",
+        remedy=f"{first} Afterwards, commit less often, or write position deletes or deletion vectors.",
         sql=() if context.resolves_first else (context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files + total.file_count,
         bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
@@ -71,7 +70,7 @@ def executor_cache(context: Context) -> Finding | None:
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
         effect="After a query with other columns, a query can miss deletes and return rows that are gone; with one or two cores a read can hang forever.",
-        remedy="Start sessions that read this table with spark.sql.iceberg.executor-cache.enabled=false (a session keeps the value of the first read), until no equality deletes are left.",
+        remedy="Start sessions that read this table with spark.sql.iceberg.executor-cache.enabled=false until no equality deletes are left. Set it before the first read: later changes have no effect.",
         files_at_stake=total.file_count,
     )
 
@@ -305,9 +304,9 @@ def distribution_mode(context: Context) -> Finding | None:
         "distribution_mode",
         Severity.WARNING,
         (),
-        evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per partition touched (median), {size(mean_bytes)} each, "
-        f"under distribution mode {append.mode} ({append.origin})",
-        threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition touched and one per target size written",
+        evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per partition (median), {size(mean_bytes)} each. "
+        f"Cause: write.distribution-mode={append.mode} ({append.origin})",
+        threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one per target size written",
         source=CHOICE,
         effect="Every task writes its own file into every partition it has rows for: tasks × partitions files, however few the rows.",
         remedy=remedy,

@@ -276,7 +276,7 @@ def _card(finding: Finding, saves: str, covered: str | None) -> str:
 
 WHERE_LIMIT = 10
 
-CHOICE = "a choice; change it with a threshold"
+CHOICE = "icekit default; change it with a threshold"
 
 
 #: A choice: the executor that is assumed if the session is not known.

@@ -304,7 +304,7 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
         if by_count < age_ms:
             yield f"The last {count(last, 'snapshot')} {'covers' if last == 1 else 'cover'} {span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that the time keeps: the time decides, and the count only protects a table with few commits."
         else:
-            yield f"{span(age_ms)} {_pace(gap_ms)} are {count(int(age_ms // gap_ms), 'snapshot')}, fewer than the {last:,} that the count keeps: the count decides, and covers {span(by_count)} only while commits do not become more frequent."
+            yield f"{span(age_ms)} {_pace(gap_ms)} has {count(int(age_ms // gap_ms), 'snapshot')}, and the count keeps {last:,}: the count decides, and covers {span(by_count)} only while commits do not become more frequent."
         need_ms = (retention.need_hours or 0) * HOUR_MS
         if by_count >= need_ms > age_ms:
             yield f"Only the count covers the {span(need_ms)} that you need. Set keep_hours (--keep) to {_duration(need_ms / HOUR_MS)} to be sure."

@@ -190,7 +190,7 @@ UPSERTS = (
     ),
     LabTable(
         "long_upsert_stream",
-        "A stream with string keys has upserted for hours, and a stock read of its equality deletes no longer fits into a small executor's heap.",
+        "A stream with string keys has upserted for hours, and Spark's own read of its equality deletes no longer fits into a small executor's heap.",
         frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "dangling_deletes", "executor_cache"}),
         _long_upsert_stream,
     ),

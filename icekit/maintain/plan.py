@@ -104,7 +104,7 @@ def plan_maintenance(
         )
     if "metadata_files_piling_up" in findings.names:
         notes.append(
-            "Metadata files pile up. No procedure fixes that, but a setting does: the finding has the ALTER TABLE. Metadata files dropped from the log earlier show up as orphan files."
+            "Metadata files pile up. The fix is a setting: the finding metadata_files_piling_up has the ALTER TABLE. Metadata files that the log dropped earlier are orphan files."
         )
     return Plan(
         facts.catalog,
@@ -165,7 +165,7 @@ def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, not
         return []
     if ready.prediction.files_out >= ready.prediction.files_in and not converts:
         notes.append(
-            "Each position delete file is the only one of its data file, so combining them would leave as many. Rewrite their data files instead."
+            "Each position delete file is the only one of its data file, so combining them would not reduce their number. Rewrite their data files instead."
         )
         return []
     return [ready]
@@ -249,7 +249,7 @@ def _expiry(
     found = expiry(metadata, retention, now)
     if not found.expires:
         notes.append(
-            f"{what}, but none would expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
+            f"{what}, but no snapshot is old enough to expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
             f"If you need less history, lower keep_hours (--keep) or keep_last (--keep-last){' or drop refs' if len(found.refs) > 1 else ''}. Snapshots younger than one hour never expire."
         )
         return []
@@ -312,14 +312,14 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
     arguments = {
         key: value for key, value in orphan_arguments(display_name(facts.table), facts.location).items() if key not in {"table", "dry_run"}
     }
-    examples = ", ".join(storage.examples[:3])
+    examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
     return [
         Action(
             "",
             "remove_orphan_files",
             facts.catalog,
             facts.table,
-            f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}, for example {examples}; "
+            f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}{examples}; "
             "before it removes any, icekit lists them again and looks them up among the files that this table and every other table of the catalog name. "
             "No table of this catalog is at the location; make sure that no table of another catalog has files there",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),

@@ -103,21 +103,21 @@ class Proposals(Shown):
     def verdict(self) -> str:
         """The verdict, in one sentence."""
         if not self.findings:
-            return f"{self.table} is healthy: nothing is worth doing."
+            return f"{self.table} is healthy: nothing to do."
         if not self.proposals:
             rest = f"; {count(len(self.by_hand), 'finding')} to fix by hand, see below" if self.by_hand else ""
             if self.waits:
                 return f"{self.table}: {self.waits.rstrip('.')}{rest}."
-            return f"{self.table}: no command is worth running now{self._waits}{rest}."
+            return f"{self.table}: no command is worthwhile now{self._waits}{rest}."
         grave = [f.title for f in self.by_hand if f.severity is Severity.CRITICAL]
         first = f"critical, to fix by hand first: {', '.join(grave)}; then " if grave else ""
-        number = f"{self.table}: {first}{count(len(self.proposals), 'thing is', 'things are')} worth doing{self._waits}"
+        number = f"{self.table}: {first}{count(len(self.proposals), 'action is', 'actions are')} worthwhile{self._waits}"
         best = max(self.proposals, key=lambda p: p.share or 0)
         return f"{number}; {best.kind} gains most: {best.wins}." if best.share else f"{number}."
 
     @property
     def _waits(self) -> str:
-        return f"; compact waits for {count(self.left_alone, 'partition')} written recently" if self.left_alone else ""
+        return f"; compaction is postponed for {count(self.left_alone, 'partition')} that were just written" if self.left_alone else ""
 
     def to_dict(self) -> dict[str, Any]:
         """The document that ``icekit plan --json`` prints."""
@@ -252,7 +252,7 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
             "convert",
             ("equality_deletes",),
             f"{count(forecast.delete_record_count, 'equality delete record')} in {count(total.files_in, 'file')} become position deletes, so that "
-            f"reading and rewriting the table need little heap (a stock read or rewrite {now} the executor's)",
+            f"reading and rewriting the table need little heap (Spark's own read or rewrite {now} the executor's)",
             f"{size(total.bytes_in)} to read{total.about}",
             plan.command_with("--execute"),
             delete_rows_gone=0,
@@ -349,8 +349,8 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
         Proposal(
             "tune",
             tuple(names),
-            "measures which setting prevents this",
-            "a trial on a clone or a sample; sets nothing",
+            "finds the setting that prevents this",
+            "one trial on a clone or a sample; no setting changes",
             f"icekit tune {question} {shlex.quote(facts.name)}{catalog}{_lookups(facts) if question in _FILTERED else ''}",
         )
         for question, names in asked.items()

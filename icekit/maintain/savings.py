@@ -206,9 +206,7 @@ def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None
     selected = selection(facts, findings, thresholds)
     opens = sum(c.file_opens_saved for c in selected.found) - sum(c.file_opens_saved for c in selected.chosen)
     reasons = "; ".join(skipped.text for skipped in selected.skipped)
-    return (
-        f"Compaction leaves alone for now: {reasons}. Rewriting them would save a full scan {count(opens, 'file open')}." if reasons else ""
-    )
+    return f"Compaction postpones {reasons}. Rewriting them would spare each full scan {count(opens, 'file open')}." if reasons else ""
 
 
 def _covered(name: str) -> str:

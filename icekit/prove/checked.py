@@ -72,12 +72,12 @@ class CheckedRows:
         return cls(rows, **{name: int(kept.get(name, 0)) for name in _COUNTS})
 
     def __str__(self) -> str:
-        read_back = f"{count(self.rows.row_count, 'row')} read back from the new files before the commit"
+        read_back = f"{count(self.rows.row_count, 'row')} of the new files verified before the commit"
         twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:
             by_reader = ", where Iceberg's own reader applied the equality deletes" if self.resolved else ""
             again = f"; {twice} read from the old files a second time: all equal" if self.files else ""
-            return f"{read_back}: the same rows that were read from the old ones{by_reader}{again}"
+            return f"{read_back}: identical to those of the old files{by_reader}{again}"
         parts = [read_back]
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
         files = f", and {twice} by Iceberg's own reader" if self.files else ""

@@ -224,7 +224,7 @@ class Proof:
         caution = [f"! {self.caution}"] if self.caution else []
         if any(commit.is_sampled for commit in self.commits):
             caution.append(
-                f"  Of the rows that equality deletes apply to, a sample was compared. If {UNSEEN} different random keys are wrong, the sample misses them all with a chance below 1 %. "
+                f"  Compared a sample of the rows that equality deletes apply to: it finds {UNSEEN} random wrong keys with a chance above 99 %. "
                 "`--prove full` compares every row."
             )
         return [

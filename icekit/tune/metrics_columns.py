@@ -210,7 +210,7 @@ def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
         verdict, because = "No change: the table has no data files, so it has no statistics yet.", "settings apply from the first file on."
     else:
         declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
-        verdict = "No advice: the filters of your queries are not known, so no statistics can be called unused."
+        verdict = "No advice: the filters of your queries are not known, so icekit cannot tell which statistics are unused."
         because = f"declare filter columns ({declare}), or give filters or a Spark event log."
     return Answer(question="metrics-columns", facts=facts, verdict=verdict, confidence=Confidence.NONE, because=because, notes=tuple(notes))
 

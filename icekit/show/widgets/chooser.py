@@ -18,7 +18,9 @@ from icekit.units import count
 
 __all__ = ["Chooser", "choose", "observed"]
 
-_BELOW = "The panels below show it now. Cells that plan, print or write still show the table before: to update them, use Run ▸ Run Selected Cell and All Below."
+_BELOW = (
+    "The panels below show it now. Other cells still show the previous table; to re-run them, use Run ▸ Run Selected Cell and All Below."
+)
 
 
 class Chooser(Explorer):
