@@ -1,0 +1,51 @@
+"""docs/json.md names the fields of every JSON document, and the statuses with their exit statuses."""
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from icekit import diagnose
+from icekit.compact import Outcome, Plan, outcome
+from icekit.diagnose import document
+from icekit.diagnose.findings import Findings, Thresholds
+from icekit.maintain.proposals import Proposals
+from icekit.schedule.result import PassResult
+from icekit.status import Status
+from icekit.tune.answer import Answer, Confidence
+from tests.factories import table_facts
+
+PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text()
+FACTS = table_facts()
+DOCUMENTS: dict[str, dict[str, Any]] = {
+    "Report": document.document(FACTS, diagnose(FACTS), Thresholds()),
+    "Plan": outcome.document(Outcome(Plan("lake", ("db", "t"), None, None, None, ()), None, ())),
+    "Answer": Answer(question="layout", facts=FACTS, verdict="", confidence=Confidence.NONE, because="").document(),
+    "Proposals": Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).to_dict(),
+    "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)).document(),
+}
+
+
+def named(title: str) -> set[str]:
+    """The names in the first column of the table under a heading."""
+    part = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    return set(re.findall(r"`([^`]+)`", "".join(re.findall(r"^\| (`.*?) \|", part, re.M))))
+
+
+@pytest.mark.parametrize("title", DOCUMENTS)
+def test_every_field_of_a_document_is_on_the_page(title: str) -> None:
+    made = DOCUMENTS[title]
+
+    assert named(title) == made.keys() - {"schema_version"}
+    row = next(line for line in PAGE.splitlines() if line.startswith(f"| {title.lower()} |"))
+    assert row.endswith(f"| {made['schema_version']} |")
+
+
+def test_every_status_is_on_the_page_with_its_exit_status() -> None:
+    assert named("Statuses") == set(Status)
+    for line in PAGE.split("## Statuses\n")[1].splitlines():
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1]) if line.startswith("| `") else ():
+            said = line.rstrip("| ").rpartition("| ")[2]
+            assert said in {"–", "130 for `stopped`", str(Status(name).exit_status)}
