@@ -24,7 +24,7 @@ def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(lak
     assert not sick.book.exists()
     assert {a.prediction.source for a in plan.actions} == {"trial"}
     assert plan.rehearsed is not None
-    assert "tried on a zero-copy clone" in repr(plan)
+    assert "Tried on a zero-copy clone" in repr(plan)
 
     outcome = sick.run(plan)
     predicted, actual = plan.prediction, outcome.actual
