@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from icekit.diagnose import column_metrics, content, deletes, files, integrity, location, metadata_layers, partitions, unreadable, writes
-from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds
+from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds, command_for
 from icekit.facts.model import TableFacts
 
 #: Every symptom, by the name of its finding.
@@ -69,6 +69,7 @@ def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session
     found = [finding for check in SYMPTOMS.values() if (finding := check(context)) is not None]
     if context.resolves_first:
         found = [_resolved_first(finding) for finding in found]
+    found = [replace(finding, command=command_for(facts, finding.name)) for finding in found]
     return Findings(sorted(found, key=lambda f: (-f.severity, -f.bytes_at_stake, -f.files_at_stake, f.name)))
 
 

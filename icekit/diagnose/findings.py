@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -36,8 +37,8 @@ class Finding:
 
     ``where`` names partitions or columns, worst first, at most ten of ``where_count``.
     ``threshold`` is the limit, ``source`` where the limit comes from. ``effect`` says in
-    plain words what the problem costs, ``remedy`` what to do; ``sql`` has statements ready to
-    paste, in order. ``files_at_stake`` and ``bytes_at_stake`` rank findings of equal severity.
+    plain words what the problem costs, ``remedy`` what to do; ``command`` is what icekit runs for it, on a clone or as a dry run
+    first (None: nothing, or not now), and ``sql`` has statements ready to paste, in order. ``files_at_stake`` and ``bytes_at_stake`` rank findings of equal severity.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Finding:
     effect: str
     remedy: str
     sql: tuple[str, ...] = ()
+    command: str | None = None
     files_at_stake: int = 0
     bytes_at_stake: int = 0
 
@@ -58,6 +60,30 @@ class Finding:
     def title(self) -> str:
         """The name as a person reads it."""
         return self.name.replace("_", " ")
+
+
+#: Findings that ``icekit compact`` fixes.
+COMPACTED = frozenset(
+    "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores dangling_deletes".split()
+)
+#: Findings that ``icekit maintain`` fixes, with the procedure.
+MAINTAINED = {
+    "position_deletes": "rewrite_position_delete_files",
+    "v2_position_deletes": "rewrite_position_delete_files",
+    "fragmented_manifests": "rewrite_manifests",
+    "overlapping_manifests": "rewrite_manifests",
+    "snapshots_piling_up": "expire_snapshots",
+}
+
+
+def command_for(facts: TableFacts, name: str) -> str | None:
+    """The command that fixes a finding, tried on a clone or as a dry run; None if none does, or not on this table."""
+    if facts.contradictions or facts.ref is not None or name not in COMPACTED | MAINTAINED.keys():
+        return None
+    catalog = [] if facts.catalog == "lake" else ["--catalog", facts.catalog]
+    if name in COMPACTED:
+        return shlex.join(["icekit", "compact", facts.name, *catalog, "--trial"])
+    return shlex.join(["icekit", "maintain", facts.name, *catalog])
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +274,8 @@ def badge(severity: Severity) -> str:
     return f'<span class="badge">{SYMBOLS[severity]} {severity.name.lower()}</span>'
 
 
+#: What Spark's own statement leaves out, beside the command.
+SPARKS_OWN = "Spark's own SQL: no trial, no check of rows, no resume"
 #: Calls of the actions that fix several findings.
 _SHARED_CALLS = (".rewrite_data_files(", ".rewrite_manifests(")
 
@@ -266,9 +294,13 @@ def _card(finding: Finding, saves: str, covered: str | None) -> str:
     ]
     heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)}</p>'
     evidence = f"{raised(finding.evidence.rstrip('.'))}."
+    own = html.statements(statements)
+    if finding.command is not None:
+        fold = f"<details><summary>{SPARKS_OWN}</summary>{own}</details>" if statements else ""
+        own = (html.statements([finding.command]) if covered is None else "") + fold
     what = f"<p>{html.prose(evidence)}</p><p>{html.prose(finding.remedy)}{f' <b>{html.prose(saves)}</b>' if saves else ''}</p>"
     why = f"<details><summary>Where, and why it matters</summary>{html.definitions(said)}</details>"
-    return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{html.statements(statements)}{why}</div>'
+    return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{own}{why}</div>'
 
 
 # --- The context of a check, and helpers that build findings

@@ -14,7 +14,7 @@ from icekit.compact import Policy, plan
 from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion
 from icekit.compact.model import Plan
 from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
+from icekit.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity, Thresholds
 from icekit.errors import ClassicSessionRequired, ConversionRefused
 from icekit.facts.collect import declared_filter_columns
 from icekit.facts.files import Partition
@@ -40,17 +40,6 @@ TUNED = {
 }
 #: The questions that depend on what queries filter by.
 _FILTERED = {"metrics-columns", "layout"}
-_COMPACTED = frozenset(
-    "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores dangling_deletes".split()
-)
-_CURED_BY = {
-    "position_deletes": "rewrite_position_delete_files",
-    "v2_position_deletes": "rewrite_position_delete_files",
-    "fragmented_manifests": "rewrite_manifests",
-    "overlapping_manifests": "rewrite_manifests",
-    "snapshots_piling_up": "expire_snapshots",
-}
-_MAINTAINED = frozenset(_CURED_BY)
 _UNITS = {"delete file": "delete files", "manifest": "manifests", "snapshot": "snapshots"}
 
 #: Incremented when a field of the JSON document changes its meaning or is removed.
@@ -204,7 +193,7 @@ def propose(
     before = len(notes)
     made += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
-    explained = (_COMPACTED if compaction else frozenset()) | (_MAINTAINED if len(notes) > before else frozenset())
+    explained = (COMPACTED if compaction else frozenset()) | (MAINTAINED.keys() if len(notes) > before else frozenset())
     made += _settings(facts, findings)
     if waits and made:
         notes.append(waits)
@@ -280,7 +269,7 @@ def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
     return [
         Proposal(
             "compact",
-            tuple(f.name for f in case.findings if f.name in _COMPACTED),
+            tuple(f.name for f in case.findings if f.name in COMPACTED),
             _list(
                 f"{most}{total.file_opens_saved:,} of {count(savings.opens, 'file open')} of a full scan saved"
                 if total.file_opens_saved
@@ -302,7 +291,7 @@ def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
 
 def _maintenance(case: _Case) -> list[Proposal]:
     findings, savings = case.findings, case.savings
-    if case.facts.ref or not _MAINTAINED & findings.names:
+    if case.facts.ref or not MAINTAINED.keys() & findings.names:
         return []
     metadata = head(case.lake, case.facts.table).metadata
     maintenance = plan_maintenance(case.facts, findings, metadata=metadata, now=dt.datetime.now(dt.UTC))
@@ -322,7 +311,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
     return [
         Proposal(
             "maintain",
-            tuple(f.name for f in findings if _CURED_BY.get(f.name) in planned),
+            tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned),
             _list(
                 *(f"{before:,} {_UNITS[unit]} become {after:,}" for unit, (before, after) in change.items() if unit != "snapshot"),
                 f"{gone['snapshot']:,} of {count(change['snapshot'][0], 'snapshot')} expire" if "snapshot" in change else "",

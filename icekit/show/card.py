@@ -79,7 +79,7 @@ def card(
     step = _next_step(findings)
     if step is not None:
         told += rows("next", f"{step.title}: {step.remedy}", None)
-        told += [f"  {line}" for line in _sql_lines(step.sql[0], columns)]
+        told += [f"  {step.command}"] if step.command else [f"  {line}" for line in _sql_lines(step.sql[0], columns)]
     return "\n".join(told)
 
 
@@ -99,10 +99,10 @@ def _covered(findings: Sequence[Finding]) -> dict[str, str]:
 
 
 def _next_step(findings: Sequence[Finding]) -> Finding | None:
-    """The most serious finding that has a statement to run, or the finding whose statement also fixes it."""
+    """The most serious finding that has a command or a statement to run, or the finding whose action also fixes it."""
     covered = covered_by(f.name for f in findings)
-    first = next((f for f in findings if f.sql), None)
-    instead = next((f for f in findings if first is not None and f.sql and f.name == covered.get(first.name)), None)
+    first = next((f for f in findings if f.command or f.sql), None)
+    instead = next((f for f in findings if first is not None and f.name == covered.get(first.name)), None)
     return instead or first
 
 

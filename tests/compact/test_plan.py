@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from icekit.compact import Action, Plan, Policy, plan
-from icekit.compact.model import RewriteOrder
+from icekit.compact.model import NOTHING, RewriteOrder
 from icekit.compact.order import sort_by
 from icekit.compact.plan import saves_nothing
 from icekit.compact.selection import conflict_chance
@@ -94,7 +94,7 @@ def test_small_files_are_combined_by_the_default_rules() -> None:
     )
     assert action.action_id == "a1"
     assert action.title == "rewrite_data_files event_day=2026-01-01"
-    assert action.why.startswith("small files in 1 partition: combines or splits files of the wrong size")
+    assert action.why.startswith("small files in 1 partition: merges small files")
     assert action.prediction.files_in == 5
     assert action.prediction.files_out == 1
     assert action.prediction.source == "facts"
@@ -187,7 +187,7 @@ def test_a_healthy_table_gives_a_plan_without_actions() -> None:
     nothing = made(table_facts(), Findings())
 
     assert not any((nothing.actions, nothing.left_alone, nothing.parallelism, nothing.notes))
-    assert "Nothing is worth doing" in repr(nothing)
+    assert nothing.summary == NOTHING
     assert nothing.prediction.files_in == 0
 
 
@@ -348,8 +348,8 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     assert waiting(facts, SMALL) == ""
     assert wins(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
-        "Compaction leaves alone for now: 1 partition, written within the last 60 minutes, and a commit is likely to conflict with the rewrite. "
-        "Rewriting them would save a full scan 4 file opens."
+        "Compaction postpones 1 partition, written within the last 60 minutes, where a concurrent commit would probably conflict. "
+        "Rewriting them would spare each full scan 4 file opens."
     )
 
 
@@ -412,15 +412,15 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
     outside = made(of(small(1)), since=at(2))
 
     assert planned.waits == (
-        "Each of the 2 candidates was left alone (2 partitions, written within the last 60 minutes, and a commit is likely to conflict with the rewrite). "
-        "A rewrite of 10 files would save a full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes' (in Python: leave_alone='0 minutes')."
+        "Skipped 2 partitions, written within the last 60 minutes, where a concurrent commit would probably conflict. "
+        "Rewriting 10 files would spare each full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes'."
     )
     assert planned.summary == planned.waits
     assert "healthy" not in planned._repr_html_()
     assert outside.waits is not None
-    assert outside.waits.startswith("The only candidate was left alone (1 partition, outside the time window).")
+    assert outside.waits.startswith("Skipped 1 partition, outside the time window.")
     assert "--leave-alone" not in outside.waits
-    assert "Nothing is worth doing" not in repr(outside)
+    assert NOTHING not in repr(outside)
 
 
 def test_a_plan_says_that_the_target_file_size_should_change_first() -> None:
@@ -682,7 +682,7 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
 
     # Three of four hourly commits are rivals: 1.5 are due in two hours, and 1 - exp(-1.5) = 0.777.
     assert notes == (
-        "Commits are 1 hour apart, and 75 % of the last 20 delete, overwrite or replace files; only such commits can conflict with a rewrite"
+        "Commits are 1 hour apart; 75 % of the last 20 delete, overwrite or replace files, and could conflict with this rewrite"
         "; the longest action takes about 2 hours, with a 78 % chance of such a commit in that time (if the commit touches the same files, icekit retries the action).",
         "The plan reads 50 MiB of 50 MiB (100 % of the table), about 5,000,000 rows.",
     )
@@ -691,7 +691,7 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
 def test_rivals_are_counted_among_the_last_hundred_commits() -> None:
     old = history(*(commit(n, operation="overwrite" if n == 100 else "append") for n in reversed(range(101))))
 
-    assert "and 0 % of the last 100 " in made(of(small(), history=old)).notes[0]
+    assert made(of(small(), history=old)).notes[0] == "No recent commit could conflict with this rewrite."
     assert not any("Commits are" in n for n in made(of(small(), history=history(commit(0)))).notes)
 
 

@@ -275,7 +275,7 @@ def test_a_compaction_whose_commit_another_job_let_expire_was_checked(lake: Lake
 
     is_fine(table, outcome)
     assert len(in_order(lake, table.name)) == 1
-    assert repr(outcome.proof).count("20 rows read back from the new files before the commit") == 2
+    assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
     assert len(table.rows()) == len(before) + 1
     (record,) = table.ledger().actions(outcome.run_id or "")
     assert "icekit.checked" in record.commits[0]["summary"]
@@ -309,7 +309,7 @@ def test_a_commit_that_is_seen_while_its_action_is_at_work_is_known_although_it_
 
     is_fine(table, outcome)
     assert outcome.actual.commits == 2
-    assert repr(outcome.proof).count("20 rows read back from the new files before the commit") == 2
+    assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
 
 
 def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(lake: Lake, scratch: str, tmp_path: Path) -> None:
@@ -325,4 +325,4 @@ def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(lake: Lak
     outcome = resume(lake, table.name, ledger=str(table.book), progress=lambda _: None)
 
     is_fine(table, outcome)
-    assert repr(outcome.proof).count("20 rows read back from the new files before the commit") == 2
+    assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2

@@ -11,8 +11,8 @@ import icekit
 from icekit.api import Lake
 from icekit.cli.main import _parser, main
 from icekit.diagnose import SYMPTOMS
-from icekit.diagnose.findings import Findings, Severity
-from icekit.maintain.proposals import _COMPACTED, _MAINTAINED, TUNED, Proposal, Proposals, _settings
+from icekit.diagnose.findings import COMPACTED, MAINTAINED, Findings, Severity
+from icekit.maintain.proposals import TUNED, Proposal, Proposals, _settings
 from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
@@ -55,7 +55,7 @@ def test_a_narrow_terminal_wraps_sentences_and_no_command() -> None:
 
 def test_every_question_and_finding_that_is_named_is_one() -> None:
     assert set(TUNED.values()) <= QUESTIONS.keys()
-    assert TUNED.keys() | _COMPACTED | _MAINTAINED <= SYMPTOMS.keys()
+    assert TUNED.keys() | COMPACTED | MAINTAINED.keys() <= SYMPTOMS.keys()
 
 
 def test_a_healthy_table_is_planned_without_spark(
@@ -71,7 +71,7 @@ def test_a_healthy_table_is_planned_without_spark(
     assert not lake.propose("db.t").proposals
     assert not lake.spark_is_running
     assert main(["plan", "db.t"]) == 0
-    assert capsys.readouterr().out == "db.t is healthy: nothing is worth doing.\n"
+    assert capsys.readouterr().out == "db.t is healthy: nothing to do.\n"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
 
     assert main(["plan", "scratch.sick", "--leave-alone", "2 hours"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert "Each of the 2 candidates was left alone (2 partitions, written within the last 120 minutes)" in text
+    assert "Skipped 2 partitions, written within the last 120 minutes." in text
     assert "add --leave-alone '0 minutes'" in text
 
     assert main(["plan", "scratch.sick", "--leave-alone", "0 minutes", "--json"]) == 0

@@ -1,0 +1,25 @@
+"""The command that a finding names is one of icekit, with options that it has."""
+
+import shlex
+
+import pytest
+
+from icekit.cli.main import _parser
+from icekit.diagnose import SYMPTOMS
+from icekit.diagnose.findings import COMPACTED, MAINTAINED, command_for
+from tests.factories import table_facts
+
+
+@pytest.mark.parametrize("name", sorted(COMPACTED | MAINTAINED.keys()))
+def test_the_command_of_a_finding_can_be_pasted(name: str) -> None:
+    command = command_for(table_facts(table=("db", "it's odd")), name)
+
+    assert name in SYMPTOMS
+    assert command is not None
+    options = _parser("icekit").parse_args(shlex.split(command)[1:])
+    assert (options.table, options.catalog) == ("db.`it's odd`", "prod")
+
+
+def test_a_branch_and_other_findings_have_no_command() -> None:
+    assert command_for(table_facts(ref="audit"), "small_files") is None
+    assert command_for(table_facts(), "metrics_missing") is None
