@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from icekit import secrets
 from icekit.catalog import session
 from icekit.catalog.session import SparkCatalogConf, spark_conf
-from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables, within
+from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
 from icekit.engine.cluster import CACHE_KEYS, EXECUTOR_SETTINGS
 from icekit.errors import ProfileError, SparkUnavailable, TableNotFound, first_line, nearest
 from icekit.sql import Identifier, is_pattern, matches, parse_identifier
+from icekit.waiting import within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,6 @@ import re
 import sqlite3
 import stat
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, P
 from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier, identifier, parse_identifier
 from icekit.terminal import quiet_errors
+from icekit.waiting import within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,32 +111,6 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
                 detail=trace(error),
             ) from None
         raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
-
-
-def within(seconds: float | None, work: Callable[[], T], *, not_counted: Callable[[], float] = lambda: 0.0) -> T:
-    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
-
-    ``not_counted`` says how many seconds so far do not count.
-
-    A daemon thread, and not an executor's: the process must be able to end while a dead
-    host is still being waited for.
-    """
-    future: concurrent.futures.Future[T] = concurrent.futures.Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    if seconds is None:
-        return future.result()
-    began = time.monotonic()
-    while (left := seconds + not_counted() - (time.monotonic() - began)) > 0:
-        if concurrent.futures.wait([future], left).done:
-            return future.result()
-    raise TimeoutError
 
 
 # --- Find the tables of the embedded lake in its SQLite catalog

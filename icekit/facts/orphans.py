@@ -7,7 +7,6 @@ import datetime as dt
 import math
 import os
 import posixpath
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from icekit.facts.paths import LOCAL, Place, normal, overlapping, place
 from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
+from icekit.waiting import each_within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,28 +154,13 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
 
     io: Any = load_table(spark, table).io()
 
-    todo, found, ended = iter(paths), list[int](), threading.Event()
-    one_at_a_time = threading.Lock()
+    found: list[int] = []
 
-    def work() -> None:
-        while not ended.is_set():
-            with one_at_a_time:
-                path = next(todo, None)
-            if path is None:
-                return
-            with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
-                found.append(int(io.newInputFile(path).getLength()))
+    def weigh(path: str) -> None:
+        with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
+            found.append(int(io.newInputFile(path).getLength()))
 
-    # Daemon threads: a thread pool would keep the process alive while a storage does not answer.
-    threads = [threading.Thread(target=work, name="icekit-weighing", daemon=True) for _ in range(min(_WEIGHED_AT_ONCE, len(paths)))]
-    until = time.monotonic() + _WEIGHING_SECONDS
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
-    finally:
-        ended.set()
+    each_within(_WEIGHING_SECONDS, paths, weigh, at_once=min(_WEIGHED_AT_ONCE, len(paths)))
     return list(found)
 
 
@@ -351,38 +336,27 @@ def _each(
     names: list[Identifier], ask: Callable[[Identifier], T], what: str, asking: TableQuery
 ) -> tuple[dict[Identifier, T], dict[Identifier, str], set[Identifier]]:
     """The answers of tables, the errors, and the tables not found; a table in none of the three was not reached in time."""
-    seconds, say, stopped = asking.seconds, asking.say, asking.stopped
-    todo, ended, one_at_a_time = iter(names), threading.Event(), threading.Lock()
     answers: dict[Identifier, T] = {}
     unread: dict[Identifier, str] = {}
     missing: set[Identifier] = set()
+    told = time.monotonic()
 
-    def work() -> None:
-        while not ended.is_set():
-            with one_at_a_time:
-                name = next(todo, None)
-            if name is None:
-                return
-            try:
-                answers[name] = ask(name)
-            except TableNotFound:
-                missing.add(name)
-            except Exception as error:
-                unread[name] = first_line(error)
+    def work(name: Identifier) -> None:
+        try:
+            answers[name] = ask(name)
+        except TableNotFound:
+            missing.add(name)
+        except Exception as error:
+            unread[name] = first_line(error)
 
-    # Daemon threads: a thread pool would keep the process alive while a catalog does not answer.
-    threads = [threading.Thread(target=work, name="icekit-comparing", daemon=True) for _ in range(min(_AT_ONCE, len(names)))]
-    began = told = time.monotonic()
-    try:
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads) and (now := time.monotonic()) < began + seconds and not stopped():
-            if say is not None and now - told >= _SAYING_SECONDS:
-                told = now
-                say(f"  {what}: {len(answers) + len(missing) + len(unread):,} of {count(len(names), 'table')}")
-            next(thread for thread in [*filter(threading.Thread.is_alive, threads), threads[0]]).join(0.2)
-    finally:
-        ended.set()
+    def goes_on() -> bool:
+        nonlocal told
+        if asking.say is not None and time.monotonic() - told >= _SAYING_SECONDS:
+            told = time.monotonic()
+            asking.say(f"  {what}: {len(answers) + len(missing) + len(unread):,} of {count(len(names), 'table')}")
+        return not asking.stopped()
+
+    each_within(asking.seconds, names, work, at_once=min(_AT_ONCE, len(names)), goes_on=goes_on)
     return dict(answers), dict(unread), set(missing)
 
 

@@ -1,0 +1,66 @@
+"""Wait for work in other threads no longer than some seconds; threads that hang are left behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+def within(seconds: float | None, work: Callable[[], T], *, not_counted: Callable[[], float] = lambda: 0.0) -> T:
+    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
+
+    ``not_counted`` says how many seconds so far do not count.
+
+    A daemon thread, and not an executor's: the process must be able to end while a dead
+    host is still being waited for.
+    """
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    if seconds is None:
+        return future.result()
+    began = time.monotonic()
+    while (left := seconds + not_counted() - (time.monotonic() - began)) > 0:
+        if concurrent.futures.wait([future], left).done:
+            return future.result()
+    raise TimeoutError
+
+
+def each_within(
+    seconds: float, items: Iterable[K], work: Callable[[K], object], *, at_once: int, goes_on: Callable[[], bool] = lambda: True
+) -> None:
+    """Do work for each item in several threads, as far as ``seconds`` reach and ``goes_on``, which is asked several times a second, is true.
+
+    ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host does not answer.
+    """
+    todo, ended, one_at_a_time = iter(items), threading.Event(), threading.Lock()
+
+    def run() -> None:
+        while not ended.is_set():
+            with one_at_a_time:
+                item = next(todo, ended)
+            if item is ended:
+                return
+            work(item)  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(at_once)]
+    until = time.monotonic() + seconds
+    try:
+        for thread in threads:
+            thread.start()
+        while (alive := [thread for thread in threads if thread.is_alive()]) and time.monotonic() < until and goes_on():
+            alive[0].join(min(0.2, max(0.0, until - time.monotonic())))
+    finally:
+        ended.set()
