@@ -112,7 +112,11 @@ def main(argv: Sequence[str] | None = None, *, prog: str = "icekit") -> int:
     open_closed_streams()
     is_debug = "--debug" in (sys.argv if argv is None else argv)
     try:
-        arguments = _parser(prog).parse_args(argv)
+        parser = _parser(prog)
+        if not (sys.argv[1:] if argv is None else argv):
+            parser.print_help()
+            return EXIT_HEALTHY
+        arguments = parser.parse_args(argv)
         is_debug = arguments.debug
         options = arguments.options
         stated = {name: getattr(arguments, name, None) for name in options.settings()}

@@ -65,3 +65,8 @@ def test_help_fits_80_columns(parser: _Parser, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("moved", MOVED.values())
 def test_a_command_that_moved_is_where_the_hint_says(moved: str) -> None:
     assert f"icekit {moved}" in {parser.prog for parser in parsers(_parser())}
+
+
+def test_the_bare_command_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert "COMMAND ..." in capsys.readouterr().out
