@@ -184,7 +184,7 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
     for name, some in actions.items():
         done += some
         after = wins(facts, Findings(done), thresholds)
-        sentence = _saved(before, after, "Saves")
+        sentence = _saved(before, after, "Spares")
         if sentence:
             told[name], last = sentence, name if name == "over_partitioned" else last
             told |= {f.name: _covered(name) for f in some if f.name != name}
@@ -192,7 +192,7 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
             # Coarser partitions combine the small files as well.
             told |= {f.name: _covered(last) for f in some}
         before = after
-    several = _saved(nothing, before, "Together, the remedies save") if len(findings) > 1 else ""
+    several = _saved(nothing, before, "Together, the remedies spare") if len(findings) > 1 else ""
     if total_sentence := " ".join(filter(None, [several, waiting(facts, findings, thresholds)])):
         told[""] = total_sentence
     return told
@@ -225,9 +225,9 @@ def _saved(before: Savings, after: Savings, saves: str) -> str:
         return ""
     share = (after.saved - before.saved) / after.scan_cost if after.scan_cost else 0.0
     rewritten = after.rewrite_bytes - before.rewrite_bytes
-    cost = f", {percent(min(share, 1.0))} of its cost" if share > 0 else ""
-    bytes_ = f", for {size(rewritten)} rewritten" if rewritten > 0 else ""
-    return f"{saves} a full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
+    cost = f" ({percent(min(share, 1.0))} cheaper)" if share > 0 else ""
+    bytes_ = f" by rewriting {size(rewritten)}" if rewritten > 0 else ""
+    return f"{saves} each full scan {' and '.join(filter(None, parts))}{cost}{bytes_}."
 
 
 def total(each: Iterable[Savings]) -> Savings:
