@@ -215,7 +215,7 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
 
     said = savings_told(facts, found)
 
-    assert said["equality_deletes"].removeprefix("Saves") == said[""].removeprefix("Together, the remedies save")
+    assert said["equality_deletes"].removeprefix("Spares") == said[""].removeprefix("Together, the remedies spare")
     for name in ("deletes_default_rewrite_ignores", "small_files"):
         assert said[name] == "The same action as for equality deletes fixes this."
     assert str(won(facts).opens_saved) in said["equality_deletes"]
