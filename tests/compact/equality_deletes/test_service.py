@@ -65,7 +65,7 @@ def test_a_conversion_says_that_the_statistics_end(sick: Table) -> None:
     plan = plan_conversion(sick.lake, sick.name)
 
     assert plan.lost_statistics == (SnapshotStatistics("partition"),)
-    assert f"\n    {plan.renewals[0]}" in repr(plan)
+    assert f"\n  {plan.renewals[0]}" in repr(plan)
 
 
 def test_a_filter_takes_whole_partitions(sick: Table, tmp_path: Path) -> None:
