@@ -87,14 +87,21 @@ class Statement:
         return self.sql
 
 
+_NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."
+
+
 def read_file(path: str) -> str:
-    """The text of a file, or of standard input for ``-``; raises :class:`~icekit.errors.ParameterError`."""
-    if path == "-":
-        return sys.stdin.read()
+    """The text of a file, or of standard input for ``-``.
+
+    Raises :class:`~icekit.errors.ParameterError`, and :class:`~icekit.errors.StatementRefused` for an empty text: no text means a statement like the history's.
+    """
     try:
-        return Path(path).read_text(encoding="utf-8")
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path} cannot be read as text ({type(error).__name__}); give a file with one statement.") from None
+    if not text.strip():
+        raise StatementRefused(_NO_STATEMENT)
+    return text
 
 
 def parse(spark: SparkSession, sql: str) -> Statement:
@@ -109,7 +116,7 @@ def parse(spark: SparkSession, sql: str) -> Statement:
     require_classic(spark)
     text = with_variables(spark, sql)
     if not text:
-        raise StatementRefused("The text has no statement; give one MERGE, UPDATE or DELETE.")
+        raise StatementRefused(_NO_STATEMENT)
     tree = Tree(spark, text)
     if tree.is_several:
         raise StatementRefused("There are several statements; give one MERGE, UPDATE or DELETE at a time.")
