@@ -184,7 +184,7 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
     for name, some in actions.items():
         done += some
         after = wins(facts, Findings(done), thresholds)
-        sentence = _saved(before, after, "Spares")
+        sentence = _saved(before, after, "Saves")
         if sentence:
             told[name], last = sentence, name if name == "over_partitioned" else last
             told |= {f.name: _covered(name) for f in some if f.name != name}
@@ -192,7 +192,7 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
             # Coarser partitions combine the small files as well.
             told |= {f.name: _covered(last) for f in some}
         before = after
-    several = _saved(nothing, before, "Together, the remedies spare") if len(findings) > 1 else ""
+    several = _saved(nothing, before, "Together, the remedies save") if len(findings) > 1 else ""
     if total_sentence := " ".join(filter(None, [several, waiting(facts, findings, thresholds)])):
         told[""] = total_sentence
     return told

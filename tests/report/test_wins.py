@@ -162,9 +162,9 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     found = diagnose(facts)
 
     assert found.names == {"small_files"}
-    assert savings_told(facts, found) == {"small_files": "Spares each full scan 8 of 9 file opens (25 % cheaper) by rewriting 90 MiB."}
+    assert savings_told(facts, found) == {"small_files": "Saves each full scan 8 of 9 file opens (25 % cheaper) by rewriting 90 MiB."}
     both = savings_told(facts, Findings((*found, finding("distribution_mode"))))
-    assert both[""] == "Together, the remedies spare each full scan 8 of 9 file opens (25 % cheaper) by rewriting 90 MiB."
+    assert both[""] == "Together, the remedies save each full scan 8 of 9 file opens (25 % cheaper) by rewriting 90 MiB."
     many = table_facts(
         manifests=manifest_facts(data_count=150, data_bytes=150 * 10_000, data_entry_count=300, undersized_data_manifest_count=150)
     )
@@ -183,12 +183,12 @@ def test_a_larger_target_saves_the_files_that_the_target_of_now_keeps_apart() ->
     assert alone.files_gone == 254
     assert alone.opens_saved == 254
     assert alone.rewrite_bytes == 256 * MIB
-    assert savings_told(facts, diagnose(facts))["target_too_small"].startswith("Spares each full scan up to 254 of 256 file opens")
+    assert savings_told(facts, diagnose(facts))["target_too_small"].startswith("Saves each full scan up to 254 of 256 file opens")
     # The same files and bytes do not count twice.
     assert {"small_files", "target_too_small"} <= diagnose(mixed).names
     assert both.files_gone == 310
     assert both.rewrite_bytes == 256 * MIB
-    assert savings_told(mixed, diagnose(mixed))[""].startswith("Together, the remedies spare each full scan up to 310 of 312 file opens")
+    assert savings_told(mixed, diagnose(mixed))[""].startswith("Together, the remedies save each full scan up to 310 of 312 file opens")
 
 
 def stream(*sizes: int) -> TableFacts:
@@ -215,7 +215,7 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
 
     said = savings_told(facts, found)
 
-    assert said["equality_deletes"].removeprefix("Spares") == said[""].removeprefix("Together, the remedies spare")
+    assert said["equality_deletes"].removeprefix("Saves") == said[""].removeprefix("Together, the remedies save")
     for name in ("deletes_default_rewrite_ignores", "small_files"):
         assert said[name] == "The same action as for equality deletes fixes this."
     assert str(won(facts).opens_saved) in said["equality_deletes"]
@@ -232,7 +232,7 @@ def test_partitions_that_are_too_small_save_the_files_that_coarser_ones_would_co
     assert made.rewrite_bytes == 100 * MIB
     assert made.share is not None
     assert made.share > 0.75
-    assert savings_told(facts, diagnose(facts))["over_partitioned"].startswith("Spares each full scan up to 99 of 100 file opens")
+    assert savings_told(facts, diagnose(facts))["over_partitioned"].startswith("Saves each full scan up to 99 of 100 file opens")
 
 
 def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() -> None:
