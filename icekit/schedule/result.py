@@ -17,7 +17,7 @@ from icekit.status import Status
 from icekit.units import size, span
 
 #: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not count.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
