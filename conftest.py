@@ -1,4 +1,6 @@
-"""One Spark session a process, and one lab, of which each table is built once, when the first test asks for it."""
+"""One Spark session a process, and one lab, of which each table is built once, when the first test
+asks for it.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,16 @@ from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time
 # What the gate runs of the Spark tests.
 CORE = frozenset(Path(__file__).with_name("tests").joinpath("core.txt").read_text().splitlines())
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
-# Workers that run beside each other share the lab's files, and each has a catalog and a scratch of its own.
+# Workers that run beside each other share the lab's files, and each has a catalog and a scratch of
+# its own.
 TEST_LAKE = LAB.with_name(f"lake-{WORKER}") if WORKER else LAB
 
 
-# Tests do not depend on timings: a busy machine is no falsifying example. Nor on chance: each run has the same inputs, and
-# what looks further is given a seed (rigs.model).
-settings.register_profile("icekit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+# Tests do not depend on timings: a busy machine is no falsifying example. Nor on chance: each run
+# has the same inputs, and what looks further is given a seed (rigs.model).
+settings.register_profile(
+    "icekit", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("icekit")
 
 
@@ -51,14 +56,20 @@ COLLECTED: set[str] = set()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark what the gate runs of the Spark tests: of a test with variants the first, those named by their ids, or all (``[*]``)."""
+    """Mark what the gate runs of the Spark tests: of a test with variants the first, those named by
+    their ids, or all (``[*]``).
+    """
     COLLECTED.add(item.nodeid.partition("::")[0])
     if item.get_closest_marker("soak") is not None:
         return
     function = item.nodeid.partition("[")[0]
     named, is_first = {function, function.partition("::")[0]}, function not in _FUNCTIONS
     _FUNCTIONS.add(function)
-    if item.nodeid in CORE or any(f"{name}[*]" in CORE for name in named) or (is_first and not CORE.isdisjoint(named)):
+    if (
+        item.nodeid in CORE
+        or any(f"{name}[*]" in CORE for name in named)
+        or (is_first and not CORE.isdisjoint(named))
+    ):
         item.add_marker(pytest.mark.core)
         if not any(item.get_closest_marker(mark) for mark in ("soak", "slow")):
             GATE.add(item.nodeid)
@@ -66,7 +77,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # -m has chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's files first, while another worker begins with one that needs none; small ones last, so that all end together."""
+    """Spark's files first, while another worker begins with one that needs none; small ones last,
+    so that all end together.
+    """
     if not WORKER:
         return
     tests = Counter(item.path for item in items)
@@ -75,7 +88,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         max(on_spark, key=lambda path: on_spark[path], default=None),
         max(tests - on_spark, key=lambda path: tests[path], default=None),
     }
-    items.sort(key=lambda item: (item.path not in first, item.path not in on_spark, -tests[item.path], item.path))
+    items.sort(
+        key=lambda item: (
+            item.path not in first,
+            item.path not in on_spark,
+            -tests[item.path],
+            item.path,
+        )
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -83,11 +103,14 @@ def _test_lake() -> Iterator[None]:
     """Point every test, and every process that a test starts, at the tests' own lake."""
     settings = {
         "ICEKIT_LAKE": str(TEST_LAKE),
-        # Compiled lightly, code is ready sooner: a fifth of the processor time of many small queries. The cache of
-        # code would be small then, and a third of the time go into sweeping it. The first flag is the session's own; the
-        # last, Java's default, turns icekit's archive of classes off: a test must not depend on what earlier runs have left.
-        "ICEKIT_SPARK_CONF": "spark.sql.shuffle.partitions=2 spark.master=local[2] spark.driver.memory=1g 'spark.driver.extraJavaOptions="
-        "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto'",
+        # Compiled lightly, code is ready sooner: a fifth of the processor time of many small
+        # queries. The cache of code would be small then, and a third of the time go into sweeping
+        # it. The first flag is the session's own; the last, Java's default, turns icekit's archive
+        # of classes off: a test must not depend on what earlier runs have left.
+        "ICEKIT_SPARK_CONF": "spark.sql.shuffle.partitions=2 spark.master=local[2] "
+        "spark.driver.memory=1g 'spark.driver.extraJavaOptions="
+        "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 "
+        "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xshare:auto'",
     }
     before = {key: os.environ.get(key) for key in settings}
     os.environ.update(settings)
@@ -108,7 +131,8 @@ def lake(_test_lake: None) -> Iterator[Lake]:
     connected = icekit.connect()
     with one_at_a_time("spark"):  # whoever is first fetches the jars
         assert connected.spark is not None
-    # A command that a test runs in this process ends with its own lake, and would take the session of all along.
+    # A command that a test runs in this process ends with its own lake, and would take the session
+    # of all along.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "stop_own", lambda: None)
         yield connected
@@ -117,10 +141,11 @@ def lake(_test_lake: None) -> Iterator[Lake]:
 
 @pytest.fixture(autouse=True)
 def _no_session_is_left() -> Iterator[None]:
-    """Stop what a test has started on a lake of its own: Spark would read that lake for the tests that follow.
+    """Stop what a test has started on a lake of its own: Spark would read that lake for the tests
+    that follow.
 
-    And have the session of all be the active one again: a DataFrame that is made in another one makes that the active one,
-    which a lake of a later test would borrow.
+    And have the session of all be the active one again: a DataFrame that is made in another one
+    makes that the active one, which a lake of a later test would borrow.
     """
     before = session._started
     yield
@@ -162,7 +187,8 @@ def scratch(lake: Lake) -> Iterator[str]:
 
     name = "scratch"
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, name)}")
-    # Also before: what a run that was killed has left is no business of this test's. Nothing expires while a table cannot be read.
+    # Also before: what a run that was killed has left is no business of this test's. Nothing
+    # expires while a table cannot be read.
     for left in (name, NAMESPACE):
         _drop_all(lake, left)
     yield name
@@ -172,7 +198,8 @@ def scratch(lake: Lake) -> Iterator[str]:
 def _drop_all(lake: Lake, namespace: str) -> None:
     """Drop every table of a namespace, with its files; a broken one must not fail the next test.
 
-    Not with PURGE: Spark would look for each file in jobs of its own, which takes as long as many a test.
+    Not with PURGE: Spark would look for each file in jobs of its own, which takes as long as many a
+    test.
     """
     from icekit.sql import identifier
 
@@ -184,6 +211,8 @@ def _drop_all(lake: Lake, namespace: str) -> None:
             # Spark drops nothing that it cannot load.
             from pyiceberg.catalog.sql import SqlCatalog
 
-            with SqlCatalog(lake.name, uri=f"sqlite:///{TEST_LAKE}/catalog.db", warehouse="") as catalog:
+            with SqlCatalog(
+                lake.name, uri=f"sqlite:///{TEST_LAKE}/catalog.db", warehouse=""
+            ) as catalog:
                 catalog.drop_table(table)
     shutil.rmtree(TEST_LAKE / "warehouse" / namespace, ignore_errors=True)

@@ -28,7 +28,9 @@ extensions = ["myst_nb", "sphinx.ext.autodoc"]
 root_doc = "docs/index"
 include_patterns = ["docs/*.md", "notebooks/**", "CHANGELOG.md", "CONTRIBUTING.md"]
 # Sphinx walks through every folder that is not excluded, the lake and .venv too.
-exclude_patterns = [path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in {"docs", "notebooks"}]
+exclude_patterns = [
+    path.name for path in ROOT.iterdir() if path.is_dir() and path.name not in {"docs", "notebooks"}
+]
 exclude_patterns += ["**/.ipynb_checkpoints"]
 nitpicky = True
 # Types of libraries whose own references are not read, so that the site builds without a network.
@@ -50,7 +52,10 @@ html_static_path: list[str] = []
 html_copy_source = False
 html_show_sourcelink = False
 # The redirect from the top of the site; scripts/docs.sh adds the sample report.
-html_extra_path = [str(ROOT / "docs" / "site"), *filter(None, [os.environ.get("ICEKIT_DOCS_EXTRA")])]
+html_extra_path = [
+    str(ROOT / "docs" / "site"),
+    *filter(None, [os.environ.get("ICEKIT_DOCS_EXTRA")]),
+]
 
 
 class Commands(SphinxDirective):
@@ -58,7 +63,11 @@ class Commands(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Make a section for each command."""
-        return [section for name, parser in _leaves(_parser(), "icekit") for section in self._section(name, parser)]
+        return [
+            section
+            for name, parser in _leaves(_parser(), "icekit")
+            for section in self._section(name, parser)
+        ]
 
     def _section(self, name: str, parser: argparse.ArgumentParser) -> list[nodes.Node]:
         section = nodes.section(ids=[nodes.make_id(name)])
@@ -69,12 +78,21 @@ class Commands(SphinxDirective):
         return [section]
 
 
-def _leaves(parser: argparse.ArgumentParser, name: str) -> list[tuple[str, argparse.ArgumentParser]]:
+def _leaves(
+    parser: argparse.ArgumentParser, name: str
+) -> list[tuple[str, argparse.ArgumentParser]]:
     """Every command that can be run, with its own parser; a group is replaced by its commands."""
-    groups = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    groups = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     if not groups:
         return [(name, parser)]
-    return [leaf for group in groups for own, sub in group.choices.items() for leaf in _leaves(sub, f"{name} {own}")]
+    return [
+        leaf
+        for group in groups
+        for own, sub in group.choices.items()
+        for leaf in _leaves(sub, f"{name} {own}")
+    ]
 
 
 def setup(app: Sphinx) -> None:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 
 class Lake(catalog.Lake):
-    """A catalog (:class:`icekit.catalog.Lake`), with methods to observe, plan, change and tune its tables."""
+    """A catalog (:class:`icekit.catalog.Lake`), with methods to observe, plan, change and tune its
+    tables.
+    """
 
     def observe(self, table: str | Identifier, **options: Any) -> TableFacts:
         """Collect a table's facts; the options are those of :func:`icekit.facts.observe`."""
@@ -29,31 +31,62 @@ class Lake(catalog.Lake):
         return observe(self, table, **options)
 
     def plan(
-        self, facts: TableFacts, findings: Findings | None = None, *, trial: bool = False, ledger: str | None = None, **policy: Any
+        self,
+        facts: TableFacts,
+        findings: Findings | None = None,
+        *,
+        trial: bool = False,
+        ledger: str | None = None,
+        **policy: Any,
     ) -> Plan:
-        """Plan only the rewrites that are worth it; ``policy`` is as in :meth:`icekit.compact.Policy.of`. Runs nothing."""
+        """Plan only the rewrites that are worth it; ``policy`` is as in
+        :meth:`icekit.compact.Policy.of`. Runs nothing.
+        """
         from icekit.compact import Policy, plan_table
 
         return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
 
-    def propose(self, table: str | Identifier, *, executor: str = "", leave_alone: str = "", **thresholds: float) -> Proposals:
-        """List everything worth doing on a table, with the commands; only reads metadata. See :func:`icekit.maintain.propose`."""
+    def propose(
+        self,
+        table: str | Identifier,
+        *,
+        executor: str = "",
+        leave_alone: str = "",
+        **thresholds: float,
+    ) -> Proposals:
+        """List everything worth doing on a table, with the commands; only reads metadata. See
+        :func:`icekit.maintain.propose`.
+        """
         from icekit.diagnose.findings import Thresholds
         from icekit.maintain import propose
 
         limits = Thresholds().with_changes(**thresholds)
         return propose(
-            self, self.observe(table, size_ratios=limits.size_ratios), thresholds=limits, executor=executor, leave_alone=leave_alone
+            self,
+            self.observe(table, size_ratios=limits.size_ratios),
+            thresholds=limits,
+            executor=executor,
+            leave_alone=leave_alone,
         )
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
-        """Run a plan, safe to interrupt, and check that no row changed; a dry run unless ``execute``. See :func:`icekit.run.run`."""
+        """Run a plan, safe to interrupt, and check that no row changed; a dry run unless
+        ``execute``. See :func:`icekit.run.run`.
+        """
         from icekit.run import run
 
         return run(self, plan, execute=execute, **options)
 
-    def convert(self, table: str | Identifier, where: str | None = None, *, execute: bool = False, **options: Any) -> Outcome:
-        """Turn equality deletes into position deletes and check that no row changed; a dry run unless ``execute``.
+    def convert(
+        self,
+        table: str | Identifier,
+        where: str | None = None,
+        *,
+        execute: bool = False,
+        **options: Any,
+    ) -> Outcome:
+        """Turn equality deletes into position deletes and check that no row changed; a dry run
+        unless ``execute``.
 
         See :func:`icekit.run.convert_equality_deletes`.
         """
@@ -62,7 +95,9 @@ class Lake(catalog.Lake):
         return convert_equality_deletes(self, table, where, execute=execute, **options)
 
     def review_merge(self, sql: str, **options: Any) -> Answer:
-        """Explain a MERGE without running it, and propose a narrower ON. See :func:`icekit.tune.merge.review_merge`."""
+        """Explain a MERGE without running it, and propose a narrower ON. See
+        :func:`icekit.tune.merge.review_merge`.
+        """
         from icekit.tune.merge import review_merge
 
         return review_merge(self, sql, **options)
@@ -70,19 +105,23 @@ class Lake(catalog.Lake):
     def tune(self, question: str, table: str | Identifier, **options: Any) -> Answer:
         """Measure how a table should be written or laid out; only reads the table.
 
-        ``question`` is file-sizes, metrics-columns, layout, write-mode or planning. See :func:`icekit.tune.tune`.
+        ``question`` is file-sizes, metrics-columns, layout, write-mode or planning. See
+        :func:`icekit.tune.tune`.
         """
         from icekit.tune import tune
 
         answer: Answer = tune(self, question, table, **options)
         return answer
 
-    def read_resolved(self, table: str | Identifier, *, progress: Callable[[str], None] = print) -> DataFrame:
-        """The current rows of a table with too many equality deletes for Spark; the table does not change.
+    def read_resolved(
+        self, table: str | Identifier, *, progress: Callable[[str], None] = print
+    ) -> DataFrame:
+        """The current rows of a table with too many equality deletes for Spark; the table does not
+        change.
 
-        icekit resolves the deletes once, on a zero-copy clone; each query of the frame is then a plain
-        scan. :meth:`close` (or the end of the process) removes the clone and its files. Raises
-        :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
+        icekit resolves the deletes once, on a zero-copy clone; each query of the frame is then a
+        plain scan. :meth:`close` (or the end of the process) removes the clone and its files.
+        Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
         """
         from icekit.resolve.convert import resolved
 
@@ -99,9 +138,10 @@ class Lake(catalog.Lake):
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:
     """Connect to a catalog by name; contacts nothing and starts no JVM yet.
 
-    Without a name, or with the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite under ``ICEKIT_LAKE`` or ``./lake``.
-    Any other name is a catalog of the given (or running) Spark session if it has one with that name, or else a profile in pyiceberg's
-    configuration (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises :class:`~icekit.errors.ProfileError`
-    for a name that is neither.
+    Without a name, or with the name ``lake``, it is the embedded lake: a JDBC catalog on SQLite
+    under ``ICEKIT_LAKE`` or ``./lake``. Any other name is a catalog of the given (or running) Spark
+    session if it has one with that name, or else a profile in pyiceberg's configuration
+    (``.pyiceberg.yaml``, ``PYICEBERG_CATALOG__<NAME>__<KEY>``). Raises
+    :class:`~icekit.errors.ProfileError` for a name that is neither.
     """
     return connect_as(Lake, catalog, spark=spark)

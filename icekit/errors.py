@@ -25,18 +25,28 @@ EXIT_CRASHED = 3
 EXIT_STOPPED = 130
 
 
-# A long name or quoted text in a message, which nobody would read to the end; paths may be as long as storage allows.
+# A long name or quoted text in a message, which nobody would read to the end; paths may be as long
+# as storage allows.
 _LONG = re.compile(r"""(?<!\w)(['"`])(?:(?!\1)[^\n]){300,}\1(?!\w)|\S{300,}""")
 _LONGEST_PATH, _SHOWN = 1_100, 200
 
 
 def shortened(message: str) -> str:
     """Cut the middle out of long names and quoted texts."""
-    return _LONG.sub(lambda found: found[0] if "/" in found[0] and len(found[0]) < _LONGEST_PATH else shorten(found[0], _SHOWN), message)
+    return _LONG.sub(
+        lambda found: (
+            found[0]
+            if "/" in found[0] and len(found[0]) < _LONGEST_PATH
+            else shorten(found[0], _SHOWN)
+        ),
+        message,
+    )
 
 
 class IcekitError(Exception):
-    """An error that a person can fix; the message says how. Texts from outside must be scrubbed by the caller; ``detail`` is scrubbed here."""
+    """An error that a person can fix; the message says how. Texts from outside must be scrubbed by
+    the caller; ``detail`` is scrubbed here.
+    """
 
     exit_status = EXIT_MISCONFIGURED
 
@@ -82,7 +92,9 @@ class ParameterError(IcekitError):
 
 
 class CloneRefused(IcekitError):
-    """The catalog does not accept a second table for the same files, or the session cannot clean one up."""
+    """The catalog does not accept a second table for the same files, or the session cannot clean
+    one up.
+    """
 
 
 class ConversionRefused(IcekitError):
@@ -90,15 +102,20 @@ class ConversionRefused(IcekitError):
 
 
 class ReadersDisagree(IcekitError):
-    """Rows that are deleted by the specification, and that Iceberg's readers show; nothing was committed."""
+    """Rows that are deleted by the specification, and that Iceberg's readers show; nothing was
+    committed.
+    """
 
 
 class DeletesUnmatched(IcekitError):
-    """Position deletes spell the paths of their data files otherwise than the table does, so a rewrite would lose them."""
+    """Position deletes spell the paths of their data files otherwise than the table does, so a
+    rewrite would lose them.
+    """
 
 
 class TableContradicted(IcekitError):
-    """The manifests of a table contradict each other, so a rewrite would keep the fault, lose deletes or fail; nothing was run.
+    """The manifests of a table contradict each other, so a rewrite would keep the fault, lose
+    deletes or fail; nothing was run.
 
     ``contradictions`` are of :class:`icekit.facts.integrity.Contradiction`.
     """
@@ -145,7 +162,9 @@ class TableClaimed(IcekitError):
 
 
 class RunDisproved(IcekitError):
-    """The proof of run ``run_id`` failed, and no person has looked at the table since; the message says what to do."""
+    """The proof of run ``run_id`` failed, and no person has looked at the table since; the message
+    says what to do.
+    """
 
     exit_status = EXIT_UNHEALTHY
 
@@ -171,23 +190,45 @@ LONGEST_WAIT = 1e9
 
 
 def require_seconds(name: str, value: object) -> None:
-    """Reject anything but a valid number of seconds to wait; raises :class:`ParameterError`, which says what is allowed."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= LONGEST_WAIT:
-        raise ParameterError(f"{name} cannot be {value!r}. Give a number of seconds above 0 and up to {LONGEST_WAIT:,.0f}.")
+    """Reject anything but a valid number of seconds to wait; raises :class:`ParameterError`, which
+    says what is allowed.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not 0 < value <= LONGEST_WAIT
+    ):
+        raise ParameterError(
+            f"{name} cannot be {value!r}. Give a number of seconds above 0 and up to "
+            f"{LONGEST_WAIT:,.0f}."
+        )
 
 
 def require_number(name: str, value: object, *, above: bool = False) -> None:
-    """Reject anything but a finite number of 0 or more (``above``: more than 0); None means not given."""
+    """Reject anything but a finite number of 0 or more (``above``: more than 0); None means not
+    given.
+    """
     if value is None:
         return
-    if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0 or (above and value == 0):
-        raise ParameterError(f"{name} must be {'more than 0' if above else '0 or more'}, and finite, not {value!r}.")
+    if (
+        not isinstance(value, (int, float))
+        or not math.isfinite(value)
+        or value < 0
+        or (above and value == 0)
+    ):
+        raise ParameterError(
+            f"{name} must be {'more than 0' if above else '0 or more'}, and finite, not {value!r}."
+        )
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     """Render ``; did you mean a, b?`` for the nearest known names, or an empty string."""
     # A text that long is no misspelt name, and comparing it takes long.
-    near = [] if len(name) > 200 else difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
+    near = (
+        []
+        if len(name) > 200
+        else difflib.get_close_matches(name, sorted(set(known)), n=count, cutoff=0.55)
+    )
     return f"; did you mean {', '.join(near)}?" if near else ""
 
 
@@ -215,9 +256,14 @@ class ExtraMissing(IcekitError):
 
 
 def require(library: str, purpose: str) -> ModuleSpec:
-    """The path of an installed library; raises :class:`ExtraMissing` if it is not installed. ``purpose`` begins the sentence: ``The lab``."""
+    """The path of an installed library; raises :class:`ExtraMissing` if it is not installed.
+    ``purpose`` begins the sentence: ``The lab``.
+    """
     spec = find_spec(library)
     if spec is None or spec.origin is None:  # a folder of that name is no package
         [extra] = [name for name, libraries in EXTRAS.items() if library in libraries]
-        raise ExtraMissing(f"{purpose} needs {library}, which is not installed: run `pip install 'icekit[{extra}]'`.")
+        raise ExtraMissing(
+            f"{purpose} needs {library}, which is not installed: run `pip install "
+            f"'icekit[{extra}]'`."
+        )
     return spec

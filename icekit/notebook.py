@@ -1,4 +1,6 @@
-"""Set up a notebook from its parameters, observe its table, and end it with a result; the cells in between call the package itself."""
+"""Set up a notebook from its parameters, observe its table, and end it with a result; the cells in
+between call the package itself.
+"""
 
 from __future__ import annotations
 
@@ -29,51 +31,90 @@ from icekit.show.explorer import SWITCH, has_front_end
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
 
-def begin(cell_globals: MutableMapping[str, Any], notebook: str = "", *, lab: Mapping[str, Any] | None = None) -> Any:
-    """Make errors readable, read a notebook's parameters, and give its settings: those of :data:`icekit.options.commands.NOTEBOOKS`.
+def begin(
+    cell_globals: MutableMapping[str, Any],
+    notebook: str = "",
+    *,
+    lab: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make errors readable, read a notebook's parameters, and give its settings: those of
+    :data:`icekit.options.commands.NOTEBOOKS`.
 
-    A parameter that papermill was given wins over one in the cell tagged ``parameters``, and that over ``more``; papermill puts its values,
-    as variables, into a cell after the tagged one, and itself only warns about an unknown one. Parameters with a line of their own are
-    read in place, too. ``lab`` is what the notebook's example is set with: it applies only to tables of icekit's own lab, and only to what nobody set, and stands in
-    the settings alone.
-    Raises :class:`~icekit.errors.ParameterError` for a name that the notebook does not have, with the nearest known, and for
-    a value that cannot be read.
+    A parameter that papermill was given wins over one in the cell tagged ``parameters``, and that
+    over ``more``; papermill puts its values, as variables, into a cell after the tagged one, and
+    itself only warns about an unknown one. Parameters with a line of their own are read in place,
+    too. ``lab`` is what the notebook's example is set with: it applies only to tables of icekit's
+    own lab, and only to what nobody set, and stands in the settings alone.
+    Raises :class:`~icekit.errors.ParameterError` for a name that the notebook does not have, with
+    the nearest known, and for a value that cannot be read.
     """
     _plain_errors()
     cells = list(cell_globals.get("In", ()))
-    injected = next((index for index in reversed(range(len(cells))) if cells[index].lstrip().startswith("# Parameters")), None)
+    injected = next(
+        (
+            index
+            for index in reversed(range(len(cells)))
+            if cells[index].lstrip().startswith("# Parameters")
+        ),
+        None,
+    )
     kind = NOTEBOOKS.get(notebook, Settings)
     settings = kind.settings()
-    own = next((names for cell in reversed(cells[:injected]) if (names := _assigned(cell, ast.AnnAssign))), [])
+    own = next(
+        (names for cell in reversed(cells[:injected]) if (names := _assigned(cell, ast.AnnAssign))),
+        [],
+    )
     by_papermill: list[str] = []
     if injected is not None:
         by_papermill = _assigned(cells[injected])
         for name in by_papermill:
-            known(name, dict.fromkeys([*settings, *own, *(name for cell in cells[:injected] for name in _assigned(cell))]), "parameter")
+            known(
+                name,
+                dict.fromkeys(
+                    [
+                        *settings,
+                        *own,
+                        *(name for cell in cells[:injected] for name in _assigned(cell)),
+                    ]
+                ),
+                "parameter",
+            )
         if not has_front_end():
             # papermill runs it with parameters: nobody is there to move a slider.
             os.environ.setdefault(SWITCH, "off")
     _find_lake()
     more = cell_globals.get("more", {})
     if not isinstance(more, Mapping):
-        raise ParameterError(f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not {more!r}.")
+        raise ParameterError(
+            f"more must be a mapping (with papermill: -y 'more: {{name: value}}'), not {more!r}."
+        )
     if twice := [name for name in more if name in own]:
         raise ParameterError(f"{twice[0]} has a line of its own above more; set it there.")
     # Not every front end keeps the cells: then each variable with the name of a setting is one.
-    stated = {name: cell_globals[name] for name in [*own, *by_papermill] or settings if name in settings and name in cell_globals}
+    stated = {
+        name: cell_globals[name]
+        for name in [*own, *by_papermill] or settings
+        if name in settings and name in cell_globals
+    }
     read = kind.of({**more, **stated})
     cell_globals.update({name: getattr(read, name) for name in stated})
     where = f"{getattr(read, 'table', '')} {getattr(read, 'sql', '')}"
     if lab and not getattr(read, "catalog", "") and re.search(r"(^| )lab\.", where):
         own_values = {*more, *by_papermill, *read.changed()}
-        read = replace(read, **{name: value for name, value in lab.items() if name not in own_values})
+        read = replace(
+            read, **{name: value for name, value in lab.items() if name not in own_values}
+        )
     return read
 
 
 def _find_lake() -> None:
-    """See that a notebook opened in notebooks/ or notebooks/lessons/ and one that is run from the root find the same lake."""
+    """See that a notebook opened in notebooks/ or notebooks/lessons/ and one that is run from the
+    root find the same lake.
+    """
     if "ICEKIT_LAKE" not in os.environ and not Path("lake").exists():
-        above = next((folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None)
+        above = next(
+            (folder for folder in (Path("../lake"), Path("../../lake")) if folder.is_dir()), None
+        )
         if above is not None:
             os.environ["ICEKIT_LAKE"] = str(above.resolve())
 
@@ -87,7 +128,10 @@ def limits(thresholds: Mapping[str, float] | None, fail_on: str = "never") -> Th
 def check_gate(fail_on: str) -> None:
     """Refuse a gate that is not one of never, warning, critical."""
     if fail_on not in GATES:
-        raise ParameterError(f"fail_on is {fail_on!r}{nearest(fail_on, GATES, count=1) or '; use ' + ', '.join(GATES) + '.'}")
+        raise ParameterError(
+            "fail_on is "
+            f"{fail_on!r}{nearest(fail_on, GATES, count=1) or '; use ' + ', '.join(GATES) + '.'}"
+        )
 
 
 def gated(worst: Severity | None, fail_on: str) -> bool:
@@ -97,10 +141,20 @@ def gated(worst: Severity | None, fail_on: str) -> bool:
 
 
 def _assigned(cell: str, *kinds: type[ast.stmt]) -> list[str]:
-    """Names that a cell assigns at its top level; no other cell of a notebook than the tagged one annotates them."""
+    """Names that a cell assigns at its top level; no other cell of a notebook than the tagged one
+    annotates them.
+    """
     with contextlib.suppress(SyntaxError):  # a cell that somebody has mistyped
-        statements = [line for line in ast.parse(cell).body if isinstance(line, kinds or (ast.Assign, ast.AnnAssign))]
-        targets = [target for line in statements for target in getattr(line, "targets", None) or [line.target]]  # type: ignore[attr-defined]
+        statements = [
+            line
+            for line in ast.parse(cell).body
+            if isinstance(line, kinds or (ast.Assign, ast.AnnAssign))
+        ]
+        targets = [
+            target
+            for line in statements
+            for target in getattr(line, "targets", None) or [line.target]  # type: ignore[attr-defined]
+        ]
         return [target.id for target in targets if isinstance(target, ast.Name)]
     return []
 
@@ -116,14 +170,17 @@ def _plain_errors() -> None:
         shell.set_custom_exc((IcekitError,), _one_sentence)
 
 
-def _one_sentence(shell: Any, kind: type[IcekitError], error: IcekitError, _trace: object, **_offset: object) -> list[str]:
+def _one_sentence(
+    shell: Any, kind: type[IcekitError], error: IcekitError, _trace: object, **_offset: object
+) -> list[str]:
     """Show an error without its stack, in colour as IPython shows errors."""
     lines = [f"\x1b[31m{kind.__name__}\x1b[0m: {error}"]
     shell._showtraceback(kind, error, lines)
     return lines
 
 
-# --- Call the package with a notebook's parameters; an empty text or a zero means that something was not asked for
+# --- Call the package with a notebook's parameters; an empty text or a zero means that something
+# was not asked for
 
 
 def connected(catalog: str) -> Lake:
@@ -160,7 +217,9 @@ def observe(
 
 
 def read_now(lake: Lake, table: str, wanted: bool) -> Any:
-    """Count the rows of a table with its equality deletes resolved on a clone, or say that this was not asked for."""
+    """Count the rows of a table with its equality deletes resolved on a clone, or say that this was
+    not asked for.
+    """
     if not wanted:
         return "The table was not read: read_now is false."
     from icekit.resolve.convert import resolved
@@ -168,15 +227,28 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
     started = time.monotonic()
     # Not lake.read_resolved: a kernel that is killed would leave the clone behind.
     with resolved(lake, lake.identifier(table), say=print) as rows:
-        return f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in {time.monotonic() - started:.0f} s"
+        return (
+            f"{rows.count():,} rows, {len(rows.columns)} columns, resolved and counted in "
+            f"{time.monotonic() - started:.0f} s"
+        )
 
 
 def asked(options: Settings) -> dict[str, Any]:
-    """What a tuning question or a review is asked with: what differs from its default, and for a file its text."""
+    """What a tuning question or a review is asked with: what differs from its default, and for a
+    file its text.
+    """
     from icekit.tune.statement import read_file
 
-    given = {name: value for name, value in options.changed().items() if name not in ("catalog", "table", "output")}
-    texts = {name.removesuffix("_file"): read_file(given.pop(name)) for name in tuple(given) if name.endswith("_file")}
+    given = {
+        name: value
+        for name, value in options.changed().items()
+        if name not in ("catalog", "table", "output")
+    }
+    texts = {
+        name.removesuffix("_file"): read_file(given.pop(name))
+        for name in tuple(given)
+        if name.endswith("_file")
+    }
     return given | texts
 
 
@@ -192,7 +264,14 @@ class Unhealthy(IcekitError):
     exit_status = EXIT_UNHEALTHY
 
 
-def finish(facts: TableFacts, findings: Findings, thresholds: Thresholds, *, output: str = "", fail_on: str = "never") -> str:
+def finish(
+    facts: TableFacts,
+    findings: Findings,
+    thresholds: Thresholds,
+    *,
+    output: str = "",
+    fail_on: str = "never",
+) -> str:
     """Write the JSON document if a folder is given, then apply the gate.
 
     Raises :class:`Unhealthy` when a finding is as serious as ``fail_on`` or more.
@@ -205,12 +284,16 @@ def finish(facts: TableFacts, findings: Findings, thresholds: Thresholds, *, out
         written = f"Facts and findings are in {path}."
     if gated(findings.worst, fail_on):
         names = [f.name for f in findings if gated(f.severity, fail_on)]
-        raise Unhealthy(f"{facts.name} is unhealthy according to fail_on={fail_on}: {', '.join(names)}. {written}")
+        raise Unhealthy(
+            f"{facts.name} is unhealthy according to fail_on={fail_on}: {', '.join(names)}. "
+            f"{written}"
+        )
     return written
 
 
 def conclude(result: Result, *, output: str = "") -> str:
-    """Write a result's JSON document if a folder is given, then fail the run if the result is a failure.
+    """Write a result's JSON document if a folder is given, then fail the run if the result is a
+    failure.
 
     Raises :class:`Unhealthy` after everything is written.
     """

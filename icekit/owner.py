@@ -27,7 +27,9 @@ class Owner:
         """This process; asked again each time, as a fork is another one."""
         pid = os.getpid()
         status = _process(pid)
-        return cls(socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None)
+        return cls(
+            socket.gethostname(), _boot_id(), _pid_namespace(), pid, status[1] if status else None
+        )
 
     def is_visible(self) -> bool:
         """Whether icekit can tell from here if the process is alive.
@@ -35,7 +37,11 @@ class Owner:
         A process id means something only on the same host since the same boot, and in the same pid
         namespace: containers may share a host name, and see only their own processes.
         """
-        return (self.host, self.boot_id, self.pid_namespace) == (socket.gethostname(), _boot_id(), _pid_namespace())
+        return (self.host, self.boot_id, self.pid_namespace) == (
+            socket.gethostname(),
+            _boot_id(),
+            _pid_namespace(),
+        )
 
     def has_ended(self) -> bool:
         """Whether the process is known to be dead; False if that cannot be checked from here."""

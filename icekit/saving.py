@@ -41,11 +41,17 @@ def slug(name: str) -> str:
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that figures may depend on; imports none of them."""
     spark = {"pyspark": found} if (found := spark_version()) else {}
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in _PACKAGES} | spark
+    return (
+        {"python": platform.python_version()}
+        | {name: importlib.metadata.version(name) for name in _PACKAGES}
+        | spark
+    )
 
 
 def spark_version() -> str:
-    """PySpark's version, empty without PySpark, which is not imported. A platform's own is in no list of installed packages: its file is read."""
+    """PySpark's version, empty without PySpark, which is not imported. A platform's own is in no
+    list of installed packages: its file is read.
+    """
     spec = find_spec("pyspark")
     loader: Any = spec and spec.loader
     if spec is None or not spec.origin:
@@ -56,12 +62,16 @@ def spark_version() -> str:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> Path:
-    """Write a document as JSON without secrets; types unknown to JSON become strings, and NaN raises ValueError."""
+    """Write a document as JSON without secrets; types unknown to JSON become strings, and NaN
+    raises ValueError.
+    """
     return write_text(path, as_json(document), clean=True)
 
 
 def as_json(document: dict[str, Any]) -> str:
-    """A document as JSON without secrets; types unknown to JSON become strings, and NaN raises ValueError."""
+    """A document as JSON without secrets; types unknown to JSON become strings, and NaN raises
+    ValueError.
+    """
     return json.dumps(mask_data(document), indent=1, default=str, allow_nan=False)
 
 

@@ -1,7 +1,8 @@
 """Keep secrets out of everything that is shown or saved.
 
-Text from outside (errors, logs, answers of servers) goes through :func:`scrub`, which also masks what only looks like a secret.
-icekit's own sentences, SQL, paths and people's data go through :func:`mask`: it masks remembered secrets, and texts that can only be secrets.
+Text from outside (errors, logs, answers of servers) goes through :func:`scrub`, which also masks
+what only looks like a secret. icekit's own sentences, SQL, paths and people's data go through
+:func:`mask`: it masks remembered secrets, and texts that can only be secrets.
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ from urllib.parse import quote, quote_plus, unquote
 
 MASK = "***"
 
-#: The words by which pyiceberg, Iceberg and the clouds name what must not be seen; the regular expression is one to Java too.
+# : The words by which pyiceberg, Iceberg and the clouds name what must not be seen; the regular
+# expression is one to Java too.
 SECRET_KEY = (
     r"(?i)secret|token|passw|passphrase|pwd|credential|access[-._]?key|account[-._]?key|api[-._]?key|private[-._]?key"
     r"|(?:en|de)cryption[-._]key|sse\.key|sas[-._]|header\.|connection[-._]string|^auth|\.auth\.|authorization"
 )
 _SECRET_KEY = re.compile(SECRET_KEY)
 # Keys that hold such a word and say where, how or how long, not what.
-_NO_SECRET = re.compile(r"([-.](uri|url|enabled|expires-at|ms|seconds|endpoint|provider|key[-.]id)|[._-]type)$", re.I)
-_URI_PASSWORD = re.compile(r"""(?P<before>(?<=://)[^/\s:@?#"'<>\\]*:)(?P<v>[^/\s?#"'<>\\]+)(?P<after>@)""")
+_NO_SECRET = re.compile(
+    r"([-.](uri|url|enabled|expires-at|ms|seconds|endpoint|provider|key[-.]id)|[._-]type)$", re.I
+)
+_URI_PASSWORD = re.compile(
+    r"""(?P<before>(?<=://)[^/\s:@?#"'<>\\]*:)(?P<v>[^/\s?#"'<>\\]+)(?P<after>@)"""
+)
 # As SQLAlchemy reads a URI: a password ends with the first @ and may hold a slash.
 _SQL_PASSWORD = re.compile(r"(?<!http)(?<!https)://[^/\s:@]*:(?P<v>[^\s@]+)@")
-# Where a secret is to be put, by a name of the environment: ${NAME}, whose bracket may end the value, or $NAME.
+# Where a secret is to be put, by a name of the environment: ${NAME}, whose bracket may end the
+# value, or $NAME.
 _PLACEHOLDER = re.compile(r"(?:[A-Za-z][\w-]*(?:[ +]|%20)+)?\$(?:\{\w+\}?|[A-Z_][A-Z0-9_]*)")
 # Masking a common word would mangle every text that has it; headers are often just words.
 _SHORTEST, _SHORTEST_HEADER, _SHORTEST_LINE = 4, 8, 16
@@ -36,7 +43,8 @@ _known: set[str] = set()
 
 # How texts quote: as they are, inside other JSON, and in HTML.
 _Q = r"""(?:\\{0,7}["']|&quot;|&#34;|&#39;|&#x27;|&apos;)"""
-# A value goes on to what closes it in running text, JSON, HTML or a URL; bounded, so that no text takes long.
+# A value goes on to what closes it in running text, JSON, HTML or a URL; bounded, so that no text
+# takes long.
 _END = r"""\s"'<>\\,;)\]}"""
 _VALUE = rf"(?:[^{_END}&]|&(?!quot;|#|lt;|gt;|amp;|apos;))"
 _WORDS = (
@@ -44,7 +52,9 @@ _WORDS = (
     r"|(?:access|account|api|private|shared|secret)[-_. ]?(?:access[-_]?)?(?:api[-_]?)?key)"
 )
 _NAME = rf"[\w.\-]{{0,60}}?{_WORDS}[\w.\-]{{0,60}}"
-_PROSE = r"(?!(?:tokens?|realm|scheme|errors?|auth\w*|credentials?|challenge|is|was|of|or|and|not)\b)"
+_PROSE = (
+    r"(?!(?:tokens?|realm|scheme|errors?|auth\w*|credentials?|challenge|is|was|of|or|and|not)\b)"
+)
 
 
 def _masked(match: re.Match[str]) -> str:
@@ -60,18 +70,28 @@ def _map(match: re.Match[str]) -> str:
 
 _IN_MAP = re.compile(rf"(?P<before>(?<=[{{ ])(?P<key>{_NAME})=)(?P<v>[^,}}]+)", re.I)
 _Patterns = tuple[tuple[tuple[str, ...], re.Pattern[str], Callable[[re.Match[str]], str]], ...]
-# What gives a secret away where it was never remembered (a token that a server handed out and an error repeats): words one of which
-# is in a text that has it, in lower case; the pattern; and what to write instead. First what cannot be taken for anything else.
+# What gives a secret away where it was never remembered (a token that a server handed out and an
+# error repeats): words one of which is in a text that has it, in lower case; the pattern; and what
+# to write instead. First what cannot be taken for anything else.
 _EVIDENT: _Patterns = (
     (
         ("private key",),
         re.compile(
-            r"(?P<v>-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z ]*PRIVATE KEY-----)?)"
+            r"(?P<v>-----BEGIN [A-Z ]*PRIVATE "
+            r"KEY-----(?:[A-Za-z0-9+/=\s:,]|-(?!----)|\\{1,7}[nr]|&#1[03];)*(?:-----END [A-Z "
+            r"]*PRIVATE KEY-----)?)"
         ),
         _masked,
     ),
     (("eyj",), re.compile(r"\b(?P<v>eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?)"), _masked),
-    (("bearer",), re.compile(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+)(?P<v>(?=[A-Za-z._~+/=-]*\d){_VALUE}{{16,}})", re.I), _masked),
+    (
+        ("bearer",),
+        re.compile(
+            rf"(?P<before>\bbearer(?:[ ]|%20|\+)+)(?P<v>(?=[A-Za-z._~+/=-]*\d){_VALUE}{{16,}})",
+            re.I,
+        ),
+        _masked,
+    ),
     # Presigned URLs of the clouds, and their connection strings.
     (
         ("x-amz-", "x-goog-", "sig", "accountkey", "sharedaccess"),
@@ -84,13 +104,27 @@ _EVIDENT: _Patterns = (
     ),
     # An account and its password, or a key alone; abfss://container@account is no such thing.
     (("://",), _URI_PASSWORD, _masked),
-    (("http",), re.compile(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I), _masked),
+    (
+        ("http",),
+        re.compile(r"""(?P<before>https?://)(?P<v>[^/\s:@?#"'<>\\]+)(?P<after>@)""", re.I),
+        _masked,
+    ),
 )
 # Then what has the form of one, as many a column, folder and value of people's data has.
 _LOOKALIKES: _Patterns = (
     # {"access_token": "…"}, as JSON, Python and HTML write it.
     (
-        ("token", "secret", "passw", "pwd", "credential", "key", "authorization", "signature", "cookie"),
+        (
+            "token",
+            "secret",
+            "passw",
+            "pwd",
+            "credential",
+            "key",
+            "authorization",
+            "signature",
+            "cookie",
+        ),
         re.compile(
             rf"(?P<before>(?P<k>{_Q})(?P<key>{_NAME})(?P=k)\s*:\s*(?P<q>{_Q}))(?P<v>(?:(?!(?P=q))(?:\\.|[^\\])){{1,20000}})(?P<after>(?P=q))",
             re.I | re.S,
@@ -103,23 +137,38 @@ _LOOKALIKES: _Patterns = (
         ("authorization", "x-", "cookie"),
         re.compile(
             rf"(?<![\w/-])(?P<before>(?:(?:proxy-)?authorization|x-[\w-]{{0,40}}(?:token|key|secret|signature|credential)|(?:set-)?cookie)"
-            rf"{_Q}?\s*(?:[:=]|%3d)\s*\[?{_Q}?)(?P<v>(?:AWS4|Digest|OAuth|Hawk)\b[^\n<]*|(?:[A-Za-z][\w-]*[ ]+)?{_VALUE}+)",
+            rf"{_Q}?\s*(?:[:=]|%3d)\s*\[?{_Q}?)(?P<v>(?:AWS4|Digest|OAuth|Hawk)\b[^\n<]*|(?:[A-Za-z][\w-]*[ "
+            rf"]+)?{_VALUE}+)",
             re.I,
         ),
         _masked,
     ),
-    (("bearer",), re.compile(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I), _masked),
+    (
+        ("bearer",),
+        re.compile(rf"(?P<before>\bbearer(?:[ ]|%20|\+)+){_PROSE}(?P<v>{_VALUE}+)", re.I),
+        _masked,
+    ),
     # "Basic" is also a word: what follows must look like base64.
     (
         ("basic ",),
-        re.compile(r"(?P<before>\b[Bb]asic +)(?P<v>(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2})"),
+        re.compile(
+            r"(?P<before>\b[Bb]asic "
+            r"+)(?P<v>(?=[A-Za-z0-9+/]*(?:[0-9=+/]|[a-z][A-Z]))[A-Za-z0-9+/]{8,}={0,2})"
+        ),
         _masked,
     ),
-    (("aws4-hmac",), re.compile(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)"), _masked),
+    (
+        ("aws4-hmac",),
+        re.compile(rf"(?P<before>\b(?:Signature|Credential)=)(?P<v>{_VALUE}+)"),
+        _masked,
+    ),
     # Query strings, forms and connection strings: presigned URLs, SAS, JDBC.
     (
         ("=", "%3d"),
-        re.compile(rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)", re.I),
+        re.compile(
+            rf"(?P<before>(?:[?&;]|%26)(?:[\w.\-]{{0,40}}?{_WORDS}|sig)(?:=|%3d))(?P<v>[^{_END}&%]+(?:%(?!26)[^{_END}&%]*)*)",
+            re.I,
+        ),
         _masked,
     ),
     (
@@ -151,7 +200,9 @@ def is_secret(key: str) -> bool:
 
 
 def is_masked(key: str, value: str) -> bool:
-    """Whether a setting must stay out of logs and command lines: because of its name, its value, or as a secret's other half."""
+    """Whether a setting must stay out of logs and command lines: because of its name, its value, or
+    as a secret's other half.
+    """
     return is_secret(key) or "access-key" in key or scrub(value) != value
 
 
@@ -160,8 +211,13 @@ def remember(properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if is_secret(key):
             is_header = "header." in key
-            # Client credentials are "id:secret"; the secret alone gives them away, as does what follows "Bearer".
-            parts = [value, *(value.split(":", 1)[1:] if key.endswith("credential") else []), *(value.split()[1:] if is_header else [])]
+            # Client credentials are "id:secret"; the secret alone gives them away, as does what
+            # follows "Bearer".
+            parts = [
+                value,
+                *(value.split(":", 1)[1:] if key.endswith("credential") else []),
+                *(value.split()[1:] if is_header else []),
+            ]
             for part in parts:
                 long_enough = len(part) >= (_SHORTEST_HEADER if is_header else _SHORTEST)
                 if long_enough and part.lower() not in _COMMON and not _PLACEHOLDER.fullmatch(part):
@@ -177,8 +233,19 @@ def remember(properties: Mapping[str, str]) -> None:
 def _remember_one(value: str) -> None:
     """Remember a value as it is, and in the spellings of URLs, JSON, XML and HTML."""
     for plain in (value, unquote(value)):
-        spelt = {plain, json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1], repr(plain)[1:-1]}
-        spelt |= {html.escape(plain), html.escape(plain, quote=False), quote(plain), quote(plain, safe=""), quote_plus(plain)}
+        spelt = {
+            plain,
+            json.dumps(plain)[1:-1],
+            json.dumps(plain, ensure_ascii=False)[1:-1],
+            repr(plain)[1:-1],
+        }
+        spelt |= {
+            html.escape(plain),
+            html.escape(plain, quote=False),
+            quote(plain),
+            quote(plain, safe=""),
+            quote_plus(plain),
+        }
         # As templates spell quotes.
         spelt.add(html.escape(plain).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"))
         _known.update(spelt)
@@ -187,14 +254,16 @@ def _remember_one(value: str) -> None:
 def scrub(text: str) -> str:
     """Text from outside, with ``***`` for every remembered secret and for what looks like one.
 
-    These are tokens and authorization headers, signatures of presigned URLs, secrets named in JSON, query strings and
-    connection strings, accounts inside URIs, and private keys. A ``${NAME}`` in place of a secret is kept.
+    These are tokens and authorization headers, signatures of presigned URLs, secrets named in JSON,
+    query strings and connection strings, accounts inside URIs, and private keys. A ``${NAME}`` in
+    place of a secret is kept.
     """
     return _without(text, (*_EVIDENT, *_LOOKALIKES))
 
 
 def mask(text: str) -> str:
-    """Text of icekit's own, including people's names, SQL and data, with ``***`` for remembered secrets and for texts that can only be secrets.
+    """Text of icekit's own, including people's names, SQL and data, with ``***`` for remembered
+    secrets and for texts that can only be secrets.
 
     A person's column ``cookie``, folder ``token=abc`` or filter on ``secret`` is kept. Scrub text
     from outside with :func:`scrub` before adding it to such a text.
@@ -202,12 +271,15 @@ def mask(text: str) -> str:
     return _without(text, _EVIDENT)
 
 
-# YAML quotes its own words (such as '<block end>') and single characters, and what a person wrote as a name of an anchor or tag.
+# YAML quotes its own words (such as '<block end>') and single characters, and what a person wrote
+# as a name of an anchor or tag.
 _QUOTED = re.compile(r"""(['"])(?![<\\])(?:(?!\1).){2,}\1""")
 
 
 def unquoted_yaml(said: str) -> str:
-    """What is wrong with a YAML file, without the words that are quoted from it: a secret may begin with ``*``, ``&`` or ``!``."""
+    """What is wrong with a YAML file, without the words that are quoted from it: a secret may begin
+    with ``*``, ``&`` or ``!``.
+    """
     return _QUOTED.sub("…", said)
 
 
@@ -263,14 +335,18 @@ class _Clean:
 
 
 def own_words(stream: TextIO) -> TextIO:
-    """The stream for icekit's own text; other programs' output and logs count as text from outside."""
+    """The stream for icekit's own text; other programs' output and logs count as text from
+    outside.
+    """
     clean: Any = stream.own() if isinstance(stream, _Clean) else stream
     return clean  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager
 def scrubbed_output() -> Iterator[None]:
-    """Mask secrets in everything printed, warned or logged to the terminal in the block; a closed stream stays closed."""
+    """Mask secrets in everything printed, warned or logged to the terminal in the block; a closed
+    stream stays closed.
+    """
     import sys
 
     out: Any = sys.stdout and _Clean(sys.stdout)

@@ -14,9 +14,11 @@ from icekit.errors import InvalidName
 Identifier = tuple[str, ...]
 #: Keys that Spark's SET accepts without quoting (SparkSqlAstBuilder).
 _PLAIN_KEY = re.compile(r"[a-zA-Z_\d.:]+")
-# What no catalog can hold: a zero, and the halves of characters that an argument in another encoding is read as.
+# What no catalog can hold: a zero, and the halves of characters that an argument in another
+# encoding is read as.
 _NO_LETTER = re.compile("[\0\ud800-\udfff]")
-#: What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings to strings.
+# : What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings
+# to strings.
 Argument = str | int | bool | dt.datetime | tuple[str | int, ...] | Mapping[str, str]
 
 
@@ -47,12 +49,17 @@ def _levels(text: str) -> list[tuple[str, bool]]:
             end = _end_of_plain_part(text, position)
             part, position = text[position:end], end
         if not part or _NO_LETTER.search(part):
-            raise InvalidName(f"{text!r} is not a table name. Write it as namespace.table, with odd parts in backticks.")
+            raise InvalidName(
+                f"{text!r} is not a table name. Write it as namespace.table, with odd parts in "
+                "backticks."
+            )
         levels.append((part, is_quoted))
         if position == len(text):
             return levels
         if text[position] != ".":
-            raise InvalidName(f"{text!r} is not a table name. Put a dot between its parts, as in db.`odd name`.")
+            raise InvalidName(
+                f"{text!r} is not a table name. Put a dot between its parts, as in db.`odd name`."
+            )
         position += 1
 
 
@@ -62,7 +69,10 @@ def _quoted_part(text: str, start: int) -> tuple[str, int]:
     while True:
         end = text.find("`", position)
         if end < 0:
-            raise InvalidName(f"{text!r} has an open backtick. Close it, and write a backtick inside a name twice.")
+            raise InvalidName(
+                f"{text!r} has an open backtick. Close it, and write a backtick inside a name "
+                "twice."
+            )
         part += text[position:end]
         if text[end + 1 : end + 2] != "`":
             return part, end + 1
@@ -82,19 +92,24 @@ _SEVERAL = "**"
 def pattern_levels(text: str) -> Identifier:
     """The levels of a pattern of table names, each a glob; a level in backticks stands for itself.
 
-    A ``*``, ``?`` or ``[…]`` stays within one level: ``db.*`` is every table of the namespace ``db``,
-    and none of a namespace inside it. ``**`` is one or more levels: ``db.**`` also takes the tables
-    of the namespaces inside ``db``, and ``**`` every table. Raises
+    A ``*``, ``?`` or ``[…]`` stays within one level: ``db.*`` is every table of the namespace
+    ``db``, and none of a namespace inside it. ``**`` is one or more levels: ``db.**`` also takes
+    the tables of the namespaces inside ``db``, and ``**`` every table. Raises
     :class:`~icekit.errors.InvalidName` for what :func:`parse_identifier` rejects.
     """
     levels = tuple(glob.escape(part) if is_quoted else part for part, is_quoted in _levels(text))
     if len(levels) < 2 and levels != (_SEVERAL,):
-        raise InvalidName(f"{text!r} has no namespace. Write it as namespace.table, such as db.*, or ** for every table.")
+        raise InvalidName(
+            f"{text!r} has no namespace. Write it as namespace.table, such as db.*, or ** for "
+            "every table."
+        )
     return levels
 
 
 def is_pattern(text: str) -> bool:
-    """Whether a text is a pattern and not one name: a level outside backticks has ``*``, ``?`` or ``[``."""
+    """Whether a text is a pattern and not one name: a level outside backticks has ``*``, ``?`` or
+    ``[``.
+    """
     return any(not is_quoted and glob.has_magic(part) for part, is_quoted in _levels(text))
 
 
@@ -102,9 +117,11 @@ _OWN = frozenset({"icekit", "icekit_scratch"})
 
 
 def matches(pattern: str, name: Identifier, catalog: str = "") -> bool:
-    """Whether a pattern (:func:`pattern_levels`) takes a table; the pattern may begin with the name of ``catalog``.
+    """Whether a pattern (:func:`pattern_levels`) takes a table; the pattern may begin with the name
+    of ``catalog``.
 
-    Only a pattern that begins with ``icekit`` takes tables of the namespaces that icekit itself creates.
+    Only a pattern that begins with ``icekit`` takes tables of the namespaces that icekit itself
+    creates.
     """
     levels = pattern_levels(pattern)
     if len(levels) > 2 and catalog and levels[0] == glob.escape(catalog):
@@ -138,18 +155,27 @@ def _is_plain(part: str) -> bool:
 def literal(value: str | int | float | bool | dt.datetime | None) -> str:
     """Write a Python value as a Spark SQL literal; strings keep every character.
 
-    A moment is written in UTC, whatever the session's time zone; one without a zone raises ValueError.
+    A moment is written in UTC, whatever the session's time zone; one without a zone raises
+    ValueError.
     """
     if isinstance(value, dt.datetime):
         if value.tzinfo is None:
             raise ValueError(f"{value} has no time zone")
-        return f"TIMESTAMP '{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ', 'microseconds')}+00:00'"
+        return (
+            "TIMESTAMP "
+            f"'{value.astimezone(dt.UTC).replace(tzinfo=None).isoformat(' ', 'microseconds')}+00:00'"
+        )
     if value is None:
         return "NULL"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        escaped = (
+            value.replace("\\", "\\\\")
+            .replace("'", "\\'")
+            .replace("\n", "\\n")
+            .replace("\r", "\\r")
+        )
         # Spark replaces ${name} with the value of a setting before it parses.
         escaped = escaped.replace("${", "\\u0024{")
         return f"'{escaped}'"
@@ -171,22 +197,27 @@ def call(catalog: str, procedure: str, **arguments: Argument) -> str:
 
 
 def rewrite_data_files(catalog: str, *, options: Mapping[str, str], **arguments: Argument) -> str:
-    """Write ``CALL catalog.system.rewrite_data_files(…)`` so that rows that a writer deletes meanwhile cannot come back; see :func:`renewing`."""
+    """Write ``CALL catalog.system.rewrite_data_files(…)`` so that rows that a writer deletes
+    meanwhile cannot come back; see :func:`renewing`.
+    """
     return call(catalog, "rewrite_data_files", **arguments, options=renewing(options))
 
 
 def renewing(options: Mapping[str, str]) -> dict[str, str]:
     """Options of ``rewrite_data_files`` that give its output a new sequence number.
 
-    With an old one, Iceberg's default, the commit can drop equality deletes that were committed meanwhile and
-    apply to its output (:mod:`icekit.engine.bridge`). With a new one they are a conflict: the call fails, and has to be repeated.
+    With an old one, Iceberg's default, the commit can drop equality deletes that were committed
+    meanwhile and apply to its output (:mod:`icekit.engine.bridge`). With a new one they are a
+    conflict: the call fails, and has to be repeated.
     """
     return {**options, "use-starting-sequence-number": "false"}
 
 
 def orphan_arguments(table: str, location: str) -> dict[str, str | bool]:
     """The arguments of a dry run; object stores are listed by prefix, as their FileIO must be."""
-    by_prefix: dict[str, str | bool] = {"prefix_listing": True} if location.startswith(("s3", "gs:", "abfs", "wasb")) else {}
+    by_prefix: dict[str, str | bool] = (
+        {"prefix_listing": True} if location.startswith(("s3", "gs:", "abfs", "wasb")) else {}
+    )
     return {"table": table, "dry_run": True, **by_prefix}
 
 
@@ -198,12 +229,21 @@ def set_properties(table: Sequence[str], properties: dict[str, str]) -> str:
 
 def unset_properties(table: Sequence[str], names: Sequence[str]) -> str:
     """Write ``ALTER TABLE … UNSET TBLPROPERTIES IF EXISTS (…)``; ``table`` includes the catalog."""
-    return f"ALTER TABLE {identifier(*table)} UNSET TBLPROPERTIES IF EXISTS ({', '.join(map(literal, names))})"
+    return (
+        f"ALTER TABLE {identifier(*table)} UNSET TBLPROPERTIES IF EXISTS "
+        f"({', '.join(map(literal, names))})"
+    )
 
 
 def set_session(name: str, value: str) -> str:
-    """Write ``SET`` for a session's setting; a key with a hyphen is taken in backticks only, and its value with it."""
-    return f"SET {name} = {value}" if _PLAIN_KEY.fullmatch(name) else f"SET {identifier(name)} = {identifier(value)}"
+    """Write ``SET`` for a session's setting; a key with a hyphen is taken in backticks only, and
+    its value with it.
+    """
+    return (
+        f"SET {name} = {value}"
+        if _PLAIN_KEY.fullmatch(name)
+        else f"SET {identifier(name)} = {identifier(value)}"
+    )
 
 
 def reset_session(name: str) -> str:
@@ -212,18 +252,24 @@ def reset_session(name: str) -> str:
 
 
 def transform_of(column: str, transform: str) -> str:
-    """A partition transform, named as in a spec (``bucket[16]``, ``day``), of a quoted column, as Spark's DDL writes it."""
+    """A partition transform, named as in a spec (``bucket[16]``, ``day``), of a quoted column, as
+    Spark's DDL writes it.
+    """
     kind, _, width = transform.partition("[")
     if width:
         return f"{kind}({width.rstrip(']')}, {column})"
     return column if kind == "identity" else f"{kind}s({column})"
 
 
-_QUOTED = re.compile(r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`""", re.S)
+_QUOTED = re.compile(
+    r"""[rR]'[^']*'|[rR]"[^"]*"|'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`(?:``|[^`])*`""", re.S
+)
 
 
 def unquoted(text: str) -> str:
-    """The parts of a text outside quotes and backticks; each quoted part is replaced by a pair of quotes."""
+    """The parts of a text outside quotes and backticks; each quoted part is replaced by a pair of
+    quotes.
+    """
     return _QUOTED.sub("''", text)
 
 
@@ -233,6 +279,8 @@ def without_texts(text: str) -> str:
 
 
 def statements(text: str) -> tuple[str, ...]:
-    """Split a text at its semicolons, except those inside quotes and backticks; drops empty parts."""
+    """Split a text at its semicolons, except those inside quotes and backticks; drops empty
+    parts.
+    """
     parts = re.findall(r"(?:'(?:\\.|[^'\\])*'|`(?:``|[^`])*`|[^;'`])+", text)
     return tuple(part.strip() for part in parts if part.strip())

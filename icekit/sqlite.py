@@ -1,4 +1,5 @@
-"""Keep records in icekit's own SQLite file: one transaction per call; never overwrites a file that is not icekit's.
+"""Keep records in icekit's own SQLite file: one transaction per call; never overwrites a file that
+is not icekit's.
 
 A write is retried while other writers are in the way.
 """
@@ -37,8 +38,8 @@ class SqliteFile(ABC):
     """A file on a local disk, for the threads and processes of one machine.
 
     Every call is one transaction on its own connection: nothing is shared between threads or across
-    a fork, and a process killed at any moment leaves what it had committed. Reading creates no file, and
-    needs no write permission. Problems raise :meth:`unusable`.
+    a fork, and a process killed at any moment leaves what it had committed. Reading creates no
+    file, and needs no write permission. Problems raise :meth:`unusable`.
     """
 
     #: Marks the file as this kind, in SQLite's own header.
@@ -56,7 +57,9 @@ class SqliteFile(ABC):
 
     @abstractmethod
     def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
-        """Make or change tables, in the transaction of a write; ``schema`` is None for an empty file."""
+        """Make or change tables, in the transaction of a write; ``schema`` is None for an empty
+        file.
+        """
 
     @abstractmethod
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> Exception:
@@ -102,14 +105,19 @@ class SqliteFile(ABC):
             raise NotOurs("file is not a database")
         uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
         # Closing it rolls back what was not committed.
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=_TIMEOUT_SECONDS, isolation_level=None)) as db:
+        with contextlib.closing(
+            sqlite3.connect(uri, uri=True, timeout=_TIMEOUT_SECONDS, isolation_level=None)
+        ) as db:
             yield db
 
     def _schema(self, db: sqlite3.Connection) -> int | None:
-        """The file's schema, None before it has tables; raises for what is not of this kind, or is newer."""
+        """The file's schema, None before it has tables; raises for what is not of this kind, or is
+        newer.
+        """
         # One statement, and so one moment: another process may be making the tables right now.
         version, application, tables = db.execute(
-            "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM pragma_application_id), count(*) FROM sqlite_master"
+            "SELECT (SELECT user_version FROM pragma_user_version), (SELECT application_id FROM "
+            "pragma_application_id), count(*) FROM sqlite_master"
         ).fetchone()
         if not tables and not version and application in {0, self.APPLICATION}:
             return None
@@ -118,19 +126,24 @@ class SqliteFile(ABC):
         if version > self.SCHEMA:
             raise NewerSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
         if version < self.OLDEST:
-            raise EarlierSchema(f"schema {version} was written by an earlier icekit and is no longer supported")
+            raise EarlierSchema(
+                f"schema {version} was written by an earlier icekit and is no longer supported"
+            )
         return int(version)
 
     def _patiently(self, work: Callable[[], T], *, writing: bool) -> T:
         # The first writers of a new file can be told that it is busy without being let wait.
         try:
-            return patiently(work, _is_busy, seconds=_PATIENCE_SECONDS, first_wait=0.01, longest_wait=1)
+            return patiently(
+                work, _is_busy, seconds=_PATIENCE_SECONDS, first_wait=0.01, longest_wait=1
+            )
         except (sqlite3.Error, OSError) as error:
             raise self.unusable(error, writing=writing) from error
 
 
 def is_sqlite(path: Path) -> bool:
-    """Tell whether a file is SQLite's, empty or not there; SQLite takes any of less than 512 bytes for an empty one, and writes over it.
+    """Tell whether a file is SQLite's, empty or not there; SQLite takes any of less than 512 bytes
+    for an empty one, and writes over it.
 
     A device or a pipe is no file of SQLite's: /dev/null reads as an empty one.
     """
@@ -144,16 +157,26 @@ def is_sqlite(path: Path) -> bool:
 
 
 def _is_busy(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+    return isinstance(error, sqlite3.OperationalError) and error.sqlite_errorname.startswith(
+        ("SQLITE_BUSY", "SQLITE_LOCKED")
+    )
 
 
-# --- Try a write again while others are in its way, each wait longer than the last and partly random
+# --- Try a write again while others are in its way, each wait longer than the last and partly
+# random
 
 
 def patiently(
-    work: Callable[[], T], is_in_the_way: Callable[[BaseException], bool], *, seconds: float, first_wait: float, longest_wait: float
+    work: Callable[[], T],
+    is_in_the_way: Callable[[BaseException], bool],
+    *,
+    seconds: float,
+    first_wait: float,
+    longest_wait: float,
 ) -> T:
-    """Do work, again for so many seconds while it raises what is only in the way; raises what it last raised."""
+    """Do work, again for so many seconds while it raises what is only in the way; raises what it
+    last raised.
+    """
     retrying = Retrying(
         retry=retry_if_exception(is_in_the_way),
         stop=stop_after_delay(seconds),

@@ -1,4 +1,6 @@
-"""Write to the terminal from one module, so that no name or message can send it control characters, and keep other programs' noise away."""
+"""Write to the terminal from one module, so that no name or message can send it control characters,
+and keep other programs' noise away.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,11 @@ from typing import TextIO
 
 from icekit.secrets import own_words
 
-# Control characters but line ends and tabs, halves of characters, and those that turn or break a line.
-_OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+# Control characters but line ends and tabs, halves of characters, and those that turn or break a
+# line.
+_OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
 
 
 #: Seconds that a terminal may stay silent before it shows what icekit is waiting for.
@@ -32,12 +37,15 @@ def harmless(text: str) -> str:
 
 
 def say(text: str, *, is_painted: bool = False, end: str = "\n", error: bool = False) -> None:
-    """Print at once, as a log is read while it grows; ``is_painted`` text has colours of icekit's own, and nothing else to obey."""
+    """Print at once, as a log is read while it grows; ``is_painted`` text has colours of icekit's
+    own, and nothing else to obey.
+    """
     write((text if is_painted else harmless(text)) + end, sys.stderr if error else sys.stdout)
 
 
 def write(text: str, stream: TextIO | None) -> None:
-    """Write harmless text; a stream that cannot show a character gets its escape, and a closed one nothing.
+    """Write harmless text; a stream that cannot show a character gets its escape, and a closed one
+    nothing.
 
     Standard error that cannot be written to is left alone: there is nowhere to report it.
     """
@@ -65,7 +73,9 @@ def write(text: str, stream: TextIO | None) -> None:
 
 
 def open_closed_streams() -> None:
-    """Take the places of standard streams that are closed (``>&-``), before a file or the JVM's output does."""
+    """Take the places of standard streams that are closed (``>&-``), before a file or the JVM's
+    output does.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -76,7 +86,8 @@ def open_closed_streams() -> None:
 
 @contextlib.contextmanager
 def never_silent(what: str, *, at_once: bool = False, patience: float = PATIENCE) -> Iterator[None]:
-    """Print on standard error what icekit is waiting for, whenever nothing was printed for some seconds; only at a terminal.
+    """Print on standard error what icekit is waiting for, whenever nothing was printed for some
+    seconds; only at a terminal.
 
     ``at_once`` also prints it now. Of nested waits the innermost is named.
     """
@@ -93,9 +104,13 @@ def never_silent(what: str, *, at_once: bool = False, patience: float = PATIENCE
             yield
             return
         # A descriptor of its own: meanwhile standard error may point at a file.
-        with os.fdopen(os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace") as terminal:
+        with os.fdopen(
+            os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace"
+        ) as terminal:
             is_over = threading.Event()
-            watching = threading.Thread(target=_watch, args=(terminal, is_over, patience), daemon=True)
+            watching = threading.Thread(
+                target=_watch, args=(terminal, is_over, patience), daemon=True
+            )
             watching.start()
             try:
                 yield
@@ -116,7 +131,8 @@ def _watch(terminal: TextIO, is_over: threading.Event, patience: float) -> None:
                 write(harmless(f"icekit: {what}… {now - since:.0f} s\n"), terminal)
 
 
-# --- Keep off the terminal what child processes print while they start, and what PySpark logs about a caught error
+# --- Keep off the terminal what child processes print while they start, and what PySpark logs about
+# a caught error
 
 
 @contextlib.contextmanager
@@ -140,14 +156,19 @@ def stderr_to_file() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def quiet_errors() -> Iterator[None]:
-    """Keep PySpark from logging each error of a statement with its whole trace, where it is told in a sentence."""
+    """Keep PySpark from logging each error of a statement with its whole trace, where it is told in
+    a sentence.
+    """
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:  # before Spark 4, which logs nothing
         yield
         return
     # Of PySpark's own class, which takes more arguments than Python's.
-    loggers = [PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")]
+    loggers = [
+        PySparkLogger.getLogger(name)
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+    ]
     before = [one.disabled for one in loggers]
     try:
         for one in loggers:

@@ -21,20 +21,30 @@ def size(size_in_bytes: float) -> str:
     """Bytes for people, in binary units: ``1.5 MiB``, and ``1 GiB`` from 1,000 MiB on."""
     value = float(size_in_bytes)
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        # A figure has at most three digits before the point: 1,000 bytes and more are written as KiB.
+        # A figure has at most three digits before the point: 1,000 bytes and more are written as
+        # KiB.
         if abs(value) < 999.5:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}".replace(".0 ", " ")
+            return (
+                f"{value:.0f} {unit}"
+                if unit == "B" or value >= 100
+                else f"{value:.1f} {unit}".replace(".0 ", " ")
+            )
         value /= 1024
     return f"{value:,.1f} PiB"
 
 
 def stated(size_in_bytes: int) -> str:
-    """A size that a person has given, in that person's family of units: ``1 GB`` and ``1 GiB`` are printed as they were given.
+    """A size that a person has given, in that person's family of units: ``1 GB`` and ``1 GiB`` are
+    printed as they were given.
 
-    The family is the one that says the number exactly and shortest; where neither does (up to three places) it is as :func:`size` says.
+    The family is the one that says the number exactly and shortest; where neither does (up to three
+    places) it is as :func:`size` says.
     """
     found = []
-    for base, units in ((1000, ("B", "KB", "MB", "GB", "TB")), (1024, ("B", "KiB", "MiB", "GiB", "TiB"))):
+    for base, units in (
+        (1000, ("B", "KB", "MB", "GB", "TB")),
+        (1024, ("B", "KiB", "MiB", "GiB", "TiB")),
+    ):
         power = next(p for p in reversed(range(len(units))) if p == 0 or size_in_bytes >= base**p)
         thousandths, rest = divmod(size_in_bytes * 1000, base**power)
         if rest == 0:
@@ -55,7 +65,9 @@ def percent(share: float) -> str:
 
 
 def plain(value: float, digits: int = 3) -> str:
-    """A number with about this many digits, and never with an exponent: ``0.25``, ``3.1``, ``12,200``."""
+    """A number with about this many digits, and never with an exponent: ``0.25``, ``3.1``,
+    ``12,200``.
+    """
     if abs(value) >= 10**digits - 0.5:
         return f"{value:,.0f}"
     return f"{Decimal(f'{value:.{digits}g}'):,f}" if math.isfinite(value) else str(value)
@@ -63,7 +75,11 @@ def plain(value: float, digits: int = 3) -> str:
 
 def size_range(lower_bytes: int, upper_bytes: int | None) -> str:
     """``64 KiB–128 KiB``; without an upper limit ``64 KiB and more``."""
-    return f"{size(lower_bytes)} and more" if upper_bytes is None else f"{size(lower_bytes)}–{size(upper_bytes)}"
+    return (
+        f"{size(lower_bytes)} and more"
+        if upper_bytes is None
+        else f"{size(lower_bytes)}–{size(upper_bytes)}"
+    )
 
 
 def span(milliseconds: float) -> str:
@@ -81,10 +97,18 @@ def raised(sentence: str) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """A duration with two digits or in whole seconds, because repeated runs do not agree more closely: ``85 ms``, ``0.42 s``, ``1.2 s``, ``83 s``."""
+    """A duration with two digits or in whole seconds, because repeated runs do not agree more
+    closely: ``85 ms``, ``0.42 s``, ``1.2 s``, ``83 s``.
+    """
     if seconds < 0.095:
         return f"{seconds * 1000:.0f} ms"
-    return f"{seconds:.2f} s" if seconds < 0.995 else f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:,.0f} s"
+    return (
+        f"{seconds:.2f} s"
+        if seconds < 0.995
+        else f"{seconds:.1f} s"
+        if seconds < 9.95
+        else f"{seconds:,.0f} s"
+    )
 
 
 def at(milliseconds: int) -> dt.datetime:
@@ -111,5 +135,7 @@ def unbroken(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """A label of one line: what is no character that a font has, also an end of line, is replaced; longer texts go through terminal.harmless."""
+    """A label of one line: what is no character that a font has, also an end of line, is replaced;
+    longer texts go through terminal.harmless.
+    """
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

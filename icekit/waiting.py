@@ -12,8 +12,11 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 
-def within(seconds: float | None, work: Callable[[], T], *, not_counted: Callable[[], float] = lambda: 0.0) -> T:
-    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None: never).
+def within(
+    seconds: float | None, work: Callable[[], T], *, not_counted: Callable[[], float] = lambda: 0.0
+) -> T:
+    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None:
+    never).
 
     ``not_counted`` says how many seconds so far do not count.
 
@@ -39,11 +42,18 @@ def within(seconds: float | None, work: Callable[[], T], *, not_counted: Callabl
 
 
 def each_within(
-    seconds: float, items: Iterable[K], work: Callable[[K], object], *, at_once: int, goes_on: Callable[[], bool] = lambda: True
+    seconds: float,
+    items: Iterable[K],
+    work: Callable[[K], object],
+    *,
+    at_once: int,
+    goes_on: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Do work for each item in several threads, as far as ``seconds`` reach and ``goes_on``, which is asked several times a second, is true.
+    """Do work for each item in several threads, as far as ``seconds`` reach and ``goes_on``, which
+    is asked several times a second, is true.
 
-    ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host does not answer.
+    ``work`` must not raise. Daemon threads: a thread pool would keep the process alive while a host
+    does not answer.
     """
     todo, ended, one_at_a_time = iter(items), threading.Event(), threading.Lock()
 
@@ -60,7 +70,11 @@ def each_within(
     try:
         for thread in threads:
             thread.start()
-        while (alive := [thread for thread in threads if thread.is_alive()]) and time.monotonic() < until and goes_on():
+        while (
+            (alive := [thread for thread in threads if thread.is_alive()])
+            and time.monotonic() < until
+            and goes_on()
+        ):
             alive[0].join(min(0.2, max(0.0, until - time.monotonic())))
     finally:
         ended.set()

@@ -22,7 +22,9 @@ def cells(path):
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".ipynb":
         with contextlib.suppress(ValueError, KeyError, TypeError):  # it may be a notebook no more
-            text = json.dumps([(c["cell_type"], "".join(c["source"])) for c in json.loads(text)["cells"]])
+            text = json.dumps(
+                [(c["cell_type"], "".join(c["source"])) for c in json.loads(text)["cells"]]
+            )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -33,7 +35,9 @@ def copied(folder):
     was = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     now, behind = dict(was), []
     for source in sorted(
-        path for path in NOTEBOOKS.rglob("*") if path.suffix in (".ipynb", ".md") and ".ipynb_checkpoints" not in path.parts
+        path
+        for path in NOTEBOOKS.rglob("*")
+        if path.suffix in (".ipynb", ".md") and ".ipynb_checkpoints" not in path.parts
     ):
         name = source.relative_to(NOTEBOOKS).as_posix()
         target, new = folder / name, cells(source)
@@ -53,5 +57,11 @@ def copied(folder):
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     for name in copied(folder):
-        print(f"icekit: {folder / name} has changes of yours and stays; delete it to get the new version of the notebook", file=sys.stderr)
-    print(f"icekit: JupyterLab opens copies of the notebooks in {folder}, which git ignores", file=sys.stderr)
+        print(
+            f"icekit: {folder / name} has changes of yours and stays; delete it to get the new version of the notebook",
+            file=sys.stderr,
+        )
+    print(
+        f"icekit: JupyterLab opens copies of the notebooks in {folder}, which git ignores",
+        file=sys.stderr,
+    )

@@ -18,15 +18,23 @@ _TABLE = re.compile(r"(<!-- options of ([a-z -]+?)(?:: ([^>]*))? -->\n)(?:\|.*\n
 
 def updated(page: str) -> str:
     """A page with the tables that its comments ask for."""
-    return _TABLE.sub(lambda found: found[1] + _table(found[2].split(), (found[3] or "").split()), page)
+    return _TABLE.sub(
+        lambda found: found[1] + _table(found[2].split(), (found[3] or "").split()), page
+    )
 
 
 def _table(command: list[str], wanted: list[str]) -> str:
     parser = _parser()
     for name in command:
-        parser = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction)).choices[name]
+        parser = next(
+            a for a in parser._actions if isinstance(a, argparse._SubParsersAction)
+        ).choices[name]
     show_all(parser)
-    by_name = {a.option_strings[-1]: a for a in parser._actions if a.option_strings and a.help not in {None, argparse.SUPPRESS}}
+    by_name = {
+        a.option_strings[-1]: a
+        for a in parser._actions
+        if a.option_strings and a.help not in {None, argparse.SUPPRESS}
+    }
     help_of = parser._get_formatter()._expand_help
     rows = [
         f"| `{name}` | {help_of(by_name[name])} |\n".replace('"', "`")

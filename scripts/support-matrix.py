@@ -15,7 +15,17 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "build" / "matrix"
 FULL, SHORT = "<!-- support matrix -->", "<!-- support matrix: short -->"
-_COLUMNS = ["Spark", "Iceberg", "Python", "core tests passed", "failed", "skipped", "also run", "Java", "pyarrow, pandas, numpy"]
+_COLUMNS = [
+    "Spark",
+    "Iceberg",
+    "Python",
+    "core tests passed",
+    "failed",
+    "skipped",
+    "also run",
+    "Java",
+    "pyarrow, pandas, numpy",
+]
 _SHORT_COLUMNS = 6
 
 
@@ -30,7 +40,10 @@ def updated(page: str, marker: str, rows: list[list[str]]) -> str:
     """A page with these rows in the table after a marker."""
     columns = _COLUMNS[: len(rows[0])]
     lines = [columns, ["---"] * len(columns), *rows]
-    table = "".join(f"| {' | '.join(line)} |\n".replace("| --- ", "|---").replace("|--- |", "|---|") for line in lines)
+    table = "".join(
+        f"| {' | '.join(line)} |\n".replace("| --- ", "|---").replace("|--- |", "|---|")
+        for line in lines
+    )
     return re.sub(rf"({re.escape(marker)}\n)(?:\|.*\n)*", lambda found: found[1] + table, page)
 
 
@@ -42,12 +55,27 @@ def shortened(rows: list[list[str]]) -> list[list[str]]:
 def row_of(run: Path) -> list[str]:
     """The row of a run."""
     cases = list(ElementTree.parse(run).iter("testcase"))
-    versions = {each.attrib["name"]: each.attrib["value"] for case in cases for each in case.iter("property")}
-    failed = [case.attrib["name"] for case in cases if case.find("failure") is not None or case.find("error") is not None]
-    reasons = Counter(skipped.attrib["message"] for case in cases for skipped in case.iter("skipped"))
+    versions = {
+        each.attrib["name"]: each.attrib["value"]
+        for case in cases
+        for each in case.iter("property")
+    }
+    failed = [
+        case.attrib["name"]
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+    reasons = Counter(
+        skipped.attrib["message"] for case in cases for skipped in case.iter("skipped")
+    )
     passed = len(cases) - len(failed) - reasons.total()
     commands = run.with_suffix(".commands")
-    skipped = f"{reasons.total()}: " + "; ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items())) if reasons else "0"
+    skipped = (
+        f"{reasons.total()}: "
+        + "; ".join(f"{reason} ({count})" for reason, count in sorted(reasons.items()))
+        if reasons
+        else "0"
+    )
     return [
         versions["spark"],
         versions["iceberg"],
@@ -55,7 +83,9 @@ def row_of(run: Path) -> list[str]:
         str(passed),
         f"{len(failed)}: {', '.join(f'`{name}`' for name in failed)}" if failed else "0",
         skipped,
-        ", ".join(f"`{line}`" for line in commands.read_text(encoding="utf-8").splitlines()) if commands.exists() else "",
+        ", ".join(f"`{line}`" for line in commands.read_text(encoding="utf-8").splitlines())
+        if commands.exists()
+        else "",
         versions["java"],
         f"{versions['pyarrow']}, {versions['pandas']}, {versions['numpy']}",
     ]
@@ -70,8 +100,12 @@ def _key(row: list[str]) -> list[list[int]]:
 if __name__ == "__main__":
     page = ROOT / "docs" / "limits.md"
     text = page.read_text(encoding="utf-8")
-    by_key = {str(_key(row)): row for row in [*rows_of(text), *map(row_of, sorted(RUNS.glob("*.xml")))]}
+    by_key = {
+        str(_key(row)): row for row in [*rows_of(text), *map(row_of, sorted(RUNS.glob("*.xml")))]
+    }
     rows = sorted(by_key.values(), key=_key)
     page.write_text(updated(text, FULL, rows), encoding="utf-8")
     readme = ROOT / "README.md"
-    readme.write_text(updated(readme.read_text(encoding="utf-8"), SHORT, shortened(rows)), encoding="utf-8")
+    readme.write_text(
+        updated(readme.read_text(encoding="utf-8"), SHORT, shortened(rows)), encoding="utf-8"
+    )

@@ -1,4 +1,6 @@
-"""Use the profile ``hostile`` in a Spark of one's own, and write what Spark shows into ``said.json`` of the folder given."""
+"""Use the profile ``hostile`` in a Spark of one's own, and write what Spark shows into
+``said.json`` of the folder given.
+"""
 
 import json
 import subprocess
@@ -19,7 +21,9 @@ lake._conf = SparkCatalogConf(lake._conf.settings, (SPARK_RUNTIME,))
 spark: Any = lake.spark
 assert spark.sql("SELECT count(DISTINCT id) FROM hostile.db.good").collect()[0][0] == 6
 
-said = {f"SET{flag}": "\n".join(map(str, spark.sql(f"SET{flag}").collect())) for flag in ("", " -v")}
+said = {
+    f"SET{flag}": "\n".join(map(str, spark.sql(f"SET{flag}").collect())) for flag in ("", " -v")
+}
 api = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}"
 pages = {
     "environment.json": f"{api}/environment",
@@ -30,11 +34,16 @@ pages |= {f"sql {i}": f"{spark.sparkContext.uiWebUrl}/SQL/execution/?id={i}" for
 for name, address in pages.items():
     with urllib.request.urlopen(address) as answer:
         said[name] = answer.read().decode()
-said["ps"] = subprocess.run(["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+said["ps"] = subprocess.run(
+    ["ps", "axww", "-o", "args"], capture_output=True, text=True, check=True
+).stdout
 (folder / "said.json").write_text(json.dumps(said))
 
 # What fails in Spark repeats what the server says.
 asked = "--catalog hostile --debug"
 assert main(f"look db.bad --collector spark {asked}".split()) != 0
-done = f"--execute --prove none --threshold fragmented_manifests=2 --ledger {folder}/ledger.db --output {folder}/out"
+done = (
+    f"--execute --prove none --threshold fragmented_manifests=2 --ledger {folder}/ledger.db "
+    f"--output {folder}/out"
+)
 assert main(f"maintain db.good {done} {asked}".split()) == 1

@@ -60,7 +60,9 @@ class Child:
         self.process.stdin.close()
 
     def kill(self, *, with_jvm: bool = True) -> None:
-        """SIGKILL, if it still runs: Python and its JVM, or Python alone, whose JVM then lives on for a moment."""
+        """SIGKILL, if it still runs: Python and its JVM, or Python alone, whose JVM then lives on
+        for a moment.
+        """
         with contextlib.suppress(ProcessLookupError):
             if with_jvm:
                 os.killpg(self.process.pid, signal.SIGKILL)

@@ -1,4 +1,6 @@
-"""A table's commits in their order, which no clock tells: two may share a millisecond, and a clock may step back."""
+"""A table's commits in their order, which no clock tells: two may share a millisecond, and a clock
+may step back.
+"""
 
 from icekit.api import Lake
 from icekit.facts.metadata import Json

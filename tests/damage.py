@@ -30,7 +30,12 @@ def change_avro(location: str, change: Callable[[list[Json]], None]) -> None:
         schema, header, records = reader.writer_schema, reader.metadata, list(reader)
     change(records)
     with path.open("wb") as file:
-        fastavro.writer(file, schema, records, metadata={key: value for key, value in header.items() if not key.startswith("avro.")})
+        fastavro.writer(
+            file,
+            schema,
+            records,
+            metadata={key: value for key, value in header.items() if not key.startswith("avro.")},
+        )
     # The checksum that Hadoop's local file system keeps beside a file.
     (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
 
@@ -44,7 +49,13 @@ def change_metadata(lake: Lake, table: Identifier, change: Callable[[Json], None
     changed = path.with_name(f"99999-{path.name}")
     changed.write_text(json.dumps(metadata))
     assert isinstance(lake.tables, EmbeddedTables)
-    with contextlib.closing(sqlite3.connect(lake.tables.path / "catalog.db", timeout=60)) as catalog, catalog:
+    with (
+        contextlib.closing(sqlite3.connect(lake.tables.path / "catalog.db", timeout=60)) as catalog,
+        catalog,
+    ):
         where = "table_namespace = ? AND table_name = ?"
-        catalog.execute(f"UPDATE iceberg_tables SET metadata_location = ? WHERE {where}", [str(changed), ".".join(table[:-1]), table[-1]])
+        catalog.execute(
+            f"UPDATE iceberg_tables SET metadata_location = ? WHERE {where}",
+            [str(changed), ".".join(table[:-1]), table[-1]],
+        )
     lake.spark.sql(f"REFRESH TABLE {identifier(*lake.sql_name(table))}")

@@ -1,4 +1,6 @@
-"""A second session of the same JVM whose catalogs share no cache with the first: what it commits, the first has not seen."""
+"""A second session of the same JVM whose catalogs share no cache with the first: what it commits,
+the first has not seen.
+"""
 
 from __future__ import annotations
 

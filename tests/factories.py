@@ -66,14 +66,20 @@ def file_group(
     return FileGroup(
         of or partition(),
         kind,
-        tuple(Bucket(lower, len(b), sum(b), len(b) * records_per_file, min(b), max(b)) for lower, b in sorted(buckets.items())),
+        tuple(
+            Bucket(lower, len(b), sum(b), len(b) * records_per_file, min(b), max(b))
+            for lower, b in sorted(buckets.items())
+        ),
         file_scoped_count,
     )
 
 
 def healthy_groups(days: int = 10, files_per_day: int = 4) -> tuple[FileGroup, ...]:
     """Well-sized data files in every partition."""
-    return tuple(file_group(*[500 * MIB] * files_per_day, of=partition(FIRST_DAY + day)) for day in range(days))
+    return tuple(
+        file_group(*[500 * MIB] * files_per_day, of=partition(FIRST_DAY + day))
+        for day in range(days)
+    )
 
 
 def sequence(number: int = 1, of: Partition | None = None, **counts: int) -> SequenceCounts:
@@ -82,7 +88,9 @@ def sequence(number: int = 1, of: Partition | None = None, **counts: int) -> Seq
 
 
 def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> ManifestFacts:
-    """The manifests that list ``groups``: one of data files, and one of delete files if there are any."""
+    """The manifests that list ``groups``: one of data files, and one of delete files if there are
+    any.
+    """
     data = sum(g.file_count for g in groups if g.kind is Kind.DATA)
     deletes = sum(g.file_count for g in groups if g.kind is not Kind.DATA)
     sizes = [count * ENTRY_BYTES for count in (data, deletes) if count]
@@ -98,7 +106,9 @@ def manifest_facts(groups: Sequence[FileGroup] = (), **overrides: Any) -> Manife
         "undersized_data_manifest_count": min(data, 1),
     }
     counted = made | overrides
-    of_spec = SpecManifests(0, *(counted[name] for name in ("data_count", "data_bytes", "delete_count", "delete_bytes")))
+    of_spec = SpecManifests(
+        0, *(counted[name] for name in ("data_count", "data_bytes", "delete_count", "delete_bytes"))
+    )
     return ManifestFacts(**{"by_spec": (of_spec,)} | counted)
 
 
@@ -139,7 +149,12 @@ def history(*commits: Commit, **overrides: Any) -> History:
 
 def column_sample(column: str, files: int = 20, **overrides: Any) -> ColumnSample:
     """Statistics of one column: bounds in every sampled file, which rule out nearly all of them."""
-    made: dict[str, Any] = {"column": column, "bounds_file_count": files, "counts_file_count": files, "stab_share": 1 / files}
+    made: dict[str, Any] = {
+        "column": column,
+        "bounds_file_count": files,
+        "counts_file_count": files,
+        "stab_share": 1 / files,
+    }
     return ColumnSample(**made | overrides)
 
 
@@ -181,7 +196,9 @@ def table_facts(**overrides: Any) -> TableFacts:
         "sort_order": (),
         "properties": properties,
         "settings": in_force,
-        "distribution": metadata.distribution_modes(properties, partitioned=partitioned, is_sorted=bool(overrides.get("sort_order"))),
+        "distribution": metadata.distribution_modes(
+            properties, partitioned=partitioned, is_sorted=bool(overrides.get("sort_order"))
+        ),
         "filter_columns": (),
         "data_edges": edges(int(value["write.target-file-size-bytes"] or 0), ratios),
         "delete_edges": edges(int(value["write.delete.target-file-size-bytes"] or 0), ratios),
@@ -212,7 +229,9 @@ def empty_facts(**overrides: Any) -> TableFacts:
     return table_facts(**nothing | overrides)
 
 
-def finding(name: str = "small_files", severity: Severity = Severity.WARNING, **overrides: Any) -> Finding:
+def finding(
+    name: str = "small_files", severity: Severity = Severity.WARNING, **overrides: Any
+) -> Finding:
     """A finding with a sentence in every field and one statement."""
     made: dict[str, Any] = {
         "table": "db.events",

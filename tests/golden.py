@@ -1,4 +1,6 @@
-"""Golden files: what a result looks like, reviewed as a document. ``pytest --update-golden`` writes them again."""
+"""Golden files: what a result looks like, reviewed as a document. ``pytest --update-golden`` writes
+them again.
+"""
 
 import dataclasses
 import re
@@ -12,14 +14,21 @@ FOLDER = Path(__file__).with_name("golden")
 
 @dataclasses.dataclass(frozen=True)
 class Golden:
-    """Compares a text with ``tests/golden/NAME``. Of a page, styles and scripts are left out, and each tag has a line."""
+    """Compares a text with ``tests/golden/NAME``. Of a page, styles and scripts are left out, and
+    each tag has a line.
+    """
 
     update: bool
 
     def __call__(self, name: str, text: str) -> None:
         path = FOLDER / name
         if path.suffix == ".html":
-            text = re.sub(r'<(style|script)\b.*?</\1>| onclick="[^"]*"', "", text.replace("\N{NO-BREAK SPACE}", " "), flags=re.DOTALL)
+            text = re.sub(
+                r'<(style|script)\b.*?</\1>| onclick="[^"]*"',
+                "",
+                text.replace("\N{NO-BREAK SPACE}", " "),
+                flags=re.DOTALL,
+            )
             text = re.sub(r"\s*\n\s*", "\n", text.replace("><", ">\n<"))
         text = text.strip() + "\n"
         if self.update:

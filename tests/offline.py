@@ -6,6 +6,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 
 def catalog_of(lake: Path) -> SqlCatalog:
-    """The catalog of the embedded lake in this folder, which is made where there is none; to be closed."""
+    """The catalog of the embedded lake in this folder, which is made where there is none; to be
+    closed.
+    """
     lake.mkdir(exist_ok=True)
     return SqlCatalog("lake", uri=f"sqlite:///{lake}/catalog.db", warehouse=str(lake / "warehouse"))

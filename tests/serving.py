@@ -30,7 +30,11 @@ def serving(
     with (
         log.open("w") as out,
         subprocess.Popen(
-            [str(part) for part in command], stdout=out, stderr=out, env=os.environ | dict(environment or {}), cwd=log.parent
+            [str(part) for part in command],
+            stdout=out,
+            stderr=out,
+            env=os.environ | dict(environment or {}),
+            cwd=log.parent,
         ) as server,
     ):
         try:

@@ -1,7 +1,9 @@
-"""Tables that many tests begin with: each is built once in a process, and put back for the next test that asks for it.
+"""Tables that many tests begin with: each is built once in a process, and put back for the next
+test that asks for it.
 
-What is put back is a copy of its files at the paths that they had, so the table is a test's own in all that it can do to one: expire,
-purge, remove orphans, break a file. A copy under another name would need other paths in manifests and in position delete files.
+What is put back is a copy of its files at the paths that they had, so the table is a test's own in
+all that it can do to one: expire, purge, remove orphans, break a file. A copy under another name
+would need other paths in manifests and in position delete files.
 """
 
 import contextlib
@@ -26,21 +28,32 @@ class Shapes:
         self._kept: dict[tuple[Identifier, str], tuple[str, Path]] = {}
 
     def have(self, table: Identifier, how: str, build: Callable[[], object]) -> None:
-        """See that there is a table of this name as ``build`` makes it; ``how`` tells it from others of the same name."""
+        """See that there is a table of this name as ``build`` makes it; ``how`` tells it from
+        others of the same name.
+        """
         if kept := self._kept.get((table, how)):
             self._put_back(table, *kept)
             return
         build()
-        metadata, copy = self._lake.tables.source(table).metadata_location, self._folder / str(len(self._kept))
+        metadata, copy = (
+            self._lake.tables.source(table).metadata_location,
+            self._folder / str(len(self._kept)),
+        )
         shutil.copytree(_home(metadata), copy)
         self._kept[table, how] = metadata, copy
 
     def _put_back(self, table: Identifier, metadata: str, copy: Path) -> None:
         shutil.copytree(copy, _home(metadata))
         assert isinstance(self._lake.tables, EmbeddedTables)
-        with contextlib.closing(sqlite3.connect(self._lake.tables.path / "catalog.db", timeout=60)) as catalog, catalog:
+        with (
+            contextlib.closing(
+                sqlite3.connect(self._lake.tables.path / "catalog.db", timeout=60)
+            ) as catalog,
+            catalog,
+        ):
             catalog.execute(
-                "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, iceberg_type) VALUES (?, ?, ?, ?, 'TABLE')",
+                "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, "
+                "metadata_location, iceberg_type) VALUES (?, ?, ?, ?, 'TABLE')",
                 [self._lake.name, ".".join(table[:-1]), table[-1], metadata],
             )
         self._lake.spark.sql(f"REFRESH TABLE {identifier(*self._lake.sql_name(table))}")

@@ -14,7 +14,15 @@ PUBLIC = re.search(r"^PUBLIC := (.*?[^\\])$", MAKEFILE, re.M | re.S)[1].replace(
 @pytest.mark.parametrize("name", PUBLIC)
 def test_what_is_public_has_a_docstring(name: str) -> None:
     module = importlib.import_module(name)
-    names = getattr(module, "__all__", [n for n, o in vars(module).items() if getattr(o, "__module__", "") == name and n[0] != "_"])
+    names = getattr(
+        module,
+        "__all__",
+        [
+            n
+            for n, o in vars(module).items()
+            if getattr(o, "__module__", "") == name and n[0] != "_"
+        ],
+    )
 
     assert module.__doc__
     assert names, "nothing of it is public"

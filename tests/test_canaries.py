@@ -1,4 +1,6 @@
-"""A secret of every kind is put in, a server repeats them all, and no output that there is shows one."""
+"""A secret of every kind is put in, a server repeats them all, and no output that there is shows
+one.
+"""
 
 import json
 import os
@@ -51,8 +53,13 @@ _LEAKED = (
     "https://account.host/k?sv=2024&sig=canary%2Fof%2Fsas%2Fsignature&se=2030\nftp://me:canary-of-foreign-user@host/\n"
     f"-----BEGIN PRIVATE KEY-----\n{_BODY}\n{_BODY}\n-----END PRIVATE KEY-----\n"
 )
-# The key's id is no secret; it may not be in the event log only because it comes with the other half.
-CANARIES = tuple(w for v in (*PROFILE.values(), *FOREIGN) for w in [v.split(":")[-1].removeprefix("//user:").removesuffix("@host/")])
+# The key's id is no secret; it may not be in the event log only because it comes with the other
+# half.
+CANARIES = tuple(
+    w
+    for v in (*PROFILE.values(), *FOREIGN)
+    for w in [v.split(":")[-1].removeprefix("//user:").removesuffix("@host/")]
+)
 
 
 def shown(text: str) -> list[str]:
@@ -70,7 +77,9 @@ def shown(text: str) -> list[str]:
 
 
 class _Repeating(BaseHTTPRequestHandler):
-    """A REST catalog that serves ``db.good``, and answers all else with an error that repeats what it was sent."""
+    """A REST catalog that serves ``db.good``, and answers all else with an error that repeats what
+    it was sent.
+    """
 
     metadata: str
 
@@ -79,21 +88,37 @@ class _Repeating(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         known: dict[str, Any] = {
             "/v1/config": {"defaults": {}, "overrides": {}},
-            "/v1/oauth/tokens": {"access_token": "canary.of.oauth", "token_type": "bearer", "expires_in": 3600},
+            "/v1/oauth/tokens": {
+                "access_token": "canary.of.oauth",
+                "token_type": "bearer",
+                "expires_in": 3600,
+            },
             "/v1/namespaces": {"namespaces": [["db"]] if "parent" not in self.path else []},
             "/v1/namespaces/db": {"namespace": ["db"], "properties": {}},
-            "/v1/namespaces/db/tables": {"identifiers": [{"namespace": ["db"], "name": name} for name in ("bad", "good")]},
+            "/v1/namespaces/db/tables": {
+                "identifiers": [{"namespace": ["db"], "name": name} for name in ("bad", "good")]
+            },
         }
         if path == "/v1/namespaces/db/tables/good" and self.command == "GET":
-            config = {"token": "canary.of.vended", "s3.secret-access-key": "canary-of-vended-secret"}
-            body: Any = {"metadata-location": self.metadata, "metadata": json.loads(Path(self.metadata).read_text()), "config": config}
+            config = {
+                "token": "canary.of.vended",
+                "s3.secret-access-key": "canary-of-vended-secret",
+            }
+            body: Any = {
+                "metadata-location": self.metadata,
+                "metadata": json.loads(Path(self.metadata).read_text()),
+                "config": config,
+            }
             self._send(200, body)
         elif path in known and self.command in {"GET", "POST"}:
             self._send(200, known[path])
         else:
             sent = dict(self.headers.items())
             bare = sent.get("Authorization", "").removeprefix("Bearer ")
-            said = f"no: Authorization={sent.get('Authorization')}, {json.dumps(sent)} {sent} invalid token: {bare} {_LEAKED}"
+            said = (
+                f"no: Authorization={sent.get('Authorization')}, {json.dumps(sent)} {sent} "
+                f"invalid token: {bare} {_LEAKED}"
+            )
             status = 500 if path.endswith("/bad") else 403
             self._send(status, {"error": {"message": said, "type": "NoException", "code": status}})
 
@@ -118,12 +143,16 @@ class _Repeating(BaseHTTPRequestHandler):
 @pytest.fixture
 def environment(tmp_path: Path) -> Iterator[Mapping[str, str]]:
     """What a process needs to use the profile ``hostile``, while its server runs."""
-    with SqlCatalog("made", uri=f"sqlite:///{tmp_path}/made.db", warehouse=f"file://{tmp_path}/warehouse") as catalog:
+    with SqlCatalog(
+        "made", uri=f"sqlite:///{tmp_path}/made.db", warehouse=f"file://{tmp_path}/warehouse"
+    ) as catalog:
         catalog.create_namespace("db")
         table = catalog.create_table(("db", "good"), pa.schema([("id", pa.int64())]))
         for start in range(6):
             table.append(pa.table({"id": [start]}))
-        handler = type("Handler", (_Repeating,), {"metadata": table.metadata_location.removeprefix("file://")})
+        handler = type(
+            "Handler", (_Repeating,), {"metadata": table.metadata_location.removeprefix("file://")}
+        )
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         profile = {
@@ -142,11 +171,20 @@ def environment(tmp_path: Path) -> Iterator[Mapping[str, str]]:
 
 
 @pytest.mark.slow
-def test_reports_and_all_that_is_written_with_them_show_no_secret(environment: Mapping[str, str], tmp_path: Path) -> None:
+def test_reports_and_all_that_is_written_with_them_show_no_secret(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
     out = tmp_path / "out"
-    arguments = f"--debug report db.* --catalog hostile --collector local --output {out} --history {out}/history.db --junit {out}/junit.xml"
+    arguments = (
+        f"--debug report db.* --catalog hostile --collector local --output {out} --history "
+        f"{out}/history.db --junit {out}/junit.xml"
+    )
     report = subprocess.run(
-        [sys.executable, "-m", "icekit", *arguments.split()], env={**environment}, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "icekit", *arguments.split()],
+        env={**environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     look = subprocess.run(
         [sys.executable, "-m", "icekit", "--debug", "look", "db.bad", "--catalog", "hostile"],
@@ -155,11 +193,22 @@ def test_reports_and_all_that_is_written_with_them_show_no_secret(environment: M
         text=True,
         check=False,
     )
-    written = {path.name: path.read_bytes().decode(errors="replace") for path in out.rglob("*") if path.is_file()}
+    written = {
+        path.name: path.read_bytes().decode(errors="replace")
+        for path in out.rglob("*")
+        if path.is_file()
+    }
 
     assert report.returncode == 2, report.stderr
     assert look.returncode == 2
-    assert {"index.html", "db.good.html", "db.good.json", "db.good.ipynb", "junit.xml", "history.db"} <= set(written)
+    assert {
+        "index.html",
+        "db.good.html",
+        "db.good.json",
+        "db.good.ipynb",
+        "junit.xml",
+        "history.db",
+    } <= set(written)
     said = {"report": report.stdout + report.stderr, "look": look.stdout + look.stderr, **written}
     assert "Authorization=***" in said["look"]
     assert "***" in said["junit.xml"]
@@ -169,11 +218,15 @@ def test_reports_and_all_that_is_written_with_them_show_no_secret(environment: M
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_its_event_log_and_pages_and_a_run_and_its_ledger_show_no_secret(environment: Mapping[str, str], tmp_path: Path) -> None:
+def test_spark_its_event_log_and_pages_and_a_run_and_its_ledger_show_no_secret(
+    environment: Mapping[str, str], tmp_path: Path
+) -> None:
     (tmp_path / "events").mkdir()
     settings = (
-        "spark.master=local[1] spark.driver.memory=1g spark.sql.shuffle.partitions=1 spark.ui.enabled=true spark.ui.port=0 spark.eventLog.enabled=true "
-        f"spark.eventLog.compress=false spark.eventLog.rolling.enabled=false spark.eventLog.dir=file://{tmp_path}/events "
+        "spark.master=local[1] spark.driver.memory=1g spark.sql.shuffle.partitions=1 "
+        "spark.ui.enabled=true spark.ui.port=0 spark.eventLog.enabled=true "
+        "spark.eventLog.compress=false spark.eventLog.rolling.enabled=false "
+        f"spark.eventLog.dir=file://{tmp_path}/events "
         "spark.hadoop.fs.azure.account.key.other=canary-of-hadoop-key"
     )
     ran = subprocess.run(

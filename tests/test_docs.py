@@ -26,7 +26,11 @@ each_page = pytest.mark.parametrize("page", TEXTS)
 
 
 def blocks(text: str, *languages: str) -> list[str]:
-    return [block for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M) if language in languages]
+    return [
+        block
+        for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.S | re.M)
+        if language in languages
+    ]
 
 
 @each_page
@@ -40,7 +44,10 @@ def test_every_file_and_picture_that_a_page_links_to_exists(page: str) -> None:
 def test_every_section_that_a_page_links_to_exists(page: str) -> None:
     for target, section in re.findall(r"\]\(([^)#]*)#([^)]+)\)", TEXTS[page]):
         text = ((ROOT / page).parent / target).read_text() if target else TEXTS[page]
-        headings = {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
+        headings = {
+            re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+            for title in re.findall(r"^#+ (.*)$", text, re.M)
+        }
         assert section in headings, target
 
 
@@ -74,14 +81,21 @@ def test_findings_are_counted() -> None:
 
 
 def test_the_map_of_the_package_names_every_room_and_no_other() -> None:
-    rooms = {p.name for p in (ROOT / "icekit").iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+    rooms = {
+        p.name for p in (ROOT / "icekit").iterdir() if p.is_dir() and (p / "__init__.py").exists()
+    }
 
     assert set(re.findall(r"^  (\w+)/ ", TEXTS["docs/development.md"], re.M)) == rooms
 
 
 @pytest.mark.parametrize("page", sorted({*TEXTS} - {"README.md"}))
 def test_commands_and_code_are_no_wider_than_a_page(page: str) -> None:
-    assert [line for block in blocks(TEXTS[page], "sh", "python", "yaml") for line in block.splitlines() if len(line) > 82] == []
+    assert [
+        line
+        for block in blocks(TEXTS[page], "sh", "python", "yaml")
+        for line in block.splitlines()
+        if len(line) > 82
+    ] == []
 
 
 def test_the_readme_says_what_its_two_commands_need_and_take() -> None:
@@ -99,7 +113,10 @@ COMMANDS = sorted(
     {
         command
         for text in TEXTS.values()
-        for line in [*"\n".join(blocks(text, "", "sh")).splitlines(), *re.findall(r"`(icekit [a-z][^`]*)`", text)]
+        for line in [
+            *"\n".join(blocks(text, "", "sh")).splitlines(),
+            *re.findall(r"`(icekit [a-z][^`]*)`", text),
+        ]
         for command in re.findall(r"^(?:\$ )?(icekit [a-z].*)", line)
     }
 )
@@ -123,9 +140,14 @@ def test_every_command_is_one_with_its_options(command: str) -> None:
 def test_every_make_target_that_is_named_is_one() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
     shell = [line for text in TEXTS.values() for line in "\n".join(blocks(text, "sh")).splitlines()]
-    named = {target for text in [*TEXTS.values()] for target in re.findall(r"`make\s([\w-]+)`", text)}
+    named = {
+        target for text in [*TEXTS.values()] for target in re.findall(r"`make\s([\w-]+)`", text)
+    }
 
-    assert named | {target for line in shell for target in re.findall(r"^make ([\w-]+)", line)} <= targets
+    assert (
+        named | {target for line in shell for target in re.findall(r"^make ([\w-]+)", line)}
+        <= targets
+    )
 
 
 @each_page
@@ -133,7 +155,9 @@ def test_every_statement_of_python_reads_and_every_verb_exists(page: str) -> Non
     code = "\n".join(blocks(TEXTS[page], "python"))
     ast.parse(code)
 
-    for verb in re.findall(r"\blake\.(\w+)", code + "\n".join(re.findall(r"`(lake\.[^`]*)`", TEXTS[page]))):
+    for verb in re.findall(
+        r"\blake\.(\w+)", code + "\n".join(re.findall(r"`(lake\.[^`]*)`", TEXTS[page]))
+    ):
         assert hasattr(icekit.Lake, verb), verb
 
 
@@ -158,7 +182,9 @@ def test_figures_of_the_readme_are_those_of_the_sample() -> None:
     assert f"compaction would remove {int(before) - int(after)} of {before} data files" in looked
 
 
-@pytest.mark.parametrize("picture", sorted((DOCS / "images").glob("*.png")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "picture", sorted((DOCS / "images").glob("*.png")), ids=lambda path: path.name
+)
 def test_a_picture_is_small_and_is_shown(picture: Path) -> None:
     assert picture.stat().st_size < 300_000
     assert any(f"images/{picture.name})" in text for text in TEXTS.values())
@@ -168,12 +194,19 @@ def test_every_notebook_is_in_the_site() -> None:
     patterns = re.findall(r"^\.\./(notebooks/.*\*)$", TEXTS["docs/notebooks.md"], re.M)
     found = {path for pattern in patterns for path in ROOT.glob(f"{pattern}.ipynb")}
 
-    assert found == {path for path in (ROOT / "notebooks").rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts}
+    assert found == {
+        path
+        for path in (ROOT / "notebooks").rglob("*.ipynb")
+        if ".ipynb_checkpoints" not in path.parts
+    }
 
 
 @pytest.mark.parametrize("page", sorted({*TEXTS} - {"README.md", "docs/index.md"}))
 def test_a_page_has_one_title_and_no_step_between_headings_is_left_out(page: str) -> None:
-    levels = [len(marks) for marks in re.findall(r"^(#+) ", re.sub(r"```.*?```", "", TEXTS[page], flags=re.S), re.M)]
+    levels = [
+        len(marks)
+        for marks in re.findall(r"^(#+) ", re.sub(r"```.*?```", "", TEXTS[page], flags=re.S), re.M)
+    ]
 
     assert levels.count(1) == 1
     assert levels[0] == 1
@@ -181,7 +214,11 @@ def test_a_page_has_one_title_and_no_step_between_headings_is_left_out(page: str
 
 
 def test_every_page_is_in_the_table_of_contents() -> None:
-    contents = {line for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", TEXTS["docs/index.md"], re.S | re.M) for line in block.split()}
+    contents = {
+        line
+        for block in re.findall(r"^```\{toctree\}\n(.*?)^```$", TEXTS["docs/index.md"], re.S | re.M)
+        for line in block.split()
+    }
 
     assert {page.stem for page in DOCS.glob("*.md")} - {"index"} <= contents
 
@@ -189,14 +226,18 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 def wording(text: str) -> str:
     """A text without its figures, times and line breaks."""
     without_times = re.sub(r"^(snapshot|history) .*(\n {12}.*)*", r"\1", text, flags=re.M)
-    return " ".join(re.sub(r"[\d,.]+", "#", without_times).replace("▲", "").replace("✖", "").split())
+    return " ".join(
+        re.sub(r"[\d,.]+", "#", without_times).replace("▲", "").replace("✖", "").split()
+    )
 
 
 @pytest.mark.spark
 @pytest.mark.lab("small_files")
 def test_look_in_the_readme_is_what_look_prints(lake: Lake) -> None:
     facts = lake.observe("lab.small_files")
-    [printed] = [block for block in blocks(README, "") if block.startswith("$ icekit look lab.small_files\n")]
+    [printed] = [
+        block for block in blocks(README, "") if block.startswith("$ icekit look lab.small_files\n")
+    ]
 
     shown = card(facts, diagnose(facts, session_conf=lake.session_conf()), width=80)
 

@@ -13,7 +13,16 @@ ROOT = Path(__file__).parents[1]
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
-    options = ["--conf-dir", "docs", "--doctree-dir", str(tmp_path / "read"), "--nitpicky", "--fail-on-warning", "--keep-going", "--quiet"]
+    options = [
+        "--conf-dir",
+        "docs",
+        "--doctree-dir",
+        str(tmp_path / "read"),
+        "--nitpicky",
+        "--fail-on-warning",
+        "--keep-going",
+        "--quiet",
+    ]
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", *options, ".", str(site)],
         cwd=ROOT,

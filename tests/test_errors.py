@@ -1,10 +1,19 @@
-"""What an error says is short enough to be read, and numbers that are none are refused with what is allowed."""
+"""What an error says is short enough to be read, and numbers that are none are refused with what is
+allowed.
+"""
 
 import math
 
 import pytest
 
-from icekit.errors import InvalidName, ParameterError, TableNotFound, nearest, require_number, require_seconds
+from icekit.errors import (
+    InvalidName,
+    ParameterError,
+    TableNotFound,
+    nearest,
+    require_number,
+    require_seconds,
+)
 from icekit.sandbox.trial import Budget
 from icekit.sql import parse_identifier
 
@@ -35,7 +44,10 @@ def test_a_long_text_is_like_no_known_name() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf, 1e300, True, "10"])
 def test_what_is_no_time_to_wait_is_refused_with_what_is_allowed(value: float) -> None:
-    with pytest.raises(ParameterError, match=r"timeout cannot be .*\. Give a number of seconds above 0 and up to 1,000,000,000\."):
+    with pytest.raises(
+        ParameterError,
+        match=r"timeout cannot be .*\. Give a number of seconds above 0 and up to 1,000,000,000\.",
+    ):
         require_seconds("timeout", value)
     with pytest.raises(ParameterError, match="budget_seconds cannot be"):
         Budget(value)

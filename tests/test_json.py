@@ -1,4 +1,6 @@
-"""docs/json.md names the fields of every JSON document, and the statuses with their exit statuses."""
+"""docs/json.md names the fields of every JSON document, and the statuses with their exit
+statuses.
+"""
 
 import datetime as dt
 import re
@@ -22,7 +24,9 @@ FACTS = table_facts()
 DOCUMENTS: dict[str, dict[str, Any]] = {
     "Report": document.document(FACTS, diagnose(FACTS), Thresholds()),
     "Plan": outcome.document(Outcome(Plan("lake", ("db", "t"), None, None, None, ()), None, ())),
-    "Answer": Answer(question="layout", facts=FACTS, verdict="", confidence=Confidence.NONE, because="").document(),
+    "Answer": Answer(
+        question="layout", facts=FACTS, verdict="", confidence=Confidence.NONE, because=""
+    ).document(),
     "Proposals": Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).to_dict(),
     "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)).document(),
 }

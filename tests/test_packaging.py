@@ -21,10 +21,18 @@ from icekit.cli.main import main
 ROOT = Path(__file__).parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
-ALL = [Requirement(r) for r in [*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)] if not r.startswith("icekit[")]
+ALL = [
+    Requirement(r)
+    for r in [*PROJECT["dependencies"], *(r for extra in EXTRAS.values() for r in extra)]
+    if not r.startswith("icekit[")
+]
 LOCK = (ROOT / "constraints.txt").read_text()
 CONDA: list[Any] = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
-CONDA_OWN = {Requirement(entry).name: Requirement(entry) for entry in CONDA if isinstance(entry, str) and not entry.startswith("openjdk")}
+CONDA_OWN = {
+    Requirement(entry).name: Requirement(entry)
+    for entry in CONDA
+    if isinstance(entry, str) and not entry.startswith("openjdk")
+}
 BY_PIP: list[str] = next(entry["pip"] for entry in CONDA if isinstance(entry, dict))
 SCRIPTS = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run"]
 
@@ -51,7 +59,9 @@ def test_every_requirement_has_one_exact_version_that_it_allows(python: str, pla
     versions = locked(python, platform)
     assert all(re.fullmatch(r"==[\w.]+", version) for version in versions.values())
     for wanted in ALL:
-        assert wanted.specifier.contains(versions[canonicalize_name(wanted.name)].removeprefix("==")), wanted
+        assert wanted.specifier.contains(
+            versions[canonicalize_name(wanted.name)].removeprefix("==")
+        ), wanted
 
 
 def test_the_lock_names_no_place_to_fetch_from() -> None:
@@ -72,8 +82,13 @@ def test_every_requirement_has_a_lower_bound_and_only_spark_an_upper_one() -> No
 
 
 def test_the_extras_that_commands_ask_for_are_those_that_pip_knows() -> None:
-    brought = {name: sorted(canonicalize_name(Requirement(r).name) for r in EXTRAS[name]) for name in errors.EXTRAS}
-    assert brought == {name: sorted(map(canonicalize_name, libraries)) for name, libraries in errors.EXTRAS.items()}
+    brought = {
+        name: sorted(canonicalize_name(Requirement(r).name) for r in EXTRAS[name])
+        for name in errors.EXTRAS
+    }
+    assert brought == {
+        name: sorted(map(canonicalize_name, libraries)) for name, libraries in errors.EXTRAS.items()
+    }
 
 
 def test_the_development_extra_has_all_others() -> None:
@@ -84,7 +99,11 @@ def test_the_development_extra_has_all_others() -> None:
 def test_conda_installs_icekit_itself_at_the_versions_of_the_lock() -> None:
     constraint, editable = BY_PIP
     assert constraint == "--constraint constraints.txt"
-    assert Requirement(f"icekit{editable.removeprefix('--editable .')}").extras == {"spark", "lab", "notebook"}
+    assert Requirement(f"icekit{editable.removeprefix('--editable .')}").extras == {
+        "spark",
+        "lab",
+        "notebook",
+    }
 
 
 def test_conda_brings_a_python_that_icekit_takes() -> None:
@@ -110,9 +129,13 @@ def test_types_are_announced() -> None:
 
 
 def test_the_package_brings_every_file_that_is_no_module() -> None:
-    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["icekit"]
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "package-data"
+    ]["icekit"]
     package = ROOT / "icekit"
-    other = {path for path in package.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"}}
+    other = {
+        path for path in package.rglob("*") if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
     assert {path for pattern in patterns for path in package.glob(pattern)} == other
 
 

@@ -31,7 +31,11 @@ from icekit.terminal import say
         ("hadoop.fs.azure.account.key.acct", "azure==", "azure=="),
         ("s3.sse.key", "c2VjcmV0", "c2VjcmV0"),
         ("uri", "postgresql://user:sla/sh@host/db", "sla/sh"),
-        ("private-key", "-----BEGIN X-----\nfirst-line-of-a-key\nsecond-line-of-a-key", "second-line-of-a-key"),
+        (
+            "private-key",
+            "-----BEGIN X-----\nfirst-line-of-a-key\nsecond-line-of-a-key",
+            "second-line-of-a-key",
+        ),
     ],
 )
 def test_a_secret_of_a_profile_is_masked(key: str, value: str, leaked: str) -> None:
@@ -52,7 +56,12 @@ def test_what_is_no_secret_is_left() -> None:
 
 def test_where_a_token_comes_from_is_no_secret_and_common_words_never_are() -> None:
     secrets.remember(
-        {"oauth2-server-uri": "https://login.example/token", "header.X-Flag": "true", "credential": "root:s3cr3t-value", "token": "http"}
+        {
+            "oauth2-server-uri": "https://login.example/token",
+            "header.X-Flag": "true",
+            "credential": "root:s3cr3t-value",
+            "token": "http",
+        }
     )
 
     assert secrets.scrub("https://x http://y true root") == "https://x http://y true root"
@@ -85,7 +94,10 @@ def test_a_secret_is_masked_in_a_page_of_a_template() -> None:
 def test_scrubbing_data_keeps_its_shape_and_numbers() -> None:
     secrets.remember({"token": "12345678"})
 
-    assert secrets.mask_data({"a": [12345678, "x 12345678"], "b": None}) == {"a": [12345678, "x ***"], "b": None}
+    assert secrets.mask_data({"a": [12345678, "x 12345678"], "b": None}) == {
+        "a": [12345678, "x ***"],
+        "b": None,
+    }
 
 
 @pytest.fixture
@@ -113,7 +125,8 @@ def hides(masking: Callable[[str], str], text: str) -> None:
         '{\\"authorization\\": \\"LEAK\\"}',
         "{Authorization=[Basic LEAK], Host=[h]}",
         "Proxy-Authorization: Basic LEAK",
-        "Authorization: AWS4-HMAC-SHA256 Credential=AKIA/2026/s3/aws4_request, SignedHeaders=host, Signature=LEAK",
+        "Authorization: AWS4-HMAC-SHA256 Credential=AKIA/2026/s3/aws4_request, "
+        "SignedHeaders=host, Signature=LEAK",
         "x-amz-security-token:LEAK",
         "x-api-key: LEAK",
         "Set-Cookie: LEAK",
@@ -136,7 +149,8 @@ def hides(masking: Callable[[str], str], text: str) -> None:
         "https://LEAK@host/repository",
         "invalid token: LEAK0123456789abcdef",
         "token 'eyJhbGciOiJIUzI1NiJ9.LEAK12345678.LEAK'",
-        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIILEAK\nLEAK==\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIILEAK\nLEAK==\n-----END RSA "
+        "PRIVATE KEY-----",
         '"private_key": "-----BEGIN PRIVATE KEY-----\\nMIILEAK\\nLEAK\\n"',
     ],
 )
@@ -150,9 +164,12 @@ def test_what_looks_like_a_secret_is_masked_though_nobody_has_told_it(text: str)
     [
         "Bearer token missing; WWW-Authenticate: Bearer realm='x'; Basic authentication is off",
         "Check the profile's credential or token. The token has expired.",
-        "abfss://container@account.dfs.core.windows.net/db and s3://bucket/a@b and thrift://host:9083",
-        "MERGE INTO t USING s ON t.token = s.token AND t.sig=s.sig WHEN MATCHED THEN UPDATE SET token='x', password = 'y'",
-        "CALL `c`.system.rewrite_data_files(table => 'db.t', where => '(`token` = ''abc'')', options => map('token', '1'))",
+        "abfss://container@account.dfs.core.windows.net/db and s3://bucket/a@b and "
+        "thrift://host:9083",
+        "MERGE INTO t USING s ON t.token = s.token AND t.sig=s.sig WHEN MATCHED THEN UPDATE SET "
+        "token='x', password = 'y'",
+        "CALL `c`.system.rewrite_data_files(table => 'db.t', where => '(`token` = ''abc'')', "
+        "options => map('token', '1'))",
         '{"column": "token", "token_type": "bearer", "oauth2-server-uri": "https://host/token"}',
         "http://host:9000/path?since=1&until=2 and /tokens/00001-0aa.metadata.json",
         "a maiden with eyJ and x-axis: 3",
@@ -163,7 +180,19 @@ def test_words_sql_and_locations_that_only_resemble_secrets_are_left(text: str) 
 
 
 @pytest.mark.parametrize(
-    "piece", ["\\", '"', '"token":"', "{token=", "eyJ", "://a:", "Bearer ", "&token=", "-----BEGIN PRIVATE KEY-----", "x-"]
+    "piece",
+    [
+        "\\",
+        '"',
+        '"token":"',
+        "{token=",
+        "eyJ",
+        "://a:",
+        "Bearer ",
+        "&token=",
+        "-----BEGIN PRIVATE KEY-----",
+        "x-",
+    ],
 )
 def test_no_text_takes_long(piece: str) -> None:
     text = '"token": "' + piece * (200_000 // len(piece))
@@ -242,14 +271,18 @@ def test_keys_that_encrypt_are_secrets_and_their_ids_are_not(key: str) -> None:
 
 
 def test_an_error_holds_no_secret_wherever_it_is_shown() -> None:
-    error = ParameterError("refused: Bearer leak.0123456789abcdef", detail="Authorization: Basic bGVhaw==")
+    error = ParameterError(
+        "refused: Bearer leak.0123456789abcdef", detail="Authorization: Basic bGVhaw=="
+    )
 
     assert "leak" not in f"{error} {error!r}"
     assert "bGVhaw" not in str(error.detail)
 
 
 @pytest.mark.usefixtures("nothing_remembered")
-def test_icekits_own_words_on_the_terminal_keep_peoples_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_icekits_own_words_on_the_terminal_keep_peoples_names(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with secrets.scrubbed_output():
         say("web.cookie: 1 action")
         say("web.cookie: 1 action", error=True)
@@ -257,7 +290,9 @@ def test_icekits_own_words_on_the_terminal_keep_peoples_names(capsys: pytest.Cap
     assert capsys.readouterr() == ("web.cookie: 1 action\n", "web.cookie: 1 action\n")
 
 
-def test_all_that_a_command_prints_or_logs_passes_the_same_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_that_a_command_prints_or_logs_passes_the_same_place(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with secrets.scrubbed_output():
         print("Bearer leak")
         print("Bearer leak", file=sys.stderr)

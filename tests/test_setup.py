@@ -21,9 +21,14 @@ class Checkout:
         shutil.copytree(ROOT / "scripts", folder / "scripts")
         (folder / "pyproject.toml").write_text("[project]\n")
         (folder / "constraints.txt").write_text("pandas==3.1.1\npyspark==4.1.4\n")
-        _script(folder / ".venv/bin/python", f'case "$*" in *"pip install"*) echo "$@" >>"{folder}/installs" ;; esac')
+        _script(
+            folder / ".venv/bin/python",
+            f'case "$*" in *"pip install"*) echo "$@" >>"{folder}/installs" ;; esac',
+        )
 
-    def set_up(self, *extra: str, java_home: Path, path_java: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def set_up(
+        self, *extra: str, java_home: Path, path_java: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
         path = f"{path_java}/bin:{os.environ['PATH']}" if path_java else os.environ["PATH"]
         return subprocess.run(
             [self.folder / "scripts/setup.sh", *extra],
@@ -63,7 +68,9 @@ def _script(path: Path, line: str) -> None:
 
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "constraints.txt"])
-def test_packages_are_installed_again_when_their_versions_may_have_changed(checkout: Checkout, tmp_path: Path, changed: str) -> None:
+def test_packages_are_installed_again_when_their_versions_may_have_changed(
+    checkout: Checkout, tmp_path: Path, changed: str
+) -> None:
     jdk = java(tmp_path / "jdk", "17")
     checkout.set_up(java_home=jdk)
     checkout.set_up(java_home=jdk)
@@ -73,9 +80,14 @@ def test_packages_are_installed_again_when_their_versions_may_have_changed(check
     assert checkout.installs == [".[spark,lab]"] * 2
 
 
-def test_packages_come_at_the_versions_that_are_written_down(checkout: Checkout, tmp_path: Path) -> None:
+def test_packages_come_at_the_versions_that_are_written_down(
+    checkout: Checkout, tmp_path: Path
+) -> None:
     checkout.set_up("notebook", java_home=java(tmp_path / "jdk", "17"))
-    assert "--constraint constraints.txt --editable .[spark,lab,notebook]" in (checkout.folder / "installs").read_text()
+    assert (
+        "--constraint constraints.txt --editable .[spark,lab,notebook]"
+        in (checkout.folder / "installs").read_text()
+    )
 
 
 def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path: Path) -> None:
@@ -86,7 +98,9 @@ def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path
     assert checkout.installs == [".[dev]"]
 
 
-def test_what_cannot_be_installed_at_once_is_said_and_tried_again(checkout: Checkout, tmp_path: Path) -> None:
+def test_what_cannot_be_installed_at_once_is_said_and_tried_again(
+    checkout: Checkout, tmp_path: Path
+) -> None:
     python = checkout.folder / ".venv/bin/python"
     python.write_text(python.read_text() + 'case "$*" in *--no-deps*) exit 1 ;; esac\n')
     said = checkout.set_up("dev", java_home=java(tmp_path / "jdk", "17")).stderr
@@ -102,14 +116,18 @@ def test_java_home_is_taken_at_its_word(checkout: Checkout, tmp_path: Path, vers
 
 
 @pytest.mark.parametrize("version", ["1.8", "11", "25"])
-def test_a_java_that_spark_does_not_run_on_is_passed_over(checkout: Checkout, tmp_path: Path, version: str) -> None:
+def test_a_java_that_spark_does_not_run_on_is_passed_over(
+    checkout: Checkout, tmp_path: Path, version: str
+) -> None:
     jdk, other = java(tmp_path / "jdk", version), java(tmp_path / "other", "17")
     said = checkout.set_up(java_home=jdk, path_java=other).stderr
     assert checkout.java_home == str(other)
     assert f"JAVA_HOME ({jdk}) is not a Java 17 to 22" in said
 
 
-def test_a_command_runs_with_the_java_and_the_python_that_were_found(checkout: Checkout, tmp_path: Path) -> None:
+def test_a_command_runs_with_the_java_and_the_python_that_were_found(
+    checkout: Checkout, tmp_path: Path
+) -> None:
     jdk = java(tmp_path / "jdk", "17")
     checkout.set_up(java_home=jdk)
     show = ["sh", "-c", 'echo "$JAVA_HOME" "${SPARK_HOME-none}"; command -v python']

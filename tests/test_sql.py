@@ -32,7 +32,15 @@ def test_a_name_is_read_as_its_parts_and_written_back(text: str, parts: tuple[st
     assert sql.parse_identifier(sql.display_name(parts)) == parts
 
 
-TABLES = [("db", "t"), ("db", "a.t"), ("db", "a", "t"), ("db", "a", "b", "t"), ("db.a", "t"), ("a b", "t*"), ("a b", "tx")]
+TABLES = [
+    ("db", "t"),
+    ("db", "a.t"),
+    ("db", "a", "t"),
+    ("db", "a", "b", "t"),
+    ("db.a", "t"),
+    ("a b", "t*"),
+    ("a b", "tx"),
+]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +81,10 @@ def test_what_is_no_pattern_is_refused_with_advice(text: str) -> None:
         sql.matches(text, ("db", "t"))
 
 
-@pytest.mark.parametrize("text", ["", "t", ".t", "db.", "db..t", "db.`t", "db.`t`x", "db.\0", "db.a`b", "db.a`b.`c`", ".a.b"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "t", ".t", "db.", "db..t", "db.`t", "db.`t`x", "db.\0", "db.a`b", "db.a`b.`c`", ".a.b"],
+)
 def test_what_is_no_name_is_refused_with_advice(text: str) -> None:
     with pytest.raises(InvalidName, match=r"Write it as|Put a dot|Close it|has no namespace"):
         sql.parse_identifier(text)
@@ -94,13 +105,21 @@ def test_a_name_that_spark_reads_only_in_backticks_is_shown_in_them(name: str) -
 
 
 def test_a_call_names_its_arguments() -> None:
-    statement = sql.call("lake", "rewrite_data_files", table="db.t", options={"min-input-files": "2"})
+    statement = sql.call(
+        "lake", "rewrite_data_files", table="db.t", options={"min-input-files": "2"}
+    )
 
-    assert statement == "CALL `lake`.system.rewrite_data_files(table => 'db.t', options => map('min-input-files', '2'))"
+    assert (
+        statement == "CALL `lake`.system.rewrite_data_files(table => 'db.t', options => "
+        "map('min-input-files', '2'))"
+    )
 
 
 def test_properties_are_set_with_both_sides_quoted() -> None:
-    assert sql.set_properties(("lake", "db", "t"), {"a.b": "it's"}) == r"ALTER TABLE `lake`.`db`.`t` SET TBLPROPERTIES ('a.b' = 'it\'s')"
+    assert (
+        sql.set_properties(("lake", "db", "t"), {"a.b": "it's"})
+        == r"ALTER TABLE `lake`.`db`.`t` SET TBLPROPERTIES ('a.b' = 'it\'s')"
+    )
 
 
 def test_a_literal_is_not_taken_for_a_variable() -> None:
@@ -135,11 +154,18 @@ def test_a_moment_without_a_zone_is_refused() -> None:
 def test_a_list_of_names_is_an_array_with_each_quoted() -> None:
     statement = sql.call("lake", "rewrite_manifests", table="db.t", sort_by=("day", "it's"))
 
-    assert statement == r"CALL `lake`.system.rewrite_manifests(table => 'db.t', sort_by => array('day', 'it\'s'))"
+    assert (
+        statement
+        == r"CALL `lake`.system.rewrite_manifests(table => 'db.t', sort_by => array('day', "
+        r"'it\'s'))"
+    )
 
 
 def test_a_text_is_split_at_semicolons_that_are_no_part_of_a_name_or_a_literal() -> None:
-    text = r"ALTER TABLE `a;``b` SET TBLPROPERTIES ('x;y' = 'it\'s; so'); ALTER TABLE t WRITE UNORDERED;"
+    text = (
+        r"ALTER TABLE `a;``b` SET TBLPROPERTIES ('x;y' = 'it\'s; so'); ALTER TABLE t WRITE "
+        r"UNORDERED;"
+    )
 
     assert sql.statements(text) == (
         r"ALTER TABLE `a;``b` SET TBLPROPERTIES ('x;y' = 'it\'s; so')",
@@ -148,9 +174,15 @@ def test_a_text_is_split_at_semicolons_that_are_no_part_of_a_name_or_a_literal()
     assert sql.statements("") == ()
 
 
-@pytest.mark.parametrize("location", ["s3://b/t", "s3a://b/t", "gs://b/t", "abfss://c@a/t", "wasbs://c@a/t"])
+@pytest.mark.parametrize(
+    "location", ["s3://b/t", "s3a://b/t", "gs://b/t", "abfss://c@a/t", "wasbs://c@a/t"]
+)
 def test_orphans_in_an_object_store_are_listed_by_prefix(location: str) -> None:
-    assert sql.orphan_arguments("db.t", location) == {"table": "db.t", "dry_run": True, "prefix_listing": True}
+    assert sql.orphan_arguments("db.t", location) == {
+        "table": "db.t",
+        "dry_run": True,
+        "prefix_listing": True,
+    }
 
 
 @pytest.mark.parametrize("location", ["file:/tmp/s3/t", "hdfs://name/gs:/t", "/tmp/t"])
@@ -159,14 +191,26 @@ def test_orphans_in_a_file_system_are_listed_by_folder(location: str) -> None:
 
 
 def test_properties_are_taken_away_by_name_whether_they_are_there_or_not() -> None:
-    assert sql.unset_properties(("lake", "t"), ["a", "it's"]) == r"ALTER TABLE `lake`.`t` UNSET TBLPROPERTIES IF EXISTS ('a', 'it\'s')"
+    assert (
+        sql.unset_properties(("lake", "t"), ["a", "it's"])
+        == r"ALTER TABLE `lake`.`t` UNSET TBLPROPERTIES IF EXISTS ('a', 'it\'s')"
+    )
 
 
 def test_a_setting_that_spark_reads_only_in_backticks_is_written_in_them() -> None:
-    assert sql.set_session("spark.sql.shuffle.partitions", "2") == "SET spark.sql.shuffle.partitions = 2"
-    assert sql.set_session("spark.sql.iceberg.planning-mode", "local") == "SET `spark.sql.iceberg.planning-mode` = `local`"
+    assert (
+        sql.set_session("spark.sql.shuffle.partitions", "2")
+        == "SET spark.sql.shuffle.partitions = 2"
+    )
+    assert (
+        sql.set_session("spark.sql.iceberg.planning-mode", "local")
+        == "SET `spark.sql.iceberg.planning-mode` = `local`"
+    )
     assert sql.reset_session("spark.sql.shuffle.partitions") == "RESET spark.sql.shuffle.partitions"
-    assert sql.reset_session("spark.sql.iceberg.planning-mode") == "RESET `spark.sql.iceberg.planning-mode`"
+    assert (
+        sql.reset_session("spark.sql.iceberg.planning-mode")
+        == "RESET `spark.sql.iceberg.planning-mode`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,10 +228,16 @@ def test_a_transform_is_written_as_sparks_ddl_has_it(transform: str, written: st
 
 
 def test_several_arguments_are_parted_by_commas() -> None:
-    assert sql.call("lake", "p", table="db.t", retain_last=10, dry_run=False, options={"a": "1", "b": "2"}) == (
-        "CALL `lake`.system.p(table => 'db.t', retain_last => 10, dry_run => false, options => map('a', '1', 'b', '2'))"
+    assert sql.call(
+        "lake", "p", table="db.t", retain_last=10, dry_run=False, options={"a": "1", "b": "2"}
+    ) == (
+        "CALL `lake`.system.p(table => 'db.t', retain_last => 10, dry_run => false, options => "
+        "map('a', '1', 'b', '2'))"
     )
-    assert sql.set_properties(("lake", "t"), {"a": "1", "b": "2"}) == "ALTER TABLE `lake`.`t` SET TBLPROPERTIES ('a' = '1', 'b' = '2')"
+    assert (
+        sql.set_properties(("lake", "t"), {"a": "1", "b": "2"})
+        == "ALTER TABLE `lake`.`t` SET TBLPROPERTIES ('a' = '1', 'b' = '2')"
+    )
 
 
 def test_a_carriage_return_stays_in_a_literal() -> None:
@@ -196,7 +246,9 @@ def test_a_carriage_return_stays_in_a_literal() -> None:
 
 
 def test_what_is_printed_of_rewrite_data_files_is_rendered_in_one_place() -> None:
-    """Which says that what is written gets a new sequence number; trials on a copy have no other writer."""
+    """Which says that what is written gets a new sequence number; trials on a copy have no other
+    writer.
+    """
     alone = {"tune/write_mode.py"}
     package = Path(icekit.__file__).parent
     found = {
@@ -205,7 +257,10 @@ def test_what_is_printed_of_rewrite_data_files_is_rendered_in_one_place() -> Non
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
         and getattr(node.func, "attr", getattr(node.func, "id", "")) == "call"
-        and any(isinstance(each, ast.Constant) and each.value == "rewrite_data_files" for each in node.args)
+        and any(
+            isinstance(each, ast.Constant) and each.value == "rewrite_data_files"
+            for each in node.args
+        )
     }
 
     assert {path for path in found if path != "sql.py" and not path.startswith("lab/")} == alone

@@ -18,7 +18,8 @@ def a_terminal() -> Iterator[Iterator[str]]:
     read: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def reads() -> None:
-        # Always, as a terminal that nobody reads holds up who writes; the last writer's end is an error on Linux.
+        # Always, as a terminal that nobody reads holds up who writes; the last writer's end is an
+        # error on Linux.
         with os.fdopen(user, encoding="utf-8") as screen, contextlib.suppress(OSError):
             for line in screen:
                 read.put(line)
@@ -31,7 +32,11 @@ def a_terminal() -> Iterator[Iterator[str]]:
 
 
 def test_a_terminal_reads_what_is_waited_for_also_while_standard_error_is_a_file() -> None:
-    with a_terminal() as lines, never_silent("starting Spark", at_once=True, patience=0), stderr_to_file():
+    with (
+        a_terminal() as lines,
+        never_silent("starting Spark", at_once=True, patience=0),
+        stderr_to_file(),
+    ):
         assert next(lines) == "icekit: starting Spark…\n"
         assert next(lines).startswith("icekit: starting Spark… ")
 
@@ -45,6 +50,9 @@ def test_of_two_waits_the_inner_one_is_named() -> None:
 
 
 def test_a_pipe_reads_nothing() -> None:
-    with contextlib.redirect_stderr(io.StringIO()) as pipe, never_silent("starting Spark", at_once=True, patience=0):
+    with (
+        contextlib.redirect_stderr(io.StringIO()) as pipe,
+        never_silent("starting Spark", at_once=True, patience=0),
+    ):
         pass
     assert pipe.getvalue() == ""

@@ -1,4 +1,6 @@
-"""Predicates hold for the rows of their partitions, for no others, and Iceberg's planner understands them."""
+"""Predicates hold for the rows of their partitions, for no others, and Iceberg's planner
+understands them.
+"""
 
 from typing import Any
 
@@ -7,14 +9,29 @@ import pytest
 from icekit.api import Lake
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
-from icekit.facts.where import among, askable, between, in_units, literal_of, transformed, unfiltered_fields, where
+from icekit.facts.where import (
+    among,
+    askable,
+    between,
+    in_units,
+    literal_of,
+    transformed,
+    unfiltered_fields,
+    where,
+)
 from icekit.sql import identifier
 from tests.factories import FIRST_DAY
 
 
 def spec(*fields: tuple[str, str], spec_id: int = 0) -> PartitionSpec:
     """A spec over columns a, b, … with the (transform, source type) given."""
-    return PartitionSpec(spec_id, tuple(PartitionField(1000 + i, f"f{i}", t, i + 1, "abc"[i], kind) for i, (t, kind) in enumerate(fields)))
+    return PartitionSpec(
+        spec_id,
+        tuple(
+            PartitionField(1000 + i, f"f{i}", t, i + 1, "abc"[i], kind)
+            for i, (t, kind) in enumerate(fields)
+        ),
+    )
 
 
 def columns(*types: str) -> tuple[Column, ...]:
@@ -22,26 +39,35 @@ def columns(*types: str) -> tuple[Column, ...]:
 
 
 def predicate(transform: str, kind: str, *values: Any) -> str | None:
-    return where("lake", {0: spec((transform, kind))}, columns(kind), [Partition(0, (v,)) for v in values])
+    return where(
+        "lake", {0: spec((transform, kind))}, columns(kind), [Partition(0, (v,)) for v in values]
+    )
 
 
 def test_consecutive_days_become_one_range() -> None:
     assert predicate("day", "timestamptz", FIRST_DAY, FIRST_DAY + 1) == (
-        "`a` >= TIMESTAMP '2026-01-01 00:00:00+00:00' AND `a` < TIMESTAMP '2026-01-03 00:00:00+00:00'"
+        "`a` >= TIMESTAMP '2026-01-01 00:00:00+00:00' AND `a` < TIMESTAMP '2026-01-03 "
+        "00:00:00+00:00'"
     )
 
 
 def test_days_apart_become_ranges_apart() -> None:
     assert predicate("day", "date", FIRST_DAY, FIRST_DAY + 2) == (
-        "(`a` >= DATE '2026-01-01' AND `a` < DATE '2026-01-02') OR (`a` >= DATE '2026-01-03' AND `a` < DATE '2026-01-04')"
+        "(`a` >= DATE '2026-01-01' AND `a` < DATE '2026-01-02') OR (`a` >= DATE '2026-01-03' AND "
+        "`a` < DATE '2026-01-04')"
     )
 
 
 def test_months_years_and_hours_begin_where_they_do() -> None:
-    assert predicate("month", "timestamp", 13) == "`a` >= TIMESTAMP_NTZ '1971-02-01 00:00:00' AND `a` < TIMESTAMP_NTZ '1971-03-01 00:00:00'"
+    assert (
+        predicate("month", "timestamp", 13)
+        == "`a` >= TIMESTAMP_NTZ '1971-02-01 00:00:00' AND `a` < TIMESTAMP_NTZ '1971-03-01 "
+        "00:00:00'"
+    )
     assert predicate("year", "date", -1) == "`a` >= DATE '1969-01-01' AND `a` < DATE '1970-01-01'"
     assert predicate("hour", "timestamptz", 25) == (
-        "`a` >= TIMESTAMP '1970-01-02 01:00:00+00:00' AND `a` < TIMESTAMP '1970-01-02 02:00:00+00:00'"
+        "`a` >= TIMESTAMP '1970-01-02 01:00:00+00:00' AND `a` < TIMESTAMP '1970-01-02 "
+        "02:00:00+00:00'"
     )
 
 
@@ -61,14 +87,23 @@ def test_buckets_are_asked_through_the_catalogs_function() -> None:
 def test_partitions_of_several_fields_are_put_together() -> None:
     two = spec(("identity", "string"), ("identity", "int"))
     parts = [Partition(0, (x, y)) for x in "pq" for y in (1, 2)]
-    assert where("lake", {0: two}, columns("string", "int"), parts) == "`a` IN ('p', 'q') AND `b` IN (1, 2)"
-    assert where("lake", {0: two}, columns("string", "int"), parts[:3]) == "(`a` = 'p' AND `b` IN (1, 2)) OR (`a` = 'q' AND `b` = 1)"
+    assert (
+        where("lake", {0: two}, columns("string", "int"), parts)
+        == "`a` IN ('p', 'q') AND `b` IN (1, 2)"
+    )
+    assert (
+        where("lake", {0: two}, columns("string", "int"), parts[:3])
+        == "(`a` = 'p' AND `b` IN (1, 2)) OR (`a` = 'q' AND `b` = 1)"
+    )
 
 
 def test_a_null_among_values_does_not_bind_wider_than_its_field() -> None:
     two = spec(("identity", "string"), ("identity", "int"))
     parts = [Partition(0, (None, 1)), Partition(0, ("p", 1))]
-    assert where("lake", {0: two}, columns("string", "int"), parts) == "(`a` IS NULL OR `a` = 'p') AND `b` = 1"
+    assert (
+        where("lake", {0: two}, columns("string", "int"), parts)
+        == "(`a` IS NULL OR `a` = 'p') AND `b` = 1"
+    )
 
 
 def test_an_unpartitioned_table_has_no_predicate() -> None:
@@ -87,14 +122,26 @@ def test_a_field_whose_column_is_gone_widens_the_predicate_and_is_named() -> Non
 
 def test_a_void_field_is_left_out() -> None:
     two = spec(("identity", "string"), ("void", "int"))
-    assert where("lake", {0: two}, columns("string", "int"), [Partition(0, ("p", None))]) == "`a` = 'p'"
+    assert (
+        where("lake", {0: two}, columns("string", "int"), [Partition(0, ("p", None))])
+        == "`a` = 'p'"
+    )
     assert unfiltered_fields(two, columns("string", "int")) == ()
 
 
 def test_nested_sources_and_names_with_dots_are_distinguished() -> None:
-    fields = (PartitionField(1000, "x", "identity", 1, "a.b", "int"), PartitionField(1001, "y", "identity", 2, "a.b", "int"))
-    known = (Column(1, "a.b", "int", False, 0, "full", ("a", "b")), Column(2, "a.b", "int", False, 1, "full"))
-    assert where("lake", {0: PartitionSpec(0, fields)}, known, [Partition(0, (1, 2))]) == "`a`.`b` = 1 AND `a.b` = 2"
+    fields = (
+        PartitionField(1000, "x", "identity", 1, "a.b", "int"),
+        PartitionField(1001, "y", "identity", 2, "a.b", "int"),
+    )
+    known = (
+        Column(1, "a.b", "int", False, 0, "full", ("a", "b")),
+        Column(2, "a.b", "int", False, 1, "full"),
+    )
+    assert (
+        where("lake", {0: PartitionSpec(0, fields)}, known, [Partition(0, (1, 2))])
+        == "`a`.`b` = 1 AND `a.b` = 2"
+    )
 
 
 def test_a_partition_field_is_an_expression_over_a_row() -> None:
@@ -141,7 +188,9 @@ def test_nanoseconds_are_not_taken_for_microseconds(kind: str) -> None:
 def test_some_values_are_asked_for_in_their_own_order() -> None:
     assert among("t", "int", [10, 9, 2]) == "t IN (2, 9, 10)"
     assert among("t", "string", ["b", "10", "9"]) == "t IN ('10', '9', 'b')"
-    assert among("t", "double", ["nan", 1.5]) == "t IN (CAST('1.5' AS DOUBLE), CAST('nan' AS DOUBLE))"
+    assert (
+        among("t", "double", ["nan", 1.5]) == "t IN (CAST('1.5' AS DOUBLE), CAST('nan' AS DOUBLE))"
+    )
     assert among("t", "date", [1, 0]) == "t IN (DATE '1970-01-01', DATE '1970-01-02')"
 
 
@@ -159,10 +208,15 @@ def test_runs_of_months_end_at_the_first_moment_after_them() -> None:
 
 
 def test_a_null_beside_times_is_asked_for_too() -> None:
-    assert predicate("day", "date", None, 0) == "`a` IS NULL OR `a` >= DATE '1970-01-01' AND `a` < DATE '1970-01-02'"
+    assert (
+        predicate("day", "date", None, 0)
+        == "`a` IS NULL OR `a` >= DATE '1970-01-01' AND `a` < DATE '1970-01-02'"
+    )
 
 
-def test_values_of_an_identity_field_have_their_columns_type_and_those_of_a_bucket_are_int() -> None:
+def test_values_of_an_identity_field_have_their_columns_type_and_those_of_a_bucket_are_int() -> (
+    None
+):
     assert predicate("identity", "long", 5, 2) == "`a` IN (2L, 5L)"
     assert predicate("bucket[8]", "date", 5) == "`lake`.system.bucket(8, `a`) = 5"
     assert predicate("truncate[2]", "string", "ab") == "`lake`.system.truncate(2, `a`) = 'ab'"
@@ -171,7 +225,10 @@ def test_values_of_an_identity_field_have_their_columns_type_and_those_of_a_buck
 @pytest.mark.parametrize("kind", ["float", "double"])
 def test_not_a_number_is_asked_for_by_isnan(kind: str) -> None:
     assert predicate("identity", kind, "nan") == "isnan(`a`)"
-    assert predicate("identity", kind, "nan", 1.5) == f"isnan(`a`) OR `a` = CAST('1.5' AS {kind.upper()})"
+    assert (
+        predicate("identity", kind, "nan", 1.5)
+        == f"isnan(`a`) OR `a` = CAST('1.5' AS {kind.upper()})"
+    )
     assert predicate("identity", kind, 1.5) == f"`a` = CAST('1.5' AS {kind.upper()})"
     assert predicate("identity", "string", "nan") == "`a` = 'nan'"
 
@@ -180,7 +237,10 @@ def test_a_uuid_is_a_text_in_a_query_and_itself_in_a_procedure() -> None:
     bucket, known, chosen = {0: spec(("bucket[8]", "uuid"))}, columns("uuid"), [Partition(0, (3,))]
 
     assert where("lake", bucket, known, chosen) == "`lake`.system.bucket(8, `a`) = 3"
-    assert where("lake", bucket, known, chosen, of_rows=True) == "`lake`.system.bucket(8, unhex(replace(`a`, '-', ''))) = 3"
+    assert (
+        where("lake", bucket, known, chosen, of_rows=True)
+        == "`lake`.system.bucket(8, unhex(replace(`a`, '-', ''))) = 3"
+    )
 
 
 def test_alternatives_come_in_the_order_of_their_values_nulls_first() -> None:
@@ -195,7 +255,8 @@ def test_alternatives_come_in_the_order_of_their_values_nulls_first() -> None:
 @pytest.mark.parametrize(
     ("transform", "kind", "last"),
     [
-        # The last that can be asked for; the range of the next would end in the year 10000, which has no literal.
+        # The last that can be asked for; the range of the next would end in the year 10000, which
+        # has no literal.
         ("year", "int", 8028),
         ("month", "int", 8029 * 12 + 10),
         ("day", "date", 2_932_895),
@@ -223,8 +284,13 @@ def test_times_are_askable_up_to_the_year_9999(transform: str, kind: str, last: 
         ("identity", "double", 0.5, True),
     ],
 )
-def test_values_are_askable_unless_iceberg_has_no_filter_for_them(transform: str, kind: str, value: Scalar, expected: bool) -> None:
-    assert askable(spec(("identity", "string"), (transform, kind)), Partition(0, ("x", value))) is expected
+def test_values_are_askable_unless_iceberg_has_no_filter_for_them(
+    transform: str, kind: str, value: Scalar, expected: bool
+) -> None:
+    assert (
+        askable(spec(("identity", "string"), (transform, kind)), Partition(0, ("x", value)))
+        is expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,12 +304,16 @@ def test_values_are_askable_unless_iceberg_has_no_filter_for_them(transform: str
         ("shiny[3]", "int", None),
     ],
 )
-def test_each_transform_is_an_expression_of_its_own(transform: str, kind: str, expression: str | None) -> None:
+def test_each_transform_is_an_expression_of_its_own(
+    transform: str, kind: str, expression: str | None
+) -> None:
     assert transformed("lake", spec((transform, kind)).fields[0], columns(kind)) == expression
 
 
 def test_a_transform_that_is_not_known_cannot_be_asked_for() -> None:
-    assert unfiltered_fields(spec(("shiny[3]", "int"), ("day", "date")), columns("int", "date")) == ("f0",)
+    assert unfiltered_fields(
+        spec(("shiny[3]", "int"), ("day", "date")), columns("int", "date")
+    ) == ("f0",)
 
 
 _SPECS = {
@@ -259,19 +329,31 @@ _SPECS = {
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("transform", "column"), [(t, c) for t, cs in _SPECS.items() for c in cs])
-def test_every_transform_selects_its_own_files_and_rows(lake: Lake, scratch: str, transform: str, column: str) -> None:
+def test_every_transform_selects_its_own_files_and_rows(
+    lake: Lake, scratch: str, transform: str, column: str
+) -> None:
     spark, name = lake.spark, (scratch, "where of 'it'")
     table = identifier(lake.name, *name)
-    by = column if transform == "identity" else transform.format(column) if "{}" in transform else f"{transform}({column})"
-    spark.sql(
-        f"CREATE TABLE {table} (i int, l bigint, s string, b boolean, dt date, tz timestamp, ntz timestamp_ntz, dec decimal(9, 2), "
-        f"bin binary, f double, st struct<`in.ner`: int>) USING iceberg PARTITIONED BY ({by})"
+    by = (
+        column
+        if transform == "identity"
+        else transform.format(column)
+        if "{}" in transform
+        else f"{transform}({column})"
     )
     spark.sql(
-        f"INSERT INTO {table} SELECT CAST(id - 3 AS int), id * 7 - 9, concat('it''s %_', id), id % 2 = 0, date_add(DATE '1969-12-30', CAST(id * 20 AS int)), "
-        "TIMESTAMP '1969-12-31 22:30:00+00:00' + make_interval(0, 0, 0, 0, CAST(id * 37 AS int)), TIMESTAMP_NTZ '2020-01-31 23:59:59.999999' + make_interval(0, 0, 0, 0, CAST(id * 37 AS int)), "
-        "CAST(id * 1.37 - 2 AS decimal(9, 2)), CAST(concat('x', id) AS binary), IF(id = 4, double('NaN'), id / 7), struct(CAST(id % 5 AS int)) FROM range(8) "
-        "UNION ALL SELECT null, null, null, null, null, null, null, null, null, null, null"
+        f"CREATE TABLE {table} (i int, l bigint, s string, b boolean, dt date, tz timestamp, ntz "
+        "timestamp_ntz, dec decimal(9, 2), bin binary, f double, st struct<`in.ner`: int>) USING "
+        f"iceberg PARTITIONED BY ({by})"
+    )
+    spark.sql(
+        f"INSERT INTO {table} SELECT CAST(id - 3 AS int), id * 7 - 9, concat('it''s %_', id), id "
+        "% 2 = 0, date_add(DATE '1969-12-30', CAST(id * 20 AS int)), TIMESTAMP '1969-12-31 "
+        "22:30:00+00:00' + make_interval(0, 0, 0, 0, CAST(id * 37 AS int)), TIMESTAMP_NTZ "
+        "'2020-01-31 23:59:59.999999' + make_interval(0, 0, 0, 0, CAST(id * 37 AS int)), CAST(id "
+        "* 1.37 - 2 AS decimal(9, 2)), CAST(concat('x', id) AS binary), IF(id = 4, double('NaN'), "
+        "id / 7), struct(CAST(id % 5 AS int)) FROM range(8) UNION ALL SELECT null, null, null, "
+        "null, null, null, null, null, null, null, null"
     )
     facts = lake.observe(name, collector="local")
     specs = {s.spec_id: s for s in facts.specs}
@@ -282,16 +364,22 @@ def test_every_transform_selects_its_own_files_and_rows(lake: Lake, scratch: str
         rows = sum(g.record_count for g in facts.groups if g.partition in chosen)
         assert spark.sql(f"SELECT count(*) FROM {table} WHERE {asked}").first() == (rows,), asked
         if all(askable(specs[p.spec_id], p) for p in chosen):
-            assert _planned(lake, table, asked) == sum(g.file_count for g in facts.groups if g.partition in chosen), asked
+            assert _planned(lake, table, asked) == sum(
+                g.file_count for g in facts.groups if g.partition in chosen
+            ), asked
 
 
 def _planned(lake: Lake, table: str, asked: str | None) -> int:
     """How many files the planner of rewrite_data_files selects."""
     jvm: Any = lake.spark._jvm
-    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, table)
+    loaded = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        lake.spark._jsparkSession, table
+    )
     converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
     resolved = converter.collectResolvedSparkExpression(lake.spark._jsparkSession, table, asked)
-    planner = jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(loaded, converter.convertToIcebergExpression(resolved))
+    planner = jvm.org.apache.iceberg.actions.BinPackRewriteFilePlanner(
+        loaded, converter.convertToIcebergExpression(resolved)
+    )
     planner.init({"rewrite-all": "true"})
     groups = planner.plan().groups().iterator()
     count = 0

@@ -7,4 +7,10 @@ from icekit.sandbox.trial import Budget, Trial
 
 def trial_of(lake: Lake, facts: TableFacts, *, sample_bytes: int = 1 << 30) -> Trial:
     """A trial of a table."""
-    return Trial(lake=lake, facts=facts, budget=Budget(3_600, 1 << 30), sample_bytes=sample_bytes, progress=lambda _: None)
+    return Trial(
+        lake=lake,
+        facts=facts,
+        budget=Budget(3_600, 1 << 30),
+        sample_bytes=sample_bytes,
+        progress=lambda _: None,
+    )

@@ -1,4 +1,6 @@
-"""What some versions of Spark or Iceberg lack; the support matrix shows the reasons of the marks."""
+"""What some versions of Spark or Iceberg lack; the support matrix shows the reasons of the
+marks.
+"""
 
 import pytest
 
@@ -6,6 +8,7 @@ from icekit.catalog.session import ICEBERG, SPARK
 from icekit.engine.compat import _is_1_12, variant_type
 
 dangling_of_dropped_columns = pytest.mark.skipif(
-    not _is_1_12(ICEBERG), reason=f"Iceberg {ICEBERG} fails at dangling deletes of partitions whose column was dropped"
+    not _is_1_12(ICEBERG),
+    reason=f"Iceberg {ICEBERG} fails at dangling deletes of partitions whose column was dropped",
 )
 variants = pytest.mark.skipif(variant_type() is None, reason=f"Spark {SPARK} has no variants")

@@ -1,4 +1,6 @@
-"""A table of a result: named columns of values with units, for a terminal, a page, pandas and JSON."""
+"""A table of a result: named columns of values with units, for a terminal, a page, pandas and
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ ABSENT = "–"
 class Unit:
     """The format of a column's values; text is aligned left, figures right.
 
-    ``head`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the same unit
-    with another heading.
+    ``head`` is the heading; the default is the column's name. ``SHARE("of the bytes")`` is the same
+    unit with another heading.
     """
 
     write: Callable[[Any], str]
@@ -52,10 +54,12 @@ TIME = Unit(lambda value: value.strftime("%Y-%m-%d %H:%M:%S"), is_text=True)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Grid:
-    """A caption, named columns, and rows of values: bytes, shares from 0 to 1, seconds, whole numbers; None is missing.
+    """A caption, named columns, and rows of values: bytes, shares from 0 to 1, seconds, whole
+    numbers; None is missing.
 
     A terminal and a page show the first ``shown`` rows and say so; pandas and JSON have all rows.
-    Without rows they show the sentence ``if_empty``. ``grid["file_count"]`` is a list of a column's values, ``grid.frame()`` a pandas DataFrame of all values.
+    Without rows they show the sentence ``if_empty``. ``grid["file_count"]`` is a list of a column's
+    values, ``grid.frame()`` a pandas DataFrame of all values.
     """
 
     caption: str
@@ -89,7 +93,9 @@ class Grid:
         rows = [self._heads(), *self._written()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sides = ["<" if unit.is_text else ">" for unit in self.columns.values()]
-        told = [indent + "  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows]
+        told = [
+            indent + "  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows
+        ]
         return [*told, indent + self._more()] if self._more() else told
 
     def html(self) -> str:
@@ -98,29 +104,52 @@ class Grid:
             return ""
         said = f"<p>{html.prose(self.caption)}:</p>" if self.caption else ""
         more = f"<p>{self._more()}</p>" if self._more() else ""
-        return said + html.table(self._heads(), self._written(), [not unit.is_text for unit in self.columns.values()]) + more
+        return (
+            said
+            + html.table(
+                self._heads(), self._written(), [not unit.is_text for unit in self.columns.values()]
+            )
+            + more
+        )
 
     def frame(self) -> pd.DataFrame:
-        """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with missing values."""
+        """All values as a pandas DataFrame, unrounded; whole numbers stay integers even with
+        missing values.
+        """
         import pandas as pd
 
         whole = [name for name, unit in self.columns.items() if unit.is_whole]
-        return pd.DataFrame(list(self.rows), columns=list(self.columns)).astype(dict.fromkeys(whole, "Int64"))
+        return pd.DataFrame(list(self.rows), columns=list(self.columns)).astype(
+            dict.fromkeys(whole, "Int64")
+        )
 
     def records(self) -> list[dict[str, Any]]:
         """All values for JSON, unrounded, one dict per row; times in ISO 8601."""
-        plain = ([value.isoformat() if isinstance(value, dt.datetime) else value for value in row] for row in self.rows)
+        plain = (
+            [value.isoformat() if isinstance(value, dt.datetime) else value for value in row]
+            for row in self.rows
+        )
         return [dict(zip(self.columns, row, strict=True)) for row in plain]
 
     def _heads(self) -> list[str]:
-        return [name.replace("_", " ") if unit.head is None else unit.head for name, unit in self.columns.items()]
+        return [
+            name.replace("_", " ") if unit.head is None else unit.head
+            for name, unit in self.columns.items()
+        ]
 
     def _written(self) -> list[list[str]]:
         units = list(self.columns.values())
-        return [[_cell(unit, value) for unit, value in zip(units, row, strict=True)] for row in self.rows[: self.shown]]
+        return [
+            [_cell(unit, value) for unit, value in zip(units, row, strict=True)]
+            for row in self.rows[: self.shown]
+        ]
 
     def _more(self) -> str:
-        return f"The first {self.shown} of {len(self.rows):,} rows." if len(self.rows) > self.shown else ""
+        return (
+            f"The first {self.shown} of {len(self.rows):,} rows."
+            if len(self.rows) > self.shown
+            else ""
+        )
 
     def __repr__(self) -> str:
         return "\n".join(self.lines()) or self.if_empty

@@ -1,4 +1,6 @@
-"""Pieces of HTML that look the same in JupyterLab, light or dark, and in a report, and pages from templates; no pandas."""
+"""Pieces of HTML that look the same in JupyterLab, light or dark, and in a report, and pages from
+templates; no pandas.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,8 @@ _RULES = """
 # A doubled class name takes precedence over the table and list rules of JupyterLab and nbconvert.
 _STYLE = _RULES.replace(".icekit", ".icekit.icekit")
 
-# An attribute of the button, because scripts in a widget's HTML do not run. Outside https and localhost there
-# is no clipboard API: the older command copies a selection.
+# An attribute of the button, because scripts in a widget's HTML do not run. Outside https and
+# localhost there is no clipboard API: the older command copies a selection.
 _COPY = """
 const pre = this.parentElement.querySelector('pre');
 const say = text => { this.textContent = text; setTimeout(() => { this.textContent = 'Copy'; }, 1500); };
@@ -62,7 +64,10 @@ else select();
 
 def framed(*parts: str) -> str:
     """Put parts into a frame with icekit's style; MathJax ignores its text."""
-    return f'<div class="icekit tex2jax_ignore mathjax_ignore"><style>{_STYLE}</style>{"".join(parts)}</div>'
+    return (
+        '<div class="icekit tex2jax_ignore '
+        f'mathjax_ignore"><style>{_STYLE}</style>{"".join(parts)}</div>'
+    )
 
 
 def text(value: object) -> str:
@@ -88,17 +93,32 @@ def statements(sql: Iterable[str]) -> str:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool]) -> str:
     """A table that scrolls sideways on a narrow screen; cells are plain text."""
     sides = [' class="n"' if n else "" for n in numeric]
-    top = "".join(f'<th scope="col"{side}>{text(h)}</th>' for h, side in zip(head, sides, strict=True))
-    body = "".join("<tr>" + "".join(f"<td{side}>{text(c)}</td>" for c, side in zip(row, sides, strict=True)) + "</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    top = "".join(
+        f'<th scope="col"{side}>{text(h)}</th>' for h, side in zip(head, sides, strict=True)
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(f"<td{side}>{text(c)}</td>" for c, side in zip(row, sides, strict=True))
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        "<div "
+        f'class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    )
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> str:
     """A definition list of (name, value); values are HTML."""
-    return "<dl>" + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs) + "</dl>"
+    return (
+        "<dl>"
+        + "".join(f"<dt>{text(name)}</dt><dd>{value}</dd>" for name, value in pairs)
+        + "</dl>"
+    )
 
 
-# --- Complete pages that open offline, also on a phone; their templates are in ``templates`` and escape their values
+# --- Complete pages that open offline, also on a phone; their templates are in ``templates`` and
+# escape their values
 
 
 def render(template: str, **values: Any) -> str:
@@ -111,7 +131,11 @@ def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
-        loader=PackageLoader("icekit.answer"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("icekit.answer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     made.filters |= {"count": count, "size": size, "span": span, "unbroken": unbroken}
     return made

@@ -1,4 +1,6 @@
-"""Show a result that is a list of blocks: as text for a terminal, or as HTML for a page or a notebook."""
+"""Show a result that is a list of blocks: as text for a terminal, or as HTML for a page or a
+notebook.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from icekit.secrets import mask
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """The first line: ``kind`` is critical, warning, info or fine, ``label`` the verdict in two words, and ``note`` small print."""
+    """The first line: ``kind`` is critical, warning, info or fine, ``label`` the verdict in two
+    words, and ``note`` small print.
+    """
 
     kind: str
     label: str
@@ -40,7 +44,9 @@ class Sql:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An entry of a list: its title, what is said of it by name, and statements or commands to copy."""
+    """An entry of a list: its title, what is said of it by name, and statements or commands to
+    copy.
+    """
 
     title: str = ""
     pairs: Sequence[tuple[str, str]] = ()
@@ -84,7 +90,9 @@ class Shown:
 
 
 def as_text(blocks: Iterable[Block], width: int | None = None) -> str:
-    """The blocks as lines for a terminal of ``width`` columns, with an empty line between them; secrets are masked."""
+    """The blocks as lines for a terminal of ``width`` columns, with an empty line between them;
+    secrets are masked.
+    """
     parts = ["\n".join(_lines(block, width)) for block in blocks]
     return mask("\n\n".join(part for part in parts if part))
 
@@ -103,16 +111,29 @@ def _lines(block: Block, width: int | None) -> list[str]:
             note = f"  ({block.note})" if block.note else ""
             return [f"{block.title}  {block.label}{note}"]
         case Sentence():
-            return _wrapped("", f"{block.label}: {block.text}" if block.label else block.text, width)
+            return _wrapped(
+                "", f"{block.label}: {block.text}" if block.label else block.text, width
+            )
         case Sql():
-            return [f"{block.label}:", *(f"  {statement};" for statement in block.statements)] if block.statements else []
+            return (
+                [f"{block.label}:", *(f"  {statement};" for statement in block.statements)]
+                if block.statements
+                else []
+            )
         case Item():
             names = max((len(name) for name, _ in block.pairs), default=0)
-            said = [line for name, text in block.pairs for line in _wrapped(f"  {name:{names}}  ", text, width)]
+            said = [
+                line
+                for name, text in block.pairs
+                for line in _wrapped(f"  {name:{names}}  ", text, width)
+            ]
             title = _wrapped("", block.title, width) if block.title else []
             return [*title, *said, *(f"  {each}" for each in block.statements)]
         case Grid():
-            return [*([f"{block.caption}:"] if block.caption and block.rows else []), *block.lines("  ")]
+            return [
+                *([f"{block.caption}:"] if block.caption and block.rows else []),
+                *block.lines("  "),
+            ]
         case Listing():
             return [f"  {line}" for line in block.text.splitlines()]
         case Folded():
@@ -125,23 +146,41 @@ def _wrapped(head: str, text: str, width: int | None) -> list[str]:
     if width is None:
         return [head + text]
     below = " " * len(head)
-    return wrap(text, max(width, 40), initial_indent=head, subsequent_indent=below, break_long_words=False, break_on_hyphens=False)
+    return wrap(
+        text,
+        max(width, 40),
+        initial_indent=head,
+        subsequent_indent=below,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _html(block: Block) -> str:
     match block:
         case Badge():
             note = f" <small>{html.text(block.note)}</small>" if block.note else ""
-            return f'<p class="title"><span class="badge">{html.text(block.label)}</span> {html.text(block.title)}{note}</p>'
+            return (
+                f'<p class="title"><span class="badge">{html.text(block.label)}</span> '
+                f"{html.text(block.title)}{note}</p>"
+            )
         case Sentence():
             label = f"<strong>{html.text(block.label)}:</strong> " if block.label else ""
             said = html.prose(block.text)
             return f"<p>{label}{f'<strong>{said}</strong>' if block.is_strong else said}</p>"
         case Sql():
-            return f"<p><strong>{html.text(block.label)}</strong></p>{html.statements(block.statements)}" if block.statements else ""
+            return (
+                f"<p><strong>{html.text(block.label)}</strong></p>{html.statements(block.statements)}"
+                if block.statements
+                else ""
+            )
         case Item():
             title = f'<p class="title">{html.prose(block.title)}</p>' if block.title else ""
-            pairs = html.definitions((name, html.prose(said)) for name, said in block.pairs) if block.pairs else ""
+            pairs = (
+                html.definitions((name, html.prose(said)) for name, said in block.pairs)
+                if block.pairs
+                else ""
+            )
             return title + pairs + html.statements(block.statements)
         case Grid():
             return block.html()
@@ -149,4 +188,8 @@ def _html(block: Block) -> str:
             return f"<pre>{html.text(block.text)}</pre>"
         case Folded():
             inside = "".join(map(_html, block.blocks))
-            return f"<details><summary>{html.text(block.summary)}</summary>{inside}</details>" if inside else ""
+            return (
+                f"<details><summary>{html.text(block.summary)}</summary>{inside}</details>"
+                if inside
+                else ""
+            )

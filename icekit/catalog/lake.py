@@ -1,4 +1,6 @@
-"""Connect to one catalog for both engines: Spark for large work, PyIceberg without a JVM; work on it with a time limit, and close it."""
+"""Connect to one catalog for both engines: Spark for large work, PyIceberg without a JVM; work on
+it with a time limit, and close it.
+"""
 
 from __future__ import annotations
 
@@ -39,14 +41,21 @@ class Lake:
     used as it is and never stopped.
     """
 
-    def __init__(self, name: str, conf: SparkCatalogConf | None, tables: Tables, borrowed: SparkSession | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        conf: SparkCatalogConf | None,
+        tables: Tables,
+        borrowed: SparkSession | None = None,
+    ) -> None:
         self.name = name
         self.tables = tables
         self._conf = conf
         self._borrowed = borrowed
         #: Clean-up to do before the lake is closed, such as dropping clones.
         self.until_closed = contextlib.ExitStack()
-        # Clones must go before pyspark's own exit handler takes the session away; it was registered first and runs last.
+        # Clones must go before pyspark's own exit handler takes the session away; it was registered
+        # first and runs last.
         atexit.register(self.until_closed.close)
 
     def __repr__(self) -> str:
@@ -60,7 +69,10 @@ class Lake:
                 session.add_catalog(self._borrowed, self._conf)
             return self._borrowed
         if self._conf is None:
-            raise SparkUnavailable(f"Catalog {self.name!r} belonged to a Spark session that is gone. Pass a new session to connect().")
+            raise SparkUnavailable(
+                f"Catalog {self.name!r} belonged to a Spark session that is gone. Pass a new "
+                "session to connect()."
+            )
         if isinstance(self.tables, EmbeddedTables):
             self.tables.path.mkdir(parents=True, exist_ok=True)
         return session.own_session(self._conf)
@@ -71,19 +83,28 @@ class Lake:
         return self._borrowed is not None or "spark" in self.__dict__
 
     def session_conf(self) -> Mapping[str, str] | None:
-        """Settings of the session that people use here: Iceberg's cache of delete files, cores and memory; None for icekit's own."""
+        """Settings of the session that people use here: Iceberg's cache of delete files, cores and
+        memory; None for icekit's own.
+        """
         if self._borrowed is None:
             return None
         found = {k: str(self._borrowed.conf.get(k, "true")) for k in CACHE_KEYS}
-        return found | {k: str(v) for k in EXECUTOR_SETTINGS if (v := self._borrowed.conf.get(k, None)) is not None}
+        return found | {
+            k: str(v)
+            for k in EXECUTOR_SETTINGS
+            if (v := self._borrowed.conf.get(k, None)) is not None
+        }
 
     def identifier(self, table: str) -> Identifier:
         """Parse a table name; a leading catalog name is allowed and removed."""
         parts = parse_identifier(table)
         return parts[1:] if len(parts) > 2 and parts[0] == self.name else parts
 
-    def match(self, patterns: Iterable[str], unmatched: list[str] | None = None) -> list[Identifier]:
-        """The tables that match names or globs (``db.*``, see :func:`icekit.sql.pattern_levels`), in order, without repeats.
+    def match(
+        self, patterns: Iterable[str], unmatched: list[str] | None = None
+    ) -> list[Identifier]:
+        """The tables that match names or globs (``db.*``, see :func:`icekit.sql.pattern_levels`),
+        in order, without repeats.
 
         A plain name is not checked; a glob that matches nothing raises
         :class:`~icekit.errors.TableNotFound`. With a list for them, sentences about such globs
@@ -131,7 +152,9 @@ def connect(catalog: str | None = None, *, spark: SparkSession | None = None) ->
     return connect_as(Lake, catalog, spark=spark)
 
 
-def connect_as(kind: type[L], catalog: str | None = None, *, spark: SparkSession | None = None) -> L:
+def connect_as(
+    kind: type[L], catalog: str | None = None, *, spark: SparkSession | None = None
+) -> L:
     """Connect as :func:`icekit.connect` does, to a lake of class ``kind``."""
     name = catalog or EMBEDDED
     running = spark or session.running_session()
@@ -140,7 +163,11 @@ def connect_as(kind: type[L], catalog: str | None = None, *, spark: SparkSession
         return kind(name, None, SessionTables(name, borrowed), borrowed)
     if name == EMBEDDED:
         path = embedded_path()
-        properties = {"type": "sql", "uri": f"sqlite:///{path}/catalog.db", "warehouse": str(path / "warehouse")}
+        properties = {
+            "type": "sql",
+            "uri": f"sqlite:///{path}/catalog.db",
+            "warehouse": str(path / "warehouse"),
+        }
         return kind(name, spark_conf(name, properties), EmbeddedTables(path), borrowed)
     properties = _profile(name)
     secrets.remember(properties)
@@ -150,7 +177,10 @@ def connect_as(kind: type[L], catalog: str | None = None, *, spark: SparkSession
 def _has_own(spark: SparkSession, name: str) -> bool:
     """Tell whether the session has a catalog of that name which icekit has not put there."""
     base = f"spark.sql.catalog.{name}"
-    return spark.conf.get(base, None) is not None and spark.conf.get(f"{base}.{session.ADDED}", None) is None
+    return (
+        spark.conf.get(base, None) is not None
+        and spark.conf.get(f"{base}.{session.ADDED}", None) is None
+    )
 
 
 def _profile(name: str) -> dict[str, str]:
@@ -159,7 +189,8 @@ def _profile(name: str) -> dict[str, str]:
     if "://" in name:
         # An address may hold a password, and is not repeated.
         raise ProfileError(
-            "A catalog is given by the name of its profile, not by its address. Put the address into a profile of .pyiceberg.yaml, as its uri."
+            "A catalog is given by the name of its profile, not by its address. Put the address "
+            "into a profile of .pyiceberg.yaml, as its uri."
         )
     try:
         config = Config()
@@ -167,12 +198,15 @@ def _profile(name: str) -> dict[str, str]:
         known = config.get_known_catalogs()
     except Exception as error:
         raise ProfileError(
-            f"PyIceberg's configuration cannot be read: {secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
+            "PyIceberg's configuration cannot be read: "
+            f"{secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
         ) from None
     if properties is None:
         there = f"the catalogs are {', '.join([EMBEDDED, *sorted(known)])}"
         raise ProfileError(
-            f"No catalog {name!r} is configured{nearest(name, [EMBEDDED, *known], count=1) or f'; {there}.'} Add it to .pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
+            f"No catalog {name!r} is "
+            f"configured{nearest(name, [EMBEDDED, *known], count=1) or f'; {there}.'} Add it to "
+            f".pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
         )
     return {key: str(value) for key, value in _flat(properties)}
 
@@ -187,7 +221,9 @@ def _flat(properties: Mapping[str, object], prefix: str = "") -> Iterable[tuple[
 
 @contextlib.contextmanager
 def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
-    """The session; for a lake with its catalog as the current one for a while, so that names in a statement are found where they are meant."""
+    """The session; for a lake with its catalog as the current one for a while, so that names in a
+    statement are found where they are meant.
+    """
     if not isinstance(where, Lake):
         yield where
         return
@@ -195,7 +231,8 @@ def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
         yield where.spark
 
 
-# --- List the catalogs there are, work on one within a deadline (Spark's part can be cancelled, the rest only left behind), and let go of it
+# --- List the catalogs there are, work on one within a deadline (Spark's part can be cancelled, the
+# rest only left behind), and let go of it
 
 
 T = TypeVar("T")
@@ -212,7 +249,9 @@ class Cancelled(Exception):
 
 
 class Waited:
-    """Seconds that a piece of work waited for Spark to start, which serves all that comes after it, too."""
+    """Seconds that a piece of work waited for Spark to start, which serves all that comes after it,
+    too.
+    """
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -237,7 +276,14 @@ class Waited:
 class _Tagged:
     """A lake whose Spark work in this thread carries a tag, by which another thread cancels it."""
 
-    def __init__(self, lake: Lake, tag: str, tags: contextlib.ExitStack, waited: Waited, is_given_up: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        tag: str,
+        tags: contextlib.ExitStack,
+        waited: Waited,
+        is_given_up: Callable[[], bool],
+    ) -> None:
         self._lake, self._tag, self._tags = lake, tag, tags
         self._waited, self._is_given_up = waited, is_given_up
         self._is_tagged = False
@@ -261,14 +307,23 @@ class _Tagged:
 
 
 @contextlib.contextmanager
-def tagged(lake: Lake, tag: str, waited: Waited | None = None, is_given_up: Callable[[], bool] = lambda: False) -> Iterator[Lake]:
-    """The same lake; what this thread runs in Spark through it, within the block, ends with :func:`cancel`. Starts no Spark."""
+def tagged(
+    lake: Lake,
+    tag: str,
+    waited: Waited | None = None,
+    is_given_up: Callable[[], bool] = lambda: False,
+) -> Iterator[Lake]:
+    """The same lake; what this thread runs in Spark through it, within the block, ends with
+    :func:`cancel`. Starts no Spark.
+    """
     with contextlib.ExitStack() as tags:
         yield cast("Lake", _Tagged(lake, tag, tags, waited or Waited(), is_given_up))
 
 
 def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
-    """Cancel what Spark does under a tag, again and again until the work has ended: it may be between two jobs. Starts no Spark."""
+    """Cancel what Spark does under a tag, again and again until the work has ended: it may be
+    between two jobs. Starts no Spark.
+    """
 
     def work() -> None:
         until = time.monotonic() + _CANCELLING_SECONDS
@@ -283,14 +338,17 @@ def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
     threading.Thread(target=work, daemon=True).start()
 
 
-def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, waited: Waited | None = None) -> T:
-    """Do work on the lake in a separate thread; raises :class:`DeadlineExceeded` after this many seconds (None: no limit).
+def in_time(
+    lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, waited: Waited | None = None
+) -> T:
+    """Do work on the lake in a separate thread; raises :class:`DeadlineExceeded` after this many
+    seconds (None: no limit).
 
     The time to start Spark does not count.
 
-    When the caller stops waiting, at the limit or after Ctrl-C, the Spark work is cancelled by a tag on its jobs, and the work gets no Spark
-    any more. Work without Spark cannot be stopped: its thread is left behind, and ends with what it was waiting for or
-    with the process.
+    When the caller stops waiting, at the limit or after Ctrl-C, the Spark work is cancelled by a
+    tag on its jobs, and the work gets no Spark any more. Work without Spark cannot be stopped: its
+    thread is left behind, and ends with what it was waiting for or with the process.
     """
     tag, waited = interrupting.new_tag(), waited or Waited()
     ended, given_up = threading.Event(), threading.Event()
@@ -317,15 +375,18 @@ def in_time(lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, wai
 # --- Close a lake when the process is asked to end: Spark goes without a word
 
 
-#: Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the process in any case.
+# : Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the
+# process in any case.
 _GOING_SECONDS = 20.0
 
 
 def let_go(lake: Lake, ending: interrupting.Ending) -> None:
-    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or meanwhile.
+    """Close the lake; ``ending`` has then heard it, if the process was asked to end by then or
+    meanwhile.
 
-    The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short. So a process
-    that ends stops Spark from another thread, which has a connection of its own, and does not wait for it forever.
+    The JVM may be gone, or not answer, or still be at work on the call that a signal has cut short.
+    So a process that ends stops Spark from another thread, which has a connection of its own, and
+    does not wait for it forever.
     """
     try:
         if not ending.is_asked:

@@ -23,7 +23,15 @@ from urllib.parse import urlsplit
 from icekit.engine.bridge import has_bridge, load_table, read_bytes
 from icekit.engine.errors import explain, not_found, view_given, without_metadata
 from icekit.engine.metadata_tables import metadata_table
-from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, PermissionDenied, TableNotFound, first_line, trace
+from icekit.errors import (
+    CatalogUnreachable,
+    IcekitError,
+    MetadataUnreadable,
+    PermissionDenied,
+    TableNotFound,
+    first_line,
+    trace,
+)
 from icekit.secrets import is_secret, remember
 from icekit.sql import Identifier, identifier, parse_identifier
 from icekit.terminal import quiet_errors
@@ -79,17 +87,21 @@ def _content(path: str) -> bytes:
     """The bytes of a regular file; reading a pipe or a device may never end."""
     if not stat.S_ISREG(Path(path).stat().st_mode):
         raise MetadataUnreadable(
-            f"{path} is a folder, a pipe or a device, not a file. Point the catalog at a metadata file (register_table)."
+            f"{path} is a folder, a pipe or a device, not a file. Point the catalog at a metadata "
+            "file (register_table)."
         )
     return Path(path).read_bytes()
 
 
 def _check_names(catalog: str, names: Iterable[Sequence[object]]) -> None:
-    """Raise :class:`~icekit.errors.CatalogUnreachable` for a table whose name is no text: a database of a SQL catalog may hold anything."""
+    """Raise :class:`~icekit.errors.CatalogUnreachable` for a table whose name is no text: a
+    database of a SQL catalog may hold anything.
+    """
     for name in names:
         if not all(isinstance(part, str) for part in name):
             raise CatalogUnreachable(
-                f"The {catalog} lists a table whose name is not text: {name!r}. Correct or delete its row in iceberg_tables."
+                f"The {catalog} lists a table whose name is not text: {name!r}. Correct or delete "
+                "its row in iceberg_tables."
             )
 
 
@@ -99,18 +111,27 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         return within(60, read)
     except FileNotFoundError:
         raise MetadataUnreadable(
-            f"{location} is missing. Restore the file, or go back to a snapshot or a metadata file that does not need it."
+            f"{location} is missing. Restore the file, or go back to a snapshot or a metadata "
+            "file that does not need it."
         ) from None
     except PermissionError:
-        raise PermissionDenied(f"Reading {location} is not permitted. Ask for read access to the table's location.") from None
+        raise PermissionDenied(
+            f"Reading {location} is not permitted. Ask for read access to the table's location."
+        ) from None
     except (OSError, ValueError) as error:
         # pyarrow and fsspec have no class for it.
-        if re.search(r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID", str(error)):
+        if re.search(
+            r"ACCESS_DENIED|AccessDenied|Forbidden|SIGNATURE_DOES_NOT_MATCH|INVALID_ACCESS_KEY_ID",
+            str(error),
+        ):
             raise PermissionDenied(
-                f"Reading {location} is not permitted ({first_line(error)}). Check the profile's keys, or ask for read access.",
+                f"Reading {location} is not permitted ({first_line(error)}). Check the profile's "
+                "keys, or ask for read access.",
                 detail=trace(error),
             ) from None
-        raise MetadataUnreadable(f"{location} cannot be read: {first_line(error)}.", detail=trace(error)) from None
+        raise MetadataUnreadable(
+            f"{location} cannot be read: {first_line(error)}.", detail=trace(error)
+        ) from None
 
 
 # --- Find the tables of the embedded lake in its SQLite catalog
@@ -133,11 +154,16 @@ class EmbeddedTables:
         database = self.path / "catalog.db"
         if not database.exists():
             raise TableNotFound(
-                f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build a lake with `icekit lab`, or set ICEKIT_LAKE."
+                f"There is no embedded lake at {self.path}. Name a catalog with --catalog, build "
+                "a lake with `icekit lab`, or set ICEKIT_LAKE."
             )
 
         def rows(mode: str) -> list[tuple[Any, ...]]:
-            with contextlib.closing(sqlite3.connect(f"{database.as_uri()}?mode={mode}", uri=True, timeout=DEADLINE_SECONDS)) as connection:
+            with contextlib.closing(
+                sqlite3.connect(
+                    f"{database.as_uri()}?mode={mode}", uri=True, timeout=DEADLINE_SECONDS
+                )
+            ) as connection:
                 return connection.execute(sql, arguments).fetchall()
 
         try:
@@ -151,13 +177,20 @@ class EmbeddedTables:
         except sqlite3.OperationalError as error:
             if "no such table" in str(error):
                 return []
-            raise CatalogUnreachable(f"The embedded lake's catalog {database} cannot be read: {error}.") from None
+            raise CatalogUnreachable(
+                f"The embedded lake's catalog {database} cannot be read: {error}."
+            ) from None
         except sqlite3.DatabaseError as error:
-            raise CatalogUnreachable(f"The embedded lake's catalog {database} is not a catalog: {error}.") from None
+            raise CatalogUnreachable(
+                f"The embedded lake's catalog {database} is not a catalog: {error}."
+            ) from None
 
     def names(self) -> list[Identifier]:
         """Every table of the embedded lake."""
-        rows = self._query("SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, 'TABLE') = 'TABLE'")
+        rows = self._query(
+            "SELECT table_namespace, table_name FROM iceberg_tables WHERE coalesce(iceberg_type, "
+            "'TABLE') = 'TABLE'"
+        )
         _check_names(str(self), rows)
         return sorted((*namespace.split("."), table) for namespace, table in rows)
 
@@ -168,7 +201,8 @@ class EmbeddedTables:
     def source(self, table: Identifier) -> TableSource:
         """Look the table up by namespace and name."""
         rows = self._query(
-            "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
+            "SELECT metadata_location, coalesce(iceberg_type, 'TABLE') FROM iceberg_tables WHERE "
+            "table_namespace = ? AND table_name = ?",
             ".".join(table[:-1]),
             table[-1],
         )
@@ -185,8 +219,8 @@ class EmbeddedTables:
         """Nothing is kept open."""
 
 
-# --- Find the tables of a catalog that only a running Spark session knows; without the bridge, their metadata is read as
-# ``binaryFile``.
+# --- Find the tables of a catalog that only a running Spark session knows; without the bridge,
+# their metadata is read as ``binaryFile``.
 
 
 # A running session may still be fetching its cluster when it is asked first.
@@ -208,7 +242,9 @@ class SessionTables:
         found: list[Identifier] = []
 
         def walk(parent: Identifier = ()) -> None:
-            for (namespace,) in self.spark.sql(f"SHOW NAMESPACES IN {identifier(self.name, *parent)}").collect():
+            for (namespace,) in self.spark.sql(
+                f"SHOW NAMESPACES IN {identifier(self.name, *parent)}"
+            ).collect():
                 # Spark puts odd parts in backticks here.
                 parts = parse_identifier(f"{namespace}.t")[:-1]
                 if len(parts) <= len(parent):
@@ -237,19 +273,24 @@ class SessionTables:
             return within(seconds, question)
         except concurrent.futures.TimeoutError:
             raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s. Check its uri and the network, and the table's metadata file: "
-                "Iceberg keeps retrying a damaged one."
+                f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s. Check its "
+                "uri and the network, and the table's metadata file: Iceberg keeps retrying a "
+                "damaged one."
             ) from None
 
     def source(self, table: Identifier) -> TableSource:
         """Not without Spark: the collector asks the session itself."""
-        return self._ask(lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS)
+        return self._ask(
+            lambda: spark_source(self.spark, (self.name, *table), names=self.names), SESSION_SECONDS
+        )
 
     def close(self) -> None:
         """The session is not icekit's to stop."""
 
 
-def spark_source(spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]) -> TableSource:
+def spark_source(
+    spark: SparkSession, table: Identifier, names: Callable[[], list[Identifier]]
+) -> TableSource:
     """Find a table (named with its catalog) through the session; needs no pyiceberg profile."""
     try:
         with quiet_errors():
@@ -278,11 +319,19 @@ def _by_sql(spark: SparkSession, table: Identifier) -> TableSource:
     def read(location: str) -> bytes:
         path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
         try:
-            return bytes(spark.read.format("binaryFile").load(path).select("content").collect()[0][0])
+            return bytes(
+                spark.read.format("binaryFile").load(path).select("content").collect()[0][0]
+            )
         except Exception as error:
             raise explain(error, table) from None
 
-    newest = metadata_table(spark, table, "metadata_log_entries").orderBy("timestamp", ascending=False).select("file").limit(1).collect()
+    newest = (
+        metadata_table(spark, table, "metadata_log_entries")
+        .orderBy("timestamp", ascending=False)
+        .select("file")
+        .limit(1)
+        .collect()
+    )
     return TableSource(str(newest[0][0]), read)
 
 
@@ -296,8 +345,11 @@ class ProfileTables:
         self.name = name
         self.properties = properties
         self._catalog: Any = None
-        # pyiceberg opens and closes one connection to Hive around each question, whichever thread asks.
-        self._turn = threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
+        # pyiceberg opens and closes one connection to Hive around each question, whichever thread
+        # asks.
+        self._turn = (
+            threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
+        )
 
     def __str__(self) -> str:
         return f"profile {self.name!r}"
@@ -315,7 +367,11 @@ class ProfileTables:
     def _ask(self, question: Callable[[], T], seconds: float | None = None) -> T:
         """Answer within the deadline, or say in one sentence why not."""
         seconds = DEADLINE_SECONDS if seconds is None else seconds
-        from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, UnauthorizedError
+        from pyiceberg.exceptions import (
+            AuthorizationExpiredError,
+            ForbiddenError,
+            UnauthorizedError,
+        )
 
         try:
             return within(seconds, question)
@@ -323,12 +379,14 @@ class ProfileTables:
             raise
         except concurrent.futures.TimeoutError:
             raise CatalogUnreachable(
-                f"Catalog {self.name!r} did not answer within {seconds:.0f} s. Check its uri and the network."
+                f"Catalog {self.name!r} did not answer within {seconds:.0f} s. Check its uri and "
+                "the network."
             ) from None
         except (ForbiddenError, UnauthorizedError, AuthorizationExpiredError) as error:
             _remember_sent(error)
             raise PermissionDenied(
-                f"Catalog {self.name!r} refused access: {first_line(error)}. Check the profile's credential or token."
+                f"Catalog {self.name!r} refused access: {first_line(error)}. Check the profile's "
+                "credential or token."
             ) from None
         except Exception as error:
             _remember_sent(error)
@@ -336,16 +394,19 @@ class ProfileTables:
                 raise
             if library := _not_installed(error):
                 raise CatalogUnreachable(
-                    f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip install {_package(library)}`.",
+                    f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip "
+                    f"install {_package(library)}`.",
                     detail=trace(error),
                 ) from None
             if damage := _damage(error):
                 raise MetadataUnreadable(
-                    f"Catalog {self.name!r} returns damaged metadata: {damage}. Restore the metadata file, or point the catalog at the previous one (register_table).",
+                    f"Catalog {self.name!r} returns damaged metadata: {damage}. Restore the "
+                    "metadata file, or point the catalog at the previous one (register_table).",
                     detail=trace(error),
                 ) from None
             raise CatalogUnreachable(
-                f"Catalog {self.name!r} cannot be used ({type(error).__name__}): {first_line(error)}. Check its profile.",
+                f"Catalog {self.name!r} cannot be used ({type(error).__name__}): "
+                f"{first_line(error)}. Check its profile.",
                 detail=trace(error),
             ) from None
 
@@ -373,7 +434,10 @@ class ProfileTables:
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, asked of that alone."""
         try:
-            names = [tuple(table) for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)]
+            names = [
+                tuple(table)
+                for table in self._ask(lambda: self.catalog.list_tables(namespace), LISTING_SECONDS)
+            ]
             _check_names(str(self), names)
             return sorted(names)
         except Exception as error:
@@ -410,7 +474,9 @@ class ProfileTables:
             self._catalog = None
 
     def _refuse_another_name(self) -> None:
-        """Raise TableNotFound if the catalog's database has tables, but of other catalogs: it knows them by the catalog's name."""
+        """Raise TableNotFound if the catalog's database has tables, but of other catalogs: it knows
+        them by the catalog's name.
+        """
         if self.properties.get("type") not in {None, "sql"} or not hasattr(self.catalog, "engine"):
             return
         from pyiceberg.catalog.sql import IcebergTables
@@ -418,13 +484,16 @@ class ProfileTables:
 
         def named() -> list[str]:
             with self.catalog.engine.connect() as database:
-                return sorted(database.execute(select(IcebergTables.catalog_name).distinct()).scalars())
+                return sorted(
+                    database.execute(select(IcebergTables.catalog_name).distinct()).scalars()
+                )
 
         names = self._ask(named)
         if names and self.name not in names:
             raise TableNotFound(
-                f"The database of catalog {self.name!r} has no tables of a catalog of that name, only of {', '.join(map(repr, names))}. "
-                "PyIceberg and Spark look for tables by the catalog's name: give the profile that name."
+                f"The database of catalog {self.name!r} has no tables of a catalog of that name, "
+                f"only of {', '.join(map(repr, names))}. PyIceberg and Spark look for tables by "
+                "the catalog's name: give the profile that name."
             )
 
     def _near(self, table: Identifier) -> list[Identifier]:
@@ -433,7 +502,11 @@ class ProfileTables:
             return self._ask(lambda: [tuple(name) for name in self.catalog.list_tables(table[:-1])])
         except Exception:
             try:
-                return self._ask(lambda: [(*namespace, table[-1]) for namespace in self.catalog.list_namespaces()])
+                return self._ask(
+                    lambda: [
+                        (*namespace, table[-1]) for namespace in self.catalog.list_namespaces()
+                    ]
+                )
             except IcekitError:
                 return []
 
@@ -447,7 +520,8 @@ class ProfileTables:
 def _import_client(name: str, properties: Mapping[str, str]) -> None:
     """Import what talks to such a catalog and its storage.
 
-    Imports take seconds on a busy machine and must not count against the deadline. pyiceberg reports a failed import itself.
+    Imports take seconds on a busy machine and must not count against the deadline. pyiceberg
+    reports a failed import itself.
     """
     from pyiceberg.catalog import infer_catalog_type
 
@@ -459,7 +533,9 @@ def _import_client(name: str, properties: Mapping[str, str]) -> None:
 
 
 def _not_installed(error: BaseException | None) -> str:
-    """The library whose import failed below an error; empty if it was something else. PyIceberg names another one."""
+    """The library whose import failed below an error; empty if it was something else. PyIceberg
+    names another one.
+    """
     while error is not None:
         if isinstance(error, ModuleNotFoundError):
             return (error.name or "").partition(".")[0]
@@ -478,24 +554,43 @@ def _read_all(io: Any, location: str) -> bytes:
 
 
 def _damage(error: BaseException) -> str:
-    """The fields that pyiceberg cannot read in a table's metadata; empty where it was something else."""
+    """The fields that pyiceberg cannot read in a table's metadata; empty where it was something
+    else.
+    """
     from pydantic import ValidationError
 
     # pyiceberg has an error of the same name around it.
     found = error if isinstance(error, ValidationError) else error.__cause__
     if not isinstance(found, ValidationError):
         return ""
-    return "; ".join(f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}" for one in found.errors()[:3])
+    return "; ".join(
+        f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}"
+        for one in found.errors()[:3]
+    )
 
 
 def _remember_sent(error: BaseException) -> None:
-    """Note what the failed request was signed with: a token that a server handed out stands in no profile."""
+    """Note what the failed request was signed with: a token that a server handed out stands in no
+    profile.
+    """
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:  # of the library requests
-            remember({f"header.{name}": str(value) for name, value in request.headers.items() if is_secret(name)})
+        if (
+            isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None
+        ):  # of the library requests
+            remember(
+                {
+                    f"header.{name}": str(value)
+                    for name, value in request.headers.items()
+                    if is_secret(name)
+                }
+            )
         cause = cause.__cause__ or cause.__context__
 
 
 def _is_missing(error: BaseException) -> bool:
-    return type(error).__name__ in {"NoSuchTableError", "NoSuchNamespaceError", "NoSuchIcebergTableError"}
+    return type(error).__name__ in {
+        "NoSuchTableError",
+        "NoSuchNamespaceError",
+        "NoSuchIcebergTableError",
+    }

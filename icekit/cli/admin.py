@@ -12,12 +12,14 @@ from icekit.terminal import say
 from icekit.units import count
 
 _CLONES = """\
-A trial works on a clone of the table, and drops the clone when it ends. A process that is killed leaves its
-clone behind: an entry in the namespace icekit_scratch and a folder next to the table. Both are harmless,
-but take space. icekit removes only clones whose process is known to have ended. It lists every other clone (made
-on another host, before a restart, or in another container) with its age, for you to decide.
+A trial works on a clone of the table, and drops the clone when it ends. A process that is killed
+leaves its clone behind: an entry in the namespace icekit_scratch and a folder next to the table.
+Both are harmless, but take space. icekit removes only clones whose process is known to have ended.
+It lists every other clone (made on another host, before a restart, or in another container) with
+its age, for you to decide.
 
-Nothing is removed without --remove. If you drop a clone by hand, do it without PURGE, which would delete the table's files.
+Nothing is removed without --remove. If you drop a clone by hand, do it without PURGE, which would
+delete the table's files.
 """
 
 
@@ -68,7 +70,10 @@ def clones(options: ClonesOptions) -> int:
             removed = remove_stale(lake, dead)
             say(f"\n{count(len(removed), 'clone')} removed.")
         elif dead:
-            say(f"\nNothing was removed. --remove drops the {count(len(dead), 'clone')} whose process has ended.")
+            say(
+                f"\nNothing was removed. --remove drops the {count(len(dead), 'clone')} whose "
+                "process has ended."
+            )
         return EXIT_HEALTHY
     finally:
         lake.close()

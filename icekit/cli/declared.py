@@ -23,15 +23,34 @@ def show_all(parser: argparse.ArgumentParser) -> None:
 
 
 def command(
-    commands: Any, verb: Callable[..., int], options: type[Settings], name: str, help: str, **texts: str
+    commands: Any,
+    verb: Callable[..., int],
+    options: type[Settings],
+    name: str,
+    help: str,
+    **texts: str,
 ) -> argparse.ArgumentParser:
     """Add a command, whose ``verb`` is called with its ``options``."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=help, **texts)
     parser.set_defaults(verb=verb, options=options)
-    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show the stack trace of an error")
-    rare = [_add(parser, name) for name in options.settings().values() if name.metadata.get("only") != "notebook"]
+    parser.add_argument(
+        "--debug",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="show the stack trace of an error",
+    )
+    rare = [
+        _add(parser, name)
+        for name in options.settings().values()
+        if name.metadata.get("only") != "notebook"
+    ]
     if any(rare):
-        parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options, also the rarely used, and exit")
+        parser.add_argument(
+            "--help-all",
+            action=_HelpAll,
+            nargs=0,
+            help="show all options, also the rarely used, and exit",
+        )
     return parser
 
 
@@ -40,16 +59,23 @@ def _add(parser: argparse.ArgumentParser, declared: Any) -> bool:
     how, default, name = declared.metadata, default_of(declared), declared.name
     given: dict[str, Any] = {"metavar": how["metavar"]}
     if isinstance(default, bool):
-        given = {"action": argparse.BooleanOptionalAction if default else "store_true", "default": None}
+        given = {
+            "action": argparse.BooleanOptionalAction if default else "store_true",
+            "default": None,
+        }
     elif how.get("repeats"):
         given["action"], name = "append", name.removesuffix("s")
     shown = f"{default:,g}" if isinstance(default, float) else default
     stated = "" if isinstance(default, bool) or not default else f" (default: {shown})"
     help = (how["help"] + stated).replace("%", "%%")
     if "nargs" in how:
-        parser.add_argument(name, nargs=how["nargs"], choices=how.get("choices"), help=help, **given)
+        parser.add_argument(
+            name, nargs=how["nargs"], choices=how.get("choices"), help=help, **given
+        )
         return False
-    action = parser.add_argument(f"--{name.replace('_', '-')}", dest=declared.name, help=help, **given)
+    action = parser.add_argument(
+        f"--{name.replace('_', '-')}", dest=declared.name, help=help, **given
+    )
     is_rare: bool = how.get("rare", False)
     if is_rare:
         action.rare, action.help = help, argparse.SUPPRESS  # type: ignore[attr-defined]

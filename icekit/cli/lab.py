@@ -12,7 +12,13 @@ from icekit.terminal import say
 
 def add_parsers(commands: Any) -> None:
     """Add the command."""
-    command(commands, build_lab, LabOptions, "lab", "build the lab's unhealthy example tables in the embedded lake")
+    command(
+        commands,
+        build_lab,
+        LabOptions,
+        "lab",
+        "build the lab's unhealthy example tables in the embedded lake",
+    )
 
 
 def build_lab(options: LabOptions) -> int:
@@ -32,7 +38,9 @@ def build_lab(options: LabOptions) -> int:
         if options.reset:
             reset(lake, options.names or None, progress=say)
             return EXIT_HEALTHY
-        build(lake, options.names or None, scale=options.scale, rebuild=options.rebuild, progress=say)
+        build(
+            lake, options.names or None, scale=options.scale, rebuild=options.rebuild, progress=say
+        )
     finally:
         lake.close()
     return EXIT_HEALTHY

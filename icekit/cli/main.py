@@ -1,4 +1,6 @@
-"""Parse the command line and run the command it names; turn every error into a sentence and an exit status."""
+"""Parse the command line and run the command it names; turn every error into a sentence and an exit
+status.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import icekit
 from icekit.cli import admin, lab, observe, running, schedule, tune
-from icekit.errors import EXIT_CRASHED, EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED, nearest, shortened
+from icekit.errors import (
+    EXIT_CRASHED,
+    EXIT_HEALTHY,
+    EXIT_MISCONFIGURED,
+    EXIT_STOPPED,
+    nearest,
+    shortened,
+)
 from icekit.secrets import scrubbed_output
 from icekit.terminal import harmless, open_closed_streams, say, write
 
@@ -36,7 +45,8 @@ class _Help(argparse.HelpFormatter):
     def _fill_text(self, text: str, width: int, indent: str) -> str:  # noqa: ARG002  argparse's own signature
         lines = []
         for paragraph in text.strip("\n").split("\n\n"):
-            # A line indented by two spaces begins a term; two or more spaces separate the term from its text.
+            # A line indented by two spaces begins a term; two or more spaces separate the term from
+            # its text.
             for piece in re.split(r"\n(?=  \S)", paragraph):
                 term = re.match(r"  \S+(?: \S+)*  +(?=\S)", piece)
                 hanging = " " * len(term[0]) if term else ""
@@ -54,7 +64,9 @@ class _Help(argparse.HelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with a suggestion for a misspelt option, and with control characters removed from messages."""
+    """argparse, with a suggestion for a misspelt option, and with control characters removed from
+    messages.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"formatter_class": _Help, **options})
@@ -72,7 +84,9 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2].split()
         hint = nearest(unknown[0].partition("=")[0], self.known(), count=1) if unknown else ""
-        self.exit(EXIT_MISCONFIGURED, f"icekit: {shortened(message)}{hint}\nTry `{self.prog} --help`.\n")
+        self.exit(
+            EXIT_MISCONFIGURED, f"icekit: {shortened(message)}{hint}\nTry `{self.prog} --help`.\n"
+        )
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -82,18 +96,26 @@ class _Parser(argparse.ArgumentParser):
             hint = (
                 f"; did you mean `{self.prog} {moved}`?"
                 if moved
-                else nearest(str(value), choices, count=1) or f"; the {what}s are {', '.join(choices)}."
+                else nearest(str(value), choices, count=1)
+                or f"; the {what}s are {', '.join(choices)}."
             )
             raise argparse.ArgumentError(None, f"There is no {what} {value!r}{hint}")
 
     def known(self) -> list[str]:
         """Every option of this parser and its commands."""
         options = [o for a in self._actions for o in a.option_strings]
-        return options + [option for command in self.commands().values() for option in command.known()]
+        return options + [
+            option for command in self.commands().values() for option in command.known()
+        ]
 
     def commands(self) -> dict[str, _Parser]:
         """The parsers of this parser's commands, by name."""
-        return {name: sub for a in self._actions if isinstance(a, argparse._SubParsersAction) for name, sub in a.choices.items()}
+        return {
+            name: sub
+            for a in self._actions
+            if isinstance(a, argparse._SubParsersAction)
+            for name, sub in a.choices.items()
+        }
 
 
 def _parser(prog: str = "icekit") -> _Parser:
@@ -143,7 +165,9 @@ def _failed(problem: Exception, *, is_debug: bool) -> int:
     known = outside(problem)
     if known is None:
         say(
-            f"icekit: this is a bug in icekit, or a case icekit does not handle: {type(problem).__name__}: {first_line(problem)}. Run again with --debug, and report it.",
+            "icekit: this is a bug in icekit, or a case icekit does not handle: "
+            f"{type(problem).__name__}: {first_line(problem)}. Run again with --debug, and report "
+            "it.",
             error=True,
         )
     else:

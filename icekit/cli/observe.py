@@ -21,33 +21,47 @@ if TYPE_CHECKING:
 
 
 _PLAN = """\
-icekit considers four kinds of work: compaction, conversion of equality deletes (where compaction leaves their
-partitions alone and a stock read may not fit the heap), maintenance (position deletes, manifests, expiry), and
-settings (each as the `icekit tune` question that measures it). For problems that no command fixes, it lists the
-statement to paste. Each command plans its work again, in more detail, before it runs anything.
+icekit considers four kinds of work: compaction, conversion of equality deletes (where compaction
+leaves their partitions alone and a stock read may not fit the heap), maintenance (position deletes,
+manifests, expiry), and settings (each as the `icekit tune` question that measures it). For problems
+that no command fixes, it lists the statement to paste. Each command plans its work again, in more
+detail, before it runs anything.
 
 Exit status: 0 planned (also when nothing is worth doing); 2 misconfigured; 3 crashed.
 """
 _REPORT = """\
-Exit status: 0 no finding as serious as --fail-on, 1 a table has one, 2 misconfigured (also a glob that matches no table, damaged metadata, a full
-disk, or a history that could not be written), 3 a bug in icekit or a timeout. icekit writes every report before it fails.
+Exit status: 0 no finding as serious as --fail-on, 1 a table has one, 2 misconfigured (also a glob
+that matches no table, damaged metadata, a full disk, or a history that could not be written), 3 a
+bug in icekit or a timeout. icekit writes every report before it fails.
 """
 
 
 def add_parsers(commands: Any) -> None:
     """Add the three commands."""
-    command(commands, look_at, LookOptions, "look", "a health card of one table in the terminal; starts no JVM for small tables")
+    command(
+        commands,
+        look_at,
+        LookOptions,
+        "look",
+        "a health card of one table in the terminal; starts no JVM for small tables",
+    )
     command(
         commands,
         plan_all,
         PlanOptions,
         "plan",
         "everything worth doing on a table: what each step saves and costs, and its command",
-        description="List what is worth doing on a table, in the order to do it. Reads only metadata, and runs nothing.",
+        description="List what is worth doing on a table, in the order to do it. Reads only "
+        "metadata, and runs nothing.",
         epilog=_PLAN,
     )
     command(
-        commands, write_report, ReportOptions, "report", "write HTML and JSON reports of tables with the diagnosis notebook", epilog=_REPORT
+        commands,
+        write_report,
+        ReportOptions,
+        "report",
+        "write HTML and JSON reports of tables with the diagnosis notebook",
+        epilog=_REPORT,
     )
 
 
@@ -73,7 +87,10 @@ def look_at(options: LookOptions) -> int:
             from icekit.maintain.savings import waiting
 
             later = waiting(facts, findings, limits)
-        say(card(facts, findings, limits, later=later, color=is_painted, width=_width()), is_painted=is_painted)
+        say(
+            card(facts, findings, limits, later=later, color=is_painted, width=_width()),
+            is_painted=is_painted,
+        )
     finally:
         lake.close()
     return EXIT_HEALTHY
@@ -85,8 +102,14 @@ def plan_all(options: PlanOptions) -> int:
     from icekit.maintain import propose
 
     limits = limits_of(options)
-    given = [word for name, value in options.thresholds.items() for word in ("--threshold", f"{name}={value:g}")]
-    given += ["--filter-columns", ",".join(options.filter_columns)] if options.filter_columns else []
+    given = [
+        word
+        for name, value in options.thresholds.items()
+        for word in ("--threshold", f"{name}={value:g}")
+    ]
+    given += (
+        ["--filter-columns", ",".join(options.filter_columns)] if options.filter_columns else []
+    )
     lake = connect(options.catalog or None)
     try:
         facts, findings = diagnosed(lake, options.table, options, limits)
@@ -115,7 +138,9 @@ def _width() -> int | None:
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
-_OF_REPORTS = "catalog ref thresholds filter_columns collector storage fail_on history jobs resume".split()
+_OF_REPORTS = (
+    "catalog ref thresholds filter_columns collector storage fail_on history jobs resume".split()
+)
 
 
 def write_report(options: ReportOptions) -> int:
@@ -123,7 +148,11 @@ def write_report(options: ReportOptions) -> int:
     from icekit.report import Options, closing, report
     from icekit.report.junit import write_junit
 
-    given = {"timeout_seconds": options.timeout, "output": Path(options.output), **options.only(*_OF_REPORTS)}
+    given = {
+        "timeout_seconds": options.timeout,
+        "output": Path(options.output),
+        **options.only(*_OF_REPORTS),
+    }
     run = report(options.tables, Options(**given), progress=say)
     if options.junit:
         write_junit(run, options.fail_on, Path(options.junit))
@@ -140,9 +169,18 @@ def limits_of(options: Judging) -> Thresholds:
     return Thresholds().with_changes(**options.thresholds)
 
 
-def diagnosed(lake: Lake, table: str, options: Judging, limits: Thresholds, **more: Any) -> tuple[TableFacts, Findings]:
-    """The facts and findings of the command's table; ``more`` goes to :meth:`icekit.api.Lake.observe`."""
+def diagnosed(
+    lake: Lake, table: str, options: Judging, limits: Thresholds, **more: Any
+) -> tuple[TableFacts, Findings]:
+    """The facts and findings of the command's table; ``more`` goes to
+    :meth:`icekit.api.Lake.observe`.
+    """
     from icekit.diagnose import diagnose
 
-    facts = lake.observe(table, size_ratios=limits.size_ratios, filter_columns=list(options.filter_columns) or None, **more)
+    facts = lake.observe(
+        table,
+        size_ratios=limits.size_ratios,
+        filter_columns=list(options.filter_columns) or None,
+        **more,
+    )
     return facts, diagnose(facts, limits, session_conf=lake.session_conf())

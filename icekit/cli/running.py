@@ -1,4 +1,6 @@
-"""``icekit compact``, ``convert`` and ``maintain``: print a plan, run or resume it, and report the outcome; from a terminal or from cron."""
+"""``icekit compact``, ``convert`` and ``maintain``: print a plan, run or resume it, and report the
+outcome; from a terminal or from cron.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 from icekit.cli.declared import command
 from icekit.cli.observe import diagnosed, limits_of
 from icekit.errors import EXIT_HEALTHY, ParameterError, RunDisproved
-from icekit.options.commands import CompactOptions, ConvertOptions, MaintainOptions, Proving, Running
+from icekit.options.commands import (
+    CompactOptions,
+    ConvertOptions,
+    MaintainOptions,
+    Proving,
+    Running,
+)
 from icekit.terminal import say
 
 if TYPE_CHECKING:
@@ -31,29 +39,31 @@ The policy decides which files to rewrite. Every default is safe on a live table
            where another commit is likely to conflict with the rewrite.
   when     A partition is worth a rewrite if it has --min-files undersized files, or --delete-ratio
            position deletes or deletion vectors per row; equality deletes are always worth one.
-  budget   --budget "200 GB", "500 million rows", "500 files" or "30 minutes": how much the whole plan may read.
-           The plan takes partitions in order of file opens saved per byte rewritten.
+  budget   --budget "200 GB", "500 million rows", "500 files" or "30 minutes": how much the whole
+           plan may read. The plan takes partitions in order of file opens saved per byte rewritten.
 
-icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db), retries it after a conflict, splits it when it is too large, and proves it: icekit checks the rows of each rewrite before its commit
-(--prove full compares every changed partition after it). --resume continues a run that was killed or stopped, and does only what is left. If a
-proof fails, icekit runs nothing more on the table until a person has looked and confirms it with --clear RUN.
+icekit records each action in a ledger (--ledger, default ~/.local/state/icekit/ledger.db), retries
+it after a conflict, splits it when it is too large, and proves it: icekit checks the rows of each
+rewrite before its commit (--prove full compares every changed partition after it). --resume
+continues a run that was killed or stopped, and does only what is left. If a proof fails, icekit
+runs nothing more on the table until a person has looked and confirms it with --clear RUN.
 """
 _CONVERT = """\
 Flink and other upsert writers leave equality deletes. To read them, Spark builds, for each data
 file, a set of all later delete rows: heap grows with keys and cores, work with the square of the
-number of commits. This command first forecasts how much heap and work that takes (for the executor given
-with --executor "4 cores 8g", else for this session's). It then turns the deletes into position deletes
-(deletion vectors in format version 3): it reads the key columns once, joins them once (the join can spill
-to disk), and writes little. No row changes: icekit checks each commit
+number of commits. This command first forecasts how much heap and work that takes (for the executor
+given with --executor "4 cores 8g", else for this session's). It then turns the deletes into
+position deletes (deletion vectors in format version 3): it reads the key columns once, joins them
+once (the join can spill to disk), and writes little. No row changes: icekit checks each commit
 before it is made, keys by a sample where they are many (--prove full compares every row after it).
 
-A batch is one commit (several, where a partition is too large for the disk). The commit fails, and is tried again,
-if a data file that the batch points at, or a delete file that it removes, no longer exists. So a live upsert writer,
-a compaction or an expiry may run at the same time: what they commit stays and applies. --resume continues a run
-that was killed.
+A batch is one commit (several, where a partition is too large for the disk). The commit fails, and
+is tried again, if a data file that the batch points at, or a delete file that it removes, no longer
+exists. So a live upsert writer, a compaction or an expiry may run at the same time: what they
+commit stays and applies. --resume continues a run that was killed.
 
-To readers of the change stream the commit is a `delete` (an `overwrite` if no row was hit), not a `replace`: Spark
-streaming reads of the table need streaming-skip-delete-snapshots=true to skip it.
+To readers of the change stream the commit is a `delete` (an `overwrite` if no row was hit), not a
+`replace`: Spark streaming reads of the table need streaming-skip-delete-snapshots=true to skip it.
 """
 _MAINTAIN = """\
 icekit plans each step only if a finding asks for it, in this order: combine position delete
@@ -67,14 +77,16 @@ same location, or if it cannot check that. --storage only lists orphan files.
 
 Retention is a time and a count: a snapshot is kept while it is younger than --keep or among the
 last --keep-last of its branch, and always if a branch or tag points at it. The plan lists the time
-travel that is lost. If you give --keep or --keep-last, snapshots expire; without them, they expire only if they pile up.
-With --need you state how far back people must be able to look; icekit refuses a retention that keeps less. Snapshots younger than one hour never expire, and orphan files younger
+travel that is lost. If you give --keep or --keep-last, snapshots expire; without them, they expire
+only if they pile up. With --need you state how far back people must be able to look; icekit refuses
+a retention that keeps less. Snapshots younger than one hour never expire, and orphan files younger
 than three days are never removed.
 """
 # Closes the help of each of these commands.
 _EXIT_STATUS = """
-Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed or
-could not be proved, or icekit refused to rewrite the table or to remove orphan files; 2 misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed
+or could not be proved, or icekit refused to rewrite the table or to remove orphan files; 2
+misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
 """
 
 
@@ -85,8 +97,10 @@ def add_parsers(commands: Any) -> None:
         compact,
         CompactOptions,
         "compact",
-        "plan the rewrites that are worth it; with --execute run them with a checkpoint and prove them",
-        description="Plan the rewrites of data files that are worth it on a table; with --execute run them.",
+        "plan the rewrites that are worth it; with --execute run them with a checkpoint and prove "
+        "them",
+        description="Plan the rewrites of data files that are worth it on a table; with --execute "
+        "run them.",
         epilog=_COMPACT + _EXIT_STATUS,
     )
     command(
@@ -94,7 +108,8 @@ def add_parsers(commands: Any) -> None:
         convert,
         ConvertOptions,
         "convert",
-        "forecast what equality deletes cost to read; with --execute turn them into position deletes and prove it",
+        "forecast what equality deletes cost to read; with --execute turn them into position "
+        "deletes and prove it",
         description="Plan the conversion of a table's equality deletes; with --execute run it.",
         epilog=_CONVERT + _EXIT_STATUS,
     )
@@ -103,7 +118,8 @@ def add_parsers(commands: Any) -> None:
         maintain,
         MaintainOptions,
         "maintain",
-        "plan the clean-up of position deletes, manifests, snapshots and orphan files; with --execute run and prove it",
+        "plan the clean-up of position deletes, manifests, snapshots and orphan files; with "
+        "--execute run and prove it",
         description="Plan the maintenance that a table's findings ask for; with --execute run it.",
         epilog=_MAINTAIN + _EXIT_STATUS,
     )
@@ -116,8 +132,23 @@ def compact(options: CompactOptions) -> int:
     limits, read = limits_of(options), _read(options)
 
     def planned(lake: Lake) -> Plan:
-        facts, findings = diagnosed(lake, options.table, options, limits, ref=options.ref or None, collector=options.collector)
-        return plan_table(lake, facts, findings, read.settings, thresholds=limits, progress=say, **options.only("ledger", "trial"))
+        facts, findings = diagnosed(
+            lake,
+            options.table,
+            options,
+            limits,
+            ref=options.ref or None,
+            collector=options.collector,
+        )
+        return plan_table(
+            lake,
+            facts,
+            findings,
+            read.settings,
+            thresholds=limits,
+            progress=say,
+            **options.only("ledger", "trial"),
+        )
 
     return _run("compact", options, read, planned)
 
@@ -129,7 +160,9 @@ def convert(options: ConvertOptions) -> int:
     read, branch = _read(options), options.branch or None
 
     def planned(lake: Lake) -> Plan:
-        plan = plan_conversion(lake, options.table, branch=branch, ledger=options.ledger, **read.settings)
+        plan = plan_conversion(
+            lake, options.table, branch=branch, ledger=options.ledger, **read.settings
+        )
         if plan.actions:
             say(f"{forecast_table(lake, options.table, options.executor, ref=branch).text()}\n")
         return plan
@@ -145,7 +178,9 @@ def maintain(options: MaintainOptions) -> int:
     wanted = read.settings
 
     def planned(lake: Lake) -> Plan:
-        facts, findings = diagnosed(lake, options.table, options, limits, storage=wanted["storage"], say=say)
+        facts, findings = diagnosed(
+            lake, options.table, options, limits, storage=wanted["storage"], say=say
+        )
         given: dict[str, Any] = {"thresholds": limits, "procedures": wanted["procedures"]}
         return plan_maintenance_table(lake, facts, findings, wanted["retention"], **given)
 
@@ -170,14 +205,23 @@ def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[L
     if options.clear is not None and (options.execute or options.resume):
         raise ParameterError("--clear runs nothing; use it alone, then plan again.")
     stop = Stop()
-    given: dict[str, Any] = {"ledger": options.ledger, "limits": read.limits, "stop": stop, "progress": say}
+    given: dict[str, Any] = {
+        "ledger": options.ledger,
+        "limits": read.limits,
+        "stop": stop,
+        "progress": say,
+    }
     lake = connect(options.catalog or None)
-    # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python may drop the exception.
+    # From here on Ctrl-C and a scheduler's signal are recorded as well as raised, because Python
+    # may drop the exception.
     with ended_like_interrupted() as ending, heeded(stop.set):
         try:
             if options.clear is not None:
                 clear(lake, options.table, options.clear, ledger=options.ledger)
-                say(f"{options.table} is cleared: runs are allowed again. Plan again; run {options.clear} cannot be resumed.")
+                say(
+                    f"{options.table} is cleared: runs are allowed again. Plan again; run "
+                    f"{options.clear} cannot be resumed."
+                )
                 return EXIT_HEALTHY
             if options.resume:
                 outcome = resume(lake, options.table, command=verb, **given)

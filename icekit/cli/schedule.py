@@ -13,36 +13,61 @@ from icekit.saving import naming
 from icekit.terminal import say
 
 _CHECK = """\
-A policy is one YAML file: rules for tables, each with a section of options for report, convert, compact and maintain, and
-a budget, a window and a notification for each pass. `icekit schedule example > policy.yaml` writes one with a comment for
-every key. This command checks a policy and says in words what it would allow. It reports all errors at once, each with its
-line and the nearest known key.
+A policy is one YAML file: rules for tables, each with a section of options for report, convert,
+compact and maintain, and a budget, a window and a notification for each pass. `icekit schedule
+example > policy.yaml` writes one with a comment for every key. This command checks a policy and
+says in words what it would allow. It reports all errors at once, each with its line and the nearest
+known key.
 """
 _RUN = """\
-One pass: report on all tables; then, worst table first, resume the unfinished runs of an earlier pass, plan, and run what
-the rules allow with `execute: true`, with a checkpoint and a proof; report on the changed tables again; post the tables
-whose status changed. Safe to run hourly: finished work is skipped, interrupted work is resumed. While one pass of a policy
-runs, another one does nothing and exits with 0. On a table with a run that was not proved, icekit runs nothing more until a
-person has looked; the result says with which command to clear it.
+One pass: report on all tables; then, worst table first, resume the unfinished runs of an earlier
+pass, plan, and run what the rules allow with `execute: true`, with a checkpoint and a proof; report
+on the changed tables again; post the tables whose status changed. Safe to run hourly: finished work
+is skipped, interrupted work is resumed. While one pass of a policy runs, another one does nothing
+and exits with 0. On a table with a run that was not proved, icekit runs nothing more until a person
+has looked; the result says with which command to clear it.
 
-Files in the policy's output: pass.json, and a folder of pages for each rule (in its folder `after`, those of changed tables).
+Files in the policy's output: pass.json, and a folder of pages for each rule (in its folder `after`,
+those of changed tables).
 
-Exit status, the most serious one: 0 done; 1 a table is unhealthy according to its rule's fail_on, or something failed;
-2 misconfigured (also a pattern that matches no table); 3 a bug in icekit or a timeout; 130 stopped by Ctrl-C or SIGTERM.
+Exit status, the most serious one: 0 done; 1 a table is unhealthy according to its rule's fail_on,
+or something failed; 2 misconfigured (also a pattern that matches no table); 3 a bug in icekit or a
+timeout; 130 stopped by Ctrl-C or SIGTERM.
 """
 
 
 def add_parsers(commands: Any) -> None:
     """Add the group and its commands."""
     schedule = commands.add_parser(
-        "schedule", help="maintain many tables under one policy: check it, run one pass, print a recipe for cron"
+        "schedule",
+        help="maintain many tables under one policy: check it, run one pass, print a recipe for "
+        "cron",
     )
     group = schedule.add_subparsers(dest="schedule", required=True, metavar="COMMAND")
-    command(group, print_example, Settings, "example", "print a policy to start from, with a comment for every key")
-    command(group, check_policy, PolicyFile, "check", "check a policy and list what it allows", description=_CHECK)
+    command(
+        group,
+        print_example,
+        Settings,
+        "example",
+        "print a policy to start from, with a comment for every key",
+    )
+    command(
+        group,
+        check_policy,
+        PolicyFile,
+        "check",
+        "check a policy and list what it allows",
+        description=_CHECK,
+    )
     what = "run one pass of a policy: report, plan, run what is allowed, prove, notify"
     command(group, run_pass, PassOptions, "run", what, description=_RUN)
-    command(group, write_recipe, RecipeOptions, "recipe", "print a file for cron, systemd or Airflow that runs a policy")
+    command(
+        group,
+        write_recipe,
+        RecipeOptions,
+        "recipe",
+        "print a file for cron, systemd or Airflow that runs a policy",
+    )
 
 
 def check_policy(options: PolicyFile) -> int:
@@ -75,7 +100,9 @@ def run_pass(options: PassOptions) -> int:
     from icekit.schedule.reading import read_policy
 
     try:
-        return run_policy(read_policy(Path(options.file)), dry_run=options.dry_run, say=say).exit_status
+        return run_policy(
+            read_policy(Path(options.file)), dry_run=options.dry_run, say=say
+        ).exit_status
     except TableClaimed as other:
         say(f"{other} This pass does nothing; the next one runs as usual.")
         return EXIT_HEALTHY

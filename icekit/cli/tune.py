@@ -1,4 +1,6 @@
-"""``icekit tune`` and ``review-merge``: measure on clones and samples how a table should be written and laid out."""
+"""``icekit tune`` and ``review-merge``: measure on clones and samples how a table should be written
+and laid out.
+"""
 
 from __future__ import annotations
 
@@ -16,37 +18,41 @@ from icekit.tune import QUESTIONS
 
 # For every question but write-mode.
 _FILTERS = """\
-State what queries filter by (--filter, also a whole query), read it from a Spark event log, or declare it in the
-table property icekit.filter-columns.
+State what queries filter by (--filter, also a whole query), read it from a Spark event log, or
+declare it in the table property icekit.filter-columns.
 
 """
 # Closes the help of each question.
 _TUNE = """\
-The answer is the measurements and one script to paste, with its undo, or "no change". icekit only reads the table, and sets nothing.
+The answer is the measurements and one script to paste, with its undo, or "no change". icekit only
+reads the table, and sets nothing.
 
 Exit status: 0 answered (also when the answer is "no change"), 2 misconfigured, 3 crashed.
 """
 _WRITE_MODE = """\
-A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost for reads)
-or writes deletes next to them (merge-on-read: cheap writes, more expensive reads, occasional compaction). This
-command tries both on zero-copy clones of the table, with your statement (--statement-file FILE, or - for
-standard input) or with synthetic ones shaped like the table's history. It measures commits, scans and
-compaction, and reports which mode costs less at the table's reads per commit, at how many reads the two break
-even, and what to set.
+A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost
+for reads) or writes deletes next to them (merge-on-read: cheap writes, more expensive reads,
+occasional compaction). This command tries both on zero-copy clones of the table, with your
+statement (--statement-file FILE, or - for standard input) or with synthetic ones shaped like the
+table's history. It measures commits, scans and compaction, and reports which mode costs less at the
+table's reads per commit, at how many reads the two break even, and what to set.
 
 """
 _REVIEW_MERGE = """\
-The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg plans its
-scans; neither runs it. The review shows which files of the target are opened and which filters reach it, whether
-and why the target is shuffled, whether a storage-partitioned join would avoid that and what it lacks, and how
-rows are written. If the values in the source allow it, the review offers the same statement with a narrower ON, and
-a query that must return 0 immediately before you run it.
+The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg
+plans its scans; neither runs it. The review shows which files of the target are opened and which
+filters reach it, whether and why the target is shuffled, whether a storage-partitioned join would
+avoid that and what it lacks, and how rows are written. If the values in the source allow it, the
+review offers the same statement with a narrower ON, and a query that must return 0 immediately
+before you run it.
 
-For this, icekit runs some aggregations on the source; of the target it reads only metadata. With --prove it runs
-the statement and the narrower one on zero-copy clones, which it then removes: it compares rows and measures bytes, shuffle and time.
+For this, icekit runs some aggregations on the source; of the target it reads only metadata. With
+--prove it runs the statement and the narrower one on zero-copy clones, which it then removes: it
+compares rows and measures bytes, shuffle and time.
 
-Names without a catalog are looked up in --catalog. Exit status: 0 reviewed; 1 with --prove, the rows
-differ or cannot be compared, or the budget ran out; 2 misconfigured, or a statement that cannot be reviewed; 3 crashed.
+Names without a catalog are looked up in --catalog. Exit status: 0 reviewed; 1 with --prove, the
+rows differ or cannot be compared, or the budget ran out; 2 misconfigured, or a statement that
+cannot be reviewed; 3 crashed.
 """
 
 
@@ -54,23 +60,35 @@ def add_parsers(commands: Any) -> None:
     """Add the two commands, and a command for each question."""
     tuning = commands.add_parser(
         "tune",
-        help="measure how a table should be written and laid out; gives the ALTER TABLE and its undo",
+        help="measure how a table should be written and laid out; gives the ALTER TABLE and its "
+        "undo",
         description="Answer one question about how a table is written, and print what to set.",
     )
     questions = tuning.add_subparsers(dest="question", required=True, metavar="QUESTION")
     for name, what in QUESTIONS.items():
         about = {"write-mode": _WRITE_MODE, "file-sizes": ""}.get(name, _FILTERS)
-        texts = {"description": f"Answer one question about a table: {what}.", "epilog": about + _TUNE}
+        texts = {
+            "description": f"Answer one question about a table: {what}.",
+            "epilog": about + _TUNE,
+        }
         command(questions, partial(tune, name), OF_QUESTIONS[name], name, what, **texts)
     what = "explain what a MERGE reads and shuffles without running it; offers a narrower ON"
     command(
-        commands, review_merge, ReviewMergeOptions, "review-merge", what, description="Review one MERGE statement.", epilog=_REVIEW_MERGE
+        commands,
+        review_merge,
+        ReviewMergeOptions,
+        "review-merge",
+        what,
+        description="Review one MERGE statement.",
+        epilog=_REVIEW_MERGE,
     )
 
 
 def tune(question: str, options: Any) -> int:
     """Answer a question; returns the exit status."""
-    return _answered(options, lambda lake, given: lake.tune(question, options.table, progress=say, **given))
+    return _answered(
+        options, lambda lake, given: lake.tune(question, options.table, progress=say, **given)
+    )
 
 
 def review_merge(options: ReviewMergeOptions) -> int:

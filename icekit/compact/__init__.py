@@ -1,4 +1,6 @@
-"""Plan the rewrites that are worth it: candidates, budget, prediction, and the outcome of a plan."""
+"""Plan the rewrites that are worth it: candidates, budget, prediction, and the outcome of a
+plan.
+"""
 
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.ledger import open_ledger

@@ -1,4 +1,6 @@
-"""Make the action for a batch of candidates: its partitions, filter and options, fitted to the cluster, and why."""
+"""Make the action for a batch of candidates: its partitions, filter and options, fitted to the
+cluster, and why.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from icekit.compact.candidates import Candidate, is_bounded
-from icekit.compact.model import DANGLING, REWRITE_NOTHING, Action, Explained, Prediction, RewriteOrder
+from icekit.compact.model import (
+    DANGLING,
+    REWRITE_NOTHING,
+    Action,
+    Explained,
+    Prediction,
+    RewriteOrder,
+)
 from icekit.compact.policy import Policy
 from icekit.compact.selection import rows_per_byte
 from icekit.diagnose.findings import Findings, Thresholds, limit_options
@@ -29,11 +38,15 @@ _ROWS_PER_FILE_BYTES = 3
 
 _WHY = {
     "size": "merges small files and splits large ones; others stay",
-    "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, which the default ignores",
-    "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it counts only deletes that name a single data file",
+    "deletes": "delete-file-threshold=1 also takes well-sized files that a delete may apply to, "
+    "which the default ignores",
+    "vectors": "delete-ratio-threshold also takes well-sized files with enough deleted rows; it "
+    "counts only deletes that name a single data file",
     "all": "rewrites every file of these partitions",
-    "spec": "moves every file of these partitions into the current spec, so that its filters prune them; the rows are shuffled",
-    "table": "rewrites every file of the table in one commit, because after a commit of some of them the deletes may no longer apply to the others",
+    "spec": "moves every file of these partitions into the current spec, so that its filters "
+    "prune them; the rows are shuffled",
+    "table": "rewrites every file of the table in one commit, because after a commit of some of "
+    "them the deletes may no longer apply to the others",
 }
 
 
@@ -43,11 +56,20 @@ def _at_once(groups: int, at_once: int, tasks_per_group: int) -> str:
         return f"the only group has {tasks}"
     if at_once == 1:
         return f"a group has {tasks} on average, so 1 group at once keeps the cores busy"
-    return f"a group has {tasks} on average, so {count(at_once, 'group')} at once keep the cores busy while others start and commit"
+    return (
+        f"a group has {tasks} on average, so {count(at_once, 'group')} at once keep the cores "
+        "busy while others start and commit"
+    )
 
 
 def parallelism(
-    cluster: Cluster, target_bytes: int, bytes_in: int, group_count: int, *, sorting: bool, whole: bool = False
+    cluster: Cluster,
+    target_bytes: int,
+    bytes_in: int,
+    group_count: int,
+    *,
+    sorting: bool,
+    whole: bool = False,
 ) -> tuple[Mapping[str, str], tuple[Explained, ...]]:
     """Options of ``rewrite_data_files`` for a cluster and the plan's sizes, each with its reason.
 
@@ -64,19 +86,25 @@ def parallelism(
 
     # Groups: enough at once that no core waits for the last task of another group.
     tasks_per_group = max(1, math.ceil(bytes_in / max(group_count, 1) / target_bytes))
-    at_once = min(max(group_count, 1), max(1, math.ceil(2 * cluster.cores / tasks_per_group)), 4 * cluster.cores)
+    at_once = min(
+        max(group_count, 1),
+        max(1, math.ceil(2 * cluster.cores / tasks_per_group)),
+        4 * cluster.cores,
+    )
     choose(
         "max-concurrent-file-group-rewrites",
         at_once,
         f"{cluster.source}; {_at_once(max(group_count, 1), at_once, tasks_per_group)}",
     )
     if not sorting and not whole:
-        # A failure loses one group; small groups lose little, and still give every core a few tasks.
+        # A failure loses one group; small groups lose little, and still give every core a few
+        # tasks.
         group = min(_GROUP_BYTES, max(_GIB, 4 * cluster.cores * target_bytes))
         choose(
             "max-file-group-size-bytes",
             group,
-            f"limits what one failure costs: four files of {size(target_bytes)} for each of {count(cluster.cores, 'core')}, at least 1 GiB",
+            f"limits what one failure costs: four files of {size(target_bytes)} for each of "
+            f"{count(cluster.cores, 'core')}, at least 1 GiB",
         )
     elif sorting:
         rows = target_bytes * _ROWS_PER_FILE_BYTES
@@ -84,20 +112,24 @@ def parallelism(
         choose(
             "shuffle-partitions-per-file",
             per_file,
-            f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use {size(cluster.task_memory_bytes)}",
+            f"a file of {size(target_bytes)} is about {size(rows)} of rows, and a task may use "
+            f"{size(cluster.task_memory_bytes)}",
         )
     commits = max(1, min(_COMMITS, group_count, max(2, math.ceil(bytes_in / _GIB))))
     choose(
         "partial-progress.max-commits",
         commits,
-        f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are committed during the run, in at most this many snapshots (one per GiB, two to ten)",
+        f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are "
+        "committed during the run, in at most this many snapshots (one per GiB, two to ten)",
     )
     return options, tuple(said)
 
 
 @dataclass(frozen=True, slots=True)
 class Rewriting:
-    """The inputs that all rewrites of a plan share; ``parallel`` are the options that fit them to the cluster."""
+    """The inputs that all rewrites of a plan share; ``parallel`` are the options that fit them to
+    the cluster.
+    """
 
     facts: TableFacts
     limits: Thresholds
@@ -106,8 +138,11 @@ class Rewriting:
     parallel: Mapping[str, str]
 
 
-def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate], taken: Sequence[Action] = ()) -> Action:
-    """One rewrite of the partitions of similar candidates; its prediction is their sum, until the engine predicts it.
+def rewrite_action(
+    shared: Rewriting, action_id: str, batch: Sequence[Candidate], taken: Sequence[Action] = ()
+) -> Action:
+    """One rewrite of the partitions of similar candidates; its prediction is their sum, until the
+    engine predicts it.
 
     ``taken`` are earlier actions, whose files one that moves files of older specs leaves out.
     """
@@ -117,7 +152,9 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     limits = limit_options(shared.limits, facts.target_bytes)
     options = {"partial-progress.enabled": "true", **shared.parallel, **limits}
     if mode == "table":
-        options = {key: value for key, value in options.items() if not key.startswith("partial-progress")}
+        options = {
+            key: value for key, value in options.items() if not key.startswith("partial-progress")
+        }
     if mode in {"all", "spec", "table"}:
         options["rewrite-all"] = "true"
     elif mode == "deletes":
@@ -134,9 +171,18 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
     if mode in {"all", "spec", "table"} and order.is_sorting:
         why += f", rows ordered by {order.sql or 'the sort order of the table'}"
-    if mode not in {"spec", "table"} and any(p.spec_id != facts.default_spec_id for p in partitions):
-        why += "; files of older specs go into the current one, and its files that hold matching rows are rewritten with them"
-    asked = None if mode == "table" or not is_bounded(facts, partitions) else where(facts.catalog, specs, facts.columns, partitions)
+    if mode not in {"spec", "table"} and any(
+        p.spec_id != facts.default_spec_id for p in partitions
+    ):
+        why += (
+            "; files of older specs go into the current one, and its files that hold matching "
+            "rows are rewritten with them"
+        )
+    asked = (
+        None
+        if mode == "table" or not is_bounded(facts, partitions)
+        else where(facts.catalog, specs, facts.columns, partitions)
+    )
     unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
     worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
     return Action(
@@ -157,8 +203,14 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
             is_maximum=any(c.is_maximum for c in batch),
         ),
         partitions=partitions,
-        partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[:_NAMES],
-        where=asked if unless is None else f"NOT ({unless})" if asked is None else f"({asked}) AND NOT ({unless})",
+        partition_names=tuple(facts.partition_name(p) for c in worst for p in c.partitions)[
+            :_NAMES
+        ],
+        where=asked
+        if unless is None
+        else f"NOT ({unless})"
+        if asked is None
+        else f"({asked}) AND NOT ({unless})",
         unless=unless,
         must_save=all(c.must_save for c in batch),
         order=order,
@@ -167,14 +219,21 @@ def rewrite_action(shared: Rewriting, action_id: str, batch: Sequence[Candidate]
     )
 
 
-def _kept_out(shared: Rewriting, partitions: Sequence[Partition], taken: Sequence[Action]) -> str | None:
-    """A filter for rows of the current spec's partitions, and of those of other specs that earlier actions move; None if there is none that is short.
+def _kept_out(
+    shared: Rewriting, partitions: Sequence[Partition], taken: Sequence[Action]
+) -> str | None:
+    """A filter for rows of the current spec's partitions, and of those of other specs that earlier
+    actions move; None if there is none that is short.
 
-    No filter selects the files of one spec. But a filter for what is *not* in these partitions skips their files,
-    and takes files of older specs unless all their rows belong to them.
+    No filter selects the files of one spec. But a filter for what is *not* in these partitions
+    skips their files, and takes files of older specs unless all their rows belong to them.
     """
     facts = shared.facts
-    current = [g.partition for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
+    current = [
+        g.partition
+        for g in facts.of_kind(Kind.DATA)
+        if g.partition.spec_id == facts.default_spec_id
+    ]
     own = {p.spec_id for p in partitions}
     moved = [p for action in taken for p in action.partitions if p.spec_id not in own]
     named = [p for p in dict.fromkeys((*current, *moved)) if askable(facts.spec(p.spec_id), p)]
@@ -182,9 +241,17 @@ def _kept_out(shared: Rewriting, partitions: Sequence[Partition], taken: Sequenc
     return held if held is not None and len(held) <= _LONGEST_FILTER else None
 
 
-def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Action]) -> Action | None:
-    """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so anyway."""
-    if "dangling_deletes" not in findings.names or facts.fragile_fields or any(a.options.get(DANGLING) for a in actions):
+def drop_dangling(
+    facts: TableFacts, findings: Findings, actions: Sequence[Action]
+) -> Action | None:
+    """Drop delete files that apply to nothing, and rewrite nothing; None if another action does so
+    anyway.
+    """
+    if (
+        "dangling_deletes" not in findings.names
+        or facts.fragile_fields
+        or any(a.options.get(DANGLING) for a in actions)
+    ):
         return None
     found = next(f for f in findings if f.name == "dangling_deletes")
     return Action(
@@ -201,16 +268,20 @@ def drop_dangling(facts: TableFacts, findings: Findings, actions: Sequence[Actio
 
 def has_global_deletes(facts: TableFacts) -> bool:
     """Whether equality deletes of an unpartitioned spec apply to partitions of another spec."""
-    return len(facts.specs) > 1 and any(facts.spec(g.partition.spec_id).is_unpartitioned for g in facts.of_kind(Kind.EQUALITY_DELETES))
+    return len(facts.specs) > 1 and any(
+        facts.spec(g.partition.spec_id).is_unpartitioned
+        for g in facts.of_kind(Kind.EQUALITY_DELETES)
+    )
 
 
 def _renews(facts: TableFacts) -> bool:
     """Whether rewritten files should get a new sequence number.
 
-    By default they keep the sequence number of the snapshot that the rewrite starts from, so that equality deletes
-    of a live stream still apply to them. Position deletes of that same snapshot that name no
-    single file then also apply to them, according to the specification, and are never dropped:
-    the rewrite would never be finished. A table without equality deletes does not need this.
+    By default they keep the sequence number of the snapshot that the rewrite starts from, so that
+    equality deletes of a live stream still apply to them. Position deletes of that same snapshot
+    that name no single file then also apply to them, according to the specification, and are never
+    dropped: the rewrite would never be finished. A table without equality deletes does not need
+    this.
     """
     scoped = all(g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES))
     return not scoped and not facts.equality_delete_partitions

@@ -1,4 +1,6 @@
-"""Find the partitions that a rewrite would help, and what rewriting each would save; pure arithmetic on facts."""
+"""Find the partitions that a rewrite would help, and what rewriting each would save; pure
+arithmetic on facts.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,19 @@ from icekit.facts.rollup import (
 )
 from icekit.facts.where import askable, partition_span, unfiltered_fields
 
-# --- Work out which deletes apply to each partition, how often they are opened, and which of them a rewrite drops
+# --- Work out which deletes apply to each partition, how often they are opened, and which of them a
+# rewrite drops
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteLoad:
     """The deletes that apply to one partition's data.
 
-    ``files`` are data files with at least one delete, ``opens`` the pairs of a data file and
-    a delete file that a full scan opens (an upper bound: the column bounds of delete files are ignored),
-    ``deleted_share`` the position delete records per data record, at most 1: nobody knows how many rows equality deletes delete (``is_least``). ``only_file_scoped``
-    means that each delete names a single data file; ``delete-ratio-threshold`` counts only such
-    deletes.
+    ``files`` are data files with at least one delete, ``opens`` the pairs of a data file and a
+    delete file that a full scan opens (an upper bound: the column bounds of delete files are
+    ignored), ``deleted_share`` the position delete records per data record, at most 1: nobody knows
+    how many rows equality deletes delete (``is_least``). ``only_file_scoped`` means that each
+    delete names a single data file; ``delete-ratio-threshold`` counts only such deletes.
     """
 
     files: int
@@ -61,9 +64,12 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
         groups[each.partition][each.kind] = each
     equality = {a.partition: a for a in equality_deletes_applied(facts)}
     sequences = sequences_by_partition(facts)
-    # Within a range of sequence numbers the order is unknown: deletes in it count as later than the data.
+    # Within a range of sequence numbers the order is unknown: deletes in it count as later than the
+    # data.
     exact = 1 if facts.sequence_width == 1 else 0
-    everywhere = [s for p, rows in sequences.items() if facts.spec(p.spec_id).is_unpartitioned for s in rows]
+    everywhere = [
+        s for p, rows in sequences.items() if facts.spec(p.spec_id).is_unpartitioned for s in rows
+    ]
     found: dict[Partition, DeleteLoad] = {}
     for partition, kinds in groups.items():
         data = kinds.get(Kind.DATA)
@@ -85,12 +91,19 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             share += group.record_count / data.record_count
             alone = group.file_scoped_count == group.file_count
             scoped = scoped and alone
-            files = max(files, min(group.file_count, data.file_count) if alone else _reached(sequences.get(partition, ())))
+            files = max(
+                files,
+                min(group.file_count, data.file_count)
+                if alone
+                else _reached(sequences.get(partition, ())),
+            )
         if heavy:
             rows = sequences.get(partition, [])
             is_global = facts.spec(partition.spec_id).is_unpartitioned
             opens = _opens(rows, [] if is_global else everywhere, kinds, exact)
-            found[partition] = DeleteLoad(files, opens, min(share, 1.0), scoped, tuple(heavy), bool(applied))
+            found[partition] = DeleteLoad(
+                files, opens, min(share, 1.0), scoped, tuple(heavy), bool(applied)
+            )
     return found
 
 
@@ -101,17 +114,30 @@ def _reached(rows: Iterable[SequenceCounts]) -> int:
     return sum(r.data_file_count for r in rows if r.sequence_number <= newest)
 
 
-def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts], kinds: Mapping[Kind, FileGroup], exact: int) -> int:
+def _opens(
+    rows: Iterable[SequenceCounts],
+    everywhere: Iterable[SequenceCounts],
+    kinds: Mapping[Kind, FileGroup],
+    exact: int,
+) -> int:
     """Pairs of a data file and a delete file that applies to it (table spec, "Scan Planning")."""
     own = sorted(rows, key=lambda r: -r.sequence_number)
     equality = sorted(
-        [(r.sequence_number, r.equality_delete_file_count) for r in (*own, *everywhere) if r.equality_delete_file_count], reverse=True
+        [
+            (r.sequence_number, r.equality_delete_file_count)
+            for r in (*own, *everywhere)
+            if r.equality_delete_file_count
+        ],
+        reverse=True,
     )
     position = kinds.get(Kind.POSITION_DELETES)
     vectors = kinds.get(Kind.DELETION_VECTORS)
-    # Sequence counts include vectors among the position deletes; a delete of either kind that names one file counts once.
+    # Sequence counts include vectors among the position deletes; a delete of either kind that names
+    # one file counts once.
     scoped = position is None or position.file_scoped_count == position.file_count
-    opens = (vectors.file_count if vectors else 0) + (position.file_count if position and scoped else 0)
+    opens = (vectors.file_count if vectors else 0) + (
+        position.file_count if position and scoped else 0
+    )
     later_equality = later_position = place = 0
     for row in own:
         while place < len(equality) and equality[place][0] >= row.sequence_number + exact:
@@ -123,12 +149,14 @@ def _opens(rows: Iterable[SequenceCounts], everywhere: Iterable[SequenceCounts],
 
 
 def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_number: int) -> int:
-    """Delete files that are dropped when every data file with deletes in these partitions is rewritten.
+    """Delete files that are dropped when every data file with deletes in these partitions is
+    rewritten.
 
     ``sequence_number`` is that of the snapshot the rewrite starts from; rewritten files
     keep it (``use-starting-sequence-number``). Then deletes are dropped that apply to no live data
-    file: equality deletes not above it, position deletes that name one file, others below it. A deletion
-    vector is dropped with its data file. All dangling deletes of the table are dropped, too.
+    file: equality deletes not above it, position deletes that name one file, others below it. A
+    deletion vector is dropped with its data file. All dangling deletes of the table are dropped,
+    too.
     """
     chosen = set(partitions)
     scoped = {g.partition: g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES)}
@@ -144,14 +172,20 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     oldest = {
         partition: sequence_number
         if partition in chosen
-        else min((r.sequence_number for r in rows if r.data_file_count), default=sequence_number + 1)
+        else min(
+            (r.sequence_number for r in rows if r.data_file_count), default=sequence_number + 1
+        )
         for partition, rows in sequences.items()
     }
     for partition, rows in sequences.items():
         rewritten, lowest = partition in chosen, oldest[partition]
         # Equality deletes of an unpartitioned spec apply to every partition.
-        everywhere = min(oldest.values()) if facts.spec(partition.spec_id).is_unpartitioned else lowest
-        dropped += sum(r.equality_delete_file_count for r in rows if r.sequence_number <= everywhere)
+        everywhere = (
+            min(oldest.values()) if facts.spec(partition.spec_id).is_unpartitioned else lowest
+        )
+        dropped += sum(
+            r.equality_delete_file_count for r in rows if r.sequence_number <= everywhere
+        )
         older = sum(r.position_delete_file_count for r in rows if r.sequence_number < lowest)
         # SequenceCounts includes vectors among the position deletes; those were counted above.
         files = sum(r.position_delete_file_count for r in rows) - vectors.get(partition, 0)
@@ -162,21 +196,26 @@ def dropped_by(facts: TableFacts, partitions: Iterable[Partition], sequence_numb
     return dropped
 
 
-#: ``size``: files of the wrong size. ``deletes``: also files with deletes that the default
-#: ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
-#: ``spec``: every file of older specs, into the current one. ``table``: every file of the table, in one commit.
+# : ``size``: files of the wrong size. ``deletes``: also files with deletes that the default :
+# ignores. ``vectors``: also files that lost rows to deletes naming only them. ``all``: every file.
+# : ``spec``: every file of older specs, into the current one. ``table``: every file of the table,
+# in one commit.
 Mode = Literal["size", "deletes", "vectors", "all", "spec", "table"]
 
-_DELETE_FINDINGS = frozenset({"equality_deletes", "position_deletes", "deletion_vectors", "deletes_default_rewrite_ignores"})
+_DELETE_FINDINGS = frozenset(
+    {"equality_deletes", "position_deletes", "deletion_vectors", "deletes_default_rewrite_ignores"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One partition (or those of older specs whose rows go into the same partitions) and what rewriting it would save.
+    """One partition (or those of older specs whose rows go into the same partitions) and what
+    rewriting it would save.
 
-    ``file_opens_saved`` counts opens that a full scan no longer needs: data files that are removed, and each
-    delete file that is no longer opened together with a data file. Splitting an oversized
-    file counts as one open saved, although it makes more files: the benefit is skipped bytes. ``is_maximum``: fewer files may come out.
+    ``file_opens_saved`` counts opens that a full scan no longer needs: data files that are removed,
+    and each delete file that is no longer opened together with a data file. Splitting an oversized
+    file counts as one open saved, although it makes more files: the benefit is skipped bytes.
+    ``is_maximum``: fewer files may come out.
     """
 
     partitions: tuple[Partition, ...]
@@ -196,19 +235,26 @@ class Candidate:
 
     @property
     def must_save(self) -> bool:
-        """Whether only saved file opens make it worthwhile: the benefit of smaller files, of an order or of another spec is skipped bytes."""
-        return self.mode != "spec" and not {"row order", "oversized files"}.intersection(self.reasons)
+        """Whether only saved file opens make it worthwhile: the benefit of smaller files, of an
+        order or of another spec is skipped bytes.
+        """
+        return self.mode != "spec" and not {"row order", "oversized files"}.intersection(
+            self.reasons
+        )
 
 
-def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds: Thresholds) -> tuple[Candidate, ...]:
+def candidates(
+    facts: TableFacts, findings: Findings, policy: Policy, thresholds: Thresholds
+) -> tuple[Candidate, ...]:
     """Every partition worth a rewrite, most file opens saved per byte first.
 
     Only problems that ``findings`` name are looked for; a sorting or major rewrite takes
     every partition that has something to gain. Whether a group of files would be
-    rewritten follows SizeBasedFileRewritePlanner. A rewrite puts files of older specs into the current one, so they are taken only if
-    that saves file opens however their rows are distributed, or if the policy asks for it. A table with
-    :attr:`~icekit.facts.model.TableFacts.fragile_fields` has one candidate: all of it. One with
-    :attr:`~icekit.facts.model.TableFacts.contradictions` has none.
+    rewritten follows SizeBasedFileRewritePlanner. A rewrite puts files of older specs into the
+    current one, so they are taken only if that saves file opens however their rows are distributed,
+    or if the policy asks for it. A table with :attr:`~icekit.facts.model.TableFacts.fragile_fields`
+    has one candidate: all of it. One with :attr:`~icekit.facts.model.TableFacts.contradictions` has
+    none.
     """
     if facts.contradictions:
         return ()
@@ -230,35 +276,66 @@ def candidates(facts: TableFacts, findings: Findings, policy: Policy, thresholds
         elif is_older and policy.scope == "major":
             continue
         elif policy.scope == "major":
-            found.append(_whole(facts, together.groups[0], policy, over.get(together.partitions[0]), low, high))
+            found.append(
+                _whole(
+                    facts, together.groups[0], policy, over.get(together.partitions[0]), low, high
+                )
+            )
         else:
             if under_deletes:
-                found.append(_for_deletes(facts, replace(together, groups=tuple(under_deletes)), over, low))
+                found.append(
+                    _for_deletes(facts, replace(together, groups=tuple(under_deletes)), over, low)
+                )
             rest = [g for g in together.groups if g.partition not in over]
             if rest and by_size:
-                found.append(_by_size(facts, replace(together, groups=tuple(rest)), thresholds, low, high))
+                found.append(
+                    _by_size(facts, replace(together, groups=tuple(rest)), thresholds, low, high)
+                )
     found += _moves(facts, older, over)
-    worth = [c for c in found if c is not None and (c.file_opens_saved >= policy.min_win or not c.must_save)]
-    return tuple(sorted(worth, key=lambda c: (-c.win_per_byte, -c.file_opens_saved, sort_key(c.partitions[0]))))
+    worth = [
+        c
+        for c in found
+        if c is not None and (c.file_opens_saved >= policy.min_win or not c.must_save)
+    ]
+    return tuple(
+        sorted(
+            worth, key=lambda c: (-c.win_per_byte, -c.file_opens_saved, sort_key(c.partitions[0]))
+        )
+    )
 
 
 def is_bounded(facts: TableFacts, partitions: Sequence[Partition]) -> bool:
-    """Whether a filter selects only these partitions; a table that was never partitioned needs none."""
+    """Whether a filter selects only these partitions; a table that was never partitioned needs
+    none.
+    """
     spec_ids = {p.spec_id for p in partitions}
     if len(facts.specs) > 1 and any(facts.spec(i).is_unpartitioned for i in spec_ids):
         return False
-    return all(facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns) for i in spec_ids)
+    return all(
+        facts.spec(i).is_unpartitioned or not unfiltered_fields(facts.spec(i), facts.columns)
+        for i in spec_ids
+    )
 
 
-def _moves(facts: TableFacts, older: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]) -> list[Candidate]:
-    """Every file of older specs, partition by partition; all together where no filter selects one of the partitions."""
+def _moves(
+    facts: TableFacts, older: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]
+) -> list[Candidate]:
+    """Every file of older specs, partition by partition; all together where no filter selects one
+    of the partitions.
+    """
     partitions = [p for together in older for p in together.partitions]
     if is_bounded(facts, partitions) and all(askable(facts.spec(p.spec_id), p) for p in partitions):
-        return [_move(facts, [replace(together, groups=(group,))], over) for together in older for group in together.groups]
+        return [
+            _move(facts, [replace(together, groups=(group,))], over)
+            for together in older
+            for group in together.groups
+        ]
     return [_move(facts, older, over)]
 
 
-def _move(facts: TableFacts, several: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]) -> Candidate:
+def _move(
+    facts: TableFacts, several: Sequence[RewriteGroup], over: Mapping[Partition, DeleteLoad]
+) -> Candidate:
     groups = [group for together in several for group in together.groups]
     loads = [over[g.partition] for g in groups if g.partition in over]
     files, size, left = sum(g.file_count for g in groups), sum(g.size_in_bytes for g in groups), 0
@@ -266,7 +343,9 @@ def _move(facts: TableFacts, several: Sequence[RewriteGroup], over: Mapping[Part
     for together in several:
         stays = sum(_bytes_left(g, over.get(g.partition)) for g in together.groups)
         left += stays
-        out += together.files_out(stays, sum(g.record_count for g in together.groups), facts.target_bytes)
+        out += together.files_out(
+            stays, sum(g.record_count for g in together.groups), facts.target_bytes
+        )
     return Candidate(
         partitions=tuple(g.partition for g in groups),
         mode="spec",
@@ -276,7 +355,8 @@ def _move(facts: TableFacts, several: Sequence[RewriteGroup], over: Mapping[Part
         files_out=out,
         bytes_out=left,
         file_opens_saved=files - out + sum(load.opens for load in loads),
-        is_maximum=not all(together.is_certain for together in several) or any(load.is_least for load in loads),
+        is_maximum=not all(together.is_certain for together in several)
+        or any(load.is_least for load in loads),
     )
 
 
@@ -294,26 +374,46 @@ def in_window(facts: TableFacts, policy: Policy, now: dt.datetime) -> frozenset[
     spans = {p: partition_span(facts.spec(p.spec_id), p) for p in facts.partitions()}
     if spans and not any(spans.values()):
         raise ParameterError(
-            f"{facts.name} is not partitioned by time, so since, until and skip_last cannot select partitions. Leave them out, or use a budget."
+            f"{facts.name} is not partitioned by time, so since, until and skip_last cannot "
+            "select partitions. Leave them out, or use a budget."
         )
     return frozenset(
         p
         for p, span in spans.items()
-        if span is not None and (policy.since is None or span[0] >= policy.since) and (until is None or span[1] <= until)
+        if span is not None
+        and (policy.since is None or span[0] >= policy.since)
+        and (until is None or span[1] <= until)
     )
 
 
-def _by_size(facts: TableFacts, together: RewriteGroup, limits: Thresholds, low: int, high: int) -> Candidate | None:
+def _by_size(
+    facts: TableFacts, together: RewriteGroup, limits: Thresholds, low: int, high: int
+) -> Candidate | None:
     """Files of the wrong size in one rewrite group, if the procedure would take it."""
     small = Totals.of(under(group, low) for group in together.groups)
-    large = Totals.of(oversized(group, high, facts.int_setting(ROW_GROUP)) for group in together.groups)
+    large = Totals.of(
+        oversized(group, high, facts.int_setting(ROW_GROUP)) for group in together.groups
+    )
     files, total = small.file_count + large.file_count, small.size_in_bytes + large.size_in_bytes
-    if not files or not _is_rewritten(files, total, facts.target_bytes, high, limits.min_input_files):
+    if not files or not _is_rewritten(
+        files, total, facts.target_bytes, high, limits.min_input_files
+    ):
         return None
     out = together.files_out(total, small.record_count + large.record_count, facts.target_bytes)
     small_out = together.files_out(small.size_in_bytes, small.record_count, facts.target_bytes)
-    saved = max(small.file_count - small_out, 0) + large.file_count if together.is_certain else files - out
-    reasons = tuple(name for name, n in (("small files", small.file_count - small_out), ("oversized files", large.file_count)) if n > 0)
+    saved = (
+        max(small.file_count - small_out, 0) + large.file_count
+        if together.is_certain
+        else files - out
+    )
+    reasons = tuple(
+        name
+        for name, n in (
+            ("small files", small.file_count - small_out),
+            ("oversized files", large.file_count),
+        )
+        if n > 0
+    )
     if not reasons:
         return None
     return Candidate(
@@ -329,7 +429,9 @@ def _by_size(facts: TableFacts, together: RewriteGroup, limits: Thresholds, low:
     )
 
 
-def _for_deletes(facts: TableFacts, together: RewriteGroup, over: Mapping[Partition, DeleteLoad], low: int) -> Candidate:
+def _for_deletes(
+    facts: TableFacts, together: RewriteGroup, over: Mapping[Partition, DeleteLoad], low: int
+) -> Candidate:
     """Data files with deletes, and the undersized files in the same partitions."""
     files = total = left = rows = 0
     for group in together.groups:
@@ -337,7 +439,11 @@ def _for_deletes(facts: TableFacts, together: RewriteGroup, over: Mapping[Partit
         taken = max(load.files, under(group, low).file_count)
         # The facts do not say which files have deletes, so their bytes are estimated from the mean.
         size = round(group.mean_bytes * taken)
-        files, total, left = files + taken, total + size, left + round(size * (1 - load.deleted_share))
+        files, total, left = (
+            files + taken,
+            total + size,
+            left + round(size * (1 - load.deleted_share)),
+        )
         rows += group.record_count
     out = together.files_out(left, rows, facts.target_bytes)
     loads = [over[p] for p in together.partitions]
@@ -350,7 +456,8 @@ def _for_deletes(facts: TableFacts, together: RewriteGroup, over: Mapping[Partit
         bytes_in=total,
         files_out=out,
         bytes_out=left,
-        file_opens_saved=(max(files - out, 0) if together.is_certain else files - out) + sum(load.opens for load in loads),
+        file_opens_saved=(max(files - out, 0) if together.is_certain else files - out)
+        + sum(load.opens for load in loads),
         is_maximum=not together.is_certain or any(load.is_least for load in loads),
     )
 
@@ -360,13 +467,27 @@ def _bytes_left(group: FileGroup, over: DeleteLoad | None) -> int:
     return round(group.size_in_bytes * (1 - (over.deleted_share if over else 0.0)))
 
 
-def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad | None, low: int, high: int) -> Candidate | None:
-    """Every file of a partition. A binpack that changes nothing is no candidate; a sort always is."""
+def _whole(
+    facts: TableFacts,
+    group: FileGroup,
+    policy: Policy,
+    over: DeleteLoad | None,
+    low: int,
+    high: int,
+) -> Candidate | None:
+    """Every file of a partition. A binpack that changes nothing is no candidate; a sort always
+    is.
+    """
     left = _bytes_left(group, over)
     out = expected_files(left, facts.target_bytes) if left else 0
     saved = max(group.file_count - out, 0) + (over.opens if over else 0)
-    wrong = under(group, low).file_count + oversized(group, high, facts.int_setting(ROW_GROUP)).file_count
-    reasons = [name for name, n in (("files of the wrong size", wrong), ("deletes", over is not None)) if n]
+    wrong = (
+        under(group, low).file_count
+        + oversized(group, high, facts.int_setting(ROW_GROUP)).file_count
+    )
+    reasons = [
+        name for name, n in (("files of the wrong size", wrong), ("deletes", over is not None)) if n
+    ]
     if policy.strategy != "binpack":
         reasons.append("row order")
     if not reasons:
@@ -385,7 +506,9 @@ def _whole(facts: TableFacts, group: FileGroup, policy: Policy, over: DeleteLoad
 
 
 def _whole_table(facts: TableFacts) -> Candidate:
-    """All data files: some of them cannot be rewritten without changing which deletes apply to the others."""
+    """All data files: some of them cannot be rewritten without changing which deletes apply to the
+    others.
+    """
     over, data = deletes_over(facts), facts.data
     groups = facts.of_kind(Kind.DATA)
     left = sum(_bytes_left(g, over.get(g.partition)) for g in groups)

@@ -70,8 +70,11 @@ class Claim:
         return cls(**{**data, "owner": Owner(**data["owner"])})
 
 
-def claim_over(there: Sequence[Claim], table: str, uuid: str | None, run_id: str, now: int) -> Claim:
-    """The claims that a run's own claim may replace: at most one by the table's UUID, and one by its name.
+def claim_over(
+    there: Sequence[Claim], table: str, uuid: str | None, run_id: str, now: int
+) -> Claim:
+    """The claims that a run's own claim may replace: at most one by the table's UUID, and one by
+    its name.
 
     (A table without a UUID is claimed by name, and earlier versions claimed every table by name.)
     Raises :class:`~icekit.errors.TableClaimed` when another run holds the table, or
@@ -82,20 +85,29 @@ def claim_over(there: Sequence[Claim], table: str, uuid: str | None, run_id: str
         if not one.is_held_by(run_id, owner) and not one.is_dead(now):
             raise _claimed(one, table, now)
     mine = Claim(table, run_id, owner, now, now, uuid)
-    return next((replace(one, renewed_ms=now) for one in there if one.key == mine.key and one.is_held_by(run_id, owner)), mine)
+    return next(
+        (
+            replace(one, renewed_ms=now)
+            for one in there
+            if one.key == mine.key and one.is_held_by(run_id, owner)
+        ),
+        mine,
+    )
 
 
 def _claimed(there: Claim, table: str, now: int) -> TableClaimed:
     known_as = f" (which that run knows as {there.table})" if there.table != table else ""
     return TableClaimed(
-        f"{table}{known_as} is claimed by run {there.run_id} on {there.owner.host} (process {there.owner.pid}), "
-        f"which began {span(max(0, now - there.claimed_ms))} ago and sent its last heartbeat {span(max(0, now - there.renewed_ms))} ago. "
-        "Wait for that run; or stop it, and continue it with --resume."
+        f"{table}{known_as} is claimed by run {there.run_id} on {there.owner.host} (process "
+        f"{there.owner.pid}), which began {span(max(0, now - there.claimed_ms))} ago and sent its "
+        f"last heartbeat {span(max(0, now - there.renewed_ms))} ago. Wait for that run; or stop "
+        "it, and continue it with --resume."
     )
 
 
 def renewed(there: Sequence[Claim], table: str, run_id: str, now: int) -> Claim:
-    """A run's own claim with a new lease; raises :class:`~icekit.errors.ClaimLost` if it is not there.
+    """A run's own claim with a new lease; raises :class:`~icekit.errors.ClaimLost` if it is not
+    there.
 
     A lease that has ended, but that no other run took over, is renewed.
     """
@@ -103,9 +115,14 @@ def renewed(there: Sequence[Claim], table: str, run_id: str, now: int) -> Claim:
         if one.is_held_by(run_id, Owner.here()):
             return replace(one, renewed_ms=now)
     taken = (
-        f"run {there[0].run_id} on {there[0].owner.host} took the table over" if there else "another run took the table over, and has ended"
+        f"run {there[0].run_id} on {there[0].owner.host} took the table over"
+        if there
+        else "another run took the table over, and has ended"
     )
-    raise ClaimLost(f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then continue with --resume.")
+    raise ClaimLost(
+        f"Run {run_id} has lost its claim on {table}: {taken}; let that run finish, then continue "
+        "with --resume."
+    )
 
 
 class Claims(Protocol):
@@ -132,9 +149,16 @@ class Lease:
 
 @contextlib.contextmanager
 def claimed(
-    ledger: Claims, table: str, run_id: str, uuid: str | None = None, *, interval: float = HEARTBEAT, lease: float = LEASE
+    ledger: Claims,
+    table: str,
+    run_id: str,
+    uuid: str | None = None,
+    *,
+    interval: float = HEARTBEAT,
+    lease: float = LEASE,
 ) -> Iterator[Lease]:
-    """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every ``interval`` seconds, release it.
+    """Hold a table (of this UUID, if it has one) for a run: claim it, send a heartbeat every
+    ``interval`` seconds, release it.
 
     Raises :class:`~icekit.errors.TableClaimed` at once if another run holds the table.
     The code inside checks ``lost`` before each action: it is set when another run took
@@ -168,13 +192,16 @@ def claimed(
             timer = arm(sent)
         timer.cancel()
 
-    thread = threading.Thread(target=beat, args=[arm(sent)], name=f"icekit-claim-{run_id}", daemon=True)
+    thread = threading.Thread(
+        target=beat, args=[arm(sent)], name=f"icekit-claim-{run_id}", daemon=True
+    )
     thread.start()
     try:
         yield held
     finally:
         ended.set()
-        # A heartbeat in progress would get in the way of the release; a heartbeat after the release does not restore the claim.
+        # A heartbeat in progress would get in the way of the release; a heartbeat after the release
+        # does not restore the claim.
         thread.join(timeout=HEARTBEAT)
         # A claim that cannot be released expires by itself, and the error from inside says more.
         with contextlib.suppress(IcekitError):
@@ -189,11 +216,13 @@ T = TypeVar("T", bound="RunRecord | ActionRecord")
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """One run over one table; ``table`` is ``catalog.db.table`` as :func:`icekit.sql.display_name` writes it.
+    """One run over one table; ``table`` is ``catalog.db.table`` as :func:`icekit.sql.display_name`
+    writes it.
 
     ``status`` is ``running``, ``done``, ``stopped``, ``failed``, ``disproved`` (its proof failed;
-    ``error`` says what the proof found) or ``cleared`` (a person has looked at the table). A run that was
-    killed stays ``running`` without a claim. Times are milliseconds since 1970; ``plan`` is JSON.
+    ``error`` says what the proof found) or ``cleared`` (a person has looked at the table). A run
+    that was killed stays ``running`` without a claim. Times are milliseconds since 1970; ``plan``
+    is JSON.
     """
 
     run_id: str
@@ -216,8 +245,9 @@ class ActionRecord:
     ``status`` is ``running``, or how it ended: see :class:`icekit.status.Status`.
     ``predicted`` and ``actual`` hold ``files_in``, ``bytes_in``, ``files_out``,
     ``bytes_out``, ``delete_files_removed`` and ``seconds``, each absent where unknown.
-    ``snapshot_ids`` are the snapshots that the action has committed, and ``commits`` their parents and summaries, as the table had
-    them right after each commit: the summary says what was checked before it.
+    ``snapshot_ids`` are the snapshots that the action has committed, and ``commits`` their parents
+    and summaries, as the table had them right after each commit: the summary says what was checked
+    before it.
     """
 
     run_id: str

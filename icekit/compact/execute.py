@@ -1,4 +1,6 @@
-"""Ask the engine's planner what is left of an action, cut the action down, and run it on Spark, tagged and stoppable."""
+"""Ask the engine's planner what is left of an action, cut the action down, and run it on Spark,
+tagged and stoppable.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,13 @@ from icekit.engine.bridge import guarded, java_list, load_now, make_active, miss
 from icekit.engine.compat import inheriting
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import POLL_SECONDS, Stop, Stopped, cancel, new_tag, tagged
-from icekit.engine.planner import PlannedRewrite, filter_expression, partitions_with_files_up_to, plan_rewrite, rolled_up
+from icekit.engine.planner import (
+    PlannedRewrite,
+    filter_expression,
+    partitions_with_files_up_to,
+    plan_rewrite,
+    rolled_up,
+)
 from icekit.errors import EngineFailed, ParameterError
 from icekit.facts.files import Partition
 from icekit.facts.head import head
@@ -41,15 +49,20 @@ if TYPE_CHECKING:
 
 
 def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
-    """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own planner.
+    """What ``rewrite_data_files`` would rewrite with this action's filter and options, by its own
+    planner.
 
     ``deletes`` also counts the delete files that apply. Needs a classic session; raises the errors
     of :mod:`icekit.errors`.
     """
-    return rolled_up(_plan(spark, action), spark=None if action.order.is_sorting else spark, deletes=deletes)
+    return rolled_up(
+        _plan(spark, action), spark=None if action.order.is_sorting else spark, deletes=deletes
+    )
 
 
-def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -> tuple[Partition, ...] | None:
+def partitions_left(
+    spark: SparkSession, action: Action, sequence_number: int
+) -> tuple[Partition, ...] | None:
     """The partitions in which the planner selects a file that was there at a sequence number.
 
     Files that the run wrote itself may be selected again (deletes with the sequence number that
@@ -70,10 +83,13 @@ def partitions_left(spark: SparkSession, action: Action, sequence_number: int) -
 
 
 def _plan(spark: SparkSession, action: Action) -> Any:
-    return plan_rewrite(spark, action.sql_name, action.options, where=action.where, branch=action.branch)
+    return plan_rewrite(
+        spark, action.sql_name, action.options, where=action.where, branch=action.branch
+    )
 
 
-# --- Cut an action down: to some of its partitions, to parts for one that was too large, to its dangling deletes
+# --- Cut an action down: to some of its partitions, to parts for one that was too large, to its
+# dangling deletes
 
 
 def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
@@ -82,7 +98,10 @@ def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Act
     known = {spec.spec_id: spec for spec in specs(metadata)}
     asked = where(action.catalog, known, columns(metadata, schema_of(metadata)), partitions)
     if asked is None and action.where is not None:
-        raise ParameterError(f"No filter selects only {count(len(partitions), 'partition')} of {action.title} any more. Plan again.")
+        raise ParameterError(
+            f"No filter selects only {count(len(partitions), 'partition')} of {action.title} any "
+            "more. Plan again."
+        )
     if asked is not None and action.unless is not None:
         asked = f"({asked}) AND NOT ({action.unless})"
     return replace(action, partitions=tuple(partitions), where=asked, partition_names=())
@@ -92,7 +111,8 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
     """The action in smaller parts: fewer partitions, then smaller groups, then one group at a time.
 
     Groups become no smaller than ``floor_bytes``. The last part runs without partial progress,
-    because with partial progress an engine only logs why a group failed. Empty when nothing smaller is possible.
+    because with partial progress an engine only logs why a group failed. Empty when nothing smaller
+    is possible.
     """
     parts = action.partitions
     if action.procedure == CONVERT:
@@ -101,7 +121,11 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
         middle = len(parts) // 2
         names = ("1", "2")
         return tuple(
-            replace(narrowed(lake, action, chosen), action_id=f"{action.action_id}.{name}", options=_gentler(action.options))
+            replace(
+                narrowed(lake, action, chosen),
+                action_id=f"{action.action_id}.{name}",
+                options=_gentler(action.options),
+            )
             for name, chosen in zip(names, (parts[:middle], parts[middle:]), strict=True)
         )
     if action.options.get("rewrite-all") != "true":
@@ -112,14 +136,26 @@ def smaller_parts(lake: Lake, action: Action, *, floor_bytes: int) -> tuple[Acti
     if action.options.get("partial-progress.enabled") != "true":
         return ()
     alone = {k: v for k, v in action.options.items() if not k.startswith("partial-progress")}
-    return (replace(action, action_id=f"{action.action_id}.c", options={**alone, "max-concurrent-file-group-rewrites": "1"}),)
+    return (
+        replace(
+            action,
+            action_id=f"{action.action_id}.c",
+            options={**alone, "max-concurrent-file-group-rewrites": "1"},
+        ),
+    )
 
 
 def only_dangling(action: Action) -> Action | None:
-    """An action that only drops an action's dangling deletes, for a kill between its two commits; None if it drops none."""
+    """An action that only drops an action's dangling deletes, for a kill between its two commits;
+    None if it drops none.
+    """
     if action.options.get(DANGLING) != "true":
         return None
-    options = {key: value for key, value in action.options.items() if key not in {"rewrite-all", "delete-file-threshold"}}
+    options = {
+        key: value
+        for key, value in action.options.items()
+        if key not in {"rewrite-all", "delete-file-threshold"}
+    }
     return replace(action, options={**options, **REWRITE_NOTHING})
 
 
@@ -129,7 +165,8 @@ def _gentler(options: Mapping[str, str]) -> dict[str, str]:
     return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
 
 
-# --- Run an action that converts equality deletes, see what is left of it, and cut it down when it is too large
+# --- Run an action that converts equality deletes, see what is left of it, and cut it down when it
+# is too large
 
 
 # Most parts of one batch: each reads the deletes again.
@@ -138,8 +175,12 @@ _MOST_SLICES = 64
 _ALL = 2**62
 
 
-def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool = True) -> None:
-    """Run a conversion's action, each commit checked, and tagged with the files and bytes read for it; see :func:`icekit.resolve.convert.convert`."""
+def convert_action(
+    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool = True
+) -> None:
+    """Run a conversion's action, each commit checked, and tagged with the files and bytes read for
+    it; see :func:`icekit.resolve.convert.convert`.
+    """
     up_to, slices = _number(action, "up_to", _ALL), _number(action, "slices", 1)
     name = action.sql_name
     at = remaining(spark, name, branch=action.branch, partitions=action.partitions, up_to=up_to)
@@ -158,7 +199,9 @@ def convert_action(spark: SparkSession, action: Action, tags: Mapping[str, str],
 
 
 def _before_commit(stop: Stop, *, check: bool) -> Check:
-    """The check of a conversion's commit, if there is to be one; and nothing is committed after a request to stop."""
+    """The check of a conversion's commit, if there is to be one; and nothing is committed after a
+    request to stop.
+    """
 
     def checked(pending: Pending) -> Mapping[str, str]:
         said = check_positions(pending) if check else {}
@@ -169,8 +212,11 @@ def _before_commit(stop: Stop, *, check: bool) -> Check:
 
 
 def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
-    """The files that one commit of a conversion reads, and their bytes: all the deletes, and its slice of the data files that they apply to."""
-    # Global deletes of two specs apply to the same data files, and are converted separately from those of partitions.
+    """The files that one commit of a conversion reads, and their bytes: all the deletes, and its
+    slice of the data files that they apply to.
+    """
+    # Global deletes of two specs apply to the same data files, and are converted separately from
+    # those of partitions.
     everywhere = [(s.data_files, s.data_bytes) for s in scopes if s.is_global]
     over = [max(everywhere)] if everywhere else [(s.data_files, s.data_bytes) for s in scopes]
     files, size = (sum(column) // slices for column in zip(*over, strict=True)) if over else (0, 0)
@@ -179,7 +225,13 @@ def read_of(scopes: Sequence[Scope], slices: int = 1) -> tuple[int, int]:
 
 def deletes_left(spark: SparkSession, action: Action) -> bool:
     """Whether the table still has equality deletes that the action was planned for."""
-    at = remaining(spark, action.sql_name, branch=action.branch, partitions=action.partitions, up_to=_number(action, "up_to", _ALL))
+    at = remaining(
+        spark,
+        action.sql_name,
+        branch=action.branch,
+        partitions=action.partitions,
+        up_to=_number(action, "up_to", _ALL),
+    )
     return at is not None and bool(at.scopes)
 
 
@@ -189,10 +241,21 @@ def smaller_conversions(action: Action) -> tuple[Action, ...]:
     if len(parts) > 1:
         middle = len(parts) // 2
         some = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
-        return tuple(replace(action, action_id=f"{action.action_id}.{n}", partitions=chosen, partition_names=()) for n, chosen in some)
+        return tuple(
+            replace(
+                action, action_id=f"{action.action_id}.{n}", partitions=chosen, partition_names=()
+            )
+            for n, chosen in some
+        )
     if slices >= _MOST_SLICES:
         return ()
-    return (replace(action, action_id=f"{action.action_id}.s", arguments={**action.arguments, "slices": slices * 4}),)
+    return (
+        replace(
+            action,
+            action_id=f"{action.action_id}.s",
+            arguments={**action.arguments, "slices": slices * 4},
+        ),
+    )
 
 
 def _number(action: Action, argument: str, default: int) -> int:
@@ -207,8 +270,12 @@ _OF_ANY_VERSION = frozenset({"rewrite_manifests", "expire_snapshots", "remove_or
 
 
 def require_api(spark: SparkSession, actions: Iterable[Action]) -> None:
-    """Raise :class:`~icekit.errors.EngineFailed`, before anything is written, if the session's Iceberg is too old for one of the actions."""
-    if any(action.procedure not in _OF_ANY_VERSION for action in actions) and (missing := missing_api(spark)):
+    """Raise :class:`~icekit.errors.EngineFailed`, before anything is written, if the session's
+    Iceberg is too old for one of the actions.
+    """
+    if any(action.procedure not in _OF_ANY_VERSION for action in actions) and (
+        missing := missing_api(spark)
+    ):
         raise EngineFailed(missing)
 
 
@@ -223,17 +290,26 @@ class RewriteResult:
     failed_data_files: int = 0
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
-    #: Manifest lists that an expiry deleted: one for each snapshot; None if an attempt ended without saying so.
+    # : Manifest lists that an expiry deleted: one for each snapshot; None if an attempt ended
+    # without saying so.
     manifest_lists: int | None = 0
 
 
 def execute(
-    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, tick: Callable[[float], None], check: bool = True
+    spark: SparkSession,
+    action: Action,
+    tags: Mapping[str, str],
+    *,
+    stop: Stop,
+    tick: Callable[[float], None],
+    check: bool = True,
 ) -> RewriteResult:
-    """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so far.
+    """Run an action's procedure, every commit of it tagged; ``tick`` is called with the seconds so
+    far.
 
     This runs the same action as the procedure, because ``CALL`` passes no snapshot properties on
-    (``spark.sql.iceberg.snapshot-property`` does not reach it). Raises the errors of the engine, and :class:`Stopped`; starts nothing after a request to stop.
+    (``spark.sql.iceberg.snapshot-property`` does not reach it). Raises the errors of the engine,
+    and :class:`Stopped`; starts nothing after a request to stop.
     """
     stop.check()
     told: list[RewriteResult | BaseException] = []
@@ -258,7 +334,8 @@ def execute(
                     # Repeatedly: each group that is still waiting starts a job of its own.
                     cancel(spark, job_tag)
     except BaseException:
-        # A user who does not wait (a second Ctrl-C) must not leave a rewrite running after its claim is released.
+        # A user who does not wait (a second Ctrl-C) must not leave a rewrite running after its
+        # claim is released.
         stop.set()
         for _ in range(int(_LAST_WAIT_SECONDS / POLL_SECONDS)):
             if not worker.is_alive():
@@ -274,11 +351,14 @@ def execute(
     return answer
 
 
-def _run(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool) -> RewriteResult:
+def _run(
+    spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: Stop, check: bool
+) -> RewriteResult:
     name = action.sql_name
     jvm: Any = spark._jvm
-    # Iceberg sets this property on whichever session is active when its source is first used, which may be one
-    # that a rewrite has cloned for itself: then every group of every later rewrite fails.
+    # Iceberg sets this property on whichever session is active when its source is first used, which
+    # may be one that a rewrite has cloned for itself: then every group of every later rewrite
+    # fails.
     if spark.conf.get(_REWRITE_CATALOG, None) is None:
         spark.conf.set(_REWRITE_CATALOG, "org.apache.iceberg.spark.SparkRewriteTableCatalog")
     make_active(spark)
@@ -313,23 +393,39 @@ def _run(spark: SparkSession, action: Action, tags: Mapping[str, str], *, stop: 
         row = spark.sql(action.sql).first()
         told = row.asDict() if row is not None else {}
         return RewriteResult(
-            int(told.get("failed_data_files_count") or 0), 0, manifest_lists=int(told.get("deleted_manifest_lists_count") or 0)
+            int(told.get("failed_data_files_count") or 0),
+            0,
+            manifest_lists=int(told.get("deleted_manifest_lists_count") or 0),
         )
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return answer
 
 
-def _rewrite_data(spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, stop: Stop, check: bool) -> RewriteResult:
-    """Rewrite data files: here if that is possible, so that the result is proved before it is committed; else by Iceberg's own action."""
+def _rewrite_data(
+    spark: SparkSession,
+    action: Action,
+    table: Any,
+    tags: Mapping[str, str],
+    *,
+    stop: Stop,
+    check: bool,
+) -> RewriteResult:
+    """Rewrite data files: here if that is possible, so that the result is proved before it is
+    committed; else by Iceberg's own action.
+    """
     checked = guarded(spark._jvm, table)
     if checked is not None:
         try:
             failed = CheckedRewrite(spark, action, checked, tags, stop=stop, check=check).run()
-            return RewriteResult(failed_groups=len(failed), reason=reason(failed[0]) if failed else "")
+            return RewriteResult(
+                failed_groups=len(failed), reason=reason(failed[0]) if failed else ""
+            )
         except NotHere:
             pass
     check_paths(spark, action)
-    actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)  # type: ignore[union-attr]
+    actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(  # type: ignore[union-attr]
+        spark._jsparkSession
+    )
     rewrite = actions.rewriteDataFiles(table if checked is None else checked)
     for key, value in (action.options if checked is not None else renewing(action.options)).items():
         # Dropped in a separate commit below, which then carries the tags too.
@@ -352,7 +448,9 @@ def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:
 
 @contextlib.contextmanager
 def _interrupts(stop: Stop) -> Iterator[None]:
-    """Turn the first Ctrl-C into a request to stop; the second raises KeyboardInterrupt as usual."""
+    """Turn the first Ctrl-C into a request to stop; the second raises KeyboardInterrupt as
+    usual.
+    """
     import signal
 
     if threading.current_thread() is not threading.main_thread():

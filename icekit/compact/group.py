@@ -27,7 +27,9 @@ _MOST_GROWTH = 32
 
 
 class Group(SampledRows):
-    """One group of files: its rows without those that equality deletes delete, written to new files and checked."""
+    """One group of files: its rows without those that equality deletes delete, written to new files
+    and checked.
+    """
 
     def compare_files(self) -> None:
         """Read some whole files twice, also in a group without equality deletes."""
@@ -35,57 +37,103 @@ class Group(SampledRows):
             self.chosen = self._some(SAMPLED_FILES)
 
     def run(self) -> CheckedRows:
-        """Write the group's new files and check them; raises if they are not right, after removing them."""
+        """Write the group's new files and check them; raises if they are not right, after removing
+        them.
+        """
         name = str(uuid.uuid4())
         self.rewrite.stop.check()
         self.rewrite.deletes.check_listed(self.tasks)
         try:
             with contextlib.ExitStack() as stack:
-                self.java.stage(self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name)
+                self.java.stage(
+                    self.java.plain(self.tasks, self.is_numbered) if self.keys else self.tasks, name
+                )
                 stack.callback(self.java.clear, name)
-                # The same rows, to find their columns: how they are split follows from how many of them live.
+                # The same rows, to find their columns: how they are split follows from how many of
+                # them live.
                 first = self.staging.frame(name, {})
                 self.hash = self._hash(first)
                 columns = [identifier(column) for column in first.columns]
                 newest = [deletes for key in self.keys for deletes in self._newest(stack, key)]
-                samples = {key: self._sampled(first, key) for key in self.keys} if self.rewrite.check else {}
-                share = min((sample.live.row_count / sample.rows for sample in samples.values() if sample.rows), default=1.0)
+                samples = (
+                    {key: self._sampled(first, key) for key in self.keys}
+                    if self.rewrite.check
+                    else {}
+                )
+                share = min(
+                    (
+                        sample.live.row_count / sample.rows
+                        for sample in samples.values()
+                        if sample.rows
+                    ),
+                    default=1.0,
+                )
                 share = max(share, 1 / _MOST_GROWTH)
                 files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
                 # Rows that are shuffled are not written split by split.
                 growth = 1 if self.rewrite.runner is not None or self.is_shuffled else 1 / share
-                frame = self.staging.frame(name, {"split-size": str(int(self.group.inputSplitSize() * growth))})
+                frame = self.staging.frame(
+                    name, {"split-size": str(int(self.group.inputSplitSize() * growth))}
+                )
                 rows = self._live(frame, newest, files)
                 # A sort is a second query with a broadcast of its own.
                 needed = self.broadcast_bytes * (1 if self.rewrite.runner is None else 2)
-                with self.rewrite.memory.holding(needed, self.rewrite.stop), disagreement(lambda: self._disagreeing(first, newest)):
+                with (
+                    self.rewrite.memory.holding(needed, self.rewrite.stop),
+                    disagreement(lambda: self._disagreeing(first, newest)),
+                ):
                     self.rewrite.stop.check()
-                    # A sort reads the rows twice, so that they cannot be counted on their way into it.
-                    unsorted = self._fingerprint(rows) if self.rewrite.check and self.rewrite.runner is not None else None
+                    # A sort reads the rows twice, so that they cannot be counted on their way into
+                    # it.
+                    unsorted = (
+                        self._fingerprint(rows)
+                        if self.rewrite.check and self.rewrite.runner is not None
+                        else None
+                    )
                     planned = self._write(rows, columns, name, files, samples)
-            checked = self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
-            self.rewrite.deletes.check_deleted(self.tasks, self._rows_read(), is_observed=bool(self.keys))
+            checked = (
+                self._checked(planned, samples, unsorted) if self.rewrite.check else CheckedRows()
+            )
+            self.rewrite.deletes.check_deleted(
+                self.tasks, self._rows_read(), is_observed=bool(self.keys)
+            )
             return checked
         except Exception:
             self.rewrite.take_back(self.group)
             raise
 
     def _rows_read(self) -> int | None:
-        """The rows of the old files without those that are deleted by position; None if that is unknown."""
+        """The rows of the old files without those that are deleted by position; None if that is
+        unknown.
+        """
         if self.keys:
             return int(_observed(self.seen)["rows"]) if self.seen else None
         return None if self.read_deletes else int(self.java.records(self.group.addedFiles()))
 
     def _options(self) -> dict[str, str]:
         # As Iceberg's own action does for files of the current spec.
-        options = {"target-file-size-bytes": str(self.group.maxOutputFileSize()), "output-spec-id": str(self.group.outputSpecId())}
+        options = {
+            "target-file-size-bytes": str(self.group.maxOutputFileSize()),
+            "output-spec-id": str(self.group.outputSpecId()),
+        }
         if self.rewrite.runner is None:
             return {**options, "distribution-mode": "none"}
-        by_order = {"output-sort-order-id": str(self.rewrite.order_id)} if self.rewrite.order_id else {}
+        by_order = (
+            {"output-sort-order-id": str(self.rewrite.order_id)} if self.rewrite.order_id else {}
+        )
         return {**options, **by_order, "use-table-distribution-and-ordering": "false"}
 
-    def _write(self, rows: DataFrame, columns: Sequence[str], name: str, files: int, samples: Mapping[Key, Sample]) -> Mapping[str, Any]:
-        """Write rows, sorted into so many files if they are sorted, and add up their hashes as they are written, unless nothing is checked."""
+    def _write(
+        self,
+        rows: DataFrame,
+        columns: Sequence[str],
+        name: str,
+        files: int,
+        samples: Mapping[Key, Sample],
+    ) -> Mapping[str, Any]:
+        """Write rows, sorted into so many files if they are sorted, and add up their hashes as they
+        are written, unless nothing is checked.
+        """
         from pyspark.sql import Observation
 
         check, runner = self.rewrite.check, self.rewrite.runner
@@ -94,7 +142,10 @@ class Group(SampledRows):
             of_deletes = [identifier(CHOSEN)]
         for key, sample in samples.items():
             identity = self._identity(sample.one_in)
-            of_deletes.append(f"if({self._sample(key, sample.one_in)}, {identity}, NULL) AS {identifier(key.sampled)}")
+            of_deletes.append(
+                f"if({self._sample(key, sample.one_in)}, {identity}, NULL) AS "
+                f"{identifier(key.sampled)}"
+            )
         rows = rows.selectExpr(*columns, *of_deletes)
         if runner is not None:
             rows = self.staging.sorted(rows, runner, self.group, files)
@@ -109,14 +160,27 @@ class Group(SampledRows):
             sums += summed(key.sampled, key.sampled, f"{identifier(key.sampled)} IS NOT NULL")
         # After the sort: Spark reads all rows before it, too, to find ranges.
         hashed = rows.selectExpr("*", f"{self.hash} AS {identifier(HASH)}")
-        self.group.setOutputFiles(self.staging.write(hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()))
+        self.group.setOutputFiles(
+            self.staging.write(
+                hashed.observe(seen, *sums).selectExpr(*columns), name, self._options()
+            )
+        )
         return _observed(seen)
 
-    def _checked(self, written: Mapping[str, Any], samples: Mapping[Key, Sample], unsorted: Fingerprint | None) -> CheckedRows:
-        """Compare the new files, read back, with what was to be written and with the samples of the old files."""
+    def _checked(
+        self,
+        written: Mapping[str, Any],
+        samples: Mapping[Key, Sample],
+        unsorted: Fingerprint | None,
+    ) -> CheckedRows:
+        """Compare the new files, read back, with what was to be written and with the samples of the
+        old files.
+        """
         planned = Fingerprint.of_sums(written, "all")
         if unsorted not in {None, planned}:
-            raise _differ(f"{unsorted} were read from the old files, but {planned} came out of the sort")
+            raise _differ(
+                f"{unsorted} were read from the old files, but {planned} came out of the sort"
+            )
         after = Fingerprint()
         # No file is written if no row lives.
         if int(self.group.addedFiles().size()):
@@ -126,20 +190,29 @@ class Group(SampledRows):
             raise _differ(f"the new files hold {after}, but {planned} were to be written")
         for key, sample in samples.items():
             if sample.live != (ours := Fingerprint.of_sums(written, key.sampled)):
-                raise _differ(f"for one key in {sample.one_in}, the old files hold {sample.live}, but this rewrite wrote {ours}")
+                raise _differ(
+                    f"for one key in {sample.one_in}, the old files hold {sample.live}, but this "
+                    f"rewrite wrote {ours}"
+                )
         files, stock = int(self.chosen.size()), Fingerprint()
         if files:
             with self.staging.reading(self.chosen) as rows:
                 stock = self._fingerprint(rows)
             if stock != (ours := Fingerprint.of_sums(written, "chosen")):
-                raise _differ(f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but this rewrite wrote {ours}")
+                raise _differ(
+                    f"from {count(files, 'old file')}, Iceberg's own reader reads {stock}, but "
+                    f"this rewrite wrote {ours}"
+                )
         sampled_rows = sum(sample.rows for sample in samples.values())
         return CheckedRows(
             after,
             sampled=sampled_rows,
             files=files,
             of_files=stock.row_count,
-            read=after.row_count + (unsorted.row_count if unsorted else 0) + sampled_rows + stock.row_count,
+            read=after.row_count
+            + (unsorted.row_count if unsorted else 0)
+            + sampled_rows
+            + stock.row_count,
             resolved=self.read_deletes + sum(key.records for key in self.keys),
             one_in=max((sample.one_in for sample in samples.values()), default=0),
             by_reader=after.row_count if self.read_deletes else 0,
@@ -151,7 +224,9 @@ class Group(SampledRows):
 
 
 def _observed(observation: Observation) -> Mapping[str, Any]:
-    """The sums of an observed query that has ended. Spark's own call would wait forever if it lost them."""
+    """The sums of an observed query that has ended. Spark's own call would wait forever if it lost
+    them.
+    """
     found: Queue[Mapping[str, Any] | Exception] = Queue()
 
     def wait() -> None:
@@ -165,7 +240,8 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
         sums = found.get(timeout=_OBSERVED_SECONDS)
     except Empty:
         raise RowsDiffer(
-            f"Spark did not report within {_OBSERVED_SECONDS} s what it wrote, so these files were discarded. Run it again."
+            f"Spark did not report within {_OBSERVED_SECONDS} s what it wrote, so these files "
+            "were discarded. Run it again."
         ) from None
     if isinstance(sums, Exception):
         raise sums
@@ -173,4 +249,6 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of("files", what, "`icekit convert` and a compaction after it do the same work in another way.")
+    return RowsDiffer.of(
+        "files", what, "`icekit convert` and a compaction after it do the same work in another way."
+    )

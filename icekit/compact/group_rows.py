@@ -1,4 +1,6 @@
-"""Read the rows of a group of files without those that equality deletes delete, by one join for each key."""
+"""Read the rows of a group of files without those that equality deletes delete, by one join for
+each key.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,24 @@ class NotHere(Exception):
     """Only Iceberg's own action can do this rewrite; says why."""
 
 
-# The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at work may take, and the most that is broadcast
-# at once: Spark's driver refuses results of 1 GiB (spark.driver.maxResultSize).
+# The share of an executor's heap, and of the driver's, that the broadcast keys of all groups at
+# work may take, and the most that is broadcast at once: Spark's driver refuses results of 1 GiB
+# (spark.driver.maxResultSize).
 _BROADCAST_SHARE, _BROADCAST_MOST = 0.15, 512 * 2**20
-# What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence number, offsets. And for a row of two hashes alone.
+# What Spark's table of long keys takes for a row, in addition to its text: hash, address, sequence
+# number, offsets. And for a row of two hashes alone.
 _ROW_BYTES, _HASHED_BYTES = 88, 83
-# If Iceberg's own reader takes in at most this many delete records for the files of a small group, added up over the files, it applies them
-# faster (in about 1 s of CPU) than the queries of a join start.
+# If Iceberg's own reader takes in at most this many delete records for the files of a small group,
+# added up over the files, it applies them faster (in about 1 s of CPU) than the queries of a join
+# start.
 _FEW_APPLIED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """The newest delete of each key, hinted for a join with rows: with its key, or else with two hashes of it."""
+    """The newest delete of each key, hinted for a join with rows: with its key, or else with two
+    hashes of it.
+    """
 
     key: Key
     deletes: DataFrame
@@ -59,9 +66,13 @@ class Memory:
 
     @contextlib.contextmanager
     def holding(self, needed: int, stop: Stop) -> Iterator[None]:
-        """Wait for so many bytes, and free them afterwards; raises :class:`Stopped` after a request to stop."""
+        """Wait for so many bytes, and free them afterwards; raises :class:`Stopped` after a request
+        to stop.
+        """
         with self._freed:
-            while not self._freed.wait_for(lambda: not self._taken or self._taken + needed <= self.size_bytes, POLL_SECONDS):
+            while not self._freed.wait_for(
+                lambda: not self._taken or self._taken + needed <= self.size_bytes, POLL_SECONDS
+            ):
                 stop.check()
             self._taken += needed
         try:
@@ -75,24 +86,32 @@ class Memory:
 class RewriteSession:
     """What the groups of one rewrite share; ``table`` is an object of Iceberg's API."""
 
-    def __init__(self, spark: SparkSession, table: Any, branch: str | None, stop: Stop, check: bool) -> None:
+    def __init__(
+        self, spark: SparkSession, table: Any, branch: str | None, stop: Stop, check: bool
+    ) -> None:
         self.spark, self.table, self.stop, self.check = spark, table, stop, check
         if encryption := encryption_of(table):
             raise NotHere(f"the table's files are encrypted ({encryption})")
         self.metadata = metadata_of(spark, table)
         self.cluster = cluster_of(spark)
-        heap = min(self.cluster.heap_bytes, int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()))  # type: ignore[union-attr]
+        heap = min(
+            self.cluster.heap_bytes,
+            int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory()),  # type: ignore[union-attr]
+        )
         self.memory = Memory(_BROADCAST_SHARE * heap)
         # One for all groups: Spark compiles a query again if a number in it differs.
         self.salt = random.getrandbits(31)
         try:
             self.staging = Staging(spark, table)
         except Exception as error:
-            raise NotHere(f"the JVM cannot compile a class for this version of Iceberg: {error}") from None
+            raise NotHere(
+                f"the JVM cannot compile a class for this version of Iceberg: {error}"
+            ) from None
         self.snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
-        #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that is none of the table's.
+        # : What sorts the rows, if they are sorted, and the id of their order; 0 for an order that
+        # is none of the table's.
         self.runner: Any = None
         self.order_id = 0
 
@@ -106,7 +125,9 @@ class RewriteSession:
 class GroupRows:
     """The rows of one group of files, as the specification says that they are read."""
 
-    def __init__(self, rewrite: RewriteSession, group: Any, keys: tuple[Key, ...], at_once: int) -> None:
+    def __init__(
+        self, rewrite: RewriteSession, group: Any, keys: tuple[Key, ...], at_once: int
+    ) -> None:
         self.rewrite, self.group, self.at_once = rewrite, group, at_once
         self.spark, self.staging, self.cluster = rewrite.spark, rewrite.staging, rewrite.cluster
         self.java, self.tasks = self.staging.java, group.fileScanTasks()
@@ -120,14 +141,29 @@ class GroupRows:
         # From format version 3 on, Spark finds no metadata column in the relation of a rewrite.
         self.is_numbered = int(rewrite.metadata["format-version"]) < 3
         most = most_records(self.cluster)
-        # A larger group is split by how many of its rows live, which only the sample of a join tells.
+        # A larger group is split by how many of its rows live, which only the sample of a join
+        # tells.
         is_small = int(group.inputFilesSizeInBytes()) <= int(group.inputSplitSize())
-        are_few = bool(keys) and is_small and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
-        self.keys, self.read_deletes = ((), sum(key.records for key in keys)) if are_few else (keys, 0)
-        # Whole files that are read twice; all of a group to which Iceberg's reader applies equality deletes.
-        self.chosen = self.tasks if are_few and rewrite.check else self._some(SAMPLED_FILES if self.keys and rewrite.check else 0)
+        are_few = (
+            bool(keys)
+            and is_small
+            and 0 <= int(self.java.applied(self.tasks, most)) <= _FEW_APPLIED
+        )
+        self.keys, self.read_deletes = (
+            ((), sum(key.records for key in keys)) if are_few else (keys, 0)
+        )
+        # Whole files that are read twice; all of a group to which Iceberg's reader applies equality
+        # deletes.
+        self.chosen = (
+            self.tasks
+            if are_few and rewrite.check
+            else self._some(SAMPLED_FILES if self.keys and rewrite.check else 0)
+        )
         # By the column of a key: for each task the deletes that Iceberg's scan leaves out.
-        found = {key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files) for key in self.keys}
+        found = {
+            key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files)
+            for key in self.keys
+        }
         self.ruled_out = {column: lists for column, lists in found.items() if lists is not None}
 
     def _some(self, files: int) -> Any:
@@ -142,33 +178,61 @@ class GroupRows:
         from pyspark.sql.types import StructType
 
         known = self.java.haveRowIds(self.tasks)
-        return row_hash(StructType([field for field in rows.schema.fields if known or field.name not in LINEAGE]))
+        return row_hash(
+            StructType(
+                [field for field in rows.schema.fields if known or field.name not in LINEAGE]
+            )
+        )
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
         """Rows with the number of their file, or its path."""
         from pyspark.sql import functions as F
 
-        return rows.select("*", (F.col("_spec_id") if self.is_numbered else F.input_file_name()).alias(FILE))
+        return rows.select(
+            "*", (F.col("_spec_id") if self.is_numbered else F.input_file_name()).alias(FILE)
+        )
 
-    def _placed(self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str) -> DataFrame:
-        """Numbered rows with the order of their file (:func:`icekit.resolve.applies.order_of`), which is SQL."""
+    def _placed(
+        self, rows: DataFrame, listed: DataFrame, order: str, *more: Column | str
+    ) -> DataFrame:
+        """Numbered rows with the order of their file (:func:`icekit.resolve.applies.order_of`),
+        which is SQL.
+        """
         from pyspark.sql import functions as F
 
-        listed = listed.select(F.col("file" if self.is_numbered else "path").alias(LISTED), F.expr(order).alias(KNOWN), *more)
+        listed = listed.select(
+            F.col("file" if self.is_numbered else "path").alias(LISTED),
+            F.expr(order).alias(KNOWN),
+            *more,
+        )
         # No delete would apply to a row whose file is not listed.
-        number = f"coalesce({identifier(KNOWN)}, raise_error(concat('icekit: not a file of this rewrite: ', {identifier(FILE)})))"
+        number = (
+            f"coalesce({identifier(KNOWN)}, raise_error(concat('icekit: not a file of this "
+            f"rewrite: ', {identifier(FILE)})))"
+        )
         joined = rows.join(listed.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
         return joined.withColumn(ORDER, F.expr(number)).drop(LISTED, KNOWN)
 
-    def _deletes(self, stack: contextlib.ExitStack, key: Key, where: str = "true", **options: str) -> DataFrame:
+    def _deletes(
+        self, stack: contextlib.ExitStack, key: Key, where: str = "true", **options: str
+    ) -> DataFrame:
         """The deleted keys, each with the order of its delete file."""
         rows = stack.enter_context(self.staging.reading(self.java.asData(key.files), options))
-        keys = [f"{value} AS {identifier(name)}" for value, name in zip(key.values, key.names, strict=True)]
-        placed = self._placed(self._numbered(rows.where(where)), self.staging.files(key.files), order_sql("sequence", "file"))
+        keys = [
+            f"{value} AS {identifier(name)}"
+            for value, name in zip(key.values, key.names, strict=True)
+        ]
+        placed = self._placed(
+            self._numbered(rows.where(where)),
+            self.staging.files(key.files),
+            order_sql("sequence", "file"),
+        )
         return placed.selectExpr(*keys, identifier(ORDER))
 
     def _newest(self, stack: contextlib.ExitStack, key: Key) -> list[Newest]:
-        """The newest delete of each key, in parts that Spark can broadcast, or in one that it shuffles."""
+        """The newest delete of each key, in parts that Spark can broadcast, or in one that it
+        shuffles.
+        """
         from pyspark import StorageLevel
         from pyspark.sql import functions as F
 
@@ -177,9 +241,14 @@ class GroupRows:
         deletes = self._deletes(stack, key, **({"split-size": str(2**50)} if tasks == 1 else {}))
         gathered = deletes.coalesce(1) if tasks == 1 else deletes.repartition(tasks, *key.names)
         newest = gathered.groupBy(*key.names).agg(F.max(ORDER).alias(DELETED))
-        newest = newest.withColumn(HASH, F.expr(key.hash([identifier(name) for name in key.names]))).persist(StorageLevel.MEMORY_AND_DISK)
+        newest = newest.withColumn(
+            HASH, F.expr(key.hash([identifier(name) for name in key.names]))
+        ).persist(StorageLevel.MEMORY_AND_DISK)
         stack.callback(newest.unpersist)
-        texts = [f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)" for name in key.names]
+        texts = [
+            f"coalesce(sum(octet_length(CAST({identifier(name)} AS string))), 0L)"
+            for name in key.names
+        ]
         row = newest.selectExpr("count(*) AS keys", f"{' + '.join(texts)} AS text").collect()[0]
         keys = int(row["keys"])
         most = self.rewrite.memory.size_bytes
@@ -195,13 +264,23 @@ class GroupRows:
         if by_hash:
             self.hashed += keys
             salted = key.hash([identifier(name) for name in key.names], self.rewrite.salt)
-            newest = newest.selectExpr(identifier(HASH), f"{salted} AS {identifier(SALTED)}", identifier(DELETED))
+            newest = newest.selectExpr(
+                identifier(HASH), f"{salted} AS {identifier(SALTED)}", identifier(DELETED)
+            )
         parts = max(1, -(-needed // _BROADCAST_MOST))
-        some = [newest] if parts == 1 else [newest.where(f"pmod({identifier(HASH)}, {parts}) = {part}") for part in range(parts)]
+        some = (
+            [newest]
+            if parts == 1
+            else [
+                newest.where(f"pmod({identifier(HASH)}, {parts}) = {part}") for part in range(parts)
+            ]
+        )
         return [Newest(key, part.hint("broadcast"), by_hash) for part in some]
 
     def _live(self, rows: DataFrame, newest: Sequence[Newest], files: int) -> DataFrame:
-        """The rows without those that the deletes delete; the chosen files' rows are marked. Shuffled rows are for so many files."""
+        """The rows without those that the deletes delete; the chosen files' rows are marked.
+        Shuffled rows are for so many files.
+        """
         from pyspark.sql import Observation
         from pyspark.sql import functions as F
 
@@ -216,7 +295,13 @@ class GroupRows:
             numbered = numbered.observe(self.seen, F.count(F.lit(1)).alias("rows"))
         # A shuffle does not move the words; see _without.
         words = [] if self.is_shuffled else self.ruled_out
-        live = self._placed(numbered, listed, order_sql("sequence"), F.col("path").isin(chosen).alias(CHOSEN), *words)
+        live = self._placed(
+            numbered,
+            listed,
+            order_sql("sequence"),
+            F.col("path").isin(chosen).alias(CHOSEN),
+            *words,
+        )
         if self.is_shuffled:
             live = live.withColumn(ROW, F.monotonically_increasing_id())
         for one in newest:
@@ -238,7 +323,9 @@ class GroupRows:
         matched = live.join(one.deletes, F.expr(one.key.matches(salt)), "left")
         words = listed.select(F.col("file" if self.is_numbered else "path").alias(LISTED), column)
         placed = matched.join(words.hint("broadcast"), F.col(FILE) == F.col(LISTED), "left")
-        is_deleted = unless_ruled_out(f"{identifier(DELETED)} IS NOT NULL", identifier(DELETED), column)
+        is_deleted = unless_ruled_out(
+            f"{identifier(DELETED)} IS NOT NULL", identifier(DELETED), column
+        )
         return placed.where(f"NOT {is_deleted}").drop(*one.deletes.columns, LISTED, column)
 
     def _disagreeing(self, rows: DataFrame, newest: Sequence[Newest]) -> list[str]:
@@ -251,6 +338,11 @@ class GroupRows:
         for one in newest:
             if one.key.ruled_out in self.ruled_out:
                 found = one.key.matches(self.rewrite.salt if one.is_hashed else None, by_ruled_out)
-                some = placed.join(one.deletes, F.expr(found), "left_semi").select(FILE).distinct().limit(MOST_FILES)
+                some = (
+                    placed.join(one.deletes, F.expr(found), "left_semi")
+                    .select(FILE)
+                    .distinct()
+                    .limit(MOST_FILES)
+                )
                 files |= {self._path(str(row[0])) for row in some.collect()}
         return sorted(files)

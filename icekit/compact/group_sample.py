@@ -1,4 +1,6 @@
-"""Look up the rows of some keys in all deletes, by a plain join that has nothing in common with the rewrite's own."""
+"""Look up the rows of some keys in all deletes, by a plain join that has nothing in common with the
+rewrite's own.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ DRAWN_FILES = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The rows with one in ``one_in`` of the keys of a key set: how many there are, and the fingerprint of those that live."""
+    """The rows with one in ``one_in`` of the keys of a key set: how many there are, and the
+    fingerprint of those that live.
+    """
 
     one_in: int
     rows: int
@@ -39,12 +43,16 @@ class SampledRows(GroupRows):
         return sampled(key.values, self.rewrite.salt, one_in)
 
     def _identity(self, one_in: int) -> str:
-        """SQL for the hash that identifies a sampled row: its keys and its file, and all columns where nothing else compares them well.
+        """SQL for the hash that identifies a sampled row: its keys and its file, and all columns
+        where nothing else compares them well.
 
-        That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand for all rows.
+        That is so if Iceberg's own reader reads no file with deletes, and if the sample is to stand
+        for all rows.
         """
         fields = dict.fromkeys(
-            (identifier(*c.names), value) for each in self.keys for c, value in zip(each.columns, each.values, strict=True)
+            (identifier(*c.names), value)
+            for each in self.keys
+            for c, value in zip(each.columns, each.values, strict=True)
         )
         is_compared = int(self.java.applied(self.chosen, 2**62)) > 0 and one_in > 1
         values = [f"isnull({field}), {value}" for field, value in fields]
@@ -52,7 +60,9 @@ class SampledRows(GroupRows):
         return f"xxhash64({', '.join([*values, identifier(ORDER), identifier(FILE), *more])})"
 
     def _sampled(self, rows: DataFrame, key: Key) -> Sample:
-        """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few keys to show something."""
+        """The rows of one key in :data:`SAMPLED_KEYS`, or of every key if the sample has too few
+        keys to show something.
+        """
         if key.records >= UNSEEN * SAMPLED_KEYS:
             sample, keys = self._looked_up(rows, key, SAMPLED_KEYS)
             if keys >= UNSEEN:
@@ -60,8 +70,13 @@ class SampledRows(GroupRows):
         return self._looked_up(rows, key, 1)[0]
 
     def drawn(self, keys: Sequence[Key], one_in: int, most_bytes: int) -> tuple[int, int]:
-        """The rows with one in ``one_in`` keys, and how many of them are deleted; of some files, or none, if all have too many bytes."""
-        most = min(DRAWN_FILES, int(self.tasks.size()) * most_bytes // max(1, int(self.group.inputFilesSizeInBytes())))
+        """The rows with one in ``one_in`` keys, and how many of them are deleted; of some files, or
+        none, if all have too many bytes.
+        """
+        most = min(
+            DRAWN_FILES,
+            int(self.tasks.size()) * most_bytes // max(1, int(self.group.inputFilesSizeInBytes())),
+        )
         if not most:
             return 0, 0
         if most < int(self.tasks.size()):
@@ -70,13 +85,22 @@ class SampledRows(GroupRows):
             util.Collections.shuffle(shuffled, util.Random(self.rewrite.salt))
             self.tasks = shuffled.subList(0, most)
         self.keys, key = tuple(keys), max(keys, key=lambda one: one.records)
-        with self.staging.reading(self.java.plain(self.tasks, self.is_numbered)) as rows, contextlib.ExitStack() as stack:
+        with (
+            self.staging.reading(self.java.plain(self.tasks, self.is_numbered)) as rows,
+            contextlib.ExitStack() as stack,
+        ):
             self.hash = self._hash(rows)
-            found = self._marked(stack, rows, key, one_in).selectExpr("count(*)", f"count_if({identifier(DELETED)})").collect()[0]
+            found = (
+                self._marked(stack, rows, key, one_in)
+                .selectExpr("count(*)", f"count_if({identifier(DELETED)})")
+                .collect()[0]
+            )
         return int(found[0]), int(found[1])
 
     def _looked_up(self, rows: DataFrame, key: Key, one_in: int) -> tuple[Sample, int]:
-        """Look up the rows of some keys in all deletes, by a plain join on the keys themselves; also about how many keys the rows have."""
+        """Look up the rows of some keys in all deletes, by a plain join on the keys themselves;
+        also about how many keys the rows have.
+        """
         from pyspark.sql import functions as F
 
         with contextlib.ExitStack() as stack:
@@ -86,24 +110,42 @@ class SampledRows(GroupRows):
                 *summed(HASH, "live", f"NOT {identifier(DELETED)}"),
             )
             found = sums.collect()[0].asDict()
-        return Sample(one_in, int(found["rows"]), Fingerprint.of_sums(found, "live")), int(found["keys"])
+        return Sample(one_in, int(found["rows"]), Fingerprint.of_sums(found, "live")), int(
+            found["keys"]
+        )
 
-    def _marked(self, stack: contextlib.ExitStack, rows: DataFrame, key: Key, one_in: int) -> DataFrame:
-        """The rows with some keys, each with its identity and whether a delete of any key deletes it."""
+    def _marked(
+        self, stack: contextlib.ExitStack, rows: DataFrame, key: Key, one_in: int
+    ) -> DataFrame:
+        """The rows with some keys, each with its identity and whether a delete of any key deletes
+        it.
+        """
         from pyspark.sql import functions as F
 
         where = self._sample(key, one_in)
-        placed = self._placed(self._numbered(rows.where(where)), self.staging.files(self.tasks), order_sql("sequence"))
-        live = placed.selectExpr("*", f"{self._identity(one_in)} AS {identifier(HASH)}", f"{key.hash(key.values)} AS {identifier(SAMPLED)}")
+        placed = self._placed(
+            self._numbered(rows.where(where)), self.staging.files(self.tasks), order_sql("sequence")
+        )
+        live = placed.selectExpr(
+            "*",
+            f"{self._identity(one_in)} AS {identifier(HASH)}",
+            f"{key.hash(key.values)} AS {identifier(SAMPLED)}",
+        )
         dead = F.lit(False)
         for each in self.keys:
             is_sampled = each.values == key.values
             newest = f"{DELETED} {each.number}"
-            deletes = self._deletes(stack, each, where if is_sampled else "true").groupBy(*each.names).agg(F.max(ORDER).alias(newest))
+            deletes = (
+                self._deletes(stack, each, where if is_sampled else "true")
+                .groupBy(*each.names)
+                .agg(F.max(ORDER).alias(newest))
+            )
             equal = F.col(newest) > F.col(ORDER)
             for value, name in zip(each.values, each.names, strict=True):
                 equal = F.expr(value).eqNullSafe(F.col(name)) & equal
             few = each.records // (one_in if is_sampled else 1) <= BROADCAST_KEYS
-            live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left").drop(*each.names)
+            live = live.join(deletes.hint("broadcast" if few else "merge"), equal, "left").drop(
+                *each.names
+            )
             dead = dead | F.col(newest).isNotNull()
         return live.withColumn(DELETED, dead)

@@ -12,13 +12,27 @@ from icekit.sql import identifier
 
 #: Columns that a rewrite adds while it reads.
 FILE, LISTED, KNOWN, ORDER, CHOSEN, HASH, DELETED, SAMPLED, SALTED, ROW = (
-    f"icekit {name}" for name in ("file", "listed", "known", "order", "chosen", "hash", "deleted", "sampled", "salted", "row")
+    f"icekit {name}"
+    for name in (
+        "file",
+        "listed",
+        "known",
+        "order",
+        "chosen",
+        "hash",
+        "deleted",
+        "sampled",
+        "salted",
+        "row",
+    )
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """The equality deletes of one key in a group, whose files are of one partition: Java's list of the delete files, and the key's columns."""
+    """The equality deletes of one key in a group, whose files are of one partition: Java's list of
+    the delete files, and the key's columns.
+    """
 
     number: int
     files: Any
@@ -51,19 +65,27 @@ class Key:
         return all(len(column.names) == 1 for column in self.columns)
 
     def hash(self, values: Sequence[str], salt: int | None = None) -> str:
-        """SQL for a 64-bit hash of the key in these values; with a ``salt``, for a second one, whose collisions nobody can forge."""
+        """SQL for a 64-bit hash of the key in these values; with a ``salt``, for a second one,
+        whose collisions nobody can forge.
+        """
         arguments = []
         for column, value in zip(self.columns, values, strict=True):
             # xxhash64 skips nulls, so it cannot tell which column has one.
             missing = [] if column.required or len(values) == 1 else [f"isnull({value})"]
-            is_text = salt is not None and column.type.startswith(("string", "uuid", "binary", "fixed"))
+            is_text = salt is not None and column.type.startswith(
+                ("string", "uuid", "binary", "fixed")
+            )
             arguments += [*missing, f"sha2(CAST({value} AS binary), 256)" if is_text else value]
         return f"xxhash64({', '.join([*([] if salt is None else [f'{salt}L']), *arguments])})"
 
-    def matches(self, salt: int | None = None, narrow: Callable[[str, str, str], str] | None = None) -> str:
-        """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only filters on the rest.
+    def matches(
+        self, salt: int | None = None, narrow: Callable[[str, str, str], str] | None = None
+    ) -> str:
+        """SQL for whether a delete deletes a row; written so that Spark looks up the hash and only
+        filters on the rest.
 
-        With a ``salt``, the deletes have a second hash in place of their keys. ``narrow`` is a function of :mod:`icekit.resolve.applies`.
+        With a ``salt``, the deletes have a second hash in place of their keys. ``narrow`` is a
+        function of :mod:`icekit.resolve.applies`.
         """
         same = [
             same_value(value, identifier(name), required=column.required)

@@ -47,7 +47,9 @@ __all__ = [
 
 
 def default_path() -> Path:
-    """``ICEKIT_LEDGER``, else ``icekit/ledger.db`` under ``XDG_STATE_HOME`` or ``~/.local/state``."""
+    """``ICEKIT_LEDGER``, else ``icekit/ledger.db`` under ``XDG_STATE_HOME`` or
+    ``~/.local/state``.
+    """
     named = os.environ.get("ICEKIT_LEDGER")
     if named:
         return Path(named).expanduser()
@@ -56,42 +58,51 @@ def default_path() -> Path:
 
 
 def open_ledger(where: Ledger | str | None) -> Ledger:
-    """The given ledger, or the one in a file; ``ICEKIT_LEDGER``, else :func:`default_path`, if None or empty."""
+    """The given ledger, or the one in a file; ``ICEKIT_LEDGER``, else :func:`default_path`, if None
+    or empty.
+    """
     if isinstance(where, Ledger):
         return where
     return Ledger(Path(where).expanduser() if where else None)
 
 
 def let_go_of_dead(ledger: Ledger, table: str) -> None:
-    """Remove the claim of a run that was killed before it was recorded, or after it had ended; the claim of a running process stays."""
+    """Remove the claim of a run that was killed before it was recorded, or after it had ended; the
+    claim of a running process stays.
+    """
     for claim in ledger.claims():
         if claim.table == table:
             # Taken over, which is only possible for a dead claim, and released.
-            with contextlib.suppress(TableClaimed), claimed(ledger, table, claim.run_id, claim.uuid):
+            with (
+                contextlib.suppress(TableClaimed),
+                claimed(ledger, table, claim.run_id, claim.uuid),
+            ):
                 pass
 
 
 _TABLES = (
     "CREATE TABLE claims (key TEXT PRIMARY KEY, document TEXT NOT NULL)",
-    "CREATE TABLE runs (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, status TEXT NOT NULL, "
-    "started_ms INTEGER NOT NULL, document TEXT NOT NULL)",
-    "CREATE TABLE actions (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, is_outcome INTEGER NOT NULL, "
-    "ended_ms INTEGER, document TEXT NOT NULL)",
+    "CREATE TABLE runs (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, "
+    "status TEXT NOT NULL, started_ms INTEGER NOT NULL, document TEXT NOT NULL)",
+    "CREATE TABLE actions (key TEXT PRIMARY KEY, run_id TEXT NOT NULL, table_name TEXT NOT NULL, "
+    "is_outcome INTEGER NOT NULL, ended_ms INTEGER, document TEXT NOT NULL)",
     "CREATE INDEX runs_of_table ON runs (table_name, started_ms)",
     "CREATE INDEX actions_of_run ON actions (run_id)",
     "CREATE INDEX outcomes ON actions (is_outcome, ended_ms)",
 )
-# Migrates a file from schema 1 to schema 2: claims are stored by the table's UUID. No earlier icekit may claim by name in the same file.
+# Migrates a file from schema 1 to schema 2: claims are stored by the table's UUID. No earlier
+# icekit may claim by name in the same file.
 _FROM_1 = ("ALTER TABLE claims RENAME COLUMN table_name TO key",)
 
 
 class Ledger(SqliteFile):
-    """The record of runs, of the attempts at their actions, and of who holds which table: a file for the processes of one machine.
+    """The record of runs, of the attempts at their actions, and of who holds which table: a file
+    for the processes of one machine.
 
     Tables are named ``catalog.db.table`` as :func:`icekit.sql.display_name` does. Any
-    method raises :class:`~icekit.errors.LedgerUnusable` when the ledger cannot be read or
-    written. Every known secret in the texts is masked before they are saved. A ledger that nothing was
-    ever written to is empty, and reading it creates nothing.
+    method raises :class:`~icekit.errors.LedgerUnusable` when the ledger cannot be read or written.
+    Every known secret in the texts is masked before they are saved. A ledger that nothing was ever
+    written to is empty, and reading it creates nothing.
     """
 
     APPLICATION = 0x69636564  # "iced"
@@ -100,7 +111,9 @@ class Ledger(SqliteFile):
     # The file names tables and contains their SQL: only this user may read it.
     FOLDER_MODE = 0o700
 
-    def __init__(self, path: Path | str | None = None, *, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self, path: Path | str | None = None, *, clock: Callable[[], int] = now_ms
+    ) -> None:
         """``path`` is :func:`default_path` if None; ``clock`` gives milliseconds since 1970."""
         self.path = Path(path) if path is not None else default_path()
         self._clock = clock
@@ -109,7 +122,8 @@ class Ledger(SqliteFile):
         return f"Ledger({str(self.path)!r})"
 
     def claim(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Take a table for a run, or raise :class:`~icekit.errors.TableClaimed`; of two processes one comes first.
+        """Take a table for a run, or raise :class:`~icekit.errors.TableClaimed`; of two processes
+        one comes first.
 
         A table is claimed by its own ``uuid``, whatever its name; a table without one, by its name.
         A dead claim is taken over: one whose lease has ended, or whose process on this host
@@ -125,33 +139,55 @@ class Ledger(SqliteFile):
         self.write(work)
 
     def heartbeat(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Renew the lease; raises :class:`~icekit.errors.ClaimLost` if another run took the table over."""
-        self.write(lambda db: _put_claim(db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())))
+        """Renew the lease; raises :class:`~icekit.errors.ClaimLost` if another run took the table
+        over.
+        """
+        self.write(
+            lambda db: _put_claim(
+                db, renewed(_claims_on(db, uuid or table), table, run_id, self._clock())
+            )
+        )
 
     def release(self, table: str, run_id: str, uuid: str | None = None) -> None:
-        """Release a table that this process holds for this run; the claim of another process or run stays."""
+        """Release a table that this process holds for this run; the claim of another process or run
+        stays.
+        """
 
         def work(db: sqlite3.Connection) -> None:
-            if any(there.is_held_by(run_id, Owner.here()) for there in _claims_on(db, uuid or table)):
+            if any(
+                there.is_held_by(run_id, Owner.here()) for there in _claims_on(db, uuid or table)
+            ):
                 db.execute("DELETE FROM claims WHERE key = ?", [uuid or table])
 
         self.write(work)
 
     def claims(self) -> tuple[Claim, ...]:
         """Every claim on record, by table, including dead ones."""
-        found = (Claim.from_json(document) for document in self._documents("SELECT document FROM claims"))
+        found = (
+            Claim.from_json(document) for document in self._documents("SELECT document FROM claims")
+        )
         return tuple(sorted(found, key=lambda claim: claim.table))
 
     def save_run(self, run: RunRecord) -> None:
         """Write a run; replaces its earlier record."""
         row = [key_of(run), run.run_id, run.table, run.status, run.started_ms, to_json(run)]
-        self.write(lambda db: db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row))
+        self.write(
+            lambda db: db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
+        )
 
     def save_actions(self, actions: Iterable[ActionRecord]) -> None:
-        """Write actions in one transaction; each replaces its record with the same starting snapshot."""
-        rows = [[key_of(a), a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a)] for a in actions]
+        """Write actions in one transaction; each replaces its record with the same starting
+        snapshot.
+        """
+        rows = [
+            [key_of(a), a.run_id, a.table, a.is_outcome, a.ended_ms, to_json(a)] for a in actions
+        ]
         # A replaced row gets the highest rowid, so rows are in the order of writing.
-        self.write(lambda db: db.executemany("INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows))
+        self.write(
+            lambda db: db.executemany(
+                "INSERT OR REPLACE INTO actions VALUES (?, ?, ?, ?, ?, ?)", rows
+            )
+        )
 
     def save_action(self, action: ActionRecord) -> None:
         """Write one action."""
@@ -165,7 +201,8 @@ class Ledger(SqliteFile):
     def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
         """The last started run on a table, among those with a status in ``statuses``."""
         found = self._documents(
-            f"SELECT document FROM runs WHERE table_name = ? {_among(statuses)} ORDER BY started_ms DESC, rowid DESC LIMIT 1",
+            f"SELECT document FROM runs WHERE table_name = ? {_among(statuses)} ORDER BY "
+            "started_ms DESC, rowid DESC LIMIT 1",
             table,
             *(statuses or ()),
         )
@@ -173,28 +210,42 @@ class Ledger(SqliteFile):
 
     def disproved(self) -> tuple[RunRecord, ...]:
         """Every run whose proof failed and that no person has cleared, oldest first."""
-        found = self._documents("SELECT document FROM runs WHERE status = ? ORDER BY started_ms", Status.DISPROVED)
+        found = self._documents(
+            "SELECT document FROM runs WHERE status = ? ORDER BY started_ms", Status.DISPROVED
+        )
         return tuple(from_json(RunRecord, document) for document in found)
 
     def unproved(self) -> tuple[RunRecord, ...]:
-        """Every run of which an action could not be proved, by its newest attempt, and that no person has cleared, oldest first."""
+        """Every run of which an action could not be proved, by its newest attempt, and that no
+        person has cleared, oldest first.
+        """
         found = self._documents(
-            "SELECT document FROM runs WHERE status NOT IN ('done', 'cleared', ?) AND EXISTS (SELECT * FROM actions "
-            "WHERE actions.run_id = runs.run_id AND json_extract(actions.document, '$.status') = 'unproved') ORDER BY started_ms",
+            "SELECT document FROM runs WHERE status NOT IN ('done', 'cleared', ?) AND EXISTS "
+            "(SELECT * FROM actions WHERE actions.run_id = runs.run_id AND "
+            "json_extract(actions.document, '$.status') = 'unproved') ORDER BY started_ms",
             Status.DISPROVED,
         )
         runs = (from_json(RunRecord, document) for document in found)
-        return tuple(run for run in runs if any(action.status is Status.UNPROVED for action in self.actions(run.run_id)))
+        return tuple(
+            run
+            for run in runs
+            if any(action.status is Status.UNPROVED for action in self.actions(run.run_id))
+        )
 
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run, by ordinal."""
-        found = self._documents("SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id)
+        found = self._documents(
+            "SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id
+        )
         return latest(from_json(ActionRecord, document) for document in found)
 
     def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
-        """Done and measured actions of one table, or of all tables, that ended last; newest first."""
+        """Done and measured actions of one table, or of all tables, that ended last; newest
+        first.
+        """
         found = self._documents(
-            "SELECT document FROM actions WHERE is_outcome AND (?1 IS NULL OR table_name = ?1) ORDER BY ended_ms DESC, rowid DESC LIMIT ?2",
+            "SELECT document FROM actions WHERE is_outcome AND (?1 IS NULL OR table_name = ?1) "
+            "ORDER BY ended_ms DESC, rowid DESC LIMIT ?2",
             table,
             limit,
         )
@@ -214,31 +265,38 @@ class Ledger(SqliteFile):
         is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
         if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
             return LedgerUnusable(
-                f"{path} is not an icekit ledger ({said}); icekit did not change it. Give another path with --ledger or ICEKIT_LEDGER."
+                f"{path} is not an icekit ledger ({said}); icekit did not change it. Give another "
+                "path with --ledger or ICEKIT_LEDGER."
             )
         if isinstance(error, NewerSchema):
             return LedgerUnusable(
-                f"The ledger {path} was written by a newer icekit ({said}). Upgrade icekit, or give another file with ICEKIT_LEDGER."
+                f"The ledger {path} was written by a newer icekit ({said}). Upgrade icekit, or "
+                "give another file with ICEKIT_LEDGER."
             )
         if is_damaged:
             return LedgerUnusable(
-                f"The ledger {path} is corrupt ({said}). Move it away (and {path.name}-wal and {path.name}-shm next to it) "
-                "and run again: icekit creates a new ledger, and plans tables again.",
+                f"The ledger {path} is corrupt ({said}). Move it away (and {path.name}-wal and "
+                f"{path.name}-shm next to it) and run again: icekit creates a new ledger, and "
+                "plans tables again.",
                 detail=said,
             )
         if name.startswith("SQLITE_BUSY"):
             return LedgerUnusable(
-                f"The ledger {path} stays locked by another process. End that process, or wait, and run again.", detail=said
+                f"The ledger {path} stays locked by another process. End that process, or wait, "
+                "and run again.",
+                detail=said,
             )
         return LedgerUnusable(
-            f"The ledger {path} cannot be used ({said}). Make it writable, on a local disk with free space, "
-            "or give another file with ICEKIT_LEDGER.",
+            f"The ledger {path} cannot be used ({said}). Make it writable, on a local disk with "
+            "free space, or give another file with ICEKIT_LEDGER.",
             detail=said,
         )
 
 
 def _claims_on(db: sqlite3.Connection, *keys: str) -> list[Claim]:
-    rows = db.execute(f"SELECT document FROM claims WHERE key IN ({', '.join('?' * len(keys))})", keys)
+    rows = db.execute(
+        f"SELECT document FROM claims WHERE key IN ({', '.join('?' * len(keys))})", keys
+    )
     return [Claim.from_json(document) for (document,) in rows]
 
 
@@ -254,5 +312,8 @@ def _is_marked(path: Path) -> bool:
     """Whether a file begins like an icekit ledger, whatever the state of the rest."""
     with contextlib.suppress(OSError), path.open("rb") as file:
         header = file.read(72)
-        return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[68:72], "big") == Ledger.APPLICATION
+        return (
+            header.startswith(b"SQLite format 3\0")
+            and int.from_bytes(header[68:72], "big") == Ledger.APPLICATION
+        )
     return False

@@ -1,4 +1,6 @@
-"""Define plans, their actions with SQL and prediction, and the policy of a compaction; nothing here runs anything."""
+"""Define plans, their actions with SQL and prediction, and the policy of a compaction; nothing here
+runs anything.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,14 @@ from icekit.facts.snapshot_statistics import renewal
 from icekit.facts.snapshots import SnapshotStatistics
 from icekit.units import count, size, span
 
-#: The option of a rewrite after which icekit drops the delete files that apply to no data file (:mod:`icekit.resolve.dangling`). No action's
-#: statement has it: Iceberg's own action does not ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file.
-#: Only a finding prints it, for a partition spec whose column was dropped: there all data files are rewritten, so no delete applies any more.
+# : The option of a rewrite after which icekit drops the delete files that apply to no data file
+# (:mod:`icekit.resolve.dangling`). No action's : statement has it: Iceberg's own action does not
+# ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file. :
+# Only a finding prints it, for a partition spec whose column was dropped: there all data files are
+# rewritten, so no delete applies any more.
 DANGLING = "remove-dangling-deletes"
-#: With these limits no data file has the wrong size, and a file is taken only if all its rows are deleted.
+# : With these limits no data file has the wrong size, and a file is taken only if all its rows are
+# deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
     {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
 )
@@ -28,7 +33,8 @@ REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
 
 #: No procedure does this; see :mod:`icekit.resolve`.
 CONVERT = "convert_equality_deletes"
-#: What the prediction of a conversion counts: equality delete files before, position delete files after.
+# : What the prediction of a conversion counts: equality delete files before, position delete files
+# after.
 EQUALITY_DELETE = "equality delete file"
 
 
@@ -36,17 +42,21 @@ EQUALITY_DELETE = "equality delete file"
 class Prediction:
     """The files that an action will take and leave.
 
-    ``source`` is ``planner`` if the engine's own planner predicted it, ``facts`` if it was
-    computed from the rollup (no JVM bridge), ``metadata`` if the metadata alone decides.
-    ``seconds`` is None without past runs of about this size; ``shuffle_bytes`` is 0 for a
-    rewrite that does not sort. ``file_opens_saved`` counts opens that a full scan no longer needs: data files
-    that are removed, and delete files that are no longer opened for each data file.
+    ``source`` is ``planner`` if the engine's own planner predicted it, ``facts`` if it was computed
+    from the rollup (no JVM bridge), ``metadata`` if the metadata alone decides. ``seconds`` is None
+    without past runs of about this size; ``shuffle_bytes`` is 0 for a rewrite that does not sort.
+    ``file_opens_saved`` counts opens that a full scan no longer needs: data files that are removed,
+    and delete files that are no longer opened for each data file.
     ``unit`` is what
     ``files_in`` and ``files_out`` count: ``file``, or ``delete file``, ``manifest``,
     ``snapshot`` or ``orphan`` for maintenance; for a conversion ``equality delete file``, and
-    ``files_out`` is then the maximum number of position delete files (deletion vectors in format version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes apply, and nobody
-    knows before a rewrite how many rows they delete; because position deletes may be of data files that are gone; or because rows go into an unknown
-    number of partitions. ``is_sampled``: ``bytes_out`` is what a sample of the keys of equality deletes leaves, and no maximum. ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table has on average.
+    ``files_out`` is then the maximum number of position delete files (deletion vectors in format
+    version 3) that replace them. ``is_maximum``: fewer files may come out, because equality deletes
+    apply, and nobody knows before a rewrite how many rows they delete; because position deletes may
+    be of data files that are gone; or because rows go into an unknown number of partitions.
+    ``is_sampled``: ``bytes_out`` is what a sample of the keys of equality deletes leaves, and no
+    maximum. ``rows_in`` are the rows of ``files_in`` before deletes, as many per byte as the table
+    has on average.
     """
 
     files_in: int = 0
@@ -66,7 +76,9 @@ class Prediction:
 
     @property
     def files_read(self) -> int:
-        """The files that the action reads if it rewrites data files or converts deletes (then including the data files they apply to), else 0."""
+        """The files that the action reads if it rewrites data files or converts deletes (then
+        including the data files they apply to), else 0.
+        """
         if self.unit == EQUALITY_DELETE:
             return self.files_in + self.files_out
         return self.files_in if self.unit == "file" else 0
@@ -79,7 +91,10 @@ class Prediction:
     @property
     def change(self) -> str:
         """``9 files → 1 file``."""
-        return f"{count(self.files_in, self.unit)} → {'at most ' if self.is_maximum else ''}{count(self.files_out, self.unit_out)}"
+        return (
+            f"{count(self.files_in, self.unit)} → "
+            f"{'at most ' if self.is_maximum else ''}{count(self.files_out, self.unit_out)}"
+        )
 
     @property
     def about(self) -> str:
@@ -108,9 +123,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class KeySample:
-    """How many rows of some data files a sample of about ``keys`` records of equality deletes deletes.
+    """How many rows of some data files a sample of about ``keys`` records of equality deletes
+    deletes.
 
-    ``rows`` are those among which the sampled keys' own would be: all, or as large a share of them as the sample is of the keys.
+    ``rows`` are those among which the sampled keys' own would be: all, or as large a share of them
+    as the sample is of the keys.
     """
 
     keys: int
@@ -121,10 +138,14 @@ class KeySample:
     def text(self) -> str:
         """A sentence for the plan."""
         if self.deleted_rows:
-            return f"A sample of about {count(self.keys, 'equality delete record')} deletes {self.deleted_rows:,} of {count(self.rows, 'row')}."
+            return (
+                f"A sample of about {count(self.keys, 'equality delete record')} deletes "
+                f"{self.deleted_rows:,} of {count(self.rows, 'row')}."
+            )
         return (
-            f"None of about {self.keys:,} sampled keys of equality deletes is in the older data that was sampled ({count(self.rows, 'row')}). If the "
-            "stream only adds new keys, its upsert mode adds deletes that delete nothing (write.upsert.enabled in Flink)."
+            f"None of about {self.keys:,} sampled keys of equality deletes is in the older data "
+            f"that was sampled ({count(self.rows, 'row')}). If the stream only adds new keys, its "
+            "upsert mode adds deletes that delete nothing (write.upsert.enabled in Flink)."
         )
 
 
@@ -132,8 +153,8 @@ class KeySample:
 class RewriteOrder:
     """The row order of a rewrite: ``sort`` by columns with direction, or a curve through them.
 
-    ``by`` holds column paths with a direction (``ASC NULLS FIRST``; empty for a curve). ``sort`` without
-    columns means the table's own sort order.
+    ``by`` holds column paths with a direction (``ASC NULLS FIRST``; empty for a curve). ``sort``
+    without columns means the table's own sort order.
     """
 
     strategy: str = "binpack"
@@ -150,7 +171,9 @@ class RewriteOrder:
         if not self.by:
             return None
         if self.strategy == "sort":
-            return ", ".join(f"{sql.identifier(*path)} {direction}".strip() for path, direction in self.by)
+            return ", ".join(
+                f"{sql.identifier(*path)} {direction}".strip() for path, direction in self.by
+            )
         return f"{self.strategy}({', '.join(sql.identifier(*path) for path, _ in self.by)})"
 
 
@@ -158,10 +181,11 @@ class RewriteOrder:
 class Action:
     """One call of a procedure, the unit of retry, record and proof.
 
-    ``partitions`` are those that the action takes (empty: the complete table, or not by partition), ``why``
-    gives the reason. ``order``, ``where``, ``unless`` (a filter for rows whose files ``where`` leaves out) and ``must_save`` (without a saved
-    file open it is not worth running) are for rewrites of data files; ``older_than`` is for
-    removals by age, fixed at planning so that a resumed run removes nothing more.
+    ``partitions`` are those that the action takes (empty: the complete table, or not by partition),
+    ``why`` gives the reason. ``order``, ``where``, ``unless`` (a filter for rows whose files
+    ``where`` leaves out) and ``must_save`` (without a saved file open it is not worth running) are
+    for rewrites of data files; ``older_than`` is for removals by age, fixed at planning so that a
+    resumed run removes nothing more.
     """
 
     action_id: str
@@ -188,8 +212,12 @@ class Action:
 
     @property
     def only_drops(self) -> bool:
-        """Whether the action rewrites no data file, and only drops delete files that apply to none."""
-        return self.options.get(DANGLING) == "true" and REWRITE_NOTHING.items() <= self.options.items()
+        """Whether the action rewrites no data file, and only drops delete files that apply to
+        none.
+        """
+        return (
+            self.options.get(DANGLING) == "true" and REWRITE_NOTHING.items() <= self.options.items()
+        )
 
     @property
     def sql(self) -> str:
@@ -197,7 +225,9 @@ class Action:
         if self.only_drops:
             catalog = ["--catalog", self.catalog] if self.catalog != "lake" else []
             branch = ["--ref", self.branch] if self.branch else []
-            return shlex.join(["icekit", "compact", sql.display_name(self.table), *catalog, *branch, "--execute"])
+            return shlex.join(
+                ["icekit", "compact", sql.display_name(self.table), *catalog, *branch, "--execute"]
+            )
         if self.procedure == CONVERT:
             return f"icekit convert {shlex.quote(sql.display_name(self.table))} --execute"
         given: dict[str, sql.Argument] = {"table": sql.display_name(self.table)}
@@ -212,7 +242,9 @@ class Action:
         if self.options or self.procedure == "rewrite_data_files":
             # Settings that nobody looks at while the action runs; see icekit.engine.bridge.
             options = {name: value for name, value in self.options.items() if name != DANGLING}
-            given["options"] = sql.renewing(options) if self.procedure == "rewrite_data_files" else options
+            given["options"] = (
+                sql.renewing(options) if self.procedure == "rewrite_data_files" else options
+            )
         if self.older_than:
             given["older_than"] = self.older_than
         return sql.call(self.catalog, self.procedure, **given, **self.arguments)
@@ -223,7 +255,9 @@ class Action:
         names = self.partition_names
         what = f" {names[0]}" if names else ""
         more = len(self.partitions) - 1
-        return f"{self.procedure}{what}" + (f" and {count(more, 'more partition')}" if names and more > 0 else "")
+        return f"{self.procedure}{what}" + (
+            f" and {count(more, 'more partition')}" if names and more > 0 else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +271,15 @@ class Explained:
 
 @dataclass(frozen=True, repr=False)
 class Plan(Shown):
-    """Ordered actions and their prediction; nothing has run. A plan without actions: nothing is worth doing.
+    """Ordered actions and their prediction; nothing has run. A plan without actions: nothing is
+    worth doing.
 
-    ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial; ``converts`` marks
-    a conversion of equality deletes. ``refused`` is a procedure that the user named but that is not planned; a note says why.
-    ``waits`` is why a plan has no actions although rewrites would help, what they would save, and what to do; None otherwise.
-    ``statistics`` are those of the snapshot that the plan was made for. ``key_sample`` is what the keys of equality deletes said, None if nothing was sampled.
+    ``rehearsed`` is the first line of the proof of a trial on a clone, None without a trial;
+    ``converts`` marks a conversion of equality deletes. ``refused`` is a procedure that the user
+    named but that is not planned; a note says why. ``waits`` is why a plan has no actions although
+    rewrites would help, what they would save, and what to do; None otherwise. ``statistics`` are
+    those of the snapshot that the plan was made for. ``key_sample`` is what the keys of equality
+    deletes said, None if nothing was sampled.
     """
 
     catalog: str
@@ -264,12 +301,20 @@ class Plan(Shown):
 
     @property
     def lost_statistics(self) -> tuple[SnapshotStatistics, ...]:
-        """Statistics of the current snapshot that the new snapshots of the plan's commits will not have."""
-        return self.statistics if any(action.procedure not in _WITHOUT_SNAPSHOT for action in self.actions) else ()
+        """Statistics of the current snapshot that the new snapshots of the plan's commits will not
+        have.
+        """
+        return (
+            self.statistics
+            if any(action.procedure not in _WITHOUT_SNAPSHOT for action in self.actions)
+            else ()
+        )
 
     @property
     def renewals(self) -> tuple[str, ...]:
-        """The statements that compute :attr:`lost_statistics` for the current snapshot; none for a branch, whose new snapshot has no id yet."""
+        """The statements that compute :attr:`lost_statistics` for the current snapshot; none for a
+        branch, whose new snapshot has no id yet.
+        """
         if self.ref is not None:
             return ()
         return tuple(renewal(self.catalog, self.table, lost) for lost in self.lost_statistics)
@@ -284,7 +329,11 @@ class Plan(Shown):
         """The command for such a plan: ``compact``, ``convert`` or ``maintain``."""
         if self.converts:
             return "convert"
-        return "compact" if all(action.procedure == "rewrite_data_files" for action in self.actions) else "maintain"
+        return (
+            "compact"
+            if all(action.procedure == "rewrite_data_files" for action in self.actions)
+            else "maintain"
+        )
 
     @property
     def resume_command(self) -> str:
@@ -298,7 +347,9 @@ class Plan(Shown):
 
     @property
     def prediction(self) -> Prediction:
-        """The sum over all actions that rewrite data files, or convert deletes; other units do not add up."""
+        """The sum over all actions that rewrite data files, or convert deletes; other units do not
+        add up.
+        """
         unit = EQUALITY_DELETE if self.converts else "file"
         each = [action.prediction for action in self.actions if action.prediction.unit == unit]
         total = Prediction(seconds=0.0, source=each[0].source if each else "facts", unit=unit)
@@ -308,8 +359,14 @@ class Plan(Shown):
 
     @property
     def reads(self) -> tuple[int, int]:
-        """The files, and their bytes, that the rewrites and conversions will read: what a budget limits."""
-        reading = [p for p in (action.prediction for action in self.actions) if p.unit in {"file", EQUALITY_DELETE}]
+        """The files, and their bytes, that the rewrites and conversions will read: what a budget
+        limits.
+        """
+        reading = [
+            p
+            for p in (action.prediction for action in self.actions)
+            if p.unit in {"file", EQUALITY_DELETE}
+        ]
         return sum(p.files_read for p in reading), sum(p.bytes_in for p in reading)
 
     @property
@@ -321,16 +378,25 @@ class Plan(Shown):
             return f"{count(len(self.actions), 'action')}{': ' + predicted(self.prediction) if is_sum else ''}."
         if self.refused:
             return f"{self.refused} is refused; nothing else is worth doing."
-        return self.waits or (NOTHING if self.command != "convert" else "No equality deletes to convert.")
+        return self.waits or (
+            NOTHING if self.command != "convert" else "No equality deletes to convert."
+        )
 
     def details(self) -> list[Block]:
         """What follows the summary: the actions, what is left alone, and notes."""
         settings = [(e.name, f"{e.value}: {e.why}") for e in self.parallelism]
-        left = [Sentence(f"{a.text}{_examples(a.examples, a.partition_count)}.", "Left alone") for a in self.left_alone]
+        left = [
+            Sentence(f"{a.text}{_examples(a.examples, a.partition_count)}.", "Left alone")
+            for a in self.left_alone
+        ]
         return [
             *(_action(action) for action in self.actions),
             *([Folded("How the plan fits the cluster", [Item("", settings)])] if settings else []),
-            *([Sentence(f"{self.refused} is not planned.", "Refused")] if self.refused and self.actions else []),
+            *(
+                [Sentence(f"{self.refused} is not planned.", "Refused")]
+                if self.refused and self.actions
+                else []
+            ),
             *([Sentence(self.rehearsed, "Tried on a zero-copy clone")] if self.rehearsed else []),
             *left,
             *([Item(note, (), self.renewals)] if (note := statistics_note(self)) else []),
@@ -344,7 +410,11 @@ class Plan(Shown):
             kind, label = "info", "plan"
         elif self.refused or self.waits:
             kind, label = "warning", "▲ refused" if self.refused else "▲ left alone"
-        return [Badge(kind, label, self.name), Sentence(self.summary, is_strong=True), *self.details()]
+        return [
+            Badge(kind, label, self.name),
+            Sentence(self.summary, is_strong=True),
+            *self.details(),
+        ]
 
 
 # Procedures that remove snapshots or files, and commit no snapshot.
@@ -352,12 +422,18 @@ _WITHOUT_SNAPSHOT = frozenset({"expire_snapshots", "remove_orphan_files"})
 
 
 def statistics_note(plan: Plan) -> str | None:
-    """The sentence on :attr:`Plan.lost_statistics`, before the statements that renew them; None if there are none."""
+    """The sentence on :attr:`Plan.lost_statistics`, before the statements that renew them; None if
+    there are none.
+    """
     if not plan.lost_statistics:
         return None
     kinds = " and ".join(f"{lost.kind} statistics" for lost in plan.lost_statistics)
     whose = f"The snapshot of {plan.ref}" if plan.ref else "The current snapshot"
-    renew = "Renew them after the run:" if plan.renewals else "Renew them after the run, with the branch's new snapshot as snapshot_id."
+    renew = (
+        "Renew them after the run:"
+        if plan.renewals
+        else "Renew them after the run, with the branch's new snapshot as snapshot_id."
+    )
     return f"{whose} has {kinds}, and each commit of this plan makes a snapshot without. {renew}"
 
 
@@ -377,24 +453,40 @@ def predicted(p: Prediction) -> str:
     if p.unit in {"snapshot", "orphan"}:
         return f"{count(p.files_in, p.unit)} before, {p.files_out:,} after"
     if p.unit == EQUALITY_DELETE:
-        return f"{count(p.files_in, p.unit)} become at most {count(p.files_out, p.unit_out)}, one per data file; reads up to {size(p.bytes_in)} of files{p.about}"
+        return (
+            f"{count(p.files_in, p.unit)} become at most {count(p.files_out, p.unit_out)}, one "
+            f"per data file; reads up to {size(p.bytes_in)} of files{p.about}"
+        )
     most = "at most " if p.is_maximum else ""
     if p.unit != "file":
-        sure = {"planner": " (predicted by the engine's planner)", "facts": " (estimated from facts)"}.get(p.source, "")
-        return f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
-    said = f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of {'about ' if p.is_sampled else most}{size(p.bytes_out)}"
+        sure = {
+            "planner": " (predicted by the engine's planner)",
+            "facts": " (estimated from facts)",
+        }.get(p.source, "")
+        return (
+            f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
+        )
+    said = (
+        f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of "
+        f"{'about ' if p.is_sampled else most}{size(p.bytes_out)}"
+    )
     if p.delete_files_removed:
         said += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         said += f", {size(p.shuffle_bytes)} shuffled"
     about = "about " if p.is_maximum else ""
-    said += f"; a full scan opens {about}{count(abs(p.file_opens_saved), 'file')} {'more' if p.file_opens_saved < 0 else 'fewer'}"
+    said += (
+        f"; a full scan opens {about}{count(abs(p.file_opens_saved), 'file')} "
+        f"{'more' if p.file_opens_saved < 0 else 'fewer'}"
+    )
     return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 
 def _action(action: Action) -> Item:
     names = action.partition_names
-    where = [("where", f"{', '.join(names)}{_more(names, len(action.partitions))}")] if names else []
+    where = (
+        [("where", f"{', '.join(names)}{_more(names, len(action.partitions))}")] if names else []
+    )
     said = [("why", action.why), *where, ("predicted", predicted(action.prediction))]
     return Item(f"{action.action_id}  {action.procedure}", said, [action.sql])
 

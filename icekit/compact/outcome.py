@@ -1,4 +1,6 @@
-"""Read from the table's own commits what a run did, and hold the outcome of a plan: predicted and actual per action, and the proof."""
+"""Read from the table's own commits what a run did, and hold the outcome of a plan: predicted and
+actual per action, and the proof.
+"""
 
 from __future__ import annotations
 
@@ -21,23 +23,27 @@ from icekit.saving import slug, versions, write_json
 from icekit.status import Status
 from icekit.units import count, elapsed, size, span
 
-# --- Read from the table itself what a run did: find its commits by their tags, and sum up what they changed
+# --- Read from the table itself what a run did: find its commits by their tags, and sum up what
+# they changed
 
 
 #: A key in the snapshot summary of each of a run's commits.
 RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
-#: Keys of a conversion's commits, because no key of Iceberg's own says it: the files read for the commit, and their bytes.
+# : Keys of a conversion's commits, because no key of Iceberg's own says it: the files read for the
+# commit, and their bytes.
 FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
 
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What commits changed, according to their own summaries, never according to a procedure's output.
+    """What commits changed, according to their own summaries, never according to a procedure's
+    output.
 
     ``files_in`` and ``bytes_in`` are the data files removed; for a conversion the data and delete
-    files read, and ``files_out`` and ``bytes_out`` the delete files written. ``rows_in`` are the rows of the data files removed, before deletes.
-    ``items_before`` and ``items_after`` are for maintenance: delete files, manifests, snapshots
-    or orphans, as the action's prediction counts them.
+    files read, and ``files_out`` and ``bytes_out`` the delete files written. ``rows_in`` are the
+    rows of the data files removed, before deletes. ``items_before`` and ``items_after`` are for
+    maintenance: delete files, manifests, snapshots or orphans, as the action's prediction counts
+    them.
     """
 
     files_in: int = 0
@@ -56,7 +62,11 @@ class Actual:
 
     def change(self, prediction: Prediction) -> str:
         """``9 files → 1 file``, in the units of a prediction."""
-        before, after = (self.files_in, self.files_out) if prediction.unit == "file" else (self.items_before, self.items_after)
+        before, after = (
+            (self.files_in, self.files_out)
+            if prediction.unit == "file"
+            else (self.items_before, self.items_after)
+        )
         return replace(prediction, files_in=before, files_out=after, is_maximum=False).change
 
     @property
@@ -65,28 +75,37 @@ class Actual:
         return self.commits > 0 or self.items_before > 0
 
 
-def own_commits(at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()) -> tuple[Json, ...]:
-    """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in ``among``."""
+def own_commits(
+    at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()
+) -> tuple[Json, ...]:
+    """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in
+    ``among``.
+    """
     found = []
     for snapshot in at.lineage():
         summary = snapshot.get("summary") or {}
-        tagged = summary.get(RUN_TAG) == run_id and (action_ids is None or summary.get(ACTION_TAG) in action_ids)
+        tagged = summary.get(RUN_TAG) == run_id and (
+            action_ids is None or summary.get(ACTION_TAG) in action_ids
+        )
         if tagged or snapshot["snapshot-id"] in among:
             found.append(snapshot)
     return tuple(reversed(found))
 
 
 def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
-    """Whether an action's commits (oldest first) are in the table's history, so not rolled back. True if it made none.
+    """Whether an action's commits (oldest first) are in the table's history, so not rolled back.
+    True if it made none.
 
-    The last commit decides, because the others are its ancestors. If the history begins after the action
-    (which began at ``began_ms``), because older snapshots have expired, that commit may have been part of it:
-    unless something shows that it was rolled back, the action is not done again.
+    The last commit decides, because the others are its ancestors. If the history begins after the
+    action (which began at ``began_ms``), because older snapshots have expired, that commit may have
+    been part of it: unless something shows that it was rolled back, the action is not done again.
     """
     if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
         return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
     oldest = list(at.lineage())[-1:]
-    return any(s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest)
+    return any(
+        s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest
+    )
 
 
 def actual(commits: Iterable[Json]) -> Actual:
@@ -99,13 +118,24 @@ def _changed(summary: Mapping[str, Any]) -> Actual:
         return int(summary.get(name) or 0)
 
     if FILES_READ_TAG in summary:
-        read, written = (number(FILES_READ_TAG), number(BYTES_READ_TAG)), (number("added-delete-files"), number("added-files-size"))
+        read, written = (
+            (number(FILES_READ_TAG), number(BYTES_READ_TAG)),
+            (number("added-delete-files"), number("added-files-size")),
+        )
         return Actual(*read, *written, number("removed-delete-files"), 1)
     files_in, files_out = number("deleted-data-files"), number("added-data-files")
     # Sizes count data and delete files together; a commit that only drops deletes reads no data.
     bytes_in = number("removed-files-size") if files_in else 0
     bytes_out = number("added-files-size") if files_out else 0
-    return Actual(files_in, bytes_in, files_out, bytes_out, number("removed-delete-files"), 1, rows_in=number("deleted-records"))
+    return Actual(
+        files_in,
+        bytes_in,
+        files_out,
+        bytes_out,
+        number("removed-delete-files"),
+        1,
+        rows_in=number("deleted-records"),
+    )
 
 
 # --- Hold the outcome of an action and of a plan
@@ -144,9 +174,10 @@ class ActionOutcome:
 class Outcome(Shown):
     """The outcome of a plan.
 
-    ``proof`` is :class:`icekit.prove.Proof`, or None for a dry run; ``leftovers`` are files
-    that failed attempts wrote and no snapshot names, and ``clean_up`` is the command that
-    removes them. ``iceberg_version`` is the version in the session of the run. ``exit_status`` is 0 when everything planned is done and proved.
+    ``proof`` is :class:`icekit.prove.Proof`, or None for a dry run; ``leftovers`` are files that
+    failed attempts wrote and no snapshot names, and ``clean_up`` is the command that removes them.
+    ``iceberg_version`` is the version in the session of the run. ``exit_status`` is 0 when
+    everything planned is done and proved.
     """
 
     plan: Plan
@@ -189,8 +220,17 @@ class Outcome(Shown):
 
     @property
     def actual(self) -> Actual:
-        """The sum over all actions that rewrite data files or convert deletes; other units do not add up."""
-        return sum((one.actual for one in self.actions if one.action.prediction.unit in {"file", EQUALITY_DELETE}), Actual())
+        """The sum over all actions that rewrite data files or convert deletes; other units do not
+        add up.
+        """
+        return sum(
+            (
+                one.actual
+                for one in self.actions
+                if one.action.prediction.unit in {"file", EQUALITY_DELETE}
+            ),
+            Actual(),
+        )
 
     @property
     def failure(self) -> str | None:
@@ -213,12 +253,25 @@ class Outcome(Shown):
                 Sentence("Nothing has run. Run the plan with --execute (execute=True in Python)."),
             ]
         kind, mark = (
-            ("fine", "✔") if self.exit_status == 0 else ("critical", "✖") if self.exit_status == EXIT_UNHEALTHY else ("warning", "▲")
+            ("fine", "✔")
+            if self.exit_status == 0
+            else ("critical", "✖")
+            if self.exit_status == EXIT_UNHEALTHY
+            else ("warning", "▲")
         )
         return [
-            Badge(kind, f"{mark} {self.status}", self.plan.name, f"{span(self.seconds * 1000)}, run {self.run_id}"),
+            Badge(
+                kind,
+                f"{mark} {self.status}",
+                self.plan.name,
+                f"{span(self.seconds * 1000)}, run {self.run_id}",
+            ),
             compared(self),
-            *(Sentence(a.error, f"{a.action.action_id} {a.status}") for a in self.actions if a.error),
+            *(
+                Sentence(a.error, f"{a.action.action_id} {a.status}")
+                for a in self.actions
+                if a.error
+            ),
             *([Listing("\n".join(self.proof.lines()))] if self.proof is not None else []),
             *map(Sentence, _afterwards(self)),
         ]
@@ -229,8 +282,14 @@ class Outcome(Shown):
 
 _REWRITTEN = ("files_in", "bytes_in", "rows_in", "files_out", "bytes_out", "delete_files_removed")
 _COUNTED = ("items_before", "items_after")
-# Separate names, because the speed of rewriting manifests or converting deletes says nothing about rewrites of data files.
-_CONVERTED = {"files_read": "files_in", "bytes_read": "bytes_in", "files_written": "files_out", "bytes_written": "bytes_out"}
+# Separate names, because the speed of rewriting manifests or converting deletes says nothing about
+# rewrites of data files.
+_CONVERTED = {
+    "files_read": "files_in",
+    "bytes_read": "bytes_in",
+    "files_written": "files_out",
+    "bytes_written": "bytes_out",
+}
 
 
 def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, float]:
@@ -239,7 +298,9 @@ def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, floa
     ``whole`` is False for one that was killed in between: its duration is unknown.
     """
     unit = outcome.action.prediction.unit
-    names = {name: name for name in (_REWRITTEN if unit == "file" else _COUNTED)} | (_CONVERTED if unit == EQUALITY_DELETE else {})
+    names = {name: name for name in (_REWRITTEN if unit == "file" else _COUNTED)} | (
+        _CONVERTED if unit == EQUALITY_DELETE else {}
+    )
     figures = {name: getattr(outcome.actual, figure) for name, figure in names.items()}
     return figures | ({"seconds": round(outcome.seconds, 3)} if whole else {})
 
@@ -250,58 +311,114 @@ def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
     known = {figure: int(told[name]) for name, figure in _CONVERTED.items() if name in told}
     known |= {name: int(told[name]) for name in (*_REWRITTEN, *_COUNTED) if name in told}
     figures = Actual(**known, commits=len(record.snapshot_ids))
-    return ActionOutcome(action, Status.DONE, record.attempt, figures, float(told.get("seconds", 0.0)), record.snapshot_ids)
+    return ActionOutcome(
+        action,
+        Status.DONE,
+        record.attempt,
+        figures,
+        float(told.get("seconds", 0.0)),
+        record.snapshot_ids,
+    )
 
 
 # --- Show an outcome: predicted next to actual, and as JSON
 
 
-#: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its figures include their unit.
-_COMPARED = {"action": TEXT, "status": TEXT, "change": TEXT, "bytes": TEXT, "delete_files_removed": TEXT, "time": TEXT}
+# : Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its
+# figures include their unit.
+_COMPARED = {
+    "action": TEXT,
+    "status": TEXT,
+    "change": TEXT,
+    "bytes": TEXT,
+    "delete_files_removed": TEXT,
+    "time": TEXT,
+}
 
 
 def compared(outcome: Outcome) -> Grid:
     """A row per action, and their sum: before and after, each next to the prediction."""
     # A part of a split action has no prediction of its own.
-    rows = [_row(o.action.action_id, o.status, o, o.action.prediction if "." not in o.action.action_id else None) for o in outcome.actions]
+    rows = [
+        _row(
+            o.action.action_id,
+            o.status,
+            o,
+            o.action.prediction if "." not in o.action.action_id else None,
+        )
+        for o in outcome.actions
+    ]
     if len(rows) > 1 and all(o.action.prediction.unit == "file" for o in outcome.actions):
         total = ActionOutcome(
-            outcome.actions[0].action, Status.DONE, actual=outcome.actual, seconds=sum(o.seconds for o in outcome.actions)
+            outcome.actions[0].action,
+            Status.DONE,
+            actual=outcome.actual,
+            seconds=sum(o.seconds for o in outcome.actions),
         )
         rows.append(_row("all", "", total, outcome.plan.prediction))
     return Grid("", _COMPARED, rows)
 
 
 def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tuple[str | None, ...]:
-    """What an action did not come to count is absent, and not 0; maintenance of metadata has neither bytes nor delete files."""
+    """What an action did not come to count is absent, and not 0; maintenance of metadata has
+    neither bytes nor delete files.
+    """
     a, unit = o.actual, o.action.prediction.unit
     time = elapsed(o.seconds) + (f" (predicted {elapsed(p.seconds)})" if p and p.seconds else "")
     if not a.any:
         return name, status, None, None, None, time
     out = a.files_out if unit == "file" else a.items_after
-    change = _next_to(o.change, f"{out:,}", f"{'at most ' if p.is_maximum else ''}{p.files_out:,}" if p else None)
+    change = _next_to(
+        o.change, f"{out:,}", f"{'at most ' if p.is_maximum else ''}{p.files_out:,}" if p else None
+    )
     if unit not in {"file", EQUALITY_DELETE}:
         return name, status, change, None, None, time
     written, gone = size(a.bytes_out), f"{a.delete_files_removed:,}"
-    # A conversion reads whole files for the few bytes of positions it writes: nobody predicts those.
+    # A conversion reads whole files for the few bytes of positions it writes: nobody predicts
+    # those.
     predicted = size(p.bytes_out) if p and unit == "file" else None
     removed = _next_to(gone, gone, f"{p.delete_files_removed:,}" if p else None)
-    return name, status, change, _next_to(f"{size(a.bytes_in)} → {written}", written, predicted), removed, time
+    return (
+        name,
+        status,
+        change,
+        _next_to(f"{size(a.bytes_in)} → {written}", written, predicted),
+        removed,
+        time,
+    )
 
 
 def _next_to(change: str, actual: str, predicted: str | None) -> str:
     """``112 → 5, as predicted``; ``96 → 93 (predicted 95)``."""
-    return change if predicted is None else f"{change}, as predicted" if actual == predicted else f"{change} (predicted {predicted})"
+    return (
+        change
+        if predicted is None
+        else f"{change}, as predicted"
+        if actual == predicted
+        else f"{change} (predicted {predicted})"
+    )
 
 
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
-        yield f"At least {count(len(outcome.leftovers), 'file')} written since the run began {'is' if len(outcome.leftovers) == 1 else 'are'} in no snapshot, for example {outcome.leftovers[0]}. Possible causes: failed attempts, a writer that has not committed yet, or another table in the same location. To remove the orphan files among them later: {outcome.clean_up}"
+        yield (
+            f"At least {count(len(outcome.leftovers), 'file')} written since the run began "
+            f"{'is' if len(outcome.leftovers) == 1 else 'are'} in no snapshot, for example "
+            f"{outcome.leftovers[0]}. Possible causes: failed attempts, a writer that has not "
+            "committed yet, or another table in the same location. To remove the orphan files "
+            f"among them later: {outcome.clean_up}"
+        )
     yield from outcome.notes
     if outcome.plan.renewals and any(one.actual.commits for one in outcome.actions):
-        yield f"The current snapshot has no statistics now. To renew them: {'; '.join(outcome.plan.renewals)}"
+        yield (
+            "The current snapshot has no statistics now. To renew them: "
+            f"{'; '.join(outcome.plan.renewals)}"
+        )
     if outcome.status is Status.STOPPED:
-        yield f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same --ledger, if you gave one)"
+        yield (
+            f"The plan is not finished. To continue: {outcome.plan.resume_command} (with the same "
+            "--ledger, if you gave one)"
+        )
 
 
 #: Incremented when a field changes its meaning or is removed; added fields do not count.
@@ -323,13 +440,17 @@ def document(outcome: Outcome) -> dict[str, Any]:
         "planned_at": dt.datetime.fromtimestamp(plan.made_at_ms / 1000, dt.UTC).isoformat(),
         "snapshot_id": plan.snapshot_id,
         "seconds": round(outcome.seconds, 3),
-        "versions": versions() | ({"iceberg": outcome.iceberg_version} if outcome.iceberg_version else {}),
+        "versions": versions()
+        | ({"iceberg": outcome.iceberg_version} if outcome.iceberg_version else {}),
         "predicted": asdict(plan.prediction) if plan.actions else None,
         "actual": None if outcome.is_dry_run else asdict(outcome.actual),
         "actions": [_action(one) for one in outcome.actions],
         "left_alone": [asdict(left) | {"text": left.text} for left in plan.left_alone],
         "parallelism": [asdict(said) for said in plan.parallelism],
-        "lost_statistics": [{**asdict(lost), "renew": sql} for lost, sql in zip_longest(plan.lost_statistics, plan.renewals)],
+        "lost_statistics": [
+            {**asdict(lost), "renew": sql}
+            for lost, sql in zip_longest(plan.lost_statistics, plan.renewals)
+        ],
         "notes": [*plan.notes, *outcome.notes],
         "rehearsed": plan.rehearsed,
         "proof": None if outcome.proof is None else _proof(outcome.proof),

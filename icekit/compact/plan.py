@@ -1,4 +1,6 @@
-"""Turn facts and findings into a plan: which partitions, in which order, with which statement, within which budget."""
+"""Turn facts and findings into a plan: which partitions, in which order, with which statement,
+within which budget.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,15 @@ from icekit.compact.candidates import Candidate
 from icekit.compact.model import Action, Plan
 from icekit.compact.order import sort_by
 from icekit.compact.policy import Policy
-from icekit.compact.selection import LEAST_SECONDS, RewriteSelection, changing_share, conflict_chance, left, rows_per_byte, select
+from icekit.compact.selection import (
+    LEAST_SECONDS,
+    RewriteSelection,
+    changing_share,
+    conflict_chance,
+    left,
+    rows_per_byte,
+    select,
+)
 from icekit.compact.skipped import SkipReason
 from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Finding, Findings, Thresholds
@@ -44,8 +54,8 @@ def plan(
 ) -> Plan:
     """Plan the rewrites of data files that are worth it; pure except for ``predict``; runs nothing.
 
-    ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a commit is likely to conflict
-    with their rewrite (:func:`conflict_chance`). ``predict`` asks the
+    ``recent`` are partitions written lately: they are skipped if the policy says so, or else if a
+    commit is likely to conflict with their rewrite (:func:`conflict_chance`). ``predict`` asks the
     engine; without it predictions are estimates from facts. ``speed`` is that of past runs,
     needed for a budget in minutes. A table where nothing is worth doing
     gives a plan without actions. Raises :class:`~icekit.errors.ParameterError` for a policy
@@ -56,15 +66,24 @@ def plan(
         raise _contradicted(facts, findings)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     limits = policy.within(thresholds or Thresholds())
-    if facts.ref and not any(r.name == facts.ref and r.type == "branch" for r in facts.history.refs):
-        raise ParameterError(f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; leave ref out.")
+    if facts.ref and not any(
+        r.name == facts.ref and r.type == "branch" for r in facts.history.refs
+    ):
+        raise ParameterError(
+            f"{facts.ref} is not a branch. Only the table itself or a branch can be rewritten; "
+            "leave ref out."
+        )
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
     chosen, budget_bytes = selected.chosen, selected.budget_bytes
     batches = _batches(chosen, policy)
     total, groups = sum(c.bytes_in for c in chosen), len(chosen)
     sorting, whole = order.is_sorting, policy.scope == "major"
-    options, explained = parallelism(cluster, facts.target_bytes, total, groups, sorting=sorting, whole=whole) if cluster else ({}, ())
+    options, explained = (
+        parallelism(cluster, facts.target_bytes, total, groups, sorting=sorting, whole=whole)
+        if cluster
+        else ({}, ())
+    )
     shared = Rewriting(facts, limits, policy, order, options)
     notes = (
         ["The columns are not used: binpack does not order rows; sort, zorder and hilbert do."]
@@ -77,19 +96,43 @@ def plan(
     for batch in batches:
         # A run finds the commits of an action by this name, so no two actions have the same.
         action = rewrite_action(shared, f"a{len(actions) + 1}", batch, actions)
-        if batch[0].mode == "spec" and action.where is None and any(p.spec_id == facts.default_spec_id for p in facts.partitions()):
+        if (
+            batch[0].mode == "spec"
+            and action.where is None
+            and any(p.spec_id == facts.default_spec_id for p in facts.partitions())
+        ):
             skipped.append(left(SkipReason.LONG_FILTER, action.partitions, facts))
             continue
-        files_left = None if policy.budget_files is None else policy.budget_files - sum(a.prediction.files_in for a in actions)
-        rows_left = None if policy.budget_rows is None else policy.budget_rows - sum(a.prediction.rows_in for a in actions)
+        files_left = (
+            None
+            if policy.budget_files is None
+            else policy.budget_files - sum(a.prediction.files_in for a in actions)
+        )
+        rows_left = (
+            None
+            if policy.budget_rows is None
+            else policy.budget_rows - sum(a.prediction.rows_in for a in actions)
+        )
         rest = None if budget_bytes is None else budget_bytes - spent
         fitted = _fitted(shared, action, batch, actions, predict, (rest, files_left, rows_left))
         if fitted is None:
-            skipped.append(left(SkipReason.PLANNER_OVER_BUDGET, [p for c in batch for p in c.partitions], facts))
+            skipped.append(
+                left(
+                    SkipReason.PLANNER_OVER_BUDGET, [p for c in batch for p in c.partitions], facts
+                )
+            )
         elif predict and not fitted.prediction.groups:
-            skipped.append(left(SkipReason.PLANNER_FINDS_NOTHING, [p for c in batch for p in c.partitions], facts))
+            skipped.append(
+                left(
+                    SkipReason.PLANNER_FINDS_NOTHING,
+                    [p for c in batch for p in c.partitions],
+                    facts,
+                )
+            )
         elif saves_nothing(fitted):
-            skipped.append(left(SkipReason.SAVES_NOTHING, [p for c in batch for p in c.partitions], facts))
+            skipped.append(
+                left(SkipReason.SAVES_NOTHING, [p for c in batch for p in c.partitions], facts)
+            )
         else:
             spent += fitted.prediction.bytes_in
             actions.append(fitted)
@@ -105,7 +148,10 @@ def plan(
         notes += _notes(facts, actions, policy)
     small_target = next((f for f in findings if f.name == "target_too_small"), None)
     if small_target is not None and actions:
-        notes.append(f"Change the target file size before this plan runs, or its files stay small: {small_target.evidence}.")
+        notes.append(
+            "Change the target file size before this plan runs, or its files stay small: "
+            f"{small_target.evidence}."
+        )
     if actions and facts.other_optimizer:
         notes.append(facts.other_optimizer.note)
     if facts.fragile_fields:
@@ -130,41 +176,62 @@ def plan(
 def _contradicted(facts: TableFacts, findings: Findings) -> TableContradicted:
     """The error for a table that must not be rewritten yet: what is wrong, and what to do."""
     first = facts.contradictions[0]
-    remedy = " ".join(f"{finding.title}: {finding.evidence}. {finding.remedy}" for finding in findings if finding.name == first)
+    remedy = " ".join(
+        f"{finding.title}: {finding.evidence}. {finding.remedy}"
+        for finding in findings
+        if finding.name == first
+    )
     return TableContradicted(
-        f"The manifests of {facts.name} contradict each other ({', '.join(facts.contradictions)}), so nothing is rewritten. "
-        f"{raised(remedy)} icekit look {facts.name} has the statements.",
+        f"The manifests of {facts.name} contradict each other "
+        f"({', '.join(facts.contradictions)}), so nothing is rewritten. {raised(remedy)} icekit "
+        f"look {facts.name} has the statements.",
         facts.contradictions,
     )
 
 
 def saves_nothing(action: Action) -> bool:
-    """Whether a rewrite that is only worth it for saved file opens saves none, according to its prediction."""
+    """Whether a rewrite that is only worth it for saved file opens saves none, according to its
+    prediction.
+    """
     return action.must_save and action.prediction.file_opens_saved <= 0
 
 
 def _of_older_specs(facts: TableFacts, actions: Sequence[Action]) -> str:
     """What becomes of the files of older specs, as a sentence."""
-    taken = {p for action in actions for p in action.partitions if p.spec_id != facts.default_spec_id}
+    taken = {
+        p for action in actions for p in action.partitions if p.spec_id != facts.default_spec_id
+    }
     if not taken:
-        return "Files of older partition specs stay where they are; --old-specs moves them into the current one."
+        return (
+            "Files of older partition specs stay where they are; --old-specs moves them into the "
+            "current one."
+        )
     return (
-        f"Files of older partition specs in {count(len(taken), 'partition')} move into the current one, because that saves file opens; "
-        "the others stay where they are, unless --old-specs moves them."
+        f"Files of older partition specs in {count(len(taken), 'partition')} move into the "
+        "current one, because that saves file opens; the others stay where they are, unless "
+        "--old-specs moves them."
     )
 
 
 def _waits(selected: RewriteSelection, small: Finding | None) -> str | None:
-    """Why nothing is planned although rewrites would help: every candidate was left alone, or the target file size is wrong."""
+    """Why nothing is planned although rewrites would help: every candidate was left alone, or the
+    target file size is wrong.
+    """
     found = selected.found
     if found and not selected.chosen:
         _, files, opens = _sums(found)
         reasons = "; ".join(s.text for s in selected.skipped)
         is_recent = any(s.is_recent for s in selected.skipped)
         flag = " To plan them anyway, add --leave-alone '0 minutes'." if is_recent else ""
-        return f"Skipped {reasons}. Rewriting {count(files, 'file')} would spare each full scan {count(opens, 'file open')}.{flag}"
+        return (
+            f"Skipped {reasons}. Rewriting {count(files, 'file')} would spare each full scan "
+            f"{count(opens, 'file open')}.{flag}"
+        )
     if small is not None and not found:
-        return f"No rewrite helps before the target file size changes: {small.evidence}. The statement is in the finding target_too_small."
+        return (
+            f"No rewrite helps before the target file size changes: {small.evidence}. The "
+            "statement is in the finding target_too_small."
+        )
     return None
 
 
@@ -173,7 +240,9 @@ MANY_ROWS = 100_000_000
 
 
 def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate]]:
-    """Candidates grouped into actions: rewritten in the same way, and limited in what one attempt risks."""
+    """Candidates grouped into actions: rewritten in the same way, and limited in what one attempt
+    risks.
+    """
     batches: list[list[Candidate]] = []
     open_by_mode: dict[tuple[str, frozenset[int]], list[Candidate]] = {}
     for candidate in chosen:
@@ -181,7 +250,8 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
         batch = open_by_mode.get(key)
         full = batch is not None and (
             sum(c.bytes_in for c in batch) + candidate.bytes_in > policy.max_action_bytes
-            or sum(len(c.partitions) for c in batch) + len(candidate.partitions) > policy.max_action_partitions
+            or sum(len(c.partitions) for c in batch) + len(candidate.partitions)
+            > policy.max_action_partitions
         )
         if batch is None or full:
             batch = open_by_mode[key] = []
@@ -198,12 +268,17 @@ def _fitted(
     predict: Predict | None,
     rest: tuple[int | None, ...],
 ) -> Action | None:
-    """The action with its prediction, cut down until the engine's own figures fit the rest of the budget: of bytes, files and rows."""
+    """The action with its prediction, cut down until the engine's own figures fit the rest of the
+    budget: of bytes, files and rows.
+    """
     kept = list(batch)
     for _ in range(_TRIMS):
         fitted = predict(action) if predict else action
         needed = fitted.prediction.bytes_in, fitted.prediction.files_in, fitted.prediction.rows_in
-        over = max(amount / max(left, 1) if left is not None else 0.0 for amount, left in zip(needed, rest, strict=True))
+        over = max(
+            amount / max(left, 1) if left is not None else 0.0
+            for amount, left in zip(needed, rest, strict=True)
+        )
         if over <= 1:
             return fitted
         kept = kept[: math.floor(len(kept) / over)]
@@ -222,39 +297,55 @@ def _notes(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> list
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
         said = "No recent commit could conflict with this rewrite"
         if share:
-            said = f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last {len(recent)} delete, overwrite or replace files, and could conflict with this rewrite"
+            said = (
+                f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "
+                f"{len(recent)} delete, overwrite or replace files, and could conflict with this "
+                "rewrite"
+            )
         if seconds and share:
             seconds = max(LEAST_SECONDS, seconds)
             chance = conflict_chance(facts, seconds)
-            said += f"; the longest action takes about {span(seconds * 1000)}, with a {percent(chance)} chance of such a commit in that time (if the commit touches the same files, icekit retries the action)"
+            said += (
+                f"; the longest action takes about {span(seconds * 1000)}, with a "
+                f"{percent(chance)} chance of such a commit in that time (if the commit touches "
+                "the same files, icekit retries the action)"
+            )
         notes.append(said + ".")
     total = sum(a.prediction.bytes_in for a in actions)
     if large := [a for a in actions if a.prediction.bytes_in > policy.max_action_bytes]:
         most = size(max(a.prediction.bytes_in for a in large))
         notes.append(
-            f"{count(len(large), 'action')} {'takes' if len(large) == 1 else 'take'} up to {most}, more than the limit of {size(policy.max_action_bytes)}: "
-            "no action is smaller than one partition."
+            f"{count(len(large), 'action')} {'takes' if len(large) == 1 else 'take'} up to "
+            f"{most}, more than the limit of {size(policy.max_action_bytes)}: no action is "
+            "smaller than one partition."
         )
     if facts.data.size_in_bytes:
         rows = sum(a.prediction.rows_in for a in actions)
         notes.append(
-            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} ({percent(total / facts.data.size_in_bytes)} of the table), "
-            f"about {count(rows, 'row')}."
+            f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} "
+            f"({percent(total / facts.data.size_in_bytes)} of the table), about "
+            f"{count(rows, 'row')}."
         )
         per_file = round(facts.target_bytes * rows_per_byte(facts))
         if per_file > MANY_ROWS:
             notes.append(
-                f"A file of the target size ({size(facts.target_bytes)}) would hold about {count(per_file, 'row')}, because a row takes "
-                f"{1 / rows_per_byte(facts):.2g} bytes; one task writes a file, whatever its bytes. icekit tune file-sizes {facts.name} tries smaller targets."
+                f"A file of the target size ({size(facts.target_bytes)}) would hold about "
+                f"{count(per_file, 'row')}, because a row takes {1 / rows_per_byte(facts):.2g} "
+                "bytes; one task writes a file, whatever its bytes. icekit tune file-sizes "
+                f"{facts.name} tries smaller targets."
             )
     sources = [a.prediction.source for a in actions]
     if "facts" in sources and "planner" in sources:
         notes.append(
-            f"The engine's planner predicts {sources.count('planner'):,} of {count(len(actions), 'action')}, because it reads the table's metadata "
-            "for each; the others are estimated from facts."
+            f"The engine's planner predicts {sources.count('planner'):,} of "
+            f"{count(len(actions), 'action')}, because it reads the table's metadata for each; "
+            "the others are estimated from facts."
         )
     elif "facts" in sources:
-        notes.append("Predictions are estimated from facts: the engine's planner cannot be asked in this session.")
+        notes.append(
+            "Predictions are estimated from facts: the engine's planner cannot be asked in this "
+            "session."
+        )
     return notes
 
 
@@ -263,7 +354,9 @@ def _notes(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> list
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the candidates a plan takes, by their own figures; ``of_*`` is the sum over all candidates."""
+    """How much of the candidates a plan takes, by their own figures; ``of_*`` is the sum over all
+    candidates.
+    """
 
     candidates: int
     bytes_in: int
@@ -276,8 +369,12 @@ class Coverage:
 
     @property
     def share_won(self) -> float | None:
-        """File opens saved as a share of what all candidates would save; None if there is nothing to save."""
-        return self.file_opens_saved / self.of_file_opens_saved if self.of_file_opens_saved else None
+        """File opens saved as a share of what all candidates would save; None if there is nothing
+        to save.
+        """
+        return (
+            self.file_opens_saved / self.of_file_opens_saved if self.of_file_opens_saved else None
+        )
 
 
 def coverage(found: Sequence[Candidate], plan: Plan) -> Coverage:
@@ -288,4 +385,8 @@ def coverage(found: Sequence[Candidate], plan: Plan) -> Coverage:
 
 
 def _sums(some: Sequence[Candidate]) -> tuple[int, int, int]:
-    return sum(c.bytes_in for c in some), sum(c.files_in for c in some), sum(c.file_opens_saved for c in some)
+    return (
+        sum(c.bytes_in for c in some),
+        sum(c.files_in for c in some),
+        sum(c.file_opens_saved for c in some),
+    )

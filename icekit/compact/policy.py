@@ -26,16 +26,19 @@ class Policy:
     well-sized files untouched; ``major`` rewrites every file of the partitions it selects.
     A ``strategy`` other than binpack sorts, and so implies ``major``; ``columns`` to sort by
     default to the table's sort order, then to its declared filter columns. ``since``,
-    ``until`` (a date or time, UTC) and ``skip_last_hours`` select partitions by their time,
-    if the table is partitioned by time. ``leave_alone_minutes``: partitions written within
-    this many minutes are skipped; by default those of the last 60 minutes, where another commit is likely to conflict with the rewrite. ``min_files``: undersized files that make a
-    partition worth a rewrite. ``delete_ratio``: position deletes or deletion
+    ``until`` (a date or time, UTC) and ``skip_last_hours`` select partitions by their time, if the
+    table is partitioned by time. ``leave_alone_minutes``: partitions written within this many
+    minutes are skipped; by default those of the last 60 minutes, where another commit is likely to
+    conflict with the rewrite. ``min_files``: undersized files that make a partition worth a
+    rewrite. ``delete_ratio``: position deletes or deletion
     vectors per data record from which a partition is worth a rewrite; equality deletes
-    always make it worth one. Both default to the thresholds of the findings. ``old_specs``: also move files of older partition specs into the current
-    one. ``budget_bytes``, ``budget_files``, ``budget_rows`` and
-    ``budget_minutes`` limit what the complete plan reads, according to its prediction. ``max_action_bytes``
-    and ``max_action_partitions`` limit one action, and so what one failed attempt costs.
-    ``min_win`` is the least number of file opens that a partition must save a full scan (a sort needs none).
+    always make it worth one. Both default to the thresholds of the findings. ``old_specs``: also
+    move files of older partition specs into the current one. ``budget_bytes``, ``budget_files``,
+    ``budget_rows`` and
+    ``budget_minutes`` limit what the complete plan reads, according to its prediction.
+    ``max_action_bytes`` and ``max_action_partitions`` limit one action, and so what one failed
+    attempt costs. ``min_win`` is the least number of file opens that a partition must save a full
+    scan (a sort needs none).
     """
 
     scope: Scope = "minor"
@@ -80,7 +83,8 @@ class Policy:
         for name, value in given.items():
             if name not in known:
                 raise ParameterError(
-                    f"There is no policy setting {name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
+                    "There is no policy setting "
+                    f"{name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
                 )
             if value is None or value == "":
                 continue
@@ -92,7 +96,8 @@ class Policy:
             value, allowed = getattr(self, name), get_args(kinds)
             if value not in allowed:
                 raise ParameterError(
-                    f"{name} cannot be {value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}"
+                    f"{name} cannot be "
+                    f"{value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}"
                 )
         if self.strategy != "binpack" and self.scope != "major":
             object.__setattr__(self, "scope", "major")
@@ -100,7 +105,10 @@ class Policy:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, moment(getattr(self, name)))
         if self.since and self.until and self.since >= self.until:
-            raise ParameterError(f"since ({self.since:%Y-%m-%d %H:%M}) is not before until ({self.until:%Y-%m-%d %H:%M}).")
+            raise ParameterError(
+                f"since ({self.since:%Y-%m-%d %H:%M}) is not before until "
+                f"({self.until:%Y-%m-%d %H:%M})."
+            )
         for name in ("skip_last_hours", "delete_ratio", "min_win"):
             require_number(name, getattr(self, name))
         require_number("leave_alone_minutes", self.recent_minutes)
@@ -131,7 +139,11 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
     if name == "columns":
         if not isinstance(value, (str, list, tuple)):
             raise ParameterError(f"columns must be names separated by commas, not {value!r}.")
-        return {name: tuple(c.strip() for c in value.split(",") if c.strip()) if isinstance(value, str) else tuple(value)}
+        return {
+            name: tuple(c.strip() for c in value.split(",") if c.strip())
+            if isinstance(value, str)
+            else tuple(value)
+        }
     if name in {"scope", "strategy"}:
         return {name: value}
     if name == "old_specs":
@@ -152,12 +164,21 @@ def _budget(text: str) -> dict[str, Any]:
     if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
         return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
     if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*rows?\s*", text):
-        return {"budget_rows": int(found[1].replace(",", "").replace("_", "")) * {"million": 10**6, "billion": 10**9}.get(found[2], 1)}
-    for name, parse in (("budget_bytes", size_in_bytes), ("budget_minutes", lambda t: seconds(t) / 60)):
+        return {
+            "budget_rows": int(found[1].replace(",", "").replace("_", ""))
+            * {"million": 10**6, "billion": 10**9}.get(found[2], 1)
+        }
+    for name, parse in (
+        ("budget_bytes", size_in_bytes),
+        ("budget_minutes", lambda t: seconds(t) / 60),
+    ):
         if text.rstrip().endswith("M"):
             break  # it may mean mebibytes or minutes
         try:
             return {name: cast("Any", parse)(text)}
         except ParameterError:
             continue
-    raise ParameterError(f"The budget {text!r} is not bytes (200 GB), rows (500 million rows), files (500 files) or time (30 minutes).")
+    raise ParameterError(
+        f"The budget {text!r} is not bytes (200 GB), rows (500 million rows), files (500 files) "
+        "or time (30 minutes)."
+    )

@@ -1,4 +1,6 @@
-"""Compare what position deletes and deletion vectors say with the rows that a rewrite leaves out."""
+"""Compare what position deletes and deletion vectors say with the rows that a rewrite leaves
+out.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,24 @@ _HEAP_SHARE = 1 / 8
 
 
 class PositionDeletes:
-    """The position deletes and deletion vectors of one snapshot, to check rewrites of its data files."""
+    """The position deletes and deletion vectors of one snapshot, to check rewrites of its data
+    files.
+    """
 
     def __init__(self, staging: Staging, snapshot_id: int) -> None:
         self.staging, self.snapshot_id = staging, snapshot_id
         jvm: Any = staging.spark._jvm
         most = int(jvm.java.lang.Runtime.getRuntime().maxMemory() * _HEAP_SHARE / 8)
         #: An object of the Java class.
-        self.java = compiled(jvm, staging.java, "PositionDeletes", staging.java, jvm.java.lang.Long.valueOf(most))
+        self.java = compiled(
+            jvm, staging.java, "PositionDeletes", staging.java, jvm.java.lang.Long.valueOf(most)
+        )
         self._is_looked_up = False
         self._lock = threading.Lock()
 
     def check_listed(self, tasks: Any) -> None:
-        """Check that no delete file names a data file of some scan tasks by another path; its deletes would apply to nothing.
+        """Check that no delete file names a data file of some scan tasks by another path; its
+        deletes would apply to nothing.
 
         Raises :class:`~icekit.errors.DeletesUnmatched`.
         """
@@ -47,19 +54,24 @@ class PositionDeletes:
         _refuse(self.java.unlisted(tasks))
 
     def check_paths(self, files: Any, tasks: Any = None) -> None:
-        """Check the paths inside delete files against the files of these scan tasks, or of the snapshot, as :meth:`check_listed` does."""
+        """Check the paths inside delete files against the files of these scan tasks, or of the
+        snapshot, as :meth:`check_listed` does.
+        """
         # Java keeps what one call finds.
         with self._lock:
             wrong = self.java.wrong(files, tasks, self.snapshot_id)
         _refuse(wrong)
 
     def check_deleted(self, tasks: Any, rows: int | None, *, is_observed: bool = False) -> None:
-        """Check that a rewrite read every row of some scan tasks once, without those that position deletes delete.
+        """Check that a rewrite read every row of some scan tasks once, without those that position
+        deletes delete.
 
-        ``rows`` are those that it read, before any equality delete took one; if they are unknown (None), rows under position
-        deletes are counted again, and so are rows that were counted in a query (``is_observed``), if they are too many: Spark counts those of
-        a task that it runs again twice. Where each delete names one file, and the records add up, nothing is read. Raises
-        :class:`~icekit.errors.DeletesUnmatched` or :class:`~icekit.prove.checked.RowsDiffer`.
+        ``rows`` are those that it read, before any equality delete took one; if they are unknown
+        (None), rows under position deletes are counted again, and so are rows that were counted in
+        a query (``is_observed``), if they are too many: Spark counts those of a task that it runs
+        again twice. Where each delete names one file, and the records add up, nothing is read.
+        Raises :class:`~icekit.errors.DeletesUnmatched` or
+        :class:`~icekit.prove.checked.RowsDiffer`.
         """
         java, staging = self.java, self.staging
         of, deleted = tasks, java.deleted(tasks)
@@ -82,7 +94,8 @@ class PositionDeletes:
         if of_files - rows != expected:
             raise RowsDiffer.of(
                 "files",
-                f"{count(expected, 'row')} of the old files are deleted by position, but {of_files - rows:,} were left out",
+                f"{count(expected, 'row')} of the old files are deleted by position, but "
+                f"{of_files - rows:,} were left out",
                 "Nothing was changed.",
             )
 
@@ -111,9 +124,10 @@ def check_paths(spark: SparkSession, action: Action) -> None:
         if not _has_any(table, snapshot):
             return
         raise EngineFailed(
-            "The table has position deletes, and this JVM compiles no class to check that they apply to its data files "
-            f"({complaint(error)}). Nothing was changed. Run this with a Java and a Spark that icekit is tested with (docs/limits.md), "
-            "or call Iceberg's own procedure, without this check."
+            "The table has position deletes, and this JVM compiles no class to check that they "
+            f"apply to its data files ({complaint(error)}). Nothing was changed. Run this with a "
+            "Java and a Spark that icekit is tested with (docs/limits.md), or call Iceberg's own "
+            "procedure, without this check."
         ) from error
     tasks = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
     for group in elements(plan.groups()):
@@ -148,12 +162,15 @@ def _refuse(wrong: Any) -> None:
         return
     file, path, positions, instead = _texts(wrong)
     is_one = positions == "1"
-    names = f"{'names' if is_one else 'name'} the data file {path}, which the table has as {instead}"
+    names = (
+        f"{'names' if is_one else 'name'} the data file {path}, which the table has as {instead}"
+    )
     raise DeletesUnmatched(
-        f"{count(int(positions), 'position delete')} in {file} {names if path else 'may name no data file'}, "
-        f"so Spark does not apply {'it' if is_one else 'them'}, but other engines may. Nothing was committed. "
-        "If these rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), and run this again; "
-        "if they should stay, Iceberg's own rewrite_data_files keeps them."
+        f"{count(int(positions), 'position delete')} in {file} "
+        f"{names if path else 'may name no data file'}, so Spark does not apply "
+        f"{'it' if is_one else 'them'}, but other engines may. Nothing was committed. If these "
+        "rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), "
+        "and run this again; if they should stay, Iceberg's own rewrite_data_files keeps them."
     )
 
 

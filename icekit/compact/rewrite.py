@@ -1,8 +1,10 @@
-"""Rewrite data files with Iceberg's own planner, reader, order, writer and commit, and apply many equality deletes by one join per group.
+"""Rewrite data files with Iceberg's own planner, reader, order, writer and commit, and apply many
+equality deletes by one join per group.
 
-Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so its work grows with the square of an
-upsert stream's commits, and its heap with the deletes of each file. Here the deletes of a group are read once, reduced to the newest delete of each key, and joined to
-the group's rows as they are read. Each group is checked before it is committed.
+Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so
+its work grows with the square of an upsert stream's commits, and its heap with the deletes of each
+file. Here the deletes of a group are read once, reduced to the newest delete of each key, and
+joined to the group's rows as they are read. Each group is checked before it is committed.
 """
 
 from __future__ import annotations
@@ -37,22 +39,36 @@ if TYPE_CHECKING:
 
 
 class ConvertFirst(IcekitError):
-    """A rewrite that no reader has the memory for, or can make, before its equality deletes are position deletes."""
+    """A rewrite that no reader has the memory for, or can make, before its equality deletes are
+    position deletes.
+    """
 
 
-# Errors that end a rewrite once the groups at work have finished, also where other groups may be committed.
+# Errors that end a rewrite once the groups at work have finished, also where other groups may be
+# committed.
 _ALWAYS_RAISED = (ReadersDisagree, RowsDiffer, DeletesUnmatched, Stopped)
-# Groups without equality deletes of which some whole files are read twice: each group takes a query of its own.
+# Groups without equality deletes of which some whole files are read twice: each group takes a query
+# of its own.
 _COMPARED_GROUPS = 8
-# A sample of keys before a rewrite: groups, delete records; and of each group the most files and delete records that are read for a plan.
+# A sample of keys before a rewrite: groups, delete records; and of each group the most files and
+# delete records that are read for a plan.
 _DRAWN_GROUPS, _DRAWN_KEYS, _DRAWN_RECORDS = 3, 10_000, 500_000
 
 
 class CheckedRewrite(RewriteSession):
-    """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's API, ``tags`` go into each commit."""
+    """One rewrite of data files, from its plan to its commits; ``table`` is an object of Iceberg's
+    API, ``tags`` go into each commit.
+    """
 
     def __init__(
-        self, spark: SparkSession, action: Action, table: Any, tags: Mapping[str, str], *, stop: Stop | None = None, check: bool = True
+        self,
+        spark: SparkSession,
+        action: Action,
+        table: Any,
+        tags: Mapping[str, str],
+        *,
+        stop: Stop | None = None,
+        check: bool = True,
     ) -> None:
         super().__init__(spark, table, action.branch, stop or Stop(), check)
         self.action, self.tags = action, tags
@@ -62,24 +78,36 @@ class CheckedRewrite(RewriteSession):
     def run(self) -> list[Exception]:
         """Rewrite, check and commit every group; returns the errors of groups that failed.
 
-        With partial progress the other groups are committed, as Iceberg's own action does; without it, nothing is committed and the first
-        error is raised. A conflict, a commit's error, :class:`RowsDiffer` and :class:`~icekit.errors.ReadersDisagree` are always
-        raised, once the groups at work have finished. Nothing begins and nothing is committed after a request to stop. Raises
-        :class:`NotHere` and :class:`ConvertFirst` before anything is written.
+        With partial progress the other groups are committed, as Iceberg's own action does; without
+        it, nothing is committed and the first error is raised. A conflict, a commit's error,
+        :class:`RowsDiffer` and :class:`~icekit.errors.ReadersDisagree` are always raised, once the
+        groups at work have finished. Nothing begins and nothing is committed after a request to
+        stop. Raises :class:`NotHere` and :class:`ConvertFirst` before anything is written.
         """
         action, options = self.action, self.action.options
         if self.snapshot is None:
             return []
-        plan = plan_rewrite_at(self.spark, action.sql_name, self.table, self.snapshot, options, where=action.where)
+        plan = plan_rewrite_at(
+            self.spark, action.sql_name, self.table, self.snapshot, options, where=action.where
+        )
         groups = list(elements(plan.groups()))
         if not groups:
             return []
         keys = self._keys_of(groups)
         is_partial = options.get("partial-progress.enabled") == "true"
-        at_once = min(int(options.get("max-concurrent-file-group-rewrites", "5")), self.cluster.tasks, len(groups))
-        # The first commit after an upgrade gives all rows ids, so that other files that were read without would be a conflict.
+        at_once = min(
+            int(options.get("max-concurrent-file-group-rewrites", "5")),
+            self.cluster.tasks,
+            len(groups),
+        )
+        # The first commit after an upgrade gives all rows ids, so that other files that were read
+        # without would be a conflict.
         gets_ids = int(self.metadata["format-version"]) >= 3 and self.snapshot.firstRowId() is None
-        commits = min(int(options.get("partial-progress.max-commits", "10")), len(groups)) if is_partial and not gets_ids else 1
+        commits = (
+            min(int(options.get("partial-progress.max-commits", "10")), len(groups))
+            if is_partial and not gets_ids
+            else 1
+        )
         failed: list[Exception] = []
         raised: list[Exception] = []
         ready: list[tuple[Any, CheckedRows]] = []
@@ -94,7 +122,10 @@ class CheckedRewrite(RewriteSession):
         with lent(self.spark, self._settings()), ThreadPoolExecutor(at_once) as pool:
             if action.order.is_sorting:
                 self.runner, self.order_id = self._runner()
-            works = [Group(self, group, tuple(found), at_once) for group, found in zip(groups, keys, strict=True)]
+            works = [
+                Group(self, group, tuple(found), at_once)
+                for group, found in zip(groups, keys, strict=True)
+            ]
             if self.check:
                 for work in random.sample(works, min(_COMPARED_GROUPS, len(works))):
                     work.compare_files()
@@ -105,7 +136,10 @@ class CheckedRewrite(RewriteSession):
                 except CancelledError:
                     continue
                 except Exception as error:
-                    always = isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {"conflict", "refused"}
+                    always = isinstance(error, _ALWAYS_RAISED) or kind_of(error) in {
+                        "conflict",
+                        "refused",
+                    }
                     (raised if always else failed).append(error)
                     if not is_partial or self.stop.is_set:
                         pool.shutdown(wait=False, cancel_futures=True)
@@ -120,33 +154,60 @@ class CheckedRewrite(RewriteSession):
         return failed
 
     def drawn(self, most_bytes: int) -> KeySample | None:
-        """How many rows a sample of delete keys deletes in a few groups of medium size, in files of ``most_bytes``; None if no group is small enough."""
+        """How many rows a sample of delete keys deletes in a few groups of medium size, in files of
+        ``most_bytes``; None if no group is small enough.
+        """
         if self.snapshot is None:
             return None
-        plan = plan_rewrite_at(self.spark, self.action.sql_name, self.table, self.snapshot, self.action.options, where=self.action.where)
-        groups = sorted(elements(plan.groups()), key=lambda group: int(group.inputFilesSizeInBytes()))
+        plan = plan_rewrite_at(
+            self.spark,
+            self.action.sql_name,
+            self.table,
+            self.snapshot,
+            self.action.options,
+            where=self.action.where,
+        )
+        groups = sorted(
+            elements(plan.groups()), key=lambda group: int(group.inputFilesSizeInBytes())
+        )
         first = max(0, (len(groups) - _DRAWN_GROUPS) // 2)
         found: list[tuple[Any, list[Key]]] = []
         for group in groups[first : first + _DRAWN_GROUPS]:
             with contextlib.suppress(NotHere, ConvertFirst):
                 keys = self._keys(group)
                 files = sum(int(key.files.size()) for key in keys)
-                if keys and files <= DRAWN_FILES and sum(key.records for key in keys) <= _DRAWN_RECORDS:
+                if (
+                    keys
+                    and files <= DRAWN_FILES
+                    and sum(key.records for key in keys) <= _DRAWN_RECORDS
+                ):
                     found.append((group, keys))
         records = sum(max(key.records for key in keys) for _, keys in found)
         one_in = max(1, -(-records // _DRAWN_KEYS))
         make_active(self.spark)
         with lent(self.spark, self._settings()):
-            drawn = [Group(self, group, (), 1).drawn(keys, one_in, most_bytes // len(found)) for group, keys in found]
+            drawn = [
+                Group(self, group, (), 1).drawn(keys, one_in, most_bytes // len(found))
+                for group, keys in found
+            ]
         rows = sum(rows for rows, _ in drawn)
-        return KeySample(records // one_in, sum(deleted for _, deleted in drawn), rows) if rows else None
+        return (
+            KeySample(records // one_in, sum(deleted for _, deleted in drawn), rows)
+            if rows
+            else None
+        )
 
     def _runner(self) -> tuple[Any, int]:
-        """What sorts the rows in Iceberg's own action, which works in a session of its own: a copy of this one as it is now."""
-        actions = self.spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(self.spark._jsparkSession)  # type: ignore[union-attr]
+        """What sorts the rows in Iceberg's own action, which works in a session of its own: a copy
+        of this one as it is now.
+        """
+        actions = self.spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(  # type: ignore[union-attr]
+            self.spark._jsparkSession
+        )
         try:
             runner = self.staging.java.runner(
-                ordered(self.spark, actions.rewriteDataFiles(self.table), self.table, self.action), self.action.options
+                ordered(self.spark, actions.rewriteDataFiles(self.table), self.table, self.action),
+                self.action.options,
             )
             return runner, int(self.staging.java.sortOrderId(runner))
         except Exception as error:
@@ -156,7 +217,8 @@ class CheckedRewrite(RewriteSession):
         """Settings of the session while it rewrites."""
         return {
             **exact_case(schema_of(self.metadata)["fields"]),
-            # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg 15039).
+            # Iceberg's own action turns it off, too; a cache may hide deletes (apache/iceberg
+            # 15039).
             CACHE_KEYS[1]: "false",
             "spark.sql.adaptive.enabled": "true",
             # Its small first map would be full at once.
@@ -166,16 +228,23 @@ class CheckedRewrite(RewriteSession):
         }
 
     def _commit(self, done: Sequence[tuple[Any, CheckedRows]]) -> None:
-        """Commit some groups as Iceberg's own action does; their files are removed if the commit certainly failed."""
+        """Commit some groups as Iceberg's own action does; their files are removed if the commit
+        certainly failed.
+        """
         checked = sum((one for _, one in done), CheckedRows())
         tags, groups = self._java.HashMap(), self._java.HashSet()
-        for key, value in {**self.tags, **({CHECKED_TAG: checked.text()} if self.check else {})}.items():
+        for key, value in {
+            **self.tags,
+            **({CHECKED_TAG: checked.text()} if self.check else {}),
+        }.items():
             tags.put(key, value)
         for group, _ in done:
             groups.add(group)
         keeps = self.action.options.get("use-starting-sequence-number") != "false"
         start = self.snapshot_id
-        self._actions.RewriteDataFilesCommitManager(self.table, start, keeps, tags, self.action.branch).commitOrClean(groups)
+        self._actions.RewriteDataFilesCommitManager(
+            self.table, start, keeps, tags, self.action.branch
+        ).commitOrClean(groups)
 
     def _in_session(self, work: Callable[[], CheckedRows]) -> Callable[[], CheckedRows]:
         def run() -> CheckedRows:
@@ -186,7 +255,9 @@ class CheckedRewrite(RewriteSession):
         return wrapped  # type: ignore[no-any-return]
 
     def _keys_of(self, groups: Sequence[Any]) -> list[list[Key]]:
-        """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that cannot either."""
+        """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
+        cannot either.
+        """
         found: list[list[Key]] = []
         refusals: list[NotHere | ConvertFirst] = []
         for group in groups:
@@ -199,21 +270,35 @@ class CheckedRewrite(RewriteSession):
         most = most_records(self.cluster)
         first = next((each for each in refusals if isinstance(each, ConvertFirst)), refusals[0])
         # A conversion is refused where a column of a spec was dropped.
-        can_convert = isinstance(first, NotHere) and not any(spec.dropped for spec in specs(self.metadata))
-        if can_convert and any(int(self.staging.java.applied(group.fileScanTasks(), most)) < 0 for group in groups):
-            raise ConvertFirst(_CONVERT_FIRST.format(f"{first}, and a data file has more deletes than fit in memory"))
+        can_convert = isinstance(first, NotHere) and not any(
+            spec.dropped for spec in specs(self.metadata)
+        )
+        if can_convert and any(
+            int(self.staging.java.applied(group.fileScanTasks(), most)) < 0 for group in groups
+        ):
+            raise ConvertFirst(
+                _CONVERT_FIRST.format(
+                    f"{first}, and a data file has more deletes than fit in memory"
+                )
+            )
         raise first
 
     def _keys(self, group: Any) -> list[Key]:
         """The keys of a group's equality deletes.
 
-        Raises :class:`NotHere` for deletes that only Iceberg's reader can apply, and :class:`ConvertFirst` where it cannot either.
+        Raises :class:`NotHere` for deletes that only Iceberg's reader can apply, and
+        :class:`ConvertFirst` where it cannot either.
         """
         java, tasks = self.staging.java, group.fileScanTasks()
         fields = schema_of(self.metadata)["fields"]
         dropped = {spec.spec_id for spec in specs(self.metadata) if spec.dropped}
-        if dropped and not dropped.isdisjoint(int(task.file().specId()) for task in elements(tasks)):
-            raise NotHere("a column of their partition spec was dropped, so that they cannot be converted first either")
+        if dropped and not dropped.isdisjoint(
+            int(task.file().specId()) for task in elements(tasks)
+        ):
+            raise NotHere(
+                "a column of their partition spec was dropped, so that they cannot be converted "
+                "first either"
+            )
         found: list[Key] = []
         for entry in elements(java.deletes(tasks).entrySet()):
             ids, files = sorted(json.loads(str(entry.getKey()))), entry.getValue()
@@ -223,25 +308,34 @@ class CheckedRewrite(RewriteSession):
                 raise NotHere(str(refused)) from None
             if not all(path_to(fields, i) for i in ids):
                 is_readable = reads_dropped_keys(iceberg_version(self.spark, self.action.catalog))
-                raise self._left_to_reader(tasks, "the column of their key was dropped", is_readable=is_readable)
-            found.append(Key(len(found), files, tuple(keys.columns[i] for i in ids), int(java.records(files))))
+                raise self._left_to_reader(
+                    tasks, "the column of their key was dropped", is_readable=is_readable
+                )
+            found.append(
+                Key(
+                    len(found), files, tuple(keys.columns[i] for i in ids), int(java.records(files))
+                )
+            )
         if not java.areOf(tasks, int(group.outputSpecId())):
-            # Spark would sort rows into the new partitions, and sample them for it: they would be counted twice as they are read.
+            # Spark would sort rows into the new partitions, and sample them for it: they would be
+            # counted twice as they are read.
             raise self._left_to_reader(tasks, "their data files move to another partition spec")
         if found and int(java.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
         return found
 
     def _left_to_reader(self, tasks: Any, why: str, *, is_readable: bool = True) -> Exception:
-        """The error for deletes that are left to Iceberg's own reader; another one if it cannot read them, or has no memory for them."""
+        """The error for deletes that are left to Iceberg's own reader; another one if it cannot
+        read them, or has no memory for them.
+        """
         if is_readable and int(self.staging.java.applied(tasks, most_records(self.cluster))) >= 0:
             return NotHere(why)
         return ConvertFirst(_CONVERT_FIRST.format(why))
 
 
 _CONVERT_FIRST = (
-    "A compaction cannot apply these equality deletes: {}. Run `icekit convert` on the table first; it turns them into position deletes. "
-    "Nothing was changed."
+    "A compaction cannot apply these equality deletes: {}. Run `icekit convert` on the table "
+    "first; it turns them into position deletes. Nothing was changed."
 )
 
 
@@ -258,7 +352,10 @@ def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> An
         nulls = jvm.org.apache.iceberg.NullOrder
         for path, direction in order.by:
             add = builder.desc if direction.startswith("DESC") else builder.asc
-            builder = add(".".join(path), nulls.NULLS_LAST if direction.endswith("LAST") else nulls.NULLS_FIRST)
+            builder = add(
+                ".".join(path),
+                nulls.NULLS_LAST if direction.endswith("LAST") else nulls.NULLS_FIRST,
+            )
         return rewrite.sort(builder.build())
     gateway: Any = spark.sparkContext._gateway
     columns = gateway.new_array(gateway.jvm.java.lang.String, len(order.by))

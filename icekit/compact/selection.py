@@ -1,4 +1,6 @@
-"""Select what would be rewritten now, for every command and page alike, and say why the rest waits."""
+"""Select what would be rewritten now, for every command and page alike, and say why the rest
+waits.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from icekit.facts.where import askable
 
 @dataclass(frozen=True, slots=True)
 class RewriteSelection:
-    """The candidates for a rewrite: all that are ``found``, those ``chosen`` to be rewritten now, and the partitions ``skipped``, with reasons.
+    """The candidates for a rewrite: all that are ``found``, those ``chosen`` to be rewritten now,
+    and the partitions ``skipped``, with reasons.
 
     ``budget_bytes`` is what the plan may read; None without a limit.
     """
@@ -43,8 +46,9 @@ def select(
 ) -> RewriteSelection:
     """Choose what would be rewritten now, most file opens saved per byte first; pure.
 
-    The one answer for health cards, reports, plans and compactions. ``recent`` are partitions written lately; ``speed`` is that of past
-    runs, for a budget in minutes. Raises :class:`~icekit.errors.ParameterError` for a policy that does not fit the table.
+    The one answer for health cards, reports, plans and compactions. ``recent`` are partitions
+    written lately; ``speed`` is that of past runs, for a budget in minutes. Raises
+    :class:`~icekit.errors.ParameterError` for a policy that does not fit the table.
     """
     found = candidates(facts, findings, policy, thresholds)
     budget_bytes = _budget_bytes(policy, speed, found) if found else policy.budget_bytes
@@ -67,8 +71,13 @@ def select(
             reason = SkipReason.NO_FILTER
         elif (
             (budget_bytes is not None and total + candidate.bytes_in > budget_bytes)
-            or (policy.budget_files is not None and files + candidate.files_in > policy.budget_files)
-            or (policy.budget_rows is not None and (total + candidate.bytes_in) * rows_per_byte(facts) > policy.budget_rows)
+            or (
+                policy.budget_files is not None and files + candidate.files_in > policy.budget_files
+            )
+            or (
+                policy.budget_rows is not None
+                and (total + candidate.bytes_in) * rows_per_byte(facts) > policy.budget_rows
+            )
         ):
             reason = _over_budget(found, policy, budget_bytes)
         if reason:
@@ -77,15 +86,26 @@ def select(
             chosen.append(candidate)
             files, total = files + candidate.files_in, total + candidate.bytes_in
     smallest = {
-        SkipReason.TOO_MANY_FILES: (policy.budget_files or 0, min((c.files_in for c in found), default=0)),
+        SkipReason.TOO_MANY_FILES: (
+            policy.budget_files or 0,
+            min((c.files_in for c in found), default=0),
+        ),
         SkipReason.TOO_MANY_BYTES: (budget_bytes or 0, min((c.bytes_in for c in found), default=0)),
     }
-    figures = dict.fromkeys((SkipReason.RECENT, SkipReason.LIKELY_CONFLICT), (policy.recent_minutes, 0)) | smallest
-    skipped = tuple(left(reason, partitions, facts, *figures.get(reason, ())) for reason, partitions in refused.items())
+    figures = (
+        dict.fromkeys((SkipReason.RECENT, SkipReason.LIKELY_CONFLICT), (policy.recent_minutes, 0))
+        | smallest
+    )
+    skipped = tuple(
+        left(reason, partitions, facts, *figures.get(reason, ()))
+        for reason, partitions in refused.items()
+    )
     return RewriteSelection(found, tuple(chosen), skipped, budget_bytes)
 
 
-def _over_budget(found: Sequence[Candidate], policy: Policy, budget_bytes: int | None) -> SkipReason:
+def _over_budget(
+    found: Sequence[Candidate], policy: Policy, budget_bytes: int | None
+) -> SkipReason:
     """Why the budget does not cover a candidate: others save more, or it covers none of them."""
     if policy.budget_files is not None and policy.budget_files < min(c.files_in for c in found):
         return SkipReason.TOO_MANY_FILES
@@ -99,17 +119,34 @@ def _budget_bytes(policy: Policy, speed: Speed | None, found: Sequence[Candidate
     if policy.budget_minutes is None:
         return policy.budget_bytes
     if speed is None or speed.most_bytes < min(candidate.bytes_in for candidate in found):
-        runs = "the ledger has none" if speed is None else "those in the ledger are far smaller than this table's rewrites"
+        runs = (
+            "the ledger has none"
+            if speed is None
+            else "those in the ledger are far smaller than this table's rewrites"
+        )
         raise ParameterError(
-            f"A budget in minutes needs the speed of past runs, and {runs}. For the first run give the budget in bytes (budget: 200 GB)."
+            f"A budget in minutes needs the speed of past runs, and {runs}. For the first run "
+            "give the budget in bytes (budget: 200 GB)."
         )
     by_time = speed.bytes_within(policy.budget_minutes * 60)
     return by_time if policy.budget_bytes is None else min(policy.budget_bytes, by_time)
 
 
-def left(reason: SkipReason, partitions: Sequence[Partition], facts: TableFacts, limit: float = 0, needed: int = 0) -> Skipped:
+def left(
+    reason: SkipReason,
+    partitions: Sequence[Partition],
+    facts: TableFacts,
+    limit: float = 0,
+    needed: int = 0,
+) -> Skipped:
     """Partitions that are left alone for a reason, with the first three as examples."""
-    return Skipped(reason, len(partitions), tuple(facts.partition_name(p) for p in partitions[:3]), limit, needed)
+    return Skipped(
+        reason,
+        len(partitions),
+        tuple(facts.partition_name(p) for p in partitions[:3]),
+        limit,
+        needed,
+    )
 
 
 def rows_per_byte(facts: TableFacts) -> float:
@@ -117,14 +154,16 @@ def rows_per_byte(facts: TableFacts) -> float:
     return facts.data.record_count / max(1, facts.data.size_in_bytes)
 
 
-#: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite with this chance or more.
+# : A choice: a partition that was just written is left alone if a commit conflicts with its rewrite
+# with this chance or more.
 LIKELY_CONFLICT = 0.05
 #: What a rewrite takes at most; choices: seconds at least, and bytes per second.
 LEAST_SECONDS, _ASSUMED_RATE = 5.0, 32 * 2**20
 
 
 def conflict_chance(facts: TableFacts, seconds: float) -> float:
-    """The chance that a commit which deletes, overwrites or replaces files comes within ``seconds``; only such commits can conflict with a rewrite.
+    """The chance that a commit which deletes, overwrites or replaces files comes within
+    ``seconds``; only such commits can conflict with a rewrite.
 
     Commits count as independent, at the table's usual rate; the commit may touch other files.
     """
@@ -135,22 +174,32 @@ def conflict_chance(facts: TableFacts, seconds: float) -> float:
 def changing_share(facts: TableFacts) -> float:
     """The share of the last 100 commits that delete, overwrite or replace files.
 
-    An upsert that removes no file adds only rows and equality deletes, which a rewrite at its starting sequence number leaves in force.
+    An upsert that removes no file adds only rows and equality deletes, which a rewrite at its
+    starting sequence number leaves in force.
     """
     recent = facts.history.commits[-100:]
-    upserts_alone = {kind for kind in DELETE_KINDS if facts.total(kind).file_count} == {Kind.EQUALITY_DELETES}
+    upserts_alone = {kind for kind in DELETE_KINDS if facts.total(kind).file_count} == {
+        Kind.EQUALITY_DELETES
+    }
     changing = {"delete", "replace"} if upserts_alone else {"delete", "replace", "overwrite"}
-    found = sum(c.operation in changing or (c.operation == "overwrite" and bool(c.removed_data_files)) for c in recent)
+    found = sum(
+        c.operation in changing or (c.operation == "overwrite" and bool(c.removed_data_files))
+        for c in recent
+    )
     return found / len(recent) if recent else 0.0
 
 
 def _held(
     facts: TableFacts, found: Sequence[Candidate], policy: Policy, recent: frozenset[Partition]
 ) -> tuple[frozenset[Partition], SkipReason]:
-    """The recently written partitions to leave alone: all that the policy names, or those with a likely conflict."""
+    """The recently written partitions to leave alone: all that the policy names, or those with a
+    likely conflict.
+    """
     if policy.leave_alone_minutes is not None:
         return recent, SkipReason.RECENT
     # A group may be hit from the start of its action to the commit.
     together = min(sum(c.bytes_in for c in found), policy.max_action_bytes)
-    is_likely = conflict_chance(facts, max(LEAST_SECONDS, together / _ASSUMED_RATE)) >= LIKELY_CONFLICT
+    is_likely = (
+        conflict_chance(facts, max(LEAST_SECONDS, together / _ASSUMED_RATE)) >= LIKELY_CONFLICT
+    )
     return recent if is_likely else frozenset(), SkipReason.LIKELY_CONFLICT

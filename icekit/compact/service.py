@@ -1,4 +1,6 @@
-"""Plan for a table of a catalog: read the inputs of the pure plan, and try a plan on a clone; writes nothing to the table."""
+"""Plan for a table of a catalog: read the inputs of the pure plan, and try a plan on a clone;
+writes nothing to the table.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,19 @@ if TYPE_CHECKING:
 # --- Measure the speed of past actions; pure
 
 
-def past_speed(of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in") -> Speed | None:
-    """The speed of past rewrites (in rows per second for ``rows_in``), or of conversions (``bytes_read``): of the table's own, or of all if its own are too much alike in size."""
+def past_speed(
+    of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in"
+) -> Speed | None:
+    """The speed of past rewrites (in rows per second for ``rows_in``), or of conversions
+    (``bytes_read``): of the table's own, or of all if its own are too much alike in size.
+    """
     own = speed_of(_measured(of_table, figure))
     return own if own and not own.least_bytes else speed_of(_measured(of_all, figure))
 
 
-def _measured(outcomes: Iterable[ActionRecord], figure: str) -> Iterator[tuple[float | None, float | None]]:
+def _measured(
+    outcomes: Iterable[ActionRecord], figure: str
+) -> Iterator[tuple[float | None, float | None]]:
     """The bytes that each finished action read, and its seconds."""
     for outcome in outcomes:
         if outcome.is_outcome:
@@ -74,38 +82,57 @@ def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
 
 
 def _under_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> set[Partition]:
-    """Those of the partitions to which equality deletes may apply: their own, or those of an unpartitioned spec."""
-    return set(partitions) if has_global_deletes(facts) else {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)} & set(partitions)
+    """Those of the partitions to which equality deletes may apply: their own, or those of an
+    unpartitioned spec.
+    """
+    return (
+        set(partitions)
+        if has_global_deletes(facts)
+        else {g.partition for g in facts.of_kind(Kind.EQUALITY_DELETES)} & set(partitions)
+    )
 
 
 def _deleted_share(facts: TableFacts, action: Action, sample: KeySample) -> float:
-    """The share of an action's bytes that equality deletes delete, if they delete as much of each of their partitions as of the sample."""
+    """The share of an action's bytes that equality deletes delete, if they delete as much of each
+    of their partitions as of the sample.
+    """
     under = _under_equality_deletes(facts, action.partitions)
     sizes = {g.partition: g.size_in_bytes for g in facts.of_kind(Kind.DATA)}
-    all_bytes, under_bytes = (sum(sizes.get(p, 0) for p in some) for some in (action.partitions, under))
+    all_bytes, under_bytes = (
+        sum(sizes.get(p, 0) for p in some) for some in (action.partitions, under)
+    )
     return sample.deleted_rows / sample.rows * under_bytes / max(1, all_bytes)
 
 
 def sample_keys(spark: SparkSession, action: Action) -> KeySample | None:
-    """How many rows a sample of delete keys deletes in an action; None if nothing is small enough to look at, or only Iceberg's own reader can apply the deletes.
+    """How many rows a sample of delete keys deletes in an action; None if nothing is small enough
+    to look at, or only Iceberg's own reader can apply the deletes.
 
     Writes nothing. Raises the errors of :mod:`icekit.errors`.
     """
     try:
-        return CheckedRewrite(spark, action, load_now(spark, action.sql_name), {}, check=False).drawn(SAMPLE_BYTES)
+        return CheckedRewrite(
+            spark, action, load_now(spark, action.sql_name), {}, check=False
+        ).drawn(SAMPLE_BYTES)
     except NotHere:
         return None
     except engine_errors() as error:
         raise explain(error, action.sql_name) from error
 
 
-def delete_files_removed(facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int) -> int:
-    """The delete files that a rewrite removes: as the planner counts them, or those that apply to no data file afterwards."""
+def delete_files_removed(
+    facts: TableFacts, action: Action, planned: PlannedRewrite, sequence_number: int
+) -> int:
+    """The delete files that a rewrite removes: as the planner counts them, or those that apply to
+    no data file afterwards.
+    """
     if "delete-ratio-threshold" not in action.options and action.options.get(DANGLING) == "true":
         renewed = action.options.get("use-starting-sequence-number") == "false"
         return dropped_by(facts, action.partitions, sequence_number + renewed)
     # The planner counts a delete file once for each data file.
-    return min(planned.delete_files or 0, sum(facts.total(kind).file_count for kind in DELETE_KINDS))
+    return min(
+        planned.delete_files or 0, sum(facts.total(kind).file_count for kind in DELETE_KINDS)
+    )
 
 
 def predict(
@@ -120,11 +147,15 @@ def predict(
 ) -> Action:
     """The action with the engine's prediction instead of the estimate that it was selected by.
 
-    The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them), whichever take longer. ``sample`` is asked only where equality deletes may apply. Without a bridge the estimate stays, and its ``source`` says so.
+    The seconds are those of the bytes or of the rows (``row_speed``, if past runs counted them),
+    whichever take longer. ``sample`` is asked only where equality deletes may apply. Without a
+    bridge the estimate stays, and its ``source`` says so.
     """
     estimate = action.prediction
     if action.only_drops and spark is not None:
-        files = count_dangling(spark, action.sql_name, branch=action.branch) if has_bridge(spark) else 0
+        files = (
+            count_dangling(spark, action.sql_name, branch=action.branch) if has_bridge(spark) else 0
+        )
         return replace(action, prediction=replace(estimate, delete_files_removed=files))
     if estimate.source == "metadata":
         return action
@@ -133,14 +164,26 @@ def predict(
         by_ratio = "delete-ratio-threshold" in action.options
         planned = ask_planner(spark, action, deletes=by_ratio)
         live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
-        files_out, is_maximum = planned.files_out, bool(_under_equality_deletes(facts, action.partitions))
+        files_out, is_maximum = (
+            planned.files_out,
+            bool(_under_equality_deletes(facts, action.partitions)),
+        )
         drawn = sample(action) if is_maximum and planned.files_in else None
         if drawn is not None:
             live *= 1 - _deleted_share(facts, action, drawn)
         if any(p.spec_id != facts.default_spec_id for p in action.partitions):
-            counted = partitions_after(spark, facts, action) if planned.files_in and _is_distributed(facts, action) else None
-            most = counted or math.ceil(estimate.files_out * planned.files_in / max(estimate.files_in, 1))
-            files_out, is_maximum = max(files_out, most), is_maximum or (estimate.is_maximum and counted is None)
+            counted = (
+                partitions_after(spark, facts, action)
+                if planned.files_in and _is_distributed(facts, action)
+                else None
+            )
+            most = counted or math.ceil(
+                estimate.files_out * planned.files_in / max(estimate.files_in, 1)
+            )
+            files_out, is_maximum = (
+                max(files_out, most),
+                is_maximum or (estimate.is_maximum and counted is None),
+            )
         estimate = replace(
             estimate,
             files_in=planned.files_in,
@@ -152,7 +195,11 @@ def predict(
             groups=planned.groups,
             is_maximum=is_maximum,
             is_sampled=drawn is not None,
-            file_opens_saved=max(estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0) + planned.files_in - files_out,
+            file_opens_saved=max(
+                estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0
+            )
+            + planned.files_in
+            - files_out,
             source="planner",
         )
     return replace(
@@ -160,13 +207,17 @@ def predict(
         prediction=replace(
             estimate,
             shuffle_bytes=estimate.bytes_in if estimate.shuffle_bytes else 0,
-            seconds=_longer(speed.seconds(estimate.bytes_in) if speed else None, row_speed, estimate.rows_in),
+            seconds=_longer(
+                speed.seconds(estimate.bytes_in) if speed else None, row_speed, estimate.rows_in
+            ),
         ),
     )
 
 
 def _longer(seconds: float | None, row_speed: Speed | None, rows: int) -> float | None:
-    """The seconds of an action by its bytes, or by its rows if these take longer; None if past runs say nothing about as many of either."""
+    """The seconds of an action by its bytes, or by its rows if these take longer; None if past runs
+    say nothing about as many of either.
+    """
     if seconds is None or row_speed is None:
         return seconds
     of_rows = row_speed.seconds(rows)
@@ -174,30 +225,46 @@ def _longer(seconds: float | None, row_speed: Speed | None, rows: int) -> float 
 
 
 def _is_distributed(facts: TableFacts, action: Action) -> bool:
-    """Whether only the rows of some older partition tell into how many of the current spec they go."""
+    """Whether only the rows of some older partition tell into how many of the current spec they
+    go.
+    """
     return any(
-        most_partitions(facts.spec(p.spec_id), facts.default_spec) != 1 for p in action.partitions if p.spec_id != facts.default_spec_id
+        most_partitions(facts.spec(p.spec_id), facts.default_spec) != 1
+        for p in action.partitions
+        if p.spec_id != facts.default_spec_id
     )
 
 
-#: A choice: the most rows of which the columns of the new partition fields are read to count the partitions that they go to.
+# : A choice: the most rows of which the columns of the new partition fields are read to count the
+# partitions that they go to.
 COUNTED_ROWS = 200_000_000
 
 
 def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> int | None:
-    """The partitions of the current spec that the action's rows of older specs go to, which are its files at least; None if there are too many rows to look.
+    """The partitions of the current spec that the action's rows of older specs go to, which are its
+    files at least; None if there are too many rows to look.
 
     Reads the columns of the current partition fields in the action's partitions.
     """
     taken = set(action.partitions)
     rows = sum(g.record_count for g in facts.of_kind(Kind.DATA) if g.partition in taken)
-    values = [transformed(facts.catalog, field, facts.columns) for field in facts.default_spec.fields if field.transform != "void"]
+    values = [
+        transformed(facts.catalog, field, facts.columns)
+        for field in facts.default_spec.fields
+        if field.transform != "void"
+    ]
     if rows > COUNTED_ROWS or not values or None in values:
         return None
     named = [p for p in action.partitions if p.spec_id != facts.default_spec_id]
-    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, named, of_rows=True) if is_bounded(facts, named) else None
+    predicate = (
+        where(facts.catalog, facts.specs_by_id, facts.columns, named, of_rows=True)
+        if is_bounded(facts, named)
+        else None
+    )
     version = f"VERSION AS OF {facts.snapshot_id}"
-    table = spark.sql(f"SELECT * FROM {identifier(*facts.sql_name)} {version}").where(f"_spec_id <> {facts.default_spec_id}")
+    table = spark.sql(f"SELECT * FROM {identifier(*facts.sql_name)} {version}").where(
+        f"_spec_id <> {facts.default_spec_id}"
+    )
     return (
         (table.where(predicate) if predicate else table)
         .selectExpr(*(f"{v} AS `icekit value {i}`" for i, v in enumerate(values) if v))
@@ -206,8 +273,8 @@ def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> 
     )
 
 
-#: A choice: the most data files that the planner goes through for one plan. It may go through all of the table for each action, and plans
-#: about 200,000 a second.
+# : A choice: the most data files that the planner goes through for one plan. It may go through all
+# of the table for each action, and plans : about 200,000 a second.
 PLANNED_FILES = 2_000_000
 
 
@@ -226,24 +293,32 @@ def plan_table(
 ) -> Plan:
     """Plan the rewrites that are worth it on a table, as the engine's planner predicts them.
 
-    Of a large table it predicts only the first actions (:data:`PLANNED_FILES`), which save the most file opens per byte; at least one.
-    ``trial`` also tries each action on a zero-copy clone, complete or as a sample, and predicts from
-    the result: that registers a second table in the namespace ``icekit_scratch``, writes
-    next to the table for a while, and writes nothing to the table. ``stop`` ends a trial early.
+    Of a large table it predicts only the first actions (:data:`PLANNED_FILES`), which save the most
+    file opens per byte; at least one. ``trial`` also tries each action on a zero-copy clone,
+    complete or as a sample, and predicts from the result: that registers a second table in the
+    namespace ``icekit_scratch``, writes next to the table for a while, and writes nothing to the
+    table. ``stop`` ends a trial early.
 
     Reads the table's metadata, the partitions written lately, the cluster's size, past
-    outcomes from the ledger and, under equality deletes, the keys of a sample of rows; starts Spark, and runs nothing. Raises the errors of
-    :mod:`icekit.errors`.
+    outcomes from the ledger and, under equality deletes, the keys of a sample of rows; starts
+    Spark, and runs nothing. Raises the errors of :mod:`icekit.errors`.
     """
     if facts.missing is not None and facts.missing.fails_scans:
         raise MetadataUnreadable(
-            f"Files of {facts.name} are missing from storage, for example {facts.missing.examples[0].path}, so it is not compacted. "
-            "Restore them, or follow the finding missing_files (icekit look --storage)."
+            f"Files of {facts.name} are missing from storage, for example "
+            f"{facts.missing.examples[0].path}, so it is not compacted. Restore them, or follow "
+            "the finding missing_files (icekit look --storage)."
         )
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
-    findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
+    findings = (
+        diagnose(facts, thresholds, session_conf=lake.session_conf())
+        if findings is None
+        else findings
+    )
     at = head(lake, facts.table, facts.ref)
-    recent = written_within(lake, facts.table, at, policy.recent_minutes, int(now.timestamp() * 1000))
+    recent = written_within(
+        lake, facts.table, at, policy.recent_minutes, int(now.timestamp() * 1000)
+    )
     own, every = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
     drawn: list[KeySample | None] = []
@@ -284,27 +359,43 @@ def plan_table(
         now=now,
     )
     sample = next(iter(drawn), None)
-    notes = (*made.notes, *([missing] if missing and made.actions else ()), *([sample.text] if sample else ()))
-    made = replace(made, key_sample=sample, snapshot_id=at.snapshot_id, statistics=statistics_of(at.metadata, at.snapshot_id), notes=notes)
+    notes = (
+        *made.notes,
+        *([missing] if missing and made.actions else ()),
+        *([sample.text] if sample else ()),
+    )
+    made = replace(
+        made,
+        key_sample=sample,
+        snapshot_id=at.snapshot_id,
+        statistics=statistics_of(at.metadata, at.snapshot_id),
+        notes=notes,
+    )
     return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
 
 
-def outcomes_of(ledger: Ledger | str | None, table: str) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
+def outcomes_of(
+    ledger: Ledger | str | None, table: str
+) -> tuple[Sequence[ActionRecord], Sequence[ActionRecord]]:
     """Past outcomes of a table, and of all tables of the catalog."""
     book = open_ledger(ledger)
     return book.outcomes(table), book.outcomes()
 
 
-# --- Try a plan on a zero-copy clone, each action complete or as a bounded sample, and correct its predictions from the result
+# --- Try a plan on a zero-copy clone, each action complete or as a bounded sample, and correct its
+# predictions from the result
 
 
-#: Most bytes of one action that a trial rewrites; at least the files of one partition, up to this size.
+# : Most bytes of one action that a trial rewrites; at least the files of one partition, up to this
+# size.
 SAMPLE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
 class PlanTrial:
-    """The result of rewriting a sample on a clone, next to the planner's prediction for that sample."""
+    """The result of rewriting a sample on a clone, next to the planner's prediction for that
+    sample.
+    """
 
     planned: PlannedRewrite
     actual: Actual
@@ -323,11 +414,12 @@ def try_plan(
 ) -> Plan:
     """The plan with each prediction corrected by a trial on a clone; the table is not written to.
 
-    An action of at most ``sample_bytes`` is tried in full, and its prediction is the result. Of
-    a larger action some partitions are tried, and files, bytes and seconds are scaled by the planner's
-    figures for the rest. Rows are compared before and after, as in a run. Raises
-    :class:`~icekit.errors.CloneRefused`, and :class:`~icekit.errors.RehearsalFailed` if a row changed.
-    Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped` and removes the clone.
+    An action of at most ``sample_bytes`` is tried in full, and its prediction is the result. Of a
+    larger action some partitions are tried, and files, bytes and seconds are scaled by the
+    planner's figures for the rest. Rows are compared before and after, as in a run. Raises
+    :class:`~icekit.errors.CloneRefused`, and :class:`~icekit.errors.RehearsalFailed` if a row
+    changed. Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped` and removes
+    the clone.
     """
     todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
     if not todo:
@@ -338,29 +430,49 @@ def try_plan(
         first = head(lake, copy.table, plan.ref).snapshot_id
         for action in todo:
             trial = _try(lake, facts, copy, action, sample_bytes, stop)
-            tried[action.action_id] = replace(action, prediction=_corrected(action.prediction, trial))
+            tried[action.action_id] = replace(
+                action, prediction=_corrected(action.prediction, trial)
+            )
             part = "all" if trial.is_whole else size(trial.planned.bytes_in)
-            progress(f"tried {action.action_id} on a clone ({part} of {size(action.prediction.bytes_in)}) in {trial.seconds:.1f} s")
-        commits = [int(s["snapshot-id"]) for s in since(head(lake, copy.table, plan.ref), first)] if first is not None else []
+            progress(
+                f"tried {action.action_id} on a clone ({part} of "
+                f"{size(action.prediction.bytes_in)}) in {trial.seconds:.1f} s"
+            )
+        commits = (
+            [int(s["snapshot-id"]) for s in since(head(lake, copy.table, plan.ref), first)]
+            if first is not None
+            else []
+        )
         proof = prove_commits(lake, copy.table, commits) if commits else None
     if proof is not None and proof.ok is False:
         raise RehearsalFailed(
-            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table itself. Keep the proof below and report it.\n"
-            + "\n".join(proof.lines())
+            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table "
+            "itself. Keep the proof below and report it.\n" + "\n".join(proof.lines())
         )
     said = proof.lines()[0].partition(": ")[2] if proof is not None else None
-    return without_gain(replace(plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said))
+    return without_gain(
+        replace(
+            plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said
+        )
+    )
 
 
 def without_gain(plan: Plan) -> Plan:
-    """The plan without the actions for which a trial has found that they save nothing; a note says which."""
+    """The plan without the actions for which a trial has found that they save nothing; a note says
+    which.
+    """
     idle = [a for a in plan.actions if saves_nothing(a)]
-    left = tuple(Skipped(SkipReason.TRIAL_SAVES_NOTHING, len(a.partitions), a.partition_names[:3]) for a in idle)
+    left = tuple(
+        Skipped(SkipReason.TRIAL_SAVES_NOTHING, len(a.partitions), a.partition_names[:3])
+        for a in idle
+    )
     kept = tuple(a for a in plan.actions if a not in idle)
     return replace(plan, actions=kept, left_alone=plan.left_alone + left)
 
 
-def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None) -> PlanTrial:
+def _try(
+    lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None
+) -> PlanTrial:
     sample = _sample(facts, action, sample_bytes)
     is_whole = sample is None
     moved = replace(action, table=copy.table)
@@ -373,7 +485,9 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     before = head(lake, copy.table, action.branch)
     started = time.monotonic()
     try:
-        answer = execute(lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None)
+        answer = execute(
+            lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None
+        )
     except Stopped:
         if stop is not None:
             raise
@@ -386,15 +500,20 @@ def _try(lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_byte
     came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned.files_in and not came.any):
         raise RehearsalFailed(
-            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action {action.action_id} failed"
-            f"{f' ({answer.reason})' if answer.reason else ''}. Nothing was run on the table itself. "
-            "Run without a trial, which splits the action and names the failing part, or make it smaller with max_action_bytes."
+            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action "
+            f"{action.action_id} failed{f' ({answer.reason})' if answer.reason else ''}. Nothing "
+            "was run on the table itself. Run without a trial, which splits the action and names "
+            "the failing part, or make it smaller with max_action_bytes."
         )
     return PlanTrial(planned, came, seconds, is_whole)
 
 
-def _sample(facts: TableFacts, action: Action, sample_bytes: int) -> tuple[tuple[Partition, ...], float] | None:
-    """Partitions of medium size that make up a sample, and their mean file size; None to take the complete action."""
+def _sample(
+    facts: TableFacts, action: Action, sample_bytes: int
+) -> tuple[tuple[Partition, ...], float] | None:
+    """Partitions of medium size that make up a sample, and their mean file size; None to take the
+    complete action.
+    """
     if action.prediction.bytes_in <= sample_bytes or not action.partitions:
         return None
     wanted = frozenset(action.partitions)

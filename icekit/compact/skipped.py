@@ -27,13 +27,17 @@ class SkipReason(StrEnum):
 
 
 _RECENT = "written within the last {minutes} minutes"
-_TOO_SMALL = "the budget of {limit} is less than the {needed} of the smallest partition, which is rewritten as a whole"
+_TOO_SMALL = (
+    "the budget of {limit} is less than the {needed} of the smallest partition, which is "
+    "rewritten as a whole"
+)
 _WORDS = {
     SkipReason.OUTSIDE_WINDOW: "outside the time window",
     SkipReason.RECENT: _RECENT,
     SkipReason.LIKELY_CONFLICT: f"{_RECENT}, where a concurrent commit would probably conflict",
     SkipReason.NAN: "its value is NaN, for which Iceberg has no filter",
-    SkipReason.NO_FILTER: "no filter selects only this partition: its partition columns were dropped, or the table was not partitioned then",
+    SkipReason.NO_FILTER: "no filter selects only this partition: its partition columns were dropped, or the table "
+    "was not partitioned then",
     SkipReason.LONG_FILTER: "no filter that is short selects only the files of older specs",
     SkipReason.TOO_MANY_FILES: _TOO_SMALL,
     SkipReason.TOO_MANY_BYTES: _TOO_SMALL,
@@ -49,7 +53,8 @@ _WORDS = {
 class Skipped:
     """Partitions that a plan leaves alone although a finding asks for them.
 
-    ``limit`` is the policy's figure behind the reason: minutes, files or bytes. ``needed`` is what the smallest candidate needs of a budget.
+    ``limit`` is the policy's figure behind the reason: minutes, files or bytes. ``needed`` is what
+    the smallest candidate needs of a budget.
     """
 
     reason: SkipReason
@@ -66,6 +71,14 @@ class Skipped:
     @property
     def text(self) -> str:
         """``2 partitions, outside the time window``."""
-        in_unit = size if self.reason is SkipReason.TOO_MANY_BYTES else (lambda files: count(files, "file"))
-        words = _WORDS[self.reason].format(minutes=plain(self.limit, 6), limit=in_unit(int(self.limit)), needed=in_unit(self.needed))
+        in_unit = (
+            size
+            if self.reason is SkipReason.TOO_MANY_BYTES
+            else (lambda files: count(files, "file"))
+        )
+        words = _WORDS[self.reason].format(
+            minutes=plain(self.limit, 6),
+            limit=in_unit(int(self.limit)),
+            needed=in_unit(self.needed),
+        )
         return f"{count(self.partition_count, 'partition')}, {words}"

@@ -1,4 +1,6 @@
-"""Predict the seconds of an action from those of earlier ones: a fixed part for each action, and a rate; pure."""
+"""Predict the seconds of an action from those of earlier ones: a fixed part for each action, and a
+rate; pure.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,18 @@ _APART = 8
 _REACH = 10
 #: actions within this factor count as of one size,
 _ALIKE = 2
-#: and in an action that took this many seconds, planning, starting jobs and committing are a small part.
+# : and in an action that took this many seconds, planning, starting jobs and committing are a small
+# part.
 _LONG_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What earlier actions took: each ``fixed_seconds``, and the rest at ``bytes_per_second`` (of bytes read).
+    """What earlier actions took: each ``fixed_seconds``, and the rest at ``bytes_per_second`` (of
+    bytes read).
 
-    They say something about actions of ``least_bytes`` to ``most_bytes``. The same holds for rows in place of bytes.
+    They say something about actions of ``least_bytes`` to ``most_bytes``. The same holds for rows
+    in place of bytes.
     """
 
     fixed_seconds: float
@@ -30,7 +35,9 @@ class Speed:
     most_bytes: float = math.inf
 
     def seconds(self, size_in_bytes: int) -> float | None:
-        """The seconds of an action that reads this many bytes; None if the earlier actions are too few, or far smaller or larger."""
+        """The seconds of an action that reads this many bytes; None if the earlier actions are too
+        few, or far smaller or larger.
+        """
         if not self.least_bytes <= size_in_bytes <= self.most_bytes:
             return None
         return self.fixed_seconds + size_in_bytes / self.bytes_per_second
@@ -41,13 +48,19 @@ class Speed:
 
 
 def speed_of(measured: Iterable[tuple[float | None, float | None]]) -> Speed | None:
-    """The speed of actions from the bytes that each read, and its seconds; None if none was measured.
+    """The speed of actions from the bytes that each read, and its seconds; None if none was
+    measured.
 
-    The line through the medians of the largest and of the smallest actions (Tukey's resistant line, because one action
-    that waited for a full cluster says nothing about the next). Without actions of different sizes, nobody knows which part
-    of their time is fixed: then only actions of about their size get a time, unless they took long.
+    The line through the medians of the largest and of the smallest actions (Tukey's resistant line,
+    because one action that waited for a full cluster says nothing about the next). Without actions
+    of different sizes, nobody knows which part of their time is fixed: then only actions of about
+    their size get a time, unless they took long.
     """
-    known = [(size, seconds) for size, seconds in measured if size and seconds and size > 0 and seconds > 0]
+    known = [
+        (size, seconds)
+        for size, seconds in measured
+        if size and seconds and size > 0 and seconds > 0
+    ]
     if not known:
         return None
     largest = max(size for size, _ in known)
@@ -63,4 +76,6 @@ def speed_of(measured: Iterable[tuple[float | None, float | None]]) -> Speed | N
 
 
 def _medians(measured: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    return statistics.median(size for size, _ in measured), statistics.median(seconds for _, seconds in measured)
+    return statistics.median(size for size, _ in measured), statistics.median(
+        seconds for _, seconds in measured
+    )

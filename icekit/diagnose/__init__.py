@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from icekit.diagnose import column_metrics, content, deletes, files, integrity, location, metadata_layers, partitions, unreadable, writes
+from icekit.diagnose import (
+    column_metrics,
+    content,
+    deletes,
+    files,
+    integrity,
+    location,
+    metadata_layers,
+    partitions,
+    unreadable,
+    writes,
+)
 from icekit.diagnose.findings import Context, Finding, Findings, Severity, Thresholds, command_for
 from icekit.facts.model import TableFacts
 
@@ -58,7 +69,12 @@ SYMPTOMS: Mapping[str, Callable[[Context], Finding | None]] = {
 }
 
 
-def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session_conf: Mapping[str, str] | None = None) -> Findings:
+def diagnose(
+    facts: TableFacts,
+    thresholds: Thresholds | None = None,
+    *,
+    session_conf: Mapping[str, str] | None = None,
+) -> Findings:
     """Find what is wrong with a table, most serious first; empty when there is nothing to do.
 
     ``session_conf`` holds the Spark settings of the session that reads the table, where known
@@ -70,17 +86,24 @@ def diagnose(facts: TableFacts, thresholds: Thresholds | None = None, *, session
     if context.resolves_first:
         found = [_resolved_first(finding) for finding in found]
     found = [replace(finding, command=command_for(facts, finding.name)) for finding in found]
-    return Findings(sorted(found, key=lambda f: (-f.severity, -f.bytes_at_stake, -f.files_at_stake, f.name)))
+    return Findings(
+        sorted(found, key=lambda f: (-f.severity, -f.bytes_at_stake, -f.files_at_stake, f.name))
+    )
 
 
 def _resolved_first(finding: Finding) -> Finding:
-    """Leave out the statements that run a stock rewrite: it would load equality deletes that do not fit into its memory."""
-    statements = tuple(statement for statement in finding.sql if ".rewrite_data_files(" not in statement)
+    """Leave out the statements that run a stock rewrite: it would load equality deletes that do not
+    fit into its memory.
+    """
+    statements = tuple(
+        statement for statement in finding.sql if ".rewrite_data_files(" not in statement
+    )
     if statements == finding.sql:
         return finding
     return replace(
         finding,
-        remedy=f"With icekit compact {finding.table} (its equality deletes do not fit into the memory of Spark's own rewrite): {finding.remedy}",
+        remedy=f"With icekit compact {finding.table} (its equality deletes do not fit into the "
+        f"memory of Spark's own rewrite): {finding.remedy}",
         sql=statements,
     )
 

@@ -1,4 +1,6 @@
-"""Check column statistics, missing where filters need them or kept where nothing uses them: one function per finding."""
+"""Check column statistics, missing where filters need them or kept where nothing uses them: one
+function per finding.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,14 @@ def metrics_missing(context: Context) -> Finding | None:
     facts = context.facts
     sample = facts.metrics_sample
     roles: dict[str, str] = {}
-    # The partition's value answers a filter on the column of an identity field, in files of every spec that has it.
+    # The partition's value answers a filter on the column of an identity field, in files of every
+    # spec that has it.
     known = set.intersection(
-        *(_identities(facts.spec(i)) for i in {g.partition.spec_id for g in facts.of_kind(Kind.DATA)} or {facts.default_spec_id})
+        *(
+            _identities(facts.spec(i))
+            for i in {g.partition.spec_id for g in facts.of_kind(Kind.DATA)}
+            or {facts.default_spec_id}
+        )
     )
     for field in facts.default_spec.fields:
         if field.source and field.transform != "void":
@@ -33,30 +40,42 @@ def metrics_missing(context: Context) -> Finding | None:
         if column is None or column.type.startswith(_NEVER_BOUNDED) or name in known:
             continue
         seen = sample.column(name)
-        if column.metrics_mode in {"none", "counts"} or (sample.file_count and seen and not seen.counts_file_count):
+        if column.metrics_mode in {"none", "counts"} or (
+            sample.file_count and seen and not seen.counts_file_count
+        ):
             sick[name] = f"{role}, mode {column.metrics_mode}"
     if not sick or not sample.file_count:
         return None
-    without = {name: sample.file_count - (seen.bounds_file_count if (seen := sample.column(name)) else 0) for name in sick}
+    without = {
+        name: sample.file_count - (seen.bounds_file_count if (seen := sample.column(name)) else 0)
+        for name in sick
+    }
     if not any(without.values()):
         return None
     properties = {
-        f"write.metadata.metrics.column.{name}": "truncate(16)" for name in sick if columns[name].metrics_mode in {"none", "counts"}
+        f"write.metadata.metrics.column.{name}": "truncate(16)"
+        for name in sick
+        if columns[name].metrics_mode in {"none", "counts"}
     }
     return context.finding(
         "metrics_missing",
         Severity.WARNING,
         tuple(sick),
         evidence="; ".join(
-            f"{name} ({sick[name]}) has no bounds in {without[name]} of {sample.file_count} sampled data files" for name in list(sick)[:5]
+            f"{name} ({sick[name]}) has no bounds in {without[name]} of {sample.file_count} "
+            "sampled data files"
+            for name in list(sick)[:5]
         ),
         threshold="a partition-source, sort or declared filter column without bounds",
         source="write.metadata.metrics.*: scan planning skips files only by bounds",
-        effect="A filter on such a column skips no file: a query opens every file that partition filters leave.",
-        remedy="Keep bounds for these columns. New files get bounds at once, existing files when they are rewritten."
+        effect="A filter on such a column skips no file: a query opens every file that partition "
+        "filters leave.",
+        remedy="Keep bounds for these columns. New files get bounds at once, existing files when "
+        "they are rewritten."
         if properties
-        else "The table asks for these bounds already: the files are older than that, or their writer keeps none. "
-        f"icekit compact {facts.name} --scope major --budget '100 GB' rewrites them in portions.",
+        else "The table asks for these bounds already: the files are older than that, or their "
+        f"writer keeps none. icekit compact {facts.name} --scope major --budget '100 GB' "
+        "rewrites them in portions.",
         sql=(context.alter(properties), context.rewrite()) if properties else (),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
@@ -79,12 +98,15 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
         "columns_past_metrics_limit",
         Severity.INFO,
         tuple(bare),
-        evidence=f"{len(facts.columns):,} columns{f' in {facts.top_level_column_count:,} top-level ones' if nested else ''}; "
+        evidence=f"{len(facts.columns):,} "
+        f"columns{f' in {facts.top_level_column_count:,} top-level ones' if nested else ''}; "
         f"{count(len(bare), 'column')} beyond the first {limit} get no metrics",
         threshold=f"{limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
-        effect="The order of the columns decides which filters can skip files; a column added later never has bounds.",
-        remedy="Choose explicitly: no metrics by default, and bounds for the columns that queries filter by. Declare those columns (icekit.filter-columns) to get the statement.",
+        effect="The order of the columns decides which filters can skip files; a column added "
+        "later never has bounds.",
+        remedy="Choose explicitly: no metrics by default, and bounds for the columns that queries "
+        "filter by. Declare those columns (icekit.filter-columns) to get the statement.",
         sql=_state_metrics(context),
         files_at_stake=facts.data.file_count,
     )
@@ -102,11 +124,15 @@ def too_many_metrics(context: Context) -> Finding | None:
         "too_many_metrics",
         Severity.INFO,
         (),
-        evidence=f"every data file has statistics of {len(kept):,} columns: {size(per_entry)} of manifest per data file, {size(facts.manifests.data_bytes)} in total",
+        evidence=f"every data file has statistics of {len(kept):,} columns: {size(per_entry)} of "
+        f"manifest per data file, {size(facts.manifests.data_bytes)} in total",
         threshold=f"{limits.metrics_columns} columns with metrics",
         source=CHOICE,
-        effect="Planning reads and decodes all statistics to use the bounds of the one or two columns in the filter; drivers hold them in memory.",
-        remedy="Keep metrics only for the columns that queries filter or sort by. Existing files keep their statistics until they are rewritten. Declare the columns (icekit.filter-columns) to get the statement.",
+        effect="Planning reads and decodes all statistics to use the bounds of the one or two "
+        "columns in the filter; drivers hold them in memory.",
+        remedy="Keep metrics only for the columns that queries filter or sort by. Existing files "
+        "keep their statistics until they are rewritten. Declare the columns "
+        "(icekit.filter-columns) to get the statement.",
         sql=_state_metrics(context),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.manifests.data_bytes,
@@ -117,8 +143,14 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     """Declared filter columns, or the first sort column, whose bounds rule out almost no file."""
     facts, limits = context.facts, context.thresholds
     sample = facts.metrics_sample
-    # Sorting clusters only the first sort column; it orders the next ones only within equal values of the first.
-    wanted = dict.fromkeys((*facts.filter_columns, *(f.source for f in facts.sort_order[:1] if f.transform == "identity")))
+    # Sorting clusters only the first sort column; it orders the next ones only within equal values
+    # of the first.
+    wanted = dict.fromkeys(
+        (
+            *facts.filter_columns,
+            *(f.source for f in facts.sort_order[:1] if f.transform == "identity"),
+        )
+    )
     sick: list[tuple[ColumnSample, float]] = []
     for name in wanted:
         seen = sample.column(name)
@@ -132,30 +164,43 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
     if not sick:
         return None
     names = [seen.column for seen, _ in sick]
-    texts = any(c.type == "string" and c.metrics_mode.startswith("truncate") for c in facts.columns if c.name in names)
+    texts = any(
+        c.type == "string" and c.metrics_mode.startswith("truncate")
+        for c in facts.columns
+        if c.name in names
+    )
     alike = (
-        " For strings with a long shared prefix, sorting does not help while bounds are truncated: tune the metrics first." if texts else ""
+        " For strings with a long shared prefix, sorting does not help while bounds are "
+        "truncated: tune the metrics first."
+        if texts
+        else ""
     )
     paths = {c.name: c.names for c in facts.columns}
     quoted = [sql.identifier(*paths.get(name, (name,))) for name in names]
-    # The first column wins most, a second one little, further ones nothing; only a trial shows whether a curve does better.
+    # The first column wins most, a second one little, further ones nothing; only a trial shows
+    # whether a curve does better.
     order = ", ".join(f"{name} ASC NULLS LAST" for name in quoted[:2])
     statements = [context.rewrite(strategy="sort", sort_order=order)]
     if not facts.sort_order:
-        statements.append(f"ALTER TABLE {sql.identifier(*context.facts.sql_name)} WRITE ORDERED BY {order}")
+        statements.append(
+            f"ALTER TABLE {sql.identifier(*context.facts.sql_name)} WRITE ORDERED BY {order}"
+        )
     return context.finding(
         "unclustered_filter_columns",
         Severity.WARNING,
         tuple(names),
         evidence="; ".join(
-            f"a value of {seen.column} is within the bounds of {percent(share)} of {seen.bounds_file_count} sampled data files"
+            f"a value of {seen.column} is within the bounds of {percent(share)} of "
+            f"{seen.bounds_file_count} sampled data files"
             for seen, share in sick
         ),
         threshold=f"{percent(limits.stab_share)} of at least {limits.min_sampled_files} files",
         source=CHOICE,
-        effect="Bounds are stored and read, but skip almost no file: each file covers nearly the full range of values.",
-        remedy="Sort by the columns that most queries filter by, in portions: a rewrite takes well-sized files only with the option rewrite-all, so use it with a "
-        f"where filter that keeps each run small. icekit tune layout {facts.name} tries other orders.{alike}",
+        effect="Bounds are stored and read, but skip almost no file: each file covers nearly the "
+        "full range of values.",
+        remedy="Sort by the columns that most queries filter by, in portions: a rewrite takes "
+        "well-sized files only with the option rewrite-all, so use it with a where filter that "
+        f"keeps each run small. icekit tune layout {facts.name} tries other orders.{alike}",
         sql=tuple(statements),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
@@ -171,9 +216,19 @@ def _state_metrics(context: Context) -> tuple[str, ...]:
     facts = context.facts
     if not facts.filter_columns:
         return ()
-    wanted = [*facts.filter_columns, *(f.source for f in facts.default_spec.fields if f.source), *(f.source for f in facts.sort_order)]
+    wanted = [
+        *facts.filter_columns,
+        *(f.source for f in facts.default_spec.fields if f.source),
+        *(f.source for f in facts.sort_order),
+    ]
     # A data file without bounds of the key loads every equality delete file (DeleteFileIndex).
-    wanted += [c.name for c in facts.columns if any(c.field_id in key.field_ids for key in facts.equality_keys)]
+    wanted += [
+        c.name
+        for c in facts.columns
+        if any(c.field_id in key.field_ids for key in facts.equality_keys)
+    ]
     properties = {"write.metadata.metrics.default": "none"}
-    properties.update({f"write.metadata.metrics.column.{name}": "truncate(16)" for name in dict.fromkeys(wanted)})
+    properties.update(
+        {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in dict.fromkeys(wanted)}
+    )
     return (context.alter(properties),)

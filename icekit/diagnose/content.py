@@ -1,4 +1,6 @@
-"""Check what the bytes of files are: rows or something else, columns of a useful size, metadata in proportion to the data."""
+"""Check what the bytes of files are: rows or something else, columns of a useful size, metadata in
+proportion to the data.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,19 @@ from icekit.facts.metadata import ROW_GROUP
 from icekit.units import count, percent, size
 
 _BLOOM = "write.parquet.bloom-filter-enabled.column."
-# Choices: bytes of a file besides its columns, of a column in a row group, and of all manifests, from which on they matter.
+# Choices: bytes of a file besides its columns, of a column in a row group, and of all manifests,
+# from which on they matter.
 _OUTSIDE_BYTES = _CHUNK_BYTES = _MANIFEST_BYTES = 2**20
 # The largest row group that Parquet's documentation advises.
 _ROW_GROUP_BYTES = 2**30
 
 
 def bytes_outside_columns(context: Context) -> Finding | None:
-    """Data files of which columns are a small part: bloom filters, or footers of many row groups and columns, are the rest.
+    """Data files of which columns are a small part: bloom filters, or footers of many row groups
+    and columns, are the rest.
 
-    Sizes of columns are those of Parquet's column chunks, in the manifest entries of the sampled files.
+    Sizes of columns are those of Parquet's column chunks, in the manifest entries of the sampled
+    files.
     """
     facts, limits = context.facts, context.thresholds
     sample = facts.metrics_sample
@@ -26,30 +31,50 @@ def bytes_outside_columns(context: Context) -> Finding | None:
     share = other / sample.file_bytes
     if share < limits.bytes_outside_columns or other < _OUTSIDE_BYTES * sample.sized_files:
         return None
-    blooms = [name.removeprefix(_BLOOM) for name, value in facts.properties.items() if name.startswith(_BLOOM) and value.lower() == "true"]
+    blooms = [
+        name.removeprefix(_BLOOM)
+        for name, value in facts.properties.items()
+        if name.startswith(_BLOOM) and value.lower() == "true"
+    ]
     rows = facts.data.record_count / max(1, facts.data.file_count)
     if blooms:
         cause = (
-            f"{count(len(blooms), 'bloom filter')} ({', '.join(blooms)}), each of up to write.parquet.bloom-filter-max-bytes per row group"
+            f"{count(len(blooms), 'bloom filter')} ({', '.join(blooms)}), each of up to "
+            "write.parquet.bloom-filter-max-bytes per row group"
         )
         remedy = (
-            "State how many distinct values the columns have (write.parquet.bloom-filter-ndv.column.…), which sizes the filters, or lower "
-            "write.parquet.bloom-filter-max-bytes. Filters help only point lookups: remove those that no query uses."
+            "State how many distinct values the columns have "
+            "(write.parquet.bloom-filter-ndv.column.…), which sizes the filters, or lower "
+            "write.parquet.bloom-filter-max-bytes. Filters help only point lookups: remove those "
+            "that no query uses."
         )
     else:
-        cause = "footers and indexes, which grow with columns × row groups, or bloom filters of a writer's own settings"
-        remedy = f"Check the writer's row group size ({ROW_GROUP} is {size(facts.int_setting(ROW_GROUP))}) and its bloom filters, and write more rows per file."
+        cause = (
+            "footers and indexes, which grow with columns × row groups, or bloom filters of a "
+            "writer's own settings"
+        )
+        remedy = (
+            f"Check the writer's row group size ({ROW_GROUP} is "
+            f"{size(facts.int_setting(ROW_GROUP))}) and its bloom filters, and write more rows "
+            "per file."
+        )
     return context.finding(
         "bytes_outside_columns",
         Severity.WARNING,
         tuple(blooms),
-        evidence=f"columns are {percent(sample.column_bytes / sample.file_bytes)} of the bytes of {count(sample.sized_files, 'sampled data file')}: "
-        f"a file of {size(sample.file_bytes / sample.sized_files)} on average holds {size(sample.column_bytes / sample.sized_files)} of columns; "
-        f"a file of the table holds {rows:,.0f} rows on average",
-        threshold=f"{percent(limits.bytes_outside_columns)} of the bytes, and {size(_OUTSIDE_BYTES)} per file",
+        evidence=f"columns are {percent(sample.column_bytes / sample.file_bytes)} of the bytes of "
+        f"{count(sample.sized_files, 'sampled data file')}: a file of "
+        f"{size(sample.file_bytes / sample.sized_files)} on average holds "
+        f"{size(sample.column_bytes / sample.sized_files)} of columns; a file of the table holds "
+        f"{rows:,.0f} rows on average",
+        threshold=f"{percent(limits.bytes_outside_columns)} of the bytes, and "
+        f"{size(_OUTSIDE_BYTES)} per file",
         source=CHOICE,
-        effect=f"The files look well-sized, but hold few rows, so compaction leaves them alone: the rest is {cause}.",
-        remedy=remedy + " Then rewrite the files, which have the size of the target: icekit compact with --scope major.",
+        effect="The files look well-sized, but hold few rows, so compaction leaves them alone: "
+        f"the rest is {cause}.",
+        remedy=remedy
+        + " Then rewrite the files, which have the size of the target: icekit compact with "
+        "--scope major.",
         files_at_stake=facts.data.file_count,
         bytes_at_stake=round(facts.data.size_in_bytes * share),
     )
@@ -71,12 +96,17 @@ def thin_column_chunks(context: Context) -> Finding | None:
         "thin_column_chunks",
         Severity.INFO,
         (),
-        evidence=f"{columns:,} columns: one has {size(chunk)} of a row group of {size(row_group)} on average, and {size(mean / columns)} of a file of {size(mean)}",
-        threshold=f"{limits.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column and row group",
-        source=f"{CHOICE}; Parquet's own advice is row groups of 512 MiB to 1 GiB, so that columns are read in long pieces",
-        effect="A query of a few columns makes a small request for each of them in each row group, and opens as many files as a query of all.",
-        remedy=f"Raise {ROW_GROUP}, and the target file size with it, if writers and readers have the memory: a writer holds a row group, "
-        "a task reads one. Or move columns that are rarely read to another table.",
+        evidence=f"{columns:,} columns: one has {size(chunk)} of a row group of {size(row_group)} "
+        f"on average, and {size(mean / columns)} of a file of {size(mean)}",
+        threshold=f"{limits.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
+        "and row group",
+        source=f"{CHOICE}; Parquet's own advice is row groups of 512 MiB to 1 GiB, so that "
+        "columns are read in long pieces",
+        effect="A query of a few columns makes a small request for each of them in each row "
+        "group, and opens as many files as a query of all.",
+        remedy=f"Raise {ROW_GROUP}, and the target file size with it, if writers and readers have "
+        "the memory: a writer holds a row group, a task reads one. Or move columns that are "
+        "rarely read to another table.",
         sql=(context.alter({ROW_GROUP: str(enough)}),) if enough > row_group else (),
         files_at_stake=facts.data.file_count,
         bytes_at_stake=facts.data.size_in_bytes,
@@ -84,9 +114,15 @@ def thin_column_chunks(context: Context) -> Finding | None:
 
 
 def heavy_metadata(context: Context) -> Finding | None:
-    """Manifests that are large in proportion to the data, or a metadata file that every commit and every reader pays for."""
+    """Manifests that are large in proportion to the data, or a metadata file that every commit and
+    every reader pays for.
+    """
     facts, limits = context.facts, context.thresholds
-    manifests, data, file = facts.manifests.data_bytes + facts.manifests.delete_bytes, facts.data.size_in_bytes, facts.metadata_bytes or 0
+    manifests, data, file = (
+        facts.manifests.data_bytes + facts.manifests.delete_bytes,
+        facts.data.size_in_bytes,
+        facts.metadata_bytes or 0,
+    )
     is_listed = manifests >= _MANIFEST_BYTES and manifests >= limits.manifest_share * data
     is_file = file >= limits.metadata_bytes
     if not (is_listed or is_file):
@@ -94,28 +130,37 @@ def heavy_metadata(context: Context) -> Finding | None:
     evidence, remedy = [], []
     if is_listed:
         per_file = f"{size(manifests / max(1, facts.data.file_count))} per data file"
-        evidence.append(f"manifests hold {size(manifests)} for {size(data)} of data ({percent(manifests / max(1, data))}), {per_file}")
+        evidence.append(
+            f"manifests hold {size(manifests)} for {size(data)} of data "
+            f"({percent(manifests / max(1, data))}), {per_file}"
+        )
         remedy.append(
-            "Write larger files, and keep statistics only of the columns that queries filter by (write.metadata.metrics.*): rewritten files then have smaller entries."
+            "Write larger files, and keep statistics only of the columns that queries filter by "
+            "(write.metadata.metrics.*): rewritten files then have smaller entries."
         )
     if is_file:
         history = facts.history
         evidence.append(
-            f"the metadata file has {size(file)}, with {count(history.snapshot_count, 'snapshot')}, {count(len(facts.specs), 'partition spec')}, "
-            f"{count(history.schema_count, 'schema')} and {count(len(facts.properties), 'table property', 'table properties')}"
+            f"the metadata file has {size(file)}, with "
+            f"{count(history.snapshot_count, 'snapshot')}, "
+            f"{count(len(facts.specs), 'partition spec')}, "
+            f"{count(history.schema_count, 'schema')} and "
+            f"{count(len(facts.properties), 'table property', 'table properties')}"
         )
         remedy.append(
-            "Expire snapshots (icekit maintain); with clean_expired_metadata => true that also removes unused schemas and specs. "
-            "Move large values out of the table's properties."
+            "Expire snapshots (icekit maintain); with clean_expired_metadata => true that also "
+            "removes unused schemas and specs. Move large values out of the table's properties."
         )
     return context.finding(
         "heavy_metadata",
         Severity.WARNING,
         (),
         evidence="; ".join(evidence),
-        threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of the data, or a metadata file of {size(limits.metadata_bytes)}",
+        threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of "
+        f"the data, or a metadata file of {size(limits.metadata_bytes)}",
         source=CHOICE,
-        effect="Planning reads the manifests before the first row. Each commit writes the metadata file again, and each reader loads it.",
+        effect="Planning reads the manifests before the first row. Each commit writes the "
+        "metadata file again, and each reader loads it.",
         remedy=" ".join(remedy),
         files_at_stake=facts.manifests.data_count + facts.manifests.delete_count,
         bytes_at_stake=manifests,

@@ -10,7 +10,12 @@ from icekit.engine.cluster import caches_deletes
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.integrity import DeleteState
 from icekit.facts.metadata import MODES
-from icekit.facts.rollup import DeleteRatio, delete_ratios, equality_deletes_applied, sequences_by_partition
+from icekit.facts.rollup import (
+    DeleteRatio,
+    delete_ratios,
+    equality_deletes_applied,
+    sequences_by_partition,
+)
 from icekit.sql import unset_properties
 from icekit.units import count, percent, size
 
@@ -31,9 +36,13 @@ def equality_deletes(context: Context) -> Finding | None:
     ratio, reached = (n / max(facts.data.record_count, 1) for n in (total.record_count, rows))
     executor, heap = context.executor, context.rewrite_heap_bytes
     session = "this session has" if context.session_conf is not None else "an executor usually has"
-    needs = f"Spark's own rewrite needs about {size(heap)} of heap per executor of {count(executor.cores, 'core')}, and {session} {size(executor.heap_bytes)}"
+    needs = (
+        f"Spark's own rewrite needs about {size(heap)} of heap per executor of "
+        f"{count(executor.cores, 'core')}, and {session} {size(executor.heap_bytes)}"
+    )
     first = (
-        f"Run icekit compact {facts.name}, which applies the equality deletes as it rewrites and does not need the memory of Spark's own rewrite: {needs}."
+        f"Run icekit compact {facts.name}, which applies the equality deletes as it rewrites and "
+        f"does not need the memory of Spark's own rewrite: {needs}."
         if context.resolves_first
         else f"Rewrite the data files that the deletes apply to: {needs}."
     )
@@ -41,15 +50,22 @@ def equality_deletes(context: Context) -> Finding | None:
         "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
-        evidence=f"{count(total.record_count, 'equality delete record')} in {count(total.file_count, 'file')} {'applies' if total.record_count == 1 else 'apply'} to at most {files:,} of {facts.data.file_count:,} data files "
-        f"({percent(reached)} of the rows). A full scan loads {count(sum(a.loads for a in applied), 'delete record')}, up to {max(a.max_deletes_per_file for a in applied):,} for one file",
-        threshold="any equality delete with a higher sequence number than data whose key bounds it meets",
+        evidence=f"{count(total.record_count, 'equality delete record')} in "
+        f"{count(total.file_count, 'file')} {'applies' if total.record_count == 1 else 'apply'} "
+        f"to at most {files:,} of {facts.data.file_count:,} data files ({percent(reached)} of the "
+        f"rows). A full scan loads {count(sum(a.loads for a in applied), 'delete record')}, up to "
+        f"{max(a.max_deletes_per_file for a in applied):,} for one file",
+        threshold="any equality delete with a higher sequence number than data whose key bounds "
+        "it meets",
         source="table spec, Scan Planning",
-        effect="For every data file, a reader builds a hash set of all later delete records: work grows with the square of the commits, and memory with keys × cores.",
-        remedy=f"{first} Afterwards, commit less often, or write position deletes or deletion vectors.",
+        effect="For every data file, a reader builds a hash set of all later delete records: work "
+        "grows with the square of the commits, and memory with keys × cores.",
+        remedy=f"{first} Afterwards, commit less often, or write position deletes or deletion "
+        "vectors.",
         sql=() if context.resolves_first else (context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files + total.file_count,
-        bytes_at_stake=total.size_in_bytes + facts.data.size_in_bytes * files // facts.data.file_count,
+        bytes_at_stake=total.size_in_bytes
+        + facts.data.size_in_bytes * files // facts.data.file_count,
     )
 
 
@@ -60,17 +76,26 @@ def executor_cache(context: Context) -> Finding | None:
     conf = context.session_conf
     if conf is not None and not caches_deletes(conf):
         return None
-    said = "is on in this session" if conf is not None else "is on in every Spark session that does not turn it off"
+    said = (
+        "is on in this session"
+        if conf is not None
+        else "is on in every Spark session that does not turn it off"
+    )
     total = context.facts.total(Kind.EQUALITY_DELETES)
     return context.finding(
         "executor_cache",
         Severity.WARNING,
         (),
-        evidence=f"the executor cache for delete files {said}, and {count(total.file_count, 'equality delete file')} {'applies' if total.file_count == 1 else 'apply'} to this table",
+        evidence=f"the executor cache for delete files {said}, and "
+        f"{count(total.file_count, 'equality delete file')} "
+        f"{'applies' if total.file_count == 1 else 'apply'} to this table",
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
-        effect="After a query with other columns, a query can miss deletes and return rows that are gone; with one or two cores a read can hang forever.",
-        remedy="Start sessions that read this table with spark.sql.iceberg.executor-cache.enabled=false until no equality deletes are left. Set it before the first read: later changes have no effect.",
+        effect="After a query with other columns, a query can miss deletes and return rows that "
+        "are gone; with one or two cores a read can hang forever.",
+        remedy="Start sessions that read this table with "
+        "spark.sql.iceberg.executor-cache.enabled=false until no equality deletes are left. Set "
+        "it before the first read: later changes have no effect.",
         files_at_stake=total.file_count,
     )
 
@@ -85,17 +110,23 @@ def position_deletes(context: Context) -> Finding | None:
     scoped = sum(g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES))
     # The ratio rule counts only deletes that name one data file; the count rule counts all.
     option = (
-        {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"} if scoped == total.file_count else {"delete-file-threshold": "1"}
+        {"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}
+        if scoped == total.file_count
+        else {"delete-file-threshold": "1"}
     )
     return context.finding(
         "position_deletes",
         _severity(context, sick, lambda r: r.position_delete_record_count),
         context.paths([r.partition for r in sick if r.partition]),
-        evidence=f"{count(total.record_count, 'position delete record')} in {count(total.file_count, 'delete file')} for {facts.data.record_count:,} rows "
-        f"({percent(total.record_count / facts.data.record_count)}); {count(scoped, 'delete file')} {'names' if scoped == 1 else 'name'} a single data file",
-        threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a partition",
+        evidence=f"{count(total.record_count, 'position delete record')} in "
+        f"{count(total.file_count, 'delete file')} for {facts.data.record_count:,} rows "
+        f"({percent(total.record_count / facts.data.record_count)}); "
+        f"{count(scoped, 'delete file')} {'names' if scoped == 1 else 'name'} a single data file",
+        threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
+        "partition",
         source=CHOICE,
-        effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still take storage and still count in file statistics.",
+        effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
+        "take storage and still count in file statistics.",
         remedy="Rewrite the data files with many deletes, then combine the remaining delete files.",
         sql=(
             context.rewrite(option),
@@ -119,8 +150,11 @@ def v2_position_deletes(context: Context) -> Finding | None:
         evidence=f"format version 2 with {count(total.file_count, 'position delete file')}",
         threshold="any live position delete file on a version 2 table",
         source="table spec, version 3: Deletion Vectors",
-        effect="Version 3 keeps at most one small bitmap per data file and merges it at each write; version 2 adds a delete file per change, and scans must read all of them.",
-        remedy="If every engine that reads or writes the table supports version 3, upgrade it; the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining delete files.",
+        effect="Version 3 keeps at most one small bitmap per data file and merges it at each "
+        "write; version 2 adds a delete file per change, and scans must read all of them.",
+        remedy="If every engine that reads or writes the table supports version 3, upgrade it; "
+        "the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining "
+        "delete files.",
         sql=(context.alter({"format-version": "3"}),),
         files_at_stake=total.file_count,
         bytes_at_stake=total.size_in_bytes,
@@ -138,11 +172,16 @@ def deletion_vectors(context: Context) -> Finding | None:
         "deletion_vectors",
         _severity(context, sick, lambda r: r.deletion_vector_record_count),
         context.paths([r.partition for r in sick if r.partition]),
-        evidence=f"{count(total.file_count, 'deletion vector')} {'hides' if total.file_count == 1 else 'hide'} {total.record_count:,} of {facts.data.record_count:,} rows ({percent(total.record_count / facts.data.record_count)}) "
-        f"in {percent(total.file_count / facts.data.file_count)} of the data files",
-        threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a partition",
+        evidence=f"{count(total.file_count, 'deletion vector')} "
+        f"{'hides' if total.file_count == 1 else 'hide'} {total.record_count:,} of "
+        f"{facts.data.record_count:,} rows "
+        f"({percent(total.record_count / facts.data.record_count)}) in "
+        f"{percent(total.file_count / facts.data.file_count)} of the data files",
+        threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
+        "partition",
         source=CHOICE,
-        effect="Scans read the hidden rows only to drop them, and the rows still take storage. Deletion vectors are cheap; the rows that they hide are not.",
+        effect="Scans read the hidden rows only to drop them, and the rows still take storage. "
+        "Deletion vectors are cheap; the rows that they hide are not.",
         remedy="Rewrite the data files that have lost a large share of their rows.",
         sql=(context.rewrite({"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}),),
         files_at_stake=total.file_count,
@@ -153,23 +192,32 @@ def deletion_vectors(context: Context) -> Finding | None:
 def dangling_deletes(context: Context) -> Finding | None:
     """Delete files that apply to no data file, see :class:`~icekit.facts.integrity.DeleteState`.
 
-    Compaction asks a scan which of them it drops: some readers apply a delete of a single data file whatever folder its path names.
+    Compaction asks a scan which of them it drops: some readers apply a delete of a single data file
+    whatever folder its path names.
     """
     facts = context.facts
     found = facts.unapplied_in(DeleteState.DANGLING)
     if not found:
         return None
-    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
-    total = sum(facts.total(kind).file_count for kind in DELETE_KINDS) + sum(each.file_count for each in facts.unapplied)
+    files, records = (
+        sum(each.file_count for each in found),
+        sum(each.record_count for each in found),
+    )
+    total = sum(facts.total(kind).file_count for kind in DELETE_KINDS) + sum(
+        each.file_count for each in facts.unapplied
+    )
     return context.finding(
         "dangling_deletes",
         Severity.WARNING,
         context.paths(list(dict.fromkeys(each.partition for each in found))),
-        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) {'applies' if files == 1 else 'apply'} to no data file",
+        evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) "
+        f"{'applies' if files == 1 else 'apply'} to no data file",
         threshold="one delete file that applies to no data",
         source="table spec, Scan Planning",
-        effect="They delete no row. Planning still reads their entries and matches them to data files, and routine maintenance does not remove them.",
-        remedy=f"Run icekit compact {facts.name}, which drops those of them that a scan gives to no data file, even if no data file needs a rewrite.",
+        effect="They delete no row. Planning still reads their entries and matches them to data "
+        "files, and routine maintenance does not remove them.",
+        remedy=f"Run icekit compact {facts.name}, which drops those of them that a scan gives to "
+        "no data file, even if no data file needs a rewrite.",
         files_at_stake=files,
         bytes_at_stake=sum(each.size_in_bytes for each in found),
     )
@@ -181,7 +229,10 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
     found = facts.unapplied_in(DeleteState.NEW_KEYS)
     if not found:
         return None
-    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
+    files, records = (
+        sum(each.file_count for each in found),
+        sum(each.record_count for each in found),
+    )
     total = facts.total(Kind.EQUALITY_DELETES).file_count + sum(
         each.file_count for each in facts.unapplied if each.kind is Kind.EQUALITY_DELETES
     )
@@ -189,14 +240,20 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
         "equality_deletes_of_new_keys",
         Severity.WARNING,
         context.paths(list(dict.fromkeys(each.partition for each in found))),
-        evidence=f"{files:,} of {count(total, 'equality delete file')} ({count(records, 'record')}) {'deletes' if files == 1 else 'delete'} only keys outside "
+        evidence=f"{files:,} of {count(total, 'equality delete file')} "
+        f"({count(records, 'record')}) {'deletes' if files == 1 else 'delete'} only keys outside "
         "the key ranges of all older data files",
         threshold="one equality delete file whose key bounds meet those of no older data file",
         source="DeleteFileIndex: canContainEqDeletesForFile",
-        effect="They delete no row, and no scan opens them. But every commit writes a delete file beside each data file, and planning reads the entries of both with their bounds.",
-        remedy="If the stream only adds rows with new keys, turn off the writer's upsert mode (write.upsert.enabled in Flink). Compaction alone does not help: the writer "
-        f"adds delete files with every commit. Later, icekit compact {facts.name} drops those that are older than the data files it has rewritten.",
-        sql=(context.alter({_UPSERT: "false"}),) if facts.properties.get(_UPSERT, "").lower() == "true" else (),
+        effect="They delete no row, and no scan opens them. But every commit writes a delete file "
+        "beside each data file, and planning reads the entries of both with their bounds.",
+        remedy="If the stream only adds rows with new keys, turn off the writer's upsert mode "
+        "(write.upsert.enabled in Flink). Compaction alone does not help: the writer adds delete "
+        f"files with every commit. Later, icekit compact {facts.name} drops those that are older "
+        "than the data files it has rewritten.",
+        sql=(context.alter({_UPSERT: "false"}),)
+        if facts.properties.get(_UPSERT, "").lower() == "true"
+        else (),
         files_at_stake=files,
         bytes_at_stake=sum(each.size_in_bytes for each in found),
     )
@@ -214,14 +271,20 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
     for applied in equality_deletes_applied(facts):
         if applied.well_sized_file_count:
             blind[applied.partition] = applied.well_sized_file_count, applied.well_sized_bytes
-    scoped = {g.partition: g.file_scoped_count == g.file_count for g in facts.of_kind(Kind.POSITION_DELETES)}
+    scoped = {
+        g.partition: g.file_scoped_count == g.file_count
+        for g in facts.of_kind(Kind.POSITION_DELETES)
+    }
     for partition, rows in sequences_by_partition(facts).items():
         if partition in blind or scoped.get(partition, True):
             continue
         newest = max((r.sequence_number for r in rows if r.position_delete_file_count), default=-1)
         under = [r for r in rows if r.sequence_number <= newest and r.well_sized_file_count]
         if under:
-            blind[partition] = sum(r.well_sized_file_count for r in under), sum(r.well_sized_bytes for r in under)
+            blind[partition] = (
+                sum(r.well_sized_file_count for r in under),
+                sum(r.well_sized_bytes for r in under),
+            )
     if not blind:
         return None
     files, total = (sum(row[i] for row in blind.values()) for i in (0, 1))
@@ -229,11 +292,17 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         "deletes_default_rewrite_ignores",
         Severity.WARNING,
         context.paths(sorted(blind, key=lambda p: -blind[p][1])),
-        evidence=f"{files:,} of {facts.data.file_count:,} data files {'is well-sized and has' if files == 1 else 'are well-sized and have'} deletes that a default rewrite_data_files does not count",
-        threshold="one well-sized data file with equality deletes, or with position deletes that do not name a single data file",
-        source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold (file-scoped deletes only)",
-        effect="Nightly compaction reports success but leaves these deletes in place, so reads keep getting slower.",
-        remedy="Set delete-file-threshold=1, which selects every data file that any delete may apply to.",
+        evidence=f"{files:,} of {facts.data.file_count:,} data files "
+        f"{'is well-sized and has' if files == 1 else 'are well-sized and have'} deletes that a "
+        "default rewrite_data_files does not count",
+        threshold="one well-sized data file with equality deletes, or with position deletes that "
+        "do not name a single data file",
+        source="rewrite_data_files: delete-file-threshold (unlimited) and delete-ratio-threshold "
+        "(file-scoped deletes only)",
+        effect="Nightly compaction reports success but leaves these deletes in place, so reads "
+        "keep getting slower.",
+        remedy="Set delete-file-threshold=1, which selects every data file that any delete may "
+        "apply to.",
         sql=(context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files,
         bytes_at_stake=total,
@@ -243,7 +312,11 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
 def merge_on_read_on_v1(context: Context) -> Finding | None:
     """Merge-on-read is set on a table of format version 1, which cannot have delete files."""
     facts = context.facts
-    modes = {name: facts.properties[name] for name in MODES if facts.properties.get(name) == "merge-on-read"}
+    modes = {
+        name: facts.properties[name]
+        for name in MODES
+        if facts.properties.get(name) == "merge-on-read"
+    }
     if facts.format_version != 1 or not modes:
         return None
     return context.finding(
@@ -252,10 +325,13 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
         tuple(modes),
         evidence=f"format version 1 with {', '.join(f'{name} = merge-on-read' for name in modes)}",
         threshold="merge-on-read for one kind of statement on a version 1 table",
-        source="table spec, version 1: no delete files (a commit fails with: Deletes are supported in V2 and above)",
-        effect="Such a DELETE, UPDATE or MERGE runs, writes its delete files, and then fails at the commit.",
-        remedy="Remove the setting, so that these statements copy the files they change. Or upgrade the table to format version 2 "
-        f"({context.alter({'format-version': '2'})}), if every engine that reads it applies delete files; the upgrade cannot be undone.",
+        source="table spec, version 1: no delete files (a commit fails with: Deletes are "
+        "supported in V2 and above)",
+        effect="Such a DELETE, UPDATE or MERGE runs, writes its delete files, and then fails at "
+        "the commit.",
+        remedy="Remove the setting, so that these statements copy the files they change. Or "
+        f"upgrade the table to format version 2 ({context.alter({'format-version': '2'})}), if "
+        "every engine that reads it applies delete files; the upgrade cannot be undone.",
         sql=(unset_properties(facts.sql_name, list(modes)),),
     )
 
@@ -263,7 +339,11 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
 def _heavy(context: Context, records: _Count) -> list[DeleteRatio]:
     """Partitions whose share of deleted records is over the limit."""
     limit = context.thresholds.delete_ratio
-    sick = [r for r in delete_ratios(context.facts) if r.data_record_count and records(r) / r.data_record_count >= limit]
+    sick = [
+        r
+        for r in delete_ratios(context.facts)
+        if r.data_record_count and records(r) / r.data_record_count >= limit
+    ]
     return sorted(sick, key=lambda r: -records(r) / r.data_record_count)
 
 
@@ -271,7 +351,11 @@ def _severity(context: Context, sick: list[DeleteRatio], records: _Count) -> Sev
     """Critical if the deleted share of the table reaches the limit at which a rewrite would act."""
     rows = context.facts.data.record_count
     deleted = sum(records(r) for r in sick)
-    return Severity.CRITICAL if rows and deleted / rows >= context.thresholds.critical_delete_ratio else Severity.WARNING
+    return (
+        Severity.CRITICAL
+        if rows and deleted / rows >= context.thresholds.critical_delete_ratio
+        else Severity.WARNING
+    )
 
 
 # --- Findings about how the table is written
@@ -287,28 +371,42 @@ def distribution_mode(context: Context) -> Finding | None:
         for c in facts.history.commits[-limits.recent_commits :]
         if c.operation == "append" and c.added_data_files and c.changed_partitions and c.added_bytes
     ]
-    # One file per partition and one per target size are not a problem: the bytes alone explain them.
-    scattered = [(f, p, b) for f, p, b in recent if f > limits.files_per_partition_per_commit * (p + b / facts.target_bytes)]
+    # One file per partition and one per target size are not a problem: the bytes alone explain
+    # them.
+    scattered = [
+        (f, p, b)
+        for f, p, b in recent
+        if f > limits.files_per_partition_per_commit * (p + b / facts.target_bytes)
+    ]
     if not scattered or len(scattered) * 2 < len(recent):
         return None
     per_partition = statistics.median(f / p for f, p, _ in scattered)
     mean_bytes = statistics.median(b / f for f, _, b in scattered)
     append = facts.distribution[0]
     if append.mode == "none":
-        remedy = "Let Spark group the rows by partition before it writes: one more shuffle, and about one file per partition and commit."
+        remedy = (
+            "Let Spark group the rows by partition before it writes: one more shuffle, and about "
+            "one file per partition and commit."
+        )
         sql: tuple[str, ...] = (context.alter({"write.distribution-mode": "hash"}),)
     else:
-        remedy = "Spark shuffles the rows, but into small tasks: check that adaptive execution is on and that no session or write option overrides the table's distribution."
+        remedy = (
+            "Spark shuffles the rows, but into small tasks: check that adaptive execution is on "
+            "and that no session or write option overrides the table's distribution."
+        )
         sql = ()
     return context.finding(
         "distribution_mode",
         Severity.WARNING,
         (),
-        evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per partition (median), {size(mean_bytes)} each. "
-        f"Cause: write.distribution-mode={append.mode} ({append.origin})",
-        threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one per target size written",
+        evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per "
+        f"partition (median), {size(mean_bytes)} each. Cause: "
+        f"write.distribution-mode={append.mode} ({append.origin})",
+        threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
+        "per target size written",
         source=CHOICE,
-        effect="Every task writes its own file into every partition it has rows for: tasks × partitions files, however few the rows.",
+        effect="Every task writes its own file into every partition it has rows for: tasks × "
+        "partitions files, however few the rows.",
         remedy=remedy,
         sql=sql,
         files_at_stake=sum(f for f, _, _ in recent),

@@ -27,7 +27,9 @@ _FACTS = TypeAdapter(TableFacts)
 
 @dataclass(frozen=True, slots=True)
 class ReportedHealth:
-    """One table's health, read back from its report document; ``findings`` holds the ``name`` and ``severity`` of each."""
+    """One table's health, read back from its report document; ``findings`` holds the ``name`` and
+    ``severity`` of each.
+    """
 
     catalog: str
     table: str
@@ -54,7 +56,8 @@ def document(facts: TableFacts, findings: Findings, thresholds: Thresholds) -> d
         "collected_at": dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC).isoformat(),
         "collector": facts.collector,
         "seconds": round(facts.seconds, 3),
-        "versions": versions() | ({"iceberg": facts.iceberg_version} if facts.iceberg_version else {}),
+        "versions": versions()
+        | ({"iceberg": facts.iceberg_version} if facts.iceberg_version else {}),
         "thresholds": asdict(thresholds),
         "totals": {str(kind): asdict(facts.total(kind)) for kind in facts._by_kind},
         "findings": [asdict(f) | {"severity": f.severity.name.lower()} for f in findings],
@@ -73,7 +76,8 @@ def read(path: Path) -> ReportedHealth:
     said = json.loads(path.read_text(encoding="utf-8"))
     if said.get("schema_version") != SCHEMA_VERSION:
         raise ParameterError(
-            f"{path} has schema version {said.get('schema_version')}, but this icekit reads version {SCHEMA_VERSION}; create the report again."
+            f"{path} has schema version {said.get('schema_version')}, but this icekit reads "
+            f"version {SCHEMA_VERSION}; create the report again."
         )
     # The outcomes of many tables are in memory at once; the document has the rest of each finding.
     found = tuple({"name": f["name"], "severity": f["severity"]} for f in said["findings"])
@@ -100,17 +104,27 @@ def load_facts(path: Path) -> TableFacts:
         return _FACTS.validate_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ParameterError(
-            f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to observe the table."
+            f"{path} holds no saved facts ({type(error).__name__}); leave facts_file empty to "
+            "observe the table."
         ) from None
 
 
 def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
-    """Only the facts of the worst partitions, if there are more partitions than a document lists; of long properties only their length."""
+    """Only the facts of the worst partitions, if there are more partitions than a document lists;
+    of long properties only their length.
+    """
     # Not the start of a value, whose end could cut a secret in two that is then not masked.
-    long = {name: f"({len(value):,} characters)" for name, value in facts.properties.items() if len(value) > MAX_PROPERTY}
+    long = {
+        name: f"({len(value):,} characters)"
+        for name, value in facts.properties.items()
+        if len(value) > MAX_PROPERTY
+    }
     facts = replace(facts, properties={**facts.properties, **long}) if long else facts
     partitions = len(set(facts.partitions()))
-    if partitions <= MAX_PARTITIONS and max(len(facts.sequences), len(facts.unapplied)) <= MAX_PARTITIONS * 10:
+    if (
+        partitions <= MAX_PARTITIONS
+        and max(len(facts.sequences), len(facts.unapplied)) <= MAX_PARTITIONS * 10
+    ):
         return facts, {}
     kept = {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
     groups = tuple(g for g in facts.groups if g.partition in kept)
@@ -124,4 +138,6 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
         "unapplied": len(facts.unapplied) - len(unapplied),
         "recent": len(facts.recent) - len(recent),
     }
-    return replace(facts, groups=groups, sequences=sequences, unapplied=unapplied, recent=recent), left_out
+    return replace(
+        facts, groups=groups, sequences=sequences, unapplied=unapplied, recent=recent
+    ), left_out

@@ -5,7 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, limit_options, oversized, under
+from icekit.diagnose.findings import (
+    CHOICE,
+    Context,
+    Finding,
+    Severity,
+    Thresholds,
+    limit_options,
+    oversized,
+    under,
+)
 from icekit.facts.fan_out import RewriteGroup, rewrite_groups
 from icekit.facts.files import Kind, Partition, Totals
 from icekit.facts.metadata import ROW_GROUP, TARGET
@@ -18,16 +27,18 @@ from icekit.units import count, percent, size
 def small_files(context: Context) -> Finding | None:
     """Partitions where a default rewrite has files to combine.
 
-    A few small files are not a problem: a rewrite would leave them alone, or remove only one
-    or two. Files of older specs count where a rewrite puts them into fewer files of the current one (:mod:`icekit.facts.fan_out`). Source:
-    SizeBasedFileRewritePlanner.
+    A few small files are not a problem: a rewrite would leave them alone, or remove only one or
+    two. Files of older specs count where a rewrite puts them into fewer files of the current one
+    (:mod:`icekit.facts.fan_out`). Source: SizeBasedFileRewritePlanner.
     """
     facts, limits = context.facts, context.thresholds
     removed: list[tuple[int, RewriteGroup, Totals]] = []
     spared = False
     for together in rewrite_groups(facts):
         small = Totals.of(under(group, context.min_file_size) for group in together.groups)
-        gone = small.file_count - together.files_out(small.size_in_bytes, small.record_count, facts.target_bytes)
+        gone = small.file_count - together.files_out(
+            small.size_in_bytes, small.record_count, facts.target_bytes
+        )
         if gone > 0 and small.file_count >= limits.min_input_files:
             removed.append((gone, together, small))
         elif small.file_count and together.partitions[0].spec_id != facts.default_spec_id:
@@ -37,20 +48,31 @@ def small_files(context: Context) -> Finding | None:
     removed.sort(key=lambda one: -one[0])
     gone = sum(n for n, _, _ in removed)
     partitions = [p for _, together, _ in removed for p in together.partitions]
-    files_in, bytes_in = sum(small.file_count for _, _, small in removed), sum(small.size_in_bytes for _, _, small in removed)
+    files_in, bytes_in = (
+        sum(small.file_count for _, _, small in removed),
+        sum(small.size_in_bytes for _, _, small in removed),
+    )
     grave = gone >= limits.critical_files and gone > limits.critical_share * facts.data.file_count
     return context.finding(
         "small_files",
         Severity.CRITICAL if grave else Severity.WARNING,
         context.paths(partitions),
-        evidence=f"compaction would remove {gone:,} of {count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of {size(bytes_in / files_in)} on average "
-        f"in {count(len(partitions), 'partition')}; the target is {size(facts.target_bytes)}",
-        threshold=f"{limits.min_input_files} files smaller than {percent(limits.min_file_size_ratio)} of the target in one partition",
+        evidence=f"compaction would remove {gone:,} of "
+        f"{count(facts.data.file_count, 'data file')}: {count(files_in, 'file')} of "
+        f"{size(bytes_in / files_in)} on average in {count(len(partitions), 'partition')}; the "
+        f"target is {size(facts.target_bytes)}",
+        threshold=f"{limits.min_input_files} files smaller than "
+        f"{percent(limits.min_file_size_ratio)} of the target in one partition",
         source="rewrite_data_files: min-input-files and min-file-size-bytes",
-        effect="Every file costs a request, a footer and a manifest entry: scans open far more files than the data needs, and planning takes longer with each file.",
-        remedy="Combine the small files, then change how they are written, or new ones will follow.",
-        # Without a filter it would also distribute files of older specs over more files of the current one.
-        sql=_rewrite_of(context, partitions[:MOST_PARTITIONS] if spared else None, facts.target_bytes),
+        effect="Every file costs a request, a footer and a manifest entry: scans open far more "
+        "files than the data needs, and planning takes longer with each file.",
+        remedy="Combine the small files, then change how they are written, or new ones will "
+        "follow.",
+        # Without a filter it would also distribute files of older specs over more files of the
+        # current one.
+        sql=_rewrite_of(
+            context, partitions[:MOST_PARTITIONS] if spared else None, facts.target_bytes
+        ),
         files_at_stake=files_in,
         bytes_at_stake=bytes_in,
     )
@@ -74,41 +96,56 @@ def oversized_files(context: Context) -> Finding | None:
         "oversized_files",
         Severity.WARNING if share >= 0.05 else Severity.INFO,
         context.paths(sorted(over, key=lambda p: -over[p][1])),
-        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} with {size(total)} ({percent(share)} of the bytes); the largest is {size(largest)}, "
-        f"the target is {size(facts.target_bytes)}",
-        threshold=f"larger than {percent(limits.max_file_size_ratio)} of the target ({size(context.max_file_size)})",
+        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} with {size(total)} "
+        f"({percent(share)} of the bytes); the largest is {size(largest)}, the target is "
+        f"{size(facts.target_bytes)}",
+        threshold=f"larger than {percent(limits.max_file_size_ratio)} of the target "
+        f"({size(context.max_file_size)})",
         source="rewrite_data_files: max-file-size-bytes",
-        effect="The bounds of a large file cover many values, so filters skip less; a copy-on-write change rewrites the entire file.",
-        remedy="Rewrite the large files to split them, and check the writer's target file size and row group size.",
+        effect="The bounds of a large file cover many values, so filters skip less; a "
+        "copy-on-write change rewrites the entire file.",
+        remedy="Rewrite the large files to split them, and check the writer's target file size "
+        "and row group size.",
         sql=(context.rewrite(),),
         files_at_stake=files,
         bytes_at_stake=total,
     )
 
 
-# What a Parquet file takes besides its rows, in bytes: for itself with Iceberg's schema, and for each column. Measured: 0.7 KiB with two columns.
+# What a Parquet file takes besides its rows, in bytes: for itself with Iceberg's schema, and for
+# each column. Measured: 0.7 KiB with two columns.
 _BARE_FILE, _BARE_COLUMN = 512, 128
 # A choice: a target is below what a file can be if less than nine tenths of it are left for rows.
 _BARE_SHARE = 0.1
 
 
-def files_of_small_target(facts: TableFacts, limits: Thresholds) -> dict[Partition, tuple[int, int]]:
-    """The partitions in which a target far below a read split makes too many files: their number and bytes.
+def files_of_small_target(
+    facts: TableFacts, limits: Thresholds
+) -> dict[Partition, tuple[int, int]]:
+    """The partitions in which a target far below a read split makes too many files: their number
+    and bytes.
 
     Too many are files that hold a split or more together, and those of which compaction leaves
-    :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target of a split asks for (``min_input_files`` where the target is
-    below what a file of these columns can be).
+    :attr:`~icekit.diagnose.findings.Thresholds.critical_files` more than a target of a split asks
+    for (``min_input_files`` where the target is below what a file of these columns can be).
     """
     split = split_bytes(facts)
     if facts.target_bytes >= limits.small_target_share * split:
         return {}
     bare = _BARE_FILE + _BARE_COLUMN * len(facts.columns)
-    fewest = limits.min_input_files if facts.target_bytes * _BARE_SHARE <= bare else limits.critical_files
+    fewest = (
+        limits.min_input_files
+        if facts.target_bytes * _BARE_SHARE <= bare
+        else limits.critical_files
+    )
     largest = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
     found = {}
     for group in facts.of_kind(Kind.DATA):
         splittable = oversized(group, largest, facts.int_setting(ROW_GROUP))
-        files, total = group.file_count - splittable.file_count, group.size_in_bytes - splittable.size_in_bytes
+        files, total = (
+            group.file_count - splittable.file_count,
+            group.size_in_bytes - splittable.size_in_bytes,
+        )
         # Compaction combines what is smaller than the target.
         left = min(files, expected_files(total, facts.target_bytes))
         if files and (total >= split or left - expected_files(total, split) >= fewest):
@@ -117,14 +154,18 @@ def files_of_small_target(facts: TableFacts, limits: Thresholds) -> dict[Partiti
 
 
 def target_too_small(context: Context) -> Finding | None:
-    """The target file size makes small files, which no rewrite can combine, because they have the size that was asked for."""
+    """The target file size makes small files, which no rewrite can combine, because they have the
+    size that was asked for.
+    """
     facts = context.facts
     target, split = facts.target_bytes, split_bytes(facts)
     files = files_of_small_target(facts, context.thresholds)
     if not files:
         return None
     worst = sorted(files, key=lambda p: -files[p][0])
-    asked, enough = (sum(expected_files(total, each) for _, total in files.values()) for each in (target, split))
+    asked, enough = (
+        sum(expected_files(total, each) for _, total in files.values()) for each in (target, split)
+    )
     is_scattered = facts.distribution[0].mode == "none" and not facts.default_spec.is_unpartitioned
     closed = _closed(facts, worst)
     named = closed and closed[:MOST_PARTITIONS]
@@ -132,22 +173,33 @@ def target_too_small(context: Context) -> Finding | None:
         "target_too_small",
         Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
         context.paths(worst),
-        evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read split ({size(split)}). For {size(sum(n for _, n in files.values()))} "
-        f"in {count(len(files), 'partition')} it asks for {count(asked, 'file')} (there are {sum(n for n, _ in files.values()):,}); a target of {size(split)} would ask for {enough:,}",
-        threshold=f"a target below {percent(context.thresholds.small_target_share)} of read.split.target-size, and one partition with a split of such files, with "
-        f"{context.thresholds.critical_files} of them too many, or with {context.thresholds.min_input_files} if the target is below what a file of these "
+        evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read "
+        f"split ({size(split)}). For {size(sum(n for _, n in files.values()))} in "
+        f"{count(len(files), 'partition')} it asks for {count(asked, 'file')} (there are "
+        f"{sum(n for n, _ in files.values()):,}); a target of {size(split)} would ask for "
+        f"{enough:,}",
+        threshold=f"a target below {percent(context.thresholds.small_target_share)} of "
+        "read.split.target-size, and one partition with a split of such files, with "
+        f"{context.thresholds.critical_files} of them too many, or with "
+        f"{context.thresholds.min_input_files} if the target is below what a file of these "
         "columns can be; critical below read.split.open-file-cost",
         source=f"{CHOICE}; read.split.target-size and read.split.open-file-cost are Iceberg's",
-        effect="The files have the size that the table asks for, so compaction leaves them alone: each costs a request, a footer and a manifest entry, and a read task opens many of them.",
-        remedy="Set a target of at least one read split before any rewrite, then rewrite the partitions that are no longer written to. "
+        effect="The files have the size that the table asks for, so compaction leaves them alone: "
+        "each costs a request, a footer and a manifest entry, and a read task opens many of them.",
+        remedy="Set a target of at least one read split before any rewrite, then rewrite the "
+        "partitions that are no longer written to. "
         + (
-            f"The statement names the {len(named):,} of them with the most files; icekit compact finds the other {len(closed) - len(named):,}. "
+            f"The statement names the {len(named):,} of them with the most files; icekit compact "
+            f"finds the other {len(closed) - len(named):,}. "
             if closed and named and len(closed) > len(named)
             else ""
         )
-        + f"If the target is small on purpose, so that copy-on-write rewrites little, icekit tune write-mode {facts.name} compares merge-on-read.",
+        + "If the target is small on purpose, so that copy-on-write rewrites little, icekit "
+        f"tune write-mode {facts.name} compares merge-on-read.",
         sql=(
-            context.alter({TARGET: str(split)} | ({"write.distribution-mode": "hash"} if is_scattered else {})),
+            context.alter(
+                {TARGET: str(split)} | ({"write.distribution-mode": "hash"} if is_scattered else {})
+            ),
             *_rewrite_of(context, named, split),
         ),
         files_at_stake=sum(n for n, _ in files.values()),
@@ -161,14 +213,24 @@ def _closed(facts: TableFacts, partitions: Sequence[Partition]) -> list[Partitio
     if not any(spans.values()):
         return None
     now = dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC)
-    return [p for p, time in spans.items() if time is not None and time[1] <= now and askable(facts.spec(p.spec_id), p)]
+    return [
+        p
+        for p, time in spans.items()
+        if time is not None and time[1] <= now and askable(facts.spec(p.spec_id), p)
+    ]
 
 
-def _rewrite_of(context: Context, partitions: Sequence[Partition] | None, target_bytes: int) -> tuple[str, ...]:
-    """The rewrite of these partitions, or of the table (None) for this target; none if there are no partitions."""
+def _rewrite_of(
+    context: Context, partitions: Sequence[Partition] | None, target_bytes: int
+) -> tuple[str, ...]:
+    """The rewrite of these partitions, or of the table (None) for this target; none if there are no
+    partitions.
+    """
     facts, limits = context.facts, context.thresholds
     options = limit_options(limits, target_bytes)
     if partitions is None:
         return (context.rewrite(options),)
-    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, partitions) if partitions else None
+    predicate = (
+        where(facts.catalog, facts.specs_by_id, facts.columns, partitions) if partitions else None
+    )
     return (context.rewrite(options, where=predicate),) if predicate else ()

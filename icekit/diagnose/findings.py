@@ -1,4 +1,6 @@
-"""Hold findings (what is wrong with a table, the evidence, the fix), and the context that each check gets."""
+"""Hold findings (what is wrong with a table, the evidence, the fix), and the context that each
+check gets.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,10 @@ class Finding:
     """A problem of a table, with the number behind it.
 
     ``where`` names partitions or columns, worst first, at most ten of ``where_count``.
-    ``threshold`` is the limit, ``source`` where the limit comes from. ``effect`` says in
-    plain words what the problem costs, ``remedy`` what to do; ``command`` is what icekit runs for it, on a clone or as a dry run
-    first (None: nothing, or not now), and ``sql`` has statements ready to paste, in order. ``files_at_stake`` and ``bytes_at_stake`` rank findings of equal severity.
+    ``threshold`` is the limit, ``source`` where the limit comes from. ``effect`` says in plain
+    words what the problem costs, ``remedy`` what to do; ``command`` is what icekit runs for it, on
+    a clone or as a dry run first (None: nothing, or not now), and ``sql`` has statements ready to
+    paste, in order. ``files_at_stake`` and ``bytes_at_stake`` rank findings of equal severity.
     """
 
     name: str
@@ -64,7 +67,8 @@ class Finding:
 
 #: Findings that ``icekit compact`` fixes.
 COMPACTED = frozenset(
-    "small_files oversized_files equality_deletes position_deletes deletion_vectors deletes_default_rewrite_ignores dangling_deletes".split()
+    "small_files oversized_files equality_deletes position_deletes deletion_vectors "
+    "deletes_default_rewrite_ignores dangling_deletes".split()
 )
 #: Findings that ``icekit maintain`` fixes, with the procedure.
 MAINTAINED = {
@@ -77,7 +81,9 @@ MAINTAINED = {
 
 
 def command_for(facts: TableFacts, name: str) -> str | None:
-    """The command that fixes a finding, tried on a clone or as a dry run; None if none does, or not on this table."""
+    """The command that fixes a finding, tried on a clone or as a dry run; None if none does, or not
+    on this table.
+    """
     if facts.contradictions or facts.ref is not None or name not in COMPACTED | MAINTAINED.keys():
         return None
     catalog = [] if facts.catalog == "lake" else ["--catalog", facts.catalog]
@@ -128,7 +134,8 @@ class Thresholds:
     snapshots: int = 100
     #: The default of write.metadata.previous-versions-max: a full log drops its oldest entries.
     metadata_log: int = 100
-    #: A choice: records added and deleted since statistics were computed, as a share of the records at that time.
+    # : A choice: records added and deleted since statistics were computed, as a share of the
+    # records at that time.
     stale_statistics: float = 0.2
     #: A choice: files per changed partition and commit, beyond what any distribution explains.
     files_per_partition_per_commit: float = 2.0
@@ -159,12 +166,15 @@ class Thresholds:
         return self.min_file_size_ratio, self.max_file_size_ratio
 
     def with_changes(self, **changes: Any) -> Thresholds:
-        """A copy with some limits changed; raises ParameterError for an unknown name or a value of another type."""
+        """A copy with some limits changed; raises ParameterError for an unknown name or a value of
+        another type.
+        """
         known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
         for name, value in changes.items():
             if name not in known:
                 raise ParameterError(
-                    f"There is no threshold {name!r}{nearest(name, known) or '; known thresholds: ' + ', '.join(known) + '.'}"
+                    "There is no threshold "
+                    f"{name!r}{nearest(name, known) or '; known thresholds: ' + ', '.join(known) + '.'}"
                 )
             if (
                 isinstance(value, bool)
@@ -174,12 +184,15 @@ class Thresholds:
                 or (known[name] is int and value != int(value))
             ):
                 raise ParameterError(
-                    f"Threshold {name} must be a {'whole number' if known[name] is int else 'number'} of 0 or more, not {value!r}."
+                    f"Threshold {name} must be a "
+                    f"{'whole number' if known[name] is int else 'number'} of 0 or more, not "
+                    f"{value!r}."
                 )
         changed = replace(self, **{name: known[name](value) for name, value in changes.items()})
         if not changed.min_file_size_ratio <= 1 < changed.max_file_size_ratio:
             raise ParameterError(
-                "min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1: they are limits around the target."
+                "min_file_size_ratio must be 1 or less and max_file_size_ratio more than 1: they "
+                "are limits around the target."
             )
         return changed
 
@@ -207,28 +220,43 @@ class Findings(tuple[Finding, ...]):
         return findings_html(self)
 
 
-#: Findings that one action fixes, in the order of their actions: each also does what the later ones do. A rewrite of files with deletes
-#: combines small files as well, because ``rewrite_data_files`` applies all of its rules.
+# : Findings that one action fixes, in the order of their actions: each also does what the later
+# ones do. A rewrite of files with deletes : combines small files as well, because
+# ``rewrite_data_files`` applies all of its rules.
 _ONE_ACTION = (
-    ("equality_deletes", "deletes_default_rewrite_ignores", "position_deletes", "deletion_vectors", "small_files", "oversized_files"),
+    (
+        "equality_deletes",
+        "deletes_default_rewrite_ignores",
+        "position_deletes",
+        "deletion_vectors",
+        "small_files",
+        "oversized_files",
+    ),
     ("fragmented_manifests", "overlapping_manifests"),
 )
 
 
 def covered_by(names: Iterable[str]) -> dict[str, str]:
-    """The findings that the action of another one of these findings also fixes, each with the name of that one."""
+    """The findings that the action of another one of these findings also fixes, each with the name
+    of that one.
+    """
     there = set(names)
     same = [[name for name in group if name in there] for group in _ONE_ACTION]
     return {name: group[0] for group in same for name in group[1:]}
 
 
 def titles(names: Sequence[str]) -> list[str]:
-    """The names as a person reads them; those that one action fixes are together, at the place of the first."""
+    """The names as a person reads them; those that one action fixes are together, at the place of
+    the first.
+    """
     covered = covered_by(names)
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(covered.get(name, name), []).append(name.replace("_", " "))
-    return [group[0] if len(group) == 1 else f"{', '.join(group[:-1])} and {group[-1]} (one fix)" for group in groups.values()]
+    return [
+        group[0] if len(group) == 1 else f"{', '.join(group[:-1])} and {group[-1]} (one fix)"
+        for group in groups.values()
+    ]
 
 
 NOTHING = "Nothing to do: no finding at these thresholds."
@@ -242,20 +270,35 @@ UNFOLDED = 3
 
 
 def findings_html(
-    findings: Sequence[Finding], saves: Mapping[str, str] = MappingProxyType({}), *, context: Sequence[str] = (), picture: str = ""
+    findings: Sequence[Finding],
+    saves: Mapping[str, str] = MappingProxyType({}),
+    *,
+    context: Sequence[str] = (),
+    picture: str = "",
 ) -> str:
-    """The verdict and a card for each finding, in the given order, or a sentence that there is none.
+    """The verdict and a card for each finding, in the given order, or a sentence that there is
+    none.
 
-    ``saves`` has the saving of a remedy by the finding's name, and of all remedies together under an empty name;
-    ``context`` are facts about the table, shown below the verdict; ``picture`` is HTML below them.
+    ``saves`` has the saving of a remedy by the finding's name, and of all remedies together under
+    an empty name; ``context`` are facts about the table, shown below the verdict; ``picture`` is
+    HTML below them.
     """
     facts = "".join(f"<p><small>{html.prose(line)}</small></p>" for line in context) + picture
     if not findings:
-        return html.framed(f'<div class="finding fine"><span class="badge">✔ healthy</span> {html.text(NOTHING)}</div>', facts)
+        return html.framed(
+            '<div class="finding fine"><span class="badge">✔ healthy</span> '
+            f"{html.text(NOTHING)}</div>",
+            facts,
+        )
     covered = covered_by(f.name for f in findings)
-    cards = [_card(finding, saves.get(finding.name, ""), covered.get(finding.name)) for finding in findings]
+    cards = [
+        _card(finding, saves.get(finding.name, ""), covered.get(finding.name))
+        for finding in findings
+    ]
     folded = f"<details><summary>{count(len(cards) - UNFOLDED, 'more finding')}</summary>{''.join(cards[UNFOLDED:])}</details>"
-    verdict = f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
+    verdict = (
+        f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
+    )
     return html.framed(verdict, facts, *cards[:UNFOLDED], folded if len(cards) > UNFOLDED else "")
 
 
@@ -264,9 +307,14 @@ def summary(findings: Sequence[Finding]) -> str:
     if not findings:
         return NOTHING
     counted = Counter(f.severity for f in findings)
-    told = {Severity.CRITICAL: f"{counted[Severity.CRITICAL]} critical", Severity.INFO: f"{counted[Severity.INFO]} info"}
+    told = {
+        Severity.CRITICAL: f"{counted[Severity.CRITICAL]} critical",
+        Severity.INFO: f"{counted[Severity.INFO]} info",
+    }
     told[Severity.WARNING] = count(counted[Severity.WARNING], "warning")
-    return f"{count(len(findings), 'finding')}: " + ", ".join(told[s] for s in sorted(counted, reverse=True))
+    return f"{count(len(findings), 'finding')}: " + ", ".join(
+        told[s] for s in sorted(counted, reverse=True)
+    )
 
 
 def badge(severity: Severity) -> str:
@@ -282,7 +330,9 @@ _SHARED_CALLS = (".rewrite_data_files(", ".rewrite_manifests(")
 
 def _card(finding: Finding, saves: str, covered: str | None) -> str:
     # The statement is with the finding whose action does more.
-    statements = [s for s in finding.sql if covered is None or not any(call in s for call in _SHARED_CALLS)]
+    statements = [
+        s for s in finding.sql if covered is None or not any(call in s for call in _SHARED_CALLS)
+    ]
     said = []
     if finding.where:
         more = finding.where_count - len(finding.where)
@@ -330,18 +380,24 @@ class Context:
 
     @cached_property
     def rewrite_heap_bytes(self) -> int:
-        """The heap per executor, in bytes, that a stock rewrite needs to apply equality deletes; 0 without any."""
+        """The heap per executor, in bytes, that a stock rewrite needs to apply equality deletes; 0
+        without any.
+        """
         return forecast_heap(self.facts, self.executor).needed_bytes
 
     @property
     def resolves_first(self) -> bool:
-        """Tell whether a stock rewrite would not fit into an executor, so that equality deletes must become position deletes first."""
+        """Tell whether a stock rewrite would not fit into an executor, so that equality deletes
+        must become position deletes first.
+        """
         return verdict(self.rewrite_heap_bytes, self.executor.heap_bytes) != "fits"
 
     @property
     def executor(self) -> Executor:
         """An executor of the reading session; a typical one if the session is not known."""
-        return USUAL_EXECUTOR if self.session_conf is None else Executor.of_settings(self.session_conf)
+        return (
+            USUAL_EXECUTOR if self.session_conf is None else Executor.of_settings(self.session_conf)
+        )
 
     @property
     def max_file_size(self) -> int:
@@ -350,10 +406,14 @@ class Context:
 
     def finding(self, name: str, severity: Severity, where: Sequence[str], **told: Any) -> Finding:
         """A finding about this table; ``where`` is cut to the worst ten."""
-        return Finding(name, severity, self.facts.name, tuple(where[:WHERE_LIMIT]), len(where), **told)
+        return Finding(
+            name, severity, self.facts.name, tuple(where[:WHERE_LIMIT]), len(where), **told
+        )
 
     def paths(self, partitions: Sequence[Partition]) -> list[str]:
-        """Partitions as people read them; the single partition of an unpartitioned table has no name."""
+        """Partitions as people read them; the single partition of an unpartitioned table has no
+        name.
+        """
         return [self.facts.partition_name(p) for p in partitions]
 
     def call(self, procedure: str, **arguments: Any) -> str:
@@ -361,20 +421,28 @@ class Context:
         return sql.call(self.facts.catalog, procedure, table=self.facts.name, **arguments)
 
     def rewrite(self, options: Mapping[str, str] | None = None, **arguments: Any) -> str:
-        """A CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that differ from the defaults, and these options.
+        """A CALL of ``rewrite_data_files`` on this table: with partial progress, the limits that
+        differ from the defaults, and these options.
 
-        For a table with :attr:`~icekit.facts.model.TableFacts.fragile_fields`, of all its files in one commit.
+        For a table with :attr:`~icekit.facts.model.TableFacts.fragile_fields`, of all its files in
+        one commit.
         """
         if self.facts.fragile_fields:
             whole = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
             return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, options=whole)
         limits = limit_options(self.thresholds, self.facts.target_bytes)
         given = {"partial-progress.enabled": "true", **limits, **(options or {})}
-        return sql.rewrite_data_files(self.facts.catalog, table=self.facts.name, **arguments, options=given)
+        return sql.rewrite_data_files(
+            self.facts.catalog, table=self.facts.name, **arguments, options=given
+        )
 
     def list_orphans(self) -> str:
         """The dry run that lists orphan files."""
-        return sql.call(self.facts.catalog, "remove_orphan_files", **sql.orphan_arguments(self.facts.name, self.facts.location))
+        return sql.call(
+            self.facts.catalog,
+            "remove_orphan_files",
+            **sql.orphan_arguments(self.facts.name, self.facts.location),
+        )
 
     def alter(self, properties: dict[str, str]) -> str:
         """An ALTER TABLE … SET TBLPROPERTIES on this table."""
@@ -382,41 +450,57 @@ class Context:
 
 
 def limit_options(limits: Thresholds, target_bytes: int) -> dict[str, str]:
-    """The limits as options of ``rewrite_data_files``, where they differ from the procedure's defaults."""
+    """The limits as options of ``rewrite_data_files``, where they differ from the procedure's
+    defaults.
+    """
     default, changed = Thresholds(), {}
     if limits.min_input_files != default.min_input_files:
         changed["min-input-files"] = str(limits.min_input_files)
     if limits.min_file_size_ratio != default.min_file_size_ratio:
-        changed["min-file-size-bytes"] = str(min_file_size(target_bytes, limits.min_file_size_ratio))
+        changed["min-file-size-bytes"] = str(
+            min_file_size(target_bytes, limits.min_file_size_ratio)
+        )
     if limits.max_file_size_ratio != default.max_file_size_ratio:
-        changed["max-file-size-bytes"] = str(max_file_size(target_bytes, limits.max_file_size_ratio))
+        changed["max-file-size-bytes"] = str(
+            max_file_size(target_bytes, limits.max_file_size_ratio)
+        )
     return changed
 
 
 def split_at(group: FileGroup, limit_bytes: int) -> tuple[FileGroup, FileGroup]:
-    """The files of a group that are smaller than a limit, and the rest; exact, since limits are bucket edges.
+    """The files of a group that are smaller than a limit, and the rest; exact, since limits are
+    bucket edges.
 
     Raises ParameterError for a limit at which the facts were not cut.
     """
     for bucket in group.buckets:
         if bucket.min_bytes < limit_bytes <= bucket.max_bytes:
             raise ParameterError(
-                f"The facts of {group.partition} are not counted at {limit_bytes:,} bytes; observe the table with size_ratios=thresholds.size_ratios."
+                f"The facts of {group.partition} are not counted at {limit_bytes:,} bytes; "
+                "observe the table with size_ratios=thresholds.size_ratios."
             )
     below = tuple(b for b in group.buckets if b.max_bytes < limit_bytes)
     rest = tuple(b for b in group.buckets if b.max_bytes >= limit_bytes)
-    return FileGroup(group.partition, group.kind, below), FileGroup(group.partition, group.kind, rest)
+    return FileGroup(group.partition, group.kind, below), FileGroup(
+        group.partition, group.kind, rest
+    )
 
 
-#: A writer looks at the size of its file after each thousand rows (BaseRollingFileWriter.ROWS_DIVISOR).
+# : A writer looks at the size of its file after each thousand rows
+# (BaseRollingFileWriter.ROWS_DIVISOR).
 ROWS_PER_LOOK = 1000
 
 
 def oversized(group: FileGroup, limit_bytes: int, row_group_bytes: int) -> FileGroup:
-    """The files of a group that are larger than a limit, and that a rewrite can split: with more rows than a writer puts into any file, or row groups."""
+    """The files of a group that are larger than a limit, and that a rewrite can split: with more
+    rows than a writer puts into any file, or row groups.
+    """
     large = split_at(group, limit_bytes + 1)[1]
     can_split = (
-        b for b in large.buckets if b.record_count > ROWS_PER_LOOK * b.file_count or b.size_in_bytes > row_group_bytes * b.file_count
+        b
+        for b in large.buckets
+        if b.record_count > ROWS_PER_LOOK * b.file_count
+        or b.size_in_bytes > row_group_bytes * b.file_count
     )
     return FileGroup(group.partition, group.kind, tuple(can_split))
 

@@ -1,4 +1,6 @@
-"""Forecast the heap that Spark's own read or rewrite of a table under equality deletes needs: records × (overhead + key) × tasks. Pure."""
+"""Forecast the heap that Spark's own read or rewrite of a table under equality deletes needs:
+records × (overhead + key) × tasks. Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from icekit.units import count, percent, size
 
 __all__ = ["HeapForecast", "Verdict", "forecast_heap", "verdict"]
 
-#: Bytes that a delete record takes besides the bytes of its key. For every data file, Spark reads all delete records that apply into
-#: lists, and then into a hash set (``BaseDeleteLoader.loadEqualityDeletes``), while it may still hold the set of the file before
-#: (``BaseReader.next``). Counted object by object in a 64-bit JVM with heaps below 32 GiB, that is 383 bytes for a key of one long,
-#: 399 of a UUID, 479 of a timestamp, 501 of a text of 36 letters, 549 of a long and such a text: with this overhead, the
-#: forecast is 1.0 to 1.35 times as much. Larger heaps have longer references, and take up to a quarter more than forecast.
+# : Bytes that a delete record takes besides the bytes of its key. For every data file, Spark reads
+# all delete records that apply into : lists, and then into a hash set
+# (``BaseDeleteLoader.loadEqualityDeletes``), while it may still hold the set of the file before :
+# (``BaseReader.next``). Counted object by object in a 64-bit JVM with heaps below 32 GiB, that is
+# 383 bytes for a key of one long, : 399 of a UUID, 479 of a timestamp, 501 of a text of 36 letters,
+# 549 of a long and such a text: with this overhead, the : forecast is 1.0 to 1.35 times as much.
+# Larger heaps have longer references, and take up to a quarter more than forecast.
 RECORD_BYTES = 500
 #: What Spark, Iceberg and a table's plan hold apart from any task.
 BASE_BYTES = 300 * 2**20
@@ -30,7 +34,8 @@ BASE_BYTES = 300 * 2**20
 FITS_SHARE = 0.6
 #: Up to this share, some garbage collectors manage, with many collections.
 TIGHT_SHARE = 1.0
-#: The bytes of a text or binary value, whose length the metadata does not say: a UUID as text, or a short path.
+# : The bytes of a text or binary value, whose length the metadata does not say: a UUID as text, or
+# a short path.
 ASSUMED_BYTES = 40
 _BYTES = {"boolean": 1, "int": 4, "float": 4, "date": 4, "uuid": 16}
 _KIND = {"fits": ("fine", "✔"), "tight": ("warning", "▲"), "will not fit": ("critical", "✖")}
@@ -46,10 +51,12 @@ def verdict(peak_bytes: int, heap_bytes: int) -> Verdict:
 
 @dataclass(frozen=True, repr=False)
 class HeapForecast(Shown):
-    """The heap per executor that a read or a rewrite by Spark itself needs, and whether it fits: an upper bound.
+    """The heap per executor that a read or a rewrite by Spark itself needs, and whether it fits: an
+    upper bound.
 
-    ``records`` delete records apply to the worst data file, which is in partition ``path``; each has a key of ``key_bytes``,
-    counted as different from all others. ``loads`` counts each delete record once per data file that loads it.
+    ``records`` delete records apply to the worst data file, which is in partition ``path``; each
+    has a key of ``key_bytes``, counted as different from all others. ``loads`` counts each delete
+    record once per data file that loads it.
     """
 
     catalog: str
@@ -80,7 +87,9 @@ class HeapForecast(Shown):
 
     @property
     def needed_bytes(self) -> int:
-        """The peak of an executor whose tasks all work on the worst data files; 0 if no delete applies."""
+        """The peak of an executor whose tasks all work on the worst data files; 0 if no delete
+        applies.
+        """
         return 0 if self.is_empty else BASE_BYTES + self.executor.tasks * self.task_bytes
 
     @property
@@ -98,19 +107,28 @@ class HeapForecast(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return {**asdict(self), "table": self.name, "needed_bytes": self.needed_bytes, "verdict": self.verdict}
+        return {
+            **asdict(self),
+            "table": self.name,
+            "needed_bytes": self.needed_bytes,
+            "verdict": self.verdict,
+        }
 
     def blocks(self) -> list[Block]:
         """The verdict, and what it rests on."""
         kind, mark = _KIND[self.verdict]
         badge = "nothing to forecast" if self.is_empty else self.verdict
-        return [Badge(kind, f"{mark} {badge}", self.name), *map(Sentence, (summary(self), *basis(self)))]
+        return [
+            Badge(kind, f"{mark} {badge}", self.name),
+            *map(Sentence, (summary(self), *basis(self))),
+        ]
 
 
 def forecast_heap(facts: TableFacts, executor: Executor) -> HeapForecast:
     """Forecast the peak heap of reading a table's equality deletes with an executor.
 
-    Sequence number, partition and spec decide which deletes apply. Facts hold no key bounds, which may rule some deletes out.
+    Sequence number, partition and spec decide which deletes apply. Facts hold no key bounds, which
+    may rule some deletes out.
     """
     applied = list(equality_deletes_applied(facts))
     if not applied:
@@ -134,7 +152,10 @@ def forecast_heap(facts: TableFacts, executor: Executor) -> HeapForecast:
 def key_bytes(facts: TableFacts) -> int:
     """The bytes of the largest key among those of the table's equality deletes."""
     types = {column.field_id: column.type for column in facts.columns}
-    keys = [sum(value_bytes(types.get(i, "string")) for i in key.field_ids) for key in facts.equality_keys]
+    keys = [
+        sum(value_bytes(types.get(i, "string")) for i in key.field_ids)
+        for key in facts.equality_keys
+    ]
     return max(keys, default=0) or ASSUMED_BYTES
 
 
@@ -150,18 +171,27 @@ def value_bytes(type_name: str) -> int:
 def summary(forecast: HeapForecast) -> str:
     """What happens and what to do, in a few sentences."""
     if forecast.is_empty:
-        return f"{forecast.name}: no equality delete applies to any data file, so there is nothing to forecast."
+        return (
+            f"{forecast.name}: no equality delete applies to any data file, so there is nothing "
+            "to forecast."
+        )
     executor, cores = forecast.executor, forecast.cores_that_fit
     needs = (
-        f"To read or rewrite {forecast.name}, Spark itself needs about {size(forecast.needed_bytes)} per executor of "
-        f"{count(executor.cores, 'core')}; the heap is {size(executor.heap_bytes)}: {forecast.verdict}."
+        f"To read or rewrite {forecast.name}, Spark itself needs about "
+        f"{size(forecast.needed_bytes)} per executor of {count(executor.cores, 'core')}; the heap "
+        f"is {size(executor.heap_bytes)}: {forecast.verdict}."
     )
     if forecast.verdict == "fits":
         return needs
-    fitting = f"it fits executors of {count(cores, 'core')}" if cores else "it fits with no number of cores"
+    fitting = (
+        f"it fits executors of {count(cores, 'core')}"
+        if cores
+        else "it fits with no number of cores"
+    )
     return (
-        f"{needs} With this heap, {fitting}. {command(forecast, 'compact')} does not need this memory. "
-        f"{command(forecast, 'convert')} does not need it either, and rewrites no data file."
+        f"{needs} With this heap, {fitting}. {command(forecast, 'compact')} does not need this "
+        f"memory. {command(forecast, 'convert')} does not need it either, and rewrites no data "
+        "file."
     )
 
 
@@ -177,9 +207,12 @@ def basis(forecast: HeapForecast) -> tuple[str, ...]:
         return ()
     tasks = count(forecast.executor.tasks, "task")
     return (
-        f"{count(forecast.delete_record_count, 'equality delete record')} in {count(forecast.delete_file_count, 'file')}; "
-        f"a full scan of {count(forecast.data_file_count, 'data file')} loads {count(forecast.loads, 'delete record')}.",
-        f"One data file in {forecast.path} needs up to {count(forecast.records, 'delete record')}: "
-        f"{forecast.records:,} × ({RECORD_BYTES} + {forecast.key_bytes} bytes of the key) × {tasks}, and {size(BASE_BYTES)} for Spark itself. "
-        f"A peak fits if it needs at most {percent(FITS_SHARE)} of the heap.",
+        f"{count(forecast.delete_record_count, 'equality delete record')} in "
+        f"{count(forecast.delete_file_count, 'file')}; a full scan of "
+        f"{count(forecast.data_file_count, 'data file')} loads "
+        f"{count(forecast.loads, 'delete record')}.",
+        f"One data file in {forecast.path} needs up to "
+        f"{count(forecast.records, 'delete record')}: {forecast.records:,} × ({RECORD_BYTES} + "
+        f"{forecast.key_bytes} bytes of the key) × {tasks}, and {size(BASE_BYTES)} for Spark "
+        f"itself. A peak fits if it needs at most {percent(FITS_SHARE)} of the heap.",
     )

@@ -10,7 +10,9 @@ from icekit.facts.where import WITHOUT_FUNCTIONS, where
 from icekit.sql import identifier
 from icekit.units import count
 
-_WHILE_ALONE = "Stop all writers first: a file that one of them commits meanwhile may be replaced, too."
+_WHILE_ALONE = (
+    "Stop all writers first: a file that one of them commits meanwhile may be replaced, too."
+)
 
 
 def duplicate_files(context: Context) -> Finding | None:
@@ -20,10 +22,14 @@ def duplicate_files(context: Context) -> Finding | None:
     files = found.duplicate_data_file_count + found.duplicate_delete_file_count
     if not files:
         return None
-    kinds = ((found.duplicate_data_file_count, "data file"), (found.duplicate_delete_file_count, "delete file"))
+    kinds = (
+        (found.duplicate_data_file_count, "data file"),
+        (found.duplicate_delete_file_count, "delete file"),
+    )
     listed = " and ".join(count(n, noun) for n, noun in kinds if n)
     manifests = (
-        f"; {count(len(found.duplicate_manifests), 'manifest')} {_are(len(found.duplicate_manifests))} in the manifest list more than once"
+        f"; {count(len(found.duplicate_manifests), 'manifest')} "
+        f"{_are(len(found.duplicate_manifests))} in the manifest list more than once"
     )
     snapshots = sorted({snapshot for each in found.duplicates for snapshot in each.snapshot_ids})
     first = found.duplicates[0]
@@ -31,14 +37,19 @@ def duplicate_files(context: Context) -> Finding | None:
         "duplicate_files",
         Severity.CRITICAL,
         (*found.duplicate_manifests, *(each.path for each in found.duplicates)),
-        evidence=f"{listed} {'has' if files == 1 else 'have'} more than one live entry, so scans count {count(found.duplicate_record_count, 'row')} again; "
-        f"{first.path} has {first.entry_count:,}; added by {_snapshots(snapshots)}" + (manifests if found.duplicate_manifests else ""),
+        evidence=f"{listed} {'has' if files == 1 else 'have'} more than one live entry, so scans "
+        f"count {count(found.duplicate_record_count, 'row')} again; {first.path} has "
+        f"{first.entry_count:,}; added by {_snapshots(snapshots)}"
+        + (manifests if found.duplicate_manifests else ""),
         threshold="one file with more than one live entry",
-        source="table spec, Manifests: each live file has one entry; nothing checks it when a file is added",
-        effect="Every query counts the rows of these data files as often as they are listed, and shows rows again that were deleted before the last entry was added. "
-        "A rewrite would keep the copies for good, or fail.",
-        remedy="If nothing after it has to stay, roll back to the snapshot before the one that added the second entry. Otherwise write the rows again, "
-        f"each row of a file once, with the statement. {_WHILE_ALONE}",
+        source="table spec, Manifests: each live file has one entry; nothing checks it when a "
+        "file is added",
+        effect="Every query counts the rows of these data files as often as they are listed, and "
+        "shows rows again that were deleted before the last entry was added. A rewrite would keep "
+        "the copies for good, or fail.",
+        remedy="If nothing after it has to stay, roll back to the snapshot before the one that "
+        "added the second entry. Otherwise write the rows again, each row of a file once, with "
+        f"the statement. {_WHILE_ALONE}",
         sql=(_once(context),),
         files_at_stake=files,
         bytes_at_stake=facts.data.size_in_bytes,
@@ -46,29 +57,52 @@ def duplicate_files(context: Context) -> Finding | None:
 
 
 def _once(context: Context) -> str:
-    """A statement that writes the rows of the affected partitions again, each position of a file once, in one commit."""
+    """A statement that writes the rows of the affected partitions again, each position of a file
+    once, in one commit.
+    """
     facts = context.facts
-    columns = dict.fromkeys(identifier(column.names[0]) for column in sorted(facts.columns, key=lambda c: c.position))
+    columns = dict.fromkeys(
+        identifier(column.names[0]) for column in sorted(facts.columns, key=lambda c: c.position)
+    )
     condition = _condition(facts)
     table, names = identifier(*facts.sql_name), ", ".join(columns)
-    numbered = f"SELECT *, row_number() OVER (PARTITION BY _file, _pos ORDER BY _pos) AS icekit_copy FROM {table} WHERE {condition}"
-    return f"INSERT INTO {table} REPLACE WHERE {condition} SELECT {names} FROM ({numbered}) WHERE icekit_copy = 1"
+    numbered = (
+        "SELECT *, row_number() OVER (PARTITION BY _file, _pos ORDER BY _pos) AS icekit_copy FROM "
+        f"{table} WHERE {condition}"
+    )
+    return (
+        f"INSERT INTO {table} REPLACE WHERE {condition} SELECT {names} FROM ({numbered}) WHERE "
+        "icekit_copy = 1"
+    )
 
 
 def _condition(facts: TableFacts) -> str:
-    """A condition for the partitions that have files listed twice; ``true`` where no simple one selects them."""
+    """A condition for the partitions that have files listed twice; ``true`` where no simple one
+    selects them.
+    """
     partitions = facts.integrity.duplicate_partitions
     # An overwrite may have no function in its condition.
     specs = [facts.spec(p.spec_id) for p in partitions]
-    if not partitions or any(f.transform not in WITHOUT_FUNCTIONS or f.source is None for spec in specs for f in spec.fields):
+    if not partitions or any(
+        f.transform not in WITHOUT_FUNCTIONS or f.source is None
+        for spec in specs
+        for f in spec.fields
+    ):
         return "true"
-    return where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True) or "true"
+    return (
+        where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True) or "true"
+    )
 
 
-def _misplaced(facts: TableFacts, state: DeleteState) -> tuple[int, int, list[Partition], MisplacedDelete | None]:
+def _misplaced(
+    facts: TableFacts, state: DeleteState
+) -> tuple[int, int, list[Partition], MisplacedDelete | None]:
     """The delete files in a state, their records, their partitions, and an example."""
     found = facts.unapplied_in(state)
-    files, records = sum(each.file_count for each in found), sum(each.record_count for each in found)
+    files, records = (
+        sum(each.file_count for each in found),
+        sum(each.record_count for each in found),
+    )
     example = next((each for each in facts.integrity.misplaced if each.state is state), None)
     return files, records, list(dict.fromkeys(each.partition for each in found)), example
 
@@ -83,14 +117,19 @@ def misfiled_deletes(context: Context) -> Finding | None:
         "misfiled_deletes",
         Severity.CRITICAL,
         context.paths(partitions),
-        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {_are(files)} filed under another partition or spec than the data file "
-        f"that {'it names' if files == 1 else 'they name'}" + (f"; {_filed(facts, example)}" if example else ""),
+        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {_are(files)} "
+        "filed under another partition or spec than the data file that "
+        f"{'it names' if files == 1 else 'they name'}"
+        + (f"; {_filed(facts, example)}" if example else ""),
         threshold="one such delete file",
         source="table spec, Scan Planning; DeleteFileIndex of Iceberg 1.12",
-        effect="Iceberg 1.12 cannot read these data files (Mismatched partition), earlier versions apply the deletes, and other engines may ignore them. "
+        effect="Iceberg 1.12 cannot read these data files (Mismatched partition), earlier "
+        "versions apply the deletes, and other engines may ignore them. "
         "rewrite_position_delete_files drops them: then the deleted rows are back.",
-        remedy="With Iceberg 1.11, rewrite the data files that deletes apply to, which applies these; then icekit compact drops what is left of them. "
-        "Without that version, roll back to the snapshot before the one that added them, and delete the rows again. Run no other maintenance before.",
+        remedy="With Iceberg 1.11, rewrite the data files that deletes apply to, which applies "
+        "these; then icekit compact drops what is left of them. Without that version, roll back "
+        "to the snapshot before the one that added them, and delete the rows again. Run no other "
+        "maintenance before.",
         sql=(context.rewrite({"delete-file-threshold": "1"}),),
         files_at_stake=files,
         bytes_at_stake=facts.data.size_in_bytes,
@@ -98,28 +137,45 @@ def misfiled_deletes(context: Context) -> Finding | None:
 
 
 def _filed(facts: TableFacts, each: MisplacedDelete) -> str:
-    delete, data = (f"{facts.partition_name(p)} of spec {p.spec_id}" for p in (each.partition, each.data_partition))
-    return f"{each.path}, added by snapshot {each.snapshot_id}, is in {delete}, and names {each.data_path} in {data}"
+    delete, data = (
+        f"{facts.partition_name(p)} of spec {p.spec_id}"
+        for p in (each.partition, each.data_partition)
+    )
+    return (
+        f"{each.path}, added by snapshot {each.snapshot_id}, is in {delete}, and names "
+        f"{each.data_path} in {data}"
+    )
 
 
 def unmatched_deletes(context: Context) -> Finding | None:
-    """Delete files that name a live data file by another path, so that a scan applies them to nothing."""
+    """Delete files that name a live data file by another path, so that a scan applies them to
+    nothing.
+    """
     facts = context.facts
     files, records, partitions, e = _misplaced(facts, DeleteState.UNMATCHED)
     if not files:
         return None
-    named = f"; {e.path}, added by snapshot {e.snapshot_id}, names {e.named_path}, and the table has {e.data_path}" if e else ""
+    named = (
+        f"; {e.path}, added by snapshot {e.snapshot_id}, names {e.named_path}, and the table has "
+        f"{e.data_path}"
+        if e
+        else ""
+    )
     return context.finding(
         "unmatched_deletes",
         Severity.CRITICAL,
         context.paths(partitions),
-        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {'names' if files == 1 else 'name'} a data file by a path that the table does not have, "
+        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} "
+        f"{'names' if files == 1 else 'name'} a data file by a path that the table does not have, "
         f"but a live data file of the same partition has the same name{named}",
         threshold="one such delete file",
         source="table spec, Position Delete Files: paths are compared as they are written",
-        effect="Spark ignores these deletes, so the rows that they delete are visible; engines that compare paths in another way may hide them.",
-        remedy="If the rows should go, delete them again with Spark (write.delete.mode = copy-on-write); if they should stay, rewrite their data files with "
-        "Iceberg's own rewrite_data_files. Then icekit compact drops these delete files, which apply to nothing any more.",
+        effect="Spark ignores these deletes, so the rows that they delete are visible; engines "
+        "that compare paths in another way may hide them.",
+        remedy="If the rows should go, delete them again with Spark (write.delete.mode = "
+        "copy-on-write); if they should stay, rewrite their data files with Iceberg's own "
+        "rewrite_data_files. Then icekit compact drops these delete files, which apply to nothing "
+        "any more.",
         files_at_stake=files,
         bytes_at_stake=facts.data.size_in_bytes,
     )
@@ -133,24 +189,37 @@ def manifest_bounds(context: Context) -> Finding | None:
         return None
     alone = any(each.is_alone for each in found.narrow_manifests)
     specs = sorted({each.spec_id for each in found.narrow_manifests if not each.is_alone})
-    calls = [context.call("rewrite_manifests", **({} if spec == facts.default_spec_id else {"spec_id": spec})) for spec in specs]
+    calls = [
+        context.call(
+            "rewrite_manifests", **({} if spec == facts.default_spec_id else {"spec_id": spec})
+        )
+        for spec in specs
+    ]
     remedy = "Rewrite the manifests; this does not touch data files." if calls else ""
     if alone:
         # With all data files rewritten, the entries of a narrow delete manifest apply to nothing.
-        has_deletes = {"remove-dangling-deletes": "true"} if any(each.is_deletes for each in found.narrow_manifests) else {}
+        has_deletes = (
+            {"remove-dangling-deletes": "true"}
+            if any(each.is_deletes for each in found.narrow_manifests)
+            else {}
+        )
         calls.append(context.rewrite({"rewrite-all": "true", **has_deletes}))
         remedy = (
-            f"{remedy} rewrite_manifests leaves the only manifest of a spec alone, so rewrite all data files, without a filter.".strip()
-        )
+            f"{remedy} rewrite_manifests leaves the only manifest of a spec alone, so rewrite all "
+            "data files, without a filter."
+        ).strip()
     return context.finding(
         "manifest_bounds",
         Severity.CRITICAL,
         [each.path for each in found.narrow_manifests],
-        evidence=f"{count(found.narrow_manifest_count, 'manifest')} {'has' if found.narrow_manifest_count == 1 else 'have'} a partition summary that is narrower than the entries; "
-        f"{_narrow(found.narrow_manifests[0])}",
+        evidence=f"{count(found.narrow_manifest_count, 'manifest')} "
+        f"{'has' if found.narrow_manifest_count == 1 else 'have'} a partition summary that is "
+        f"narrower than the entries; {_narrow(found.narrow_manifests[0])}",
         threshold="one partition value outside the summary of its manifest",
-        source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such summaries for binary partitions",
-        effect="A filter on the partition skips the manifest: queries lose its rows or its deletes, and a rewrite with a filter misses them.",
+        source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such "
+        "summaries for binary partitions",
+        effect="A filter on the partition skips the manifest: queries lose its rows or its "
+        "deletes, and a rewrite with a filter misses them.",
         remedy=remedy,
         sql=tuple(calls),
         files_at_stake=found.narrow_manifest_count,
@@ -159,7 +228,10 @@ def manifest_bounds(context: Context) -> Finding | None:
 
 
 def _narrow(each: NarrowManifest) -> str:
-    held = f"{each.path}: the summary of {each.field} says {_range(each.listed)}, its entries hold {_range(each.held)}"
+    held = (
+        f"{each.path}: the summary of {each.field} says {_range(each.listed)}, its entries hold "
+        f"{_range(each.held)}"
+    )
     return f"{held} and {each.missing}" if each.missing else held
 
 

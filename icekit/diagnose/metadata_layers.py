@@ -16,9 +16,15 @@ def fragmented_manifests(context: Context) -> Finding | None:
     facts, limits = context.facts, context.thresholds
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    of_specs = [(of_spec.data_count, expected_manifests(of_spec.data_bytes, target)) for of_spec in manifests.by_spec if of_spec.data_count]
+    of_specs = [
+        (of_spec.data_count, expected_manifests(of_spec.data_bytes, target))
+        for of_spec in manifests.by_spec
+        if of_spec.data_count
+    ]
     needed = sum(fewest for _, fewest in of_specs)
-    if manifests.undersized_data_manifest_count < limits.fragmented_manifests or all(n <= 2 * fewest for n, fewest in of_specs):
+    if manifests.undersized_data_manifest_count < limits.fragmented_manifests or all(
+        n <= 2 * fewest for n, fewest in of_specs
+    ):
         return None
     saved = manifests.data_count - needed
     merging = (facts.setting("commit.manifest-merge.enabled") or "true").lower() == "true"
@@ -29,16 +35,26 @@ def fragmented_manifests(context: Context) -> Finding | None:
         "fragmented_manifests",
         Severity.WARNING,
         (),
-        evidence=f"{count(manifests.data_count, 'data manifest')} of {size(manifests.data_bytes / manifests.data_count)} on average with "
-        f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each; {needed:,} of {size(target)} would be enough"
+        evidence=f"{count(manifests.data_count, 'data manifest')} of "
+        f"{size(manifests.data_bytes / manifests.data_count)} on average with "
+        f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each; {needed:,} "
+        f"of {size(target)} would be enough"
         + ("" if merging else "; merging on commit is turned off"),
-        threshold=f"{limits.fragmented_manifests} data manifests smaller than half of commit.manifest.target-size-bytes",
+        threshold=f"{limits.fragmented_manifests} data manifests smaller than half of "
+        "commit.manifest.target-size-bytes",
         source="commit.manifest.min-count-to-merge: the count at which commits merge manifests",
-        effect="Every query opens every manifest that its filter cannot rule out: planning waits for one request per manifest before the first row is read. "
-        f"A rewrite saves a query up to {count(saved, 'request')}: {elapsed(saved * _REQUEST_SECONDS)} of planning on an object store at 20 ms "
-        f"each, hardly any on a local disk. icekit tune planning {facts.name} measures it.",
+        effect="Every query opens every manifest that its filter cannot rule out: planning waits "
+        "for one request per manifest before the first row is read. A rewrite saves a query up to "
+        f"{count(saved, 'request')}: {elapsed(saved * _REQUEST_SECONDS)} of planning on an object "
+        f"store at 20 ms each, hardly any on a local disk. icekit tune planning {facts.name} "
+        "measures it.",
         remedy="Rewrite the manifests; this does not touch data files."
-        + ("" if merging else " Turn merging on again. If a streaming writer needs it off, rewrite the manifests on a schedule instead."),
+        + (
+            ""
+            if merging
+            else " Turn merging on again. If a streaming writer needs it off, rewrite the "
+            "manifests on a schedule instead."
+        ),
         sql=tuple(sql),
         files_at_stake=manifests.data_count,
         bytes_at_stake=manifests.data_bytes,
@@ -56,7 +72,9 @@ def overlapping_manifests(context: Context) -> Finding | None:
     if facts.manifests.data_bytes <= 2 * target:
         return None
     overlaps = [
-        o for o in facts.manifests.overlaps if o.spec_id == facts.default_spec_id and o.manifest_count >= limits.overlap_min_manifests
+        o
+        for o in facts.manifests.overlaps
+        if o.spec_id == facts.default_spec_id and o.manifest_count >= limits.overlap_min_manifests
     ]
     if not overlaps:
         return None
@@ -68,10 +86,14 @@ def overlapping_manifests(context: Context) -> Finding | None:
         "overlapping_manifests",
         Severity.WARNING,
         tuple(o.field for o in overlaps),
-        evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the other {count(best.manifest_count - 1, 'manifest')} on average; every other partition field is as bad or worse",
-        threshold=f"{percent(limits.overlap_share)} of the other manifests, with {limits.overlap_min_manifests} manifests or more",
+        evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the "
+        f"other {count(best.manifest_count - 1, 'manifest')} on average; every other partition "
+        "field is as bad or worse",
+        threshold=f"{percent(limits.overlap_share)} of the other manifests, with "
+        f"{limits.overlap_min_manifests} manifests or more",
         source=CHOICE,
-        effect="A query for one partition opens most manifests, because almost every manifest may list its files.",
+        effect="A query for one partition opens most manifests, because almost every manifest may "
+        "list its files.",
         remedy="Rewrite the manifests, which groups their entries by partition.",
         sql=(context.call("rewrite_manifests"),),
         files_at_stake=best.manifest_count,
@@ -82,57 +104,86 @@ def overlapping_manifests(context: Context) -> Finding | None:
 def snapshots_piling_up(context: Context) -> Finding | None:
     """More snapshots than anybody uses for time travel."""
     history, limits = context.facts.history, context.thresholds
-    if history.snapshot_count < limits.snapshots or history.oldest_snapshot_ms is None or history.newest_snapshot_ms is None:
+    if (
+        history.snapshot_count < limits.snapshots
+        or history.oldest_snapshot_ms is None
+        or history.newest_snapshot_ms is None
+    ):
         return None
     facts = context.facts
     kept = span(history.newest_snapshot_ms - history.oldest_snapshot_ms)
     max_age = facts.int_setting("history.expire.max-snapshot-age-ms")
     retained = max(10, facts.int_setting("history.expire.min-snapshots-to-keep"))
-    remedy = f"Expire snapshots older than the table's limit of {span(max_age)} and keep the last {retained}. Time travel to an expired snapshot is impossible, so first agree on how far back people need to look."
+    remedy = (
+        f"Expire snapshots older than the table's limit of {span(max_age)} and keep the last "
+        f"{retained}. Time travel to an expired snapshot is impossible, so first agree on how far "
+        "back people need to look."
+    )
     if history.newest_snapshot_ms - history.oldest_snapshot_ms < max_age:
-        remedy += " No snapshot has reached that age: lower history.expire.max-snapshot-age-ms if a shorter history is enough."
+        remedy += (
+            " No snapshot has reached that age: lower history.expire.max-snapshot-age-ms if a "
+            "shorter history is enough."
+        )
     collected = (facts.setting("gc.enabled") or "true").lower() == "true"
     gone = history.expirable_count
     if collected and gone == 0:
         remedy += (
-            " No snapshot would expire now: each is younger, among the last of a branch (every branch keeps its own), or the head of a branch or tag. "
-            f"Drop branches and tags that nobody needs, or state a shorter retention: icekit maintain {facts.name} --keep TIME --keep-last N."
+            " No snapshot would expire now: each is younger, among the last of a branch (every "
+            "branch keeps its own), or the head of a branch or tag. Drop branches and tags that "
+            f"nobody needs, or state a shorter retention: icekit maintain {facts.name} --keep "
+            "TIME --keep-last N."
         )
     would = f"; {gone:,} would expire now" if collected and gone is not None else ""
     return context.finding(
         "snapshots_piling_up",
         Severity.WARNING,
         (),
-        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; {count(len(history.refs), 'branch or tag', 'branches and tags')} protected{would}",
+        evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; "
+        f"{count(len(history.refs), 'branch or tag', 'branches and tags')} protected{would}",
         threshold=f"{limits.snapshots} snapshots",
         source=CHOICE,
-        effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no file that a snapshot references can be deleted.",
+        effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
+        "file that a snapshot references can be deleted.",
         remedy=remedy
         if collected
-        else "The table has gc.enabled=false, so snapshots must not be expired: another table may share its files.",
-        sql=(context.call("expire_snapshots", retain_last=retained),) if collected and gone != 0 else (),
+        else "The table has gc.enabled=false, so snapshots must not be expired: another table may "
+        "share its files.",
+        sql=(context.call("expire_snapshots", retain_last=retained),)
+        if collected and gone != 0
+        else (),
         files_at_stake=history.snapshot_count,
     )
 
 
 def metadata_files_piling_up(context: Context) -> Finding | None:
-    """A full metadata log, with deletion turned off: older metadata files leave the log but stay in storage."""
+    """A full metadata log, with deletion turned off: older metadata files leave the log but stay in
+    storage.
+    """
     facts = context.facts
     kept = facts.int_setting("write.metadata.previous-versions-max")
     limit = min(kept, context.thresholds.metadata_log)
-    deleting = (facts.setting("write.metadata.delete-after-commit.enabled") or "false").lower() == "true"
+    deleting = (
+        facts.setting("write.metadata.delete-after-commit.enabled") or "false"
+    ).lower() == "true"
     if deleting or facts.history.metadata_log_count < limit:
         return None
     return context.finding(
         "metadata_files_piling_up",
         Severity.INFO,
         (),
-        evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and write.metadata.delete-after-commit.enabled is false",
-        threshold=f"{limit} entries: write.metadata.previous-versions-max, at most {context.thresholds.metadata_log}",
+        evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and "
+        "write.metadata.delete-after-commit.enabled is false",
+        threshold=f"{limit} entries: write.metadata.previous-versions-max, at most "
+        f"{context.thresholds.metadata_log}",
         source="table properties of metadata file retention",
-        effect="Each commit drops the oldest entry from the log and leaves its file in storage, where only a search for orphan files finds it.",
-        remedy="Let commits delete the metadata files that they drop. Files dropped earlier need remove_orphan_files.",
-        sql=(context.alter({"write.metadata.delete-after-commit.enabled": "true"}), context.list_orphans()),
+        effect="Each commit drops the oldest entry from the log and leaves its file in storage, "
+        "where only a search for orphan files finds it.",
+        remedy="Let commits delete the metadata files that they drop. Files dropped earlier need "
+        "remove_orphan_files.",
+        sql=(
+            context.alter({"write.metadata.delete-after-commit.enabled": "true"}),
+            context.list_orphans(),
+        ),
         files_at_stake=facts.history.metadata_log_count,
     )
 
@@ -143,13 +194,17 @@ def stale_statistics(context: Context) -> Finding | None:
     stale = [
         age
         for age in facts.statistics
-        if age.commit_count and age.record_count is not None and age.changed_count > limits.stale_statistics * age.record_count
+        if age.commit_count
+        and age.record_count is not None
+        and age.changed_count > limits.stale_statistics * age.record_count
     ]
     if not stale:
         return None
     told = (
-        f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, {count(age.commit_count, 'commit')} ago: it had "
-        f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or deleted since"
+        f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, "
+        f"{count(age.commit_count, 'commit')} ago: it had "
+        f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or "
+        "deleted since"
         for age in stale
     )
     return context.finding(
@@ -157,9 +212,12 @@ def stale_statistics(context: Context) -> Finding | None:
         Severity.INFO,
         [str(age.snapshot_id) for age in stale],
         evidence="; ".join(told),
-        threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} of those at the time",
+        threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} "
+        "of those at the time",
         source=CHOICE,
-        effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct values in these statistics, and choose badly if they no longer hold.",
-        remedy="Compute the statistics again, best after each large load. If nothing renews them, let Spark ignore them: spark.sql.iceberg.report-column-stats=false.",
+        effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct "
+        "values in these statistics, and choose badly if they no longer hold.",
+        remedy="Compute the statistics again, best after each large load. If nothing renews them, "
+        "let Spark ignore them: spark.sql.iceberg.report-column-stats=false.",
         sql=tuple(renewal(facts.catalog, facts.table, age.statistics) for age in stale),
     )

@@ -15,7 +15,11 @@ from icekit.units import count, percent, size
 def skewed_partitions(context: Context) -> Finding | None:
     """One partition far larger than the rest."""
     facts, limits = context.facts, context.thresholds
-    sizes = {g.partition: g.size_in_bytes for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id}
+    sizes = {
+        g.partition: g.size_in_bytes
+        for g in facts.of_kind(Kind.DATA)
+        if g.partition.spec_id == facts.default_spec_id
+    }
     if len(sizes) < limits.skew_min_partitions:
         return None
     median = statistics.median(sizes.values())
@@ -31,26 +35,41 @@ def skewed_partitions(context: Context) -> Finding | None:
         "skewed_partitions",
         Severity.WARNING,
         context.paths(list(heavy)),
-        evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, {most / median:,.0f} × the median of {size(median)}; "
+        evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, "
+        f"{most / median:,.0f} × the median of {size(median)}; "
         + (
-            f"{count(len(heavy), 'partition')} above the threshold hold {percent(total / sum(sizes.values()))} of the bytes"
+            f"{count(len(heavy), 'partition')} above the threshold hold "
+            f"{percent(total / sum(sizes.values()))} of the bytes"
             if len(heavy) > 1
             else f"it has {percent(total / sum(sizes.values()))} of the bytes"
         ),
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
         source=CHOICE,
-        effect="Spark divides work by partition: the task or rewrite group with the largest partition runs long after all others have finished.",
-        remedy="Split the large partitions further, with a bucket transform of an evenly distributed column or a finer transform; the query lists partition sizes.",
-        sql=(f"SELECT partition, record_count, file_count, total_data_file_size_in_bytes FROM {listing} ORDER BY 4 DESC LIMIT 20",),
+        effect="Spark divides work by partition: the task or rewrite group with the largest "
+        "partition runs long after all others have finished.",
+        remedy="Split the large partitions further, with a bucket transform of an evenly "
+        "distributed column or a finer transform; the query lists partition sizes.",
+        sql=(
+            "SELECT partition, record_count, file_count, total_data_file_size_in_bytes FROM "
+            f"{listing} ORDER BY 4 DESC LIMIT 20",
+        ),
         files_at_stake=files,
         bytes_at_stake=total,
     )
 
 
-def thin_partitions(facts: TableFacts, limits: Thresholds) -> tuple[list[FileGroup], list[FileGroup]]:
-    """The partitions of the current spec, and those too small for one file of the target size, smallest first; none if they are few or a minority."""
+def thin_partitions(
+    facts: TableFacts, limits: Thresholds
+) -> tuple[list[FileGroup], list[FileGroup]]:
+    """The partitions of the current spec, and those too small for one file of the target size,
+    smallest first; none if they are few or a minority.
+    """
     groups = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id == facts.default_spec_id]
-    if facts.default_spec.is_unpartitioned or not facts.target_bytes or len(groups) < limits.many_partitions:
+    if (
+        facts.default_spec.is_unpartitioned
+        or not facts.target_bytes
+        or len(groups) < limits.many_partitions
+    ):
         return groups, []
     thin = sorted(
         (g for g in groups if g.size_in_bytes < limits.thin_partition_share * facts.target_bytes),
@@ -60,7 +79,9 @@ def thin_partitions(facts: TableFacts, limits: Thresholds) -> tuple[list[FileGro
 
 
 def over_partitioned(context: Context) -> Finding | None:
-    """Most partitions are too small for one file of the target size, and compaction never combines files of two partitions."""
+    """Most partitions are too small for one file of the target size, and compaction never combines
+    files of two partitions.
+    """
     facts, limits = context.facts, context.thresholds
     groups, thin = thin_partitions(facts, limits)
     if not thin:
@@ -72,14 +93,19 @@ def over_partitioned(context: Context) -> Finding | None:
         "over_partitioned",
         Severity.WARNING,
         context.paths([g.partition for g in thin]),
-        evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on average; the target file size is {size(facts.target_bytes)}. "
-        f"They have {count(files, 'data file')}; {expected_files(total, facts.target_bytes):,} of the target size would be enough",
-        threshold=f"{limits.many_partitions} partitions, more than half of them smaller than {percent(limits.thin_partition_share)} of one target file",
+        evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on "
+        f"average; the target file size is {size(facts.target_bytes)}. They have "
+        f"{count(files, 'data file')}; {expected_files(total, facts.target_bytes):,} of the "
+        "target size would be enough",
+        threshold=f"{limits.many_partitions} partitions, more than half of them smaller than "
+        f"{percent(limits.thin_partition_share)} of one target file",
         source=CHOICE,
-        effect="A data file never holds rows of two partitions, so compaction cannot combine their files: scans open a small file for each partition, "
-        "and each commit writes a small file into each partition it touches.",
-        remedy="Partition by a coarser transform, and sort by the column so that filters still skip files. "
-        f"icekit tune layout {facts.name} measures how much your filters gain or lose. "
+        effect="A data file never holds rows of two partitions, so compaction cannot combine "
+        "their files: scans open a small file for each partition, and each commit writes a small "
+        "file into each partition it touches.",
+        remedy="Partition by a coarser transform, and sort by the column so that filters still "
+        f"skip files. icekit tune layout {facts.name} measures how much your filters gain or "
+        "lose. "
         + (
             "The rewrite moves the old files into the new partitions."
             if change
@@ -97,7 +123,9 @@ _DAYS = ("date", "identity")
 
 
 def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
-    """The statement that changes one field to make partitions about ``factor`` times larger: a time field first, then a bucket; none if there are only other fields."""
+    """The statement that changes one field to make partitions about ``factor`` times larger: a time
+    field first, then a bucket; none if there are only other fields.
+    """
     facts = context.facts
     columns = {column.name: column for column in facts.columns}
     name = sql.identifier(*facts.sql_name)
@@ -109,14 +137,28 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
             transform, times = _COARSER[transform]
             reached *= times
         if column and transform != start:
-            old, new = (sql.transform_of(sql.identifier(*column.names), t) for t in (field.transform, transform))
+            old, new = (
+                sql.transform_of(sql.identifier(*column.names), t)
+                for t in (field.transform, transform)
+            )
             return (f"ALTER TABLE {name} REPLACE PARTITION FIELD {old} WITH {new}",)
     for field in facts.default_spec.fields:
         column = columns.get(field.source or "")
-        buckets = int(field.transform.removeprefix("bucket[").rstrip("]")) if field.transform.startswith("bucket[") else 1
+        buckets = (
+            int(field.transform.removeprefix("bucket[").rstrip("]"))
+            if field.transform.startswith("bucket[")
+            else 1
+        )
         if column and buckets > 1:
-            old, new = (sql.transform_of(sql.identifier(*column.names), f"bucket[{n}]") for n in (buckets, int(buckets / factor)))
-            change = f"REPLACE PARTITION FIELD {old} WITH {new}" if buckets >= 2 * factor else f"DROP PARTITION FIELD {old}"
+            old, new = (
+                sql.transform_of(sql.identifier(*column.names), f"bucket[{n}]")
+                for n in (buckets, int(buckets / factor))
+            )
+            change = (
+                f"REPLACE PARTITION FIELD {old} WITH {new}"
+                if buckets >= 2 * factor
+                else f"DROP PARTITION FIELD {old}"
+            )
             return (f"ALTER TABLE {name} {change}",)
     return ()
 
@@ -136,16 +178,20 @@ def old_partition_spec(context: Context) -> Finding | None:
         "old_partition_spec",
         Severity.WARNING if share >= 0.1 else Severity.INFO,
         context.paths([g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)]),
-        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} ({percent(share)} of the bytes) {'was' if files == 1 else 'were'} written under spec {', '.join(map(str, specs))}; "
-        f"the current spec is {facts.default_spec_id} ({now})",
+        evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} ({percent(share)} of "
+        f"the bytes) {'was' if files == 1 else 'were'} written under spec "
+        f"{', '.join(map(str, specs))}; the current spec is {facts.default_spec_id} ({now})",
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",
-        effect="Filters on the new partition fields skip none of these files, and storage-partitioned joins cannot use the new spec.",
-        remedy=f"If filters on the new fields matter, run icekit compact {facts.name} --old-specs, which moves these files partition by partition "
-        "and says how many files they become; other compactions leave them where they are, unless that saves file opens.",
+        effect="Filters on the new partition fields skip none of these files, and "
+        "storage-partitioned joins cannot use the new spec.",
+        remedy=f"If filters on the new fields matter, run icekit compact {facts.name} "
+        "--old-specs, which moves these files partition by partition and says how many files they "
+        "become; other compactions leave them where they are, unless that saves file opens.",
         sql=(
-            f"SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM {listing} "
-            f"WHERE content = 0 AND spec_id <> {facts.default_spec_id} GROUP BY partition ORDER BY bytes DESC",
+            "SELECT partition, count(*) AS files, sum(file_size_in_bytes) AS bytes FROM "
+            f"{listing} WHERE content = 0 AND spec_id <> {facts.default_spec_id} GROUP BY "
+            "partition ORDER BY bytes DESC",
         ),
         files_at_stake=files,
         bytes_at_stake=total,

@@ -1,4 +1,6 @@
-"""Check what engines cannot read: files that are gone, and metadata that Iceberg refuses when it is needed."""
+"""Check what engines cannot read: files that are gone, and metadata that Iceberg refuses when it is
+needed.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,25 @@ from icekit.units import count
 
 
 def missing_files(context: Context) -> Finding | None:
-    """Referenced files that are gone, or of another size than their entries say; only if storage was searched."""
+    """Referenced files that are gone, or of another size than their entries say; only if storage
+    was searched.
+    """
     facts, missing = context.facts, context.facts.missing
     if missing is None or not missing.counts:
         return None
     lost = _lost_partitions(facts, missing)
-    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, lost, of_rows=True) if lost else None
+    predicate = (
+        where(facts.catalog, facts.specs_by_id, facts.columns, lost, of_rows=True) if lost else None
+    )
     return context.finding(
         "missing_files",
         _severity_of(missing),
         [file.path for file in missing.examples],
-        evidence=f"{'; '.join(_counted(facts, each) for each in missing.counts)}. {_example(facts, missing)}",
+        evidence=f"{'; '.join(_counted(facts, each) for each in missing.counts)}. "
+        f"{_example(facts, missing)}",
         threshold="one referenced file that is gone, or whose size is not what its entry says",
-        source="table spec: every file that metadata references must exist until no snapshot needs it",
+        source="table spec: every file that metadata references must exist until no snapshot "
+        "needs it",
         effect=" ".join(_effects(missing)),
         remedy=" ".join(_remedies(facts, missing, has_statement=predicate is not None)),
         sql=(*_deletion(facts, predicate), *_expiry(context, missing)),
@@ -45,11 +53,21 @@ def _counted(facts: TableFacts, counted: MissingCount) -> str:
     """``2 data files are gone, with 20 of 30 records``."""
     parts = []
     if counted.gone_count:
-        parts.append(f"{count(counted.gone_count, counted.role)} {'is' if counted.gone_count == 1 else 'are'} gone")
+        parts.append(
+            f"{count(counted.gone_count, counted.role)} "
+            f"{'is' if counted.gone_count == 1 else 'are'} gone"
+        )
     if counted.resized_count:
         verb = "has" if counted.resized_count == 1 else "have"
-        parts.append(f"{count(counted.resized_count, counted.role)} {verb} another size than the metadata says")
-    records = f", with {counted.record_count:,} of {count(facts.data.record_count, 'record')}" if counted.role is Role.DATA else ""
+        parts.append(
+            f"{count(counted.resized_count, counted.role)} {verb} another size than the metadata "
+            "says"
+        )
+    records = (
+        f", with {counted.record_count:,} of {count(facts.data.record_count, 'record')}"
+        if counted.role is Role.DATA
+        else ""
+    )
     return " and ".join(parts) + records
 
 
@@ -63,49 +81,97 @@ def _example(facts: TableFacts, missing: MissingFiles) -> str:
 
 
 def _lost_partitions(facts: TableFacts, missing: MissingFiles) -> list[Partition]:
-    """The partitions of which every data file is gone, if a filter can name them and selects no other file of the current snapshot."""
-    if facts.ref is not None or len({group.partition.spec_id for group in facts.of_kind(Kind.DATA)}) != 1:
+    """The partitions of which every data file is gone, if a filter can name them and selects no
+    other file of the current snapshot.
+    """
+    if (
+        facts.ref is not None
+        or len({group.partition.spec_id for group in facts.of_kind(Kind.DATA)}) != 1
+    ):
         return []  # files of another spec may have such rows too
     files = {group.partition: group.file_count for group in facts.of_kind(Kind.DATA)}
-    lost = [p for p, gone in missing.partitions if files.get(p) == gone and _is_deletable(facts.spec(p.spec_id), p)]
+    lost = [
+        p
+        for p, gone in missing.partitions
+        if files.get(p) == gone and _is_deletable(facts.spec(p.spec_id), p)
+    ]
     return lost if len(lost) <= MOST_PARTITIONS else []
 
 
 def _is_deletable(spec: PartitionSpec, partition: Partition) -> bool:
-    """Tell whether Iceberg can match a filter for a partition with its files without reading them: not one with a function, as for buckets."""
-    return askable(spec, partition) and all(field.transform in WITHOUT_FUNCTIONS for field in spec.fields)
+    """Tell whether Iceberg can match a filter for a partition with its files without reading them:
+    not one with a function, as for buckets.
+    """
+    return askable(spec, partition) and all(
+        field.transform in WITHOUT_FUNCTIONS for field in spec.fields
+    )
 
 
 def _effects(missing: MissingFiles) -> Iterator[str]:
     if missing.fails_scans:
-        yield "A scan that needs one of these files fails, and so does each rewrite of its partition. icekit compact does not start."
+        yield (
+            "A scan that needs one of these files fails, and so does each rewrite of its "
+            "partition. icekit compact does not start."
+        )
     if missing.count(Role.MANIFEST_LIST).gone_count:
-        yield "Time travel to a snapshot without its manifest list fails, and so do expire_snapshots, remove_orphan_files and the metadata tables of all snapshots."
+        yield (
+            "Time travel to a snapshot without its manifest list fails, and so do "
+            "expire_snapshots, remove_orphan_files and the metadata tables of all snapshots."
+        )
     if any(each.role is Role.STATISTICS for each in missing.counts):
         yield "Engines that read these statistics fail or plan without them."
 
 
 def _remedies(facts: TableFacts, missing: MissingFiles, *, has_statement: bool) -> Iterator[str]:
-    yield "Restore the files under the same paths, from a backup or from the older versions of the object store."
+    yield (
+        "Restore the files under the same paths, from a backup or from the older versions of the "
+        "object store."
+    )
     if missing.fails_scans:
         if has_statement:
-            yield "If they are lost for good, the DELETE removes the partitions whose data files are all gone from the metadata; it reads no file."
+            yield (
+                "If they are lost for good, the DELETE removes the partitions whose data files "
+                "are all gone from the metadata; it reads no file."
+            )
         if missing.before_id is not None and facts.ref is None:
-            call = sql.call(facts.catalog, "rollback_to_snapshot", table=facts.name, snapshot_id=missing.before_id)
-            yield f"{call} goes back to the newest snapshot from before the files were added, and gives up every commit since."
-        yield "The entry of a single data file can be removed in Java or Scala: table.newDelete().deleteFile(path).commit()."
+            call = sql.call(
+                facts.catalog,
+                "rollback_to_snapshot",
+                table=facts.name,
+                snapshot_id=missing.before_id,
+            )
+            yield (
+                f"{call} goes back to the newest snapshot from before the files were added, and "
+                "gives up every commit since."
+            )
+        yield (
+            "The entry of a single data file can be removed in Java or Scala: "
+            "table.newDelete().deleteFile(path).commit()."
+        )
     if missing.count(Role.MANIFEST_LIST).gone_count:
-        yield "A snapshot whose manifest list is lost can be expired: the call removes it and then fails, and what it alone referenced is left as orphan files."
+        yield (
+            "A snapshot whose manifest list is lost can be expired: the call removes it and then "
+            "fails, and what it alone referenced is left as orphan files."
+        )
     if any(each.role is Role.STATISTICS for each in missing.counts):
-        yield "Table statistics can be computed again (compute_table_stats), partition statistics after the next commit (compute_partition_stats)."
+        yield (
+            "Table statistics can be computed again (compute_table_stats), partition statistics "
+            "after the next commit (compute_partition_stats)."
+        )
 
 
 def _deletion(facts: TableFacts, predicate: str | None) -> tuple[str, ...]:
-    return (f"DELETE FROM {sql.identifier(*facts.sql_name)} WHERE {predicate}",) if predicate else ()
+    return (
+        (f"DELETE FROM {sql.identifier(*facts.sql_name)} WHERE {predicate}",) if predicate else ()
+    )
 
 
 def _expiry(context: Context, missing: MissingFiles) -> tuple[str, ...]:
-    ids = tuple(file.snapshot_id for file in missing.examples if file.role is Role.MANIFEST_LIST and file.snapshot_id is not None)
+    ids = tuple(
+        file.snapshot_id
+        for file in missing.examples
+        if file.role is Role.MANIFEST_LIST and file.snapshot_id is not None
+    )
     return (context.call("expire_snapshots", snapshot_ids=ids),) if ids else ()
 
 
@@ -113,7 +179,9 @@ def _expiry(context: Context, missing: MissingFiles) -> tuple[str, ...]:
 
 
 def unreadable_metadata(context: Context) -> Finding | None:
-    """Metadata that breaks the specification, so that a part of what an engine does with the table fails."""
+    """Metadata that breaks the specification, so that a part of what an engine does with the table
+    fails.
+    """
     facts = context.facts
     if not facts.flaws:
         return None
@@ -121,21 +189,27 @@ def unreadable_metadata(context: Context) -> Finding | None:
     flaws = {each.flaw for each in facts.flaws}
     statements = []
     if Flaw.UNCOUNTED_MANIFESTS in flaws and facts.ref is None:
-        statements.append(sql.rewrite_data_files(facts.catalog, table=facts.name, options={"rewrite-all": "true"}))
+        statements.append(
+            sql.rewrite_data_files(facts.catalog, table=facts.name, options={"rewrite-all": "true"})
+        )
     elif Flaw.SCHEMA_GONE in flaws and facts.ref is None and facts.manifests.data_count > 1:
         statements.append(context.call("rewrite_manifests"))
     elif Flaw.OLD_SCHEMA_GONE in flaws and Flaw.SCHEMA_GONE not in flaws and facts.ref is None:
         old = next(each for each in facts.flaws if each.flaw is Flaw.OLD_SCHEMA_GONE)
-        statements.append(context.call("expire_snapshots", snapshot_ids=tuple(map(int, old.examples))))
+        statements.append(
+            context.call("expire_snapshots", snapshot_ids=tuple(map(int, old.examples)))
+        )
     return context.finding(
         "unreadable_metadata",
         max(_severity(facts, each) for each in facts.flaws),
         [example for each in facts.flaws for example in each.examples],
         evidence="; ".join(
-            f"{count(each.count, one, many)}{what}" for each, (one, many, what, _, _) in zip(facts.flaws, told, strict=True)
+            f"{count(each.count, one, many)}{what}"
+            for each, (one, many, what, _, _) in zip(facts.flaws, told, strict=True)
         ),
         threshold="one such part of the metadata",
-        source="table spec: manifest lists count the files of each manifest from version 2 on; schema-id names an existing schema",
+        source="table spec: manifest lists count the files of each manifest from version 2 on; "
+        "schema-id names an existing schema",
         effect=" ".join(effect for *_, effect, _ in told),
         remedy=" ".join(remedy for *_, remedy in told),
         sql=tuple(statements),
@@ -160,28 +234,33 @@ _TOLD = {
         "manifest",
         "manifests",
         " in the manifest list without numbers of files",
-        "Iceberg's metadata tables (files, entries, manifests) fail. From format version 2 on, which requires the numbers, each commit that keeps such a manifest fails too.",
-        "Rewrite all data files in one commit, which keeps none of these manifests; rewrite_manifests is refused.",
+        "Iceberg's metadata tables (files, entries, manifests) fail. From format version 2 on, "
+        "which requires the numbers, each commit that keeps such a manifest fails too.",
+        "Rewrite all data files in one commit, which keeps none of these manifests; "
+        "rewrite_manifests is refused.",
     ),
     Flaw.SCHEMA_GONE: (
         "observed snapshot",
         "observed snapshots",
         " names a schema that the metadata does not have",
         "Iceberg reads a snapshot with its own schema: scans, DELETE and rewrites fail.",
-        "A commit that adds a snapshot without reading this one gives it the current schema: rewrite_manifests, or an append, also of no rows.",
+        "A commit that adds a snapshot without reading this one gives it the current schema: "
+        "rewrite_manifests, or an append, also of no rows.",
     ),
     Flaw.OLD_SCHEMA_GONE: (
         "other snapshot",
         "other snapshots",
         " with a schema that the metadata does not have",
         "Time travel to them fails, and so do branches and tags of them.",
-        "Expire these snapshots, which needs no schema: the statement names up to five of them, of which no branch or tag may be the head.",
+        "Expire these snapshots, which needs no schema: the statement names up to five of them, "
+        "of which no branch or tag may be the head.",
     ),
     Flaw.ORDER_BY_DROPPED: (
         "former sort order",
         "former sort orders",
         " by a column that was dropped",
         "Iceberg 1.11.0 cannot load the table; other versions can.",
-        "Give every engine another version of Iceberg than 1.11.0: no statement removes a former sort order.",
+        "Give every engine another version of Iceberg than 1.11.0: no statement removes a former "
+        "sort order.",
     ),
 }

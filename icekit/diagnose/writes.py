@@ -1,4 +1,6 @@
-"""Check how the table is written, as its history shows it: by how many tasks, how often, and what else manages it."""
+"""Check how the table is written, as its history shows it: by how many tasks, how often, and what
+else manages it.
+"""
 
 from __future__ import annotations
 
@@ -12,41 +14,69 @@ from icekit.facts.snapshots import Commit
 from icekit.sql import identifier
 from icekit.units import count, percent, size, span
 
-# Choices: the files of one task in one commit, from which on more tasks would help; the commits of a stream, and the seconds that they take at
-# least; the recent commits that write vectors again.
+# Choices: the files of one task in one commit, from which on more tasks would help; the commits of
+# a stream, and the seconds that they take at least; the recent commits that write vectors again.
 _FILES, _COMMITS, _STREAM_SECONDS, _REWRITES = 3, 100, 300, 5
 
 
 def one_writing_task(context: Context) -> Finding | None:
-    """Commits of several full files into one partition, which a single task wrote, one after the other.
+    """Commits of several full files into one partition, which a single task wrote, one after the
+    other.
 
-    The first part of a Spark or Flink file's name is the task that wrote it. Small commits into several partitions need no more than one.
+    The first part of a Spark or Flink file's name is the task that wrote it. Small commits into
+    several partitions need no more than one.
     """
     facts = context.facts
-    writes = [write for write in facts.metrics_sample.writes if write.file_count >= _FILES and write.partition_count == 1]
-    alone = [write for write in writes if write.task_count == 1 and write.size_in_bytes >= write.file_count * context.min_file_size * 2 / 3]
+    writes = [
+        write
+        for write in facts.metrics_sample.writes
+        if write.file_count >= _FILES and write.partition_count == 1
+    ]
+    alone = [
+        write
+        for write in writes
+        if write.task_count == 1
+        and write.size_in_bytes >= write.file_count * context.min_file_size * 2 / 3
+    ]
     if len(alone) < 2 or 2 * len(alone) < len(writes):
         return None
     append = facts.distribution[0]
     if append.mode == "hash":
-        cause = "under the distribution mode hash, all rows of a partition go to one task, unless adaptive execution splits it"
+        cause = (
+            "under the distribution mode hash, all rows of a partition go to one task, unless "
+            "adaptive execution splits it"
+        )
         remedy = (
-            "Add a bucket of an evenly distributed column to the partition spec: as many tasks as buckets, and as many more partitions. Or write "
-            "ordered by a column with write.distribution-mode=range: tasks of equal size, and a sample of the rows first. Or set the mode to none: "
-            "no shuffle, and each task writes a file into each partition that it has rows of."
+            "Add a bucket of an evenly distributed column to the partition spec: as many tasks as "
+            "buckets, and as many more partitions. Or write ordered by a column with "
+            "write.distribution-mode=range: tasks of equal size, and a sample of the rows first. "
+            "Or set the mode to none: no shuffle, and each task writes a file into each partition "
+            "that it has rows of."
         )
     else:
-        cause = f"the distribution mode is {append.mode} ({append.origin}), so the writer itself had one task"
-        remedy = "Let the job that writes have more tasks (repartition its rows before the write), or write with write.distribution-mode=range and an order."
-    files, total = sum(write.file_count for write in alone), sum(write.size_in_bytes for write in alone)
+        cause = (
+            f"the distribution mode is {append.mode} ({append.origin}), so the writer itself had "
+            "one task"
+        )
+        remedy = (
+            "Let the job that writes have more tasks (repartition its rows before the write), or "
+            "write with write.distribution-mode=range and an order."
+        )
+    files, total = (
+        sum(write.file_count for write in alone),
+        sum(write.size_in_bytes for write in alone),
+    )
     return context.finding(
         "one_writing_task",
         Severity.WARNING,
         (),
-        evidence=f"{len(alone):,} of {count(len(writes), 'sampled write')} had one task for {files / len(alone):,.1f} files of {size(total / files)} on average; {cause}",
-        threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and two of them",
+        evidence=f"{len(alone):,} of {count(len(writes), 'sampled write')} had one task for "
+        f"{files / len(alone):,.1f} files of {size(total / files)} on average; {cause}",
+        threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and "
+        "two of them",
         source=f"{CHOICE}; the task is in the name of each file",
-        effect="One task writes what many could write at once: the commit takes as many times longer.",
+        effect="One task writes what many could write at once: the commit takes as many times "
+        "longer.",
         remedy=remedy,
         files_at_stake=files,
         bytes_at_stake=total,
@@ -55,7 +85,9 @@ def one_writing_task(context: Context) -> Finding | None:
 
 @dataclass(frozen=True, slots=True)
 class AppendRhythm:
-    """How commits with new files follow each other: the mean seconds between them, and the median bytes that one adds to a partition."""
+    """How commits with new files follow each other: the mean seconds between them, and the median
+    bytes that one adds to a partition.
+    """
 
     seconds: float
     bytes_per_partition: float
@@ -66,12 +98,16 @@ def append_rhythm(appends: Sequence[Commit]) -> AppendRhythm | None:
     if len(appends) < 2:
         return None
     lasted = (appends[-1].committed_at_ms - appends[0].committed_at_ms) / 1000
-    per_partition = statistics.median(_added(c) / max(1, c.changed_partitions or 1) for c in appends)
+    per_partition = statistics.median(
+        _added(c) / max(1, c.changed_partitions or 1) for c in appends
+    )
     return AppendRhythm(lasted / (len(appends) - 1), per_partition)
 
 
 def frequent_commits(context: Context) -> Finding | None:
-    """A stream that commits so often that no file gets near the target, with the interval at which files would."""
+    """A stream that commits so often that no file gets near the target, with the interval at which
+    files would.
+    """
     facts, limits = context.facts, context.thresholds
     appends = [c for c in facts.history.commits[-_COMMITS:] if c.added_data_files and c.added_bytes]
     rhythm = append_rhythm(appends) if len(appends) >= _COMMITS else None
@@ -89,12 +125,17 @@ def frequent_commits(context: Context) -> Finding | None:
         "frequent_commits",
         Severity.WARNING,
         (),
-        evidence=f"the last {len(appends):,} commits with new files came {span(gap * 1000)} apart with files of {size(added)} (median): about {files:,.0f} files a day. "
-        f"With one commit every {span(interval * 1000)}, a file per partition would have {size(context.min_file_size)}",
-        threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over {span(_STREAM_SECONDS * 1000)} or more",
+        evidence=f"the last {len(appends):,} commits with new files came {span(gap * 1000)} apart "
+        f"with files of {size(added)} (median): about {files:,.0f} files a day. With one commit "
+        f"every {span(interval * 1000)}, a file per partition would have "
+        f"{size(context.min_file_size)}",
+        threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over "
+        f"{span(_STREAM_SECONDS * 1000)} or more",
         source=CHOICE,
-        effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry have to run as often as files pile up, and conflict with the writer more.",
-        remedy="Commit less often (the trigger of a Spark stream, the checkpoint interval of Flink), as far as readers can wait; "
+        effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry "
+        "have to run as often as files pile up, and conflict with the writer more.",
+        remedy="Commit less often (the trigger of a Spark stream, the checkpoint interval of "
+        "Flink), as far as readers can wait; "
         + (
             "an interval of days is not practical: compact closed partitions instead."
             if interval > day
@@ -110,13 +151,17 @@ def _added(commit: Commit) -> int:
 
 
 def identifiers_not_unique(context: Context) -> Finding | None:
-    """Commits with several records of one identifier, as retries and upserts that do not remove their own earlier rows leave them.
+    """Commits with several records of one identifier, as retries and upserts that do not remove
+    their own earlier rows leave them.
 
-    Only what the bounds of sampled files prove; identifiers that are far apart can repeat without it. A table with position deletes or
-    deletion vectors is not judged, because they may delete the repeated records.
+    Only what the bounds of sampled files prove; identifiers that are far apart can repeat without
+    it. A table with position deletes or deletion vectors is not judged, because they may delete the
+    repeated records.
     """
     facts, sample = context.facts, context.facts.metrics_sample
-    if not sample.repeated or any(facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)):
+    if not sample.repeated or any(
+        facts.total(kind).file_count for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)
+    ):
         return None
     worst = max(sample.repeated, key=lambda each: each.record_count - each.most)
     paths = {column.name: column.names for column in facts.columns}
@@ -125,25 +170,42 @@ def identifiers_not_unique(context: Context) -> Finding | None:
         "identifiers_not_unique",
         Severity.WARNING,
         sample.identifiers,
-        evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than identifiers ({', '.join(sample.identifiers)}): snapshot "
-        f"{worst.snapshot_id} added {count(worst.record_count, 'record')} with at most {count(worst.most, 'different identifier')}, by the bounds of the columns",
+        evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than "
+        f"identifiers ({', '.join(sample.identifiers)}): snapshot {worst.snapshot_id} added "
+        f"{count(worst.record_count, 'record')} with at most "
+        f"{count(worst.most, 'different identifier')}, by the bounds of the columns",
         threshold="one sampled commit with more records than identifiers",
-        source="table spec, Identifier Field IDs: they identify a row, but nothing checks it; an equality delete applies only to earlier commits",
-        effect="Upserts, MERGE and readers that expect one row for each identifier see several; the next upsert of such an identifier deletes all of them.",
-        remedy="The query lists the identifiers that several rows have. Decide which row of each to keep, delete the others, and have the writer drop all but the last "
-        "row of an identifier before it commits. If rows may share an identifier, remove it: ALTER TABLE … DROP IDENTIFIER FIELDS.",
-        sql=(f"SELECT {names}, count(*) AS row_count FROM {identifier(*facts.sql_name)} GROUP BY {names} HAVING count(*) > 1",),
+        source="table spec, Identifier Field IDs: they identify a row, but nothing checks it; an "
+        "equality delete applies only to earlier commits",
+        effect="Upserts, MERGE and readers that expect one row for each identifier see several; "
+        "the next upsert of such an identifier deletes all of them.",
+        remedy="The query lists the identifiers that several rows have. Decide which row of each "
+        "to keep, delete the others, and have the writer drop all but the last row of an "
+        "identifier before it commits. If rows may share an identifier, remove it: ALTER TABLE … "
+        "DROP IDENTIFIER FIELDS.",
+        sql=(
+            f"SELECT {names}, count(*) AS row_count FROM {identifier(*facts.sql_name)} GROUP BY "
+            f"{names} HAVING count(*) > 1",
+        ),
         files_at_stake=facts.data.file_count,
     )
 
 
 def vectors_rewritten(context: Context) -> Finding | None:
-    """Deletion vectors that nearly every commit of deletes writes again, because a data file has at most one."""
+    """Deletion vectors that nearly every commit of deletes writes again, because a data file has at
+    most one.
+    """
     facts, limits = context.facts, context.thresholds
     changes = [
-        c for c in facts.history.commits[-limits.recent_commits :] if c.added_delete_files and c.operation in {"delete", "overwrite"}
+        c
+        for c in facts.history.commits[-limits.recent_commits :]
+        if c.added_delete_files and c.operation in {"delete", "overwrite"}
     ]
-    again = [c for c in changes if (c.removed_delete_files or 0) >= limits.vectors_rewritten * (c.added_delete_files or 0)]
+    again = [
+        c
+        for c in changes
+        if (c.removed_delete_files or 0) >= limits.vectors_rewritten * (c.added_delete_files or 0)
+    ]
     # A commit that removes data files drops their vectors without writing them again.
     again = [c for c in again if not c.removed_data_files]
     if facts.format_version < 3 or len(again) < _REWRITES or 2 * len(again) < len(changes):
@@ -154,19 +216,25 @@ def vectors_rewritten(context: Context) -> Finding | None:
         "vectors_rewritten",
         Severity.WARNING,
         (),
-        evidence=f"{len(again):,} of the last {count(len(changes), 'commit')} with deletes wrote deletion vectors mostly of data files that had one: "
-        f"{percent(replaced / written)} of {count(written, 'vector')} replaced an earlier one",
-        threshold=f"{percent(limits.vectors_rewritten)} of the vectors of a commit, in {_REWRITES} commits and half of those with deletes",
+        evidence=f"{len(again):,} of the last {count(len(changes), 'commit')} with deletes wrote "
+        f"deletion vectors mostly of data files that had one: {percent(replaced / written)} of "
+        f"{count(written, 'vector')} replaced an earlier one",
+        threshold=f"{percent(limits.vectors_rewritten)} of the vectors of a commit, in "
+        f"{_REWRITES} commits and half of those with deletes",
         source=f"{CHOICE}; table spec, version 3: at most one deletion vector per data file",
-        effect="Each of these commits reads the vector of every file that it touches and writes all of it again, with the positions that earlier commits deleted.",
-        remedy="Delete in fewer, larger statements, or compact between them, which drops the vectors with their rows. If most files are hit by "
-        f"each commit, icekit tune write-mode {facts.name} compares copy-on-write.",
+        effect="Each of these commits reads the vector of every file that it touches and writes "
+        "all of it again, with the positions that earlier commits deleted.",
+        remedy="Delete in fewer, larger statements, or compact between them, which drops the "
+        "vectors with their rows. If most files are hit by each commit, icekit tune write-mode "
+        f"{facts.name} compares copy-on-write.",
         files_at_stake=written,
     )
 
 
 def managed_elsewhere(context: Context) -> Finding | None:
-    """A service that compacts and expires the table by itself, by the properties and places that it leaves."""
+    """A service that compacts and expires the table by itself, by the properties and places that it
+    leaves.
+    """
     manager = context.facts.other_optimizer
     if manager is None:
         return None
@@ -177,7 +245,9 @@ def managed_elsewhere(context: Context) -> Finding | None:
         evidence=manager.evidence,
         threshold="one property or location that only such a service has",
         source=f"the documentation of {manager.name}",
-        effect="Two optimizers rewrite the same files: each makes the other's commits fail, and the service may undo what icekit does.",
-        remedy=f"Let {manager.name} maintain the table, or turn its maintenance off for this table, before icekit changes anything.",
+        effect="Two optimizers rewrite the same files: each makes the other's commits fail, and "
+        "the service may undo what icekit does.",
+        remedy=f"Let {manager.name} maintain the table, or turn its maintenance off for this "
+        "table, before icekit changes anything.",
         files_at_stake=context.facts.data.file_count,
     )

@@ -1,4 +1,6 @@
-"""Reach Iceberg's own classes and the session's settings in the JVM; the only module that knows whether there is a bridge (Spark Connect has none)."""
+"""Reach Iceberg's own classes and the session's settings in the JVM; the only module that knows
+whether there is a bridge (Spark Connect has none).
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,23 @@ def has_bridge(spark: SparkSession) -> bool:
 
 
 def require_classic(spark: SparkSession) -> None:
-    """Raise :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect: called by all that tries or changes a table, or asks Iceberg's classes."""
+    """Raise :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect: called by all that
+    tries or changes a table, or asks Iceberg's classes.
+    """
     if not has_bridge(spark):
         raise ClassicSessionRequired(
-            "This needs a classic Spark session, which has its own driver: over Spark Connect, icekit only reads (look, report, plan). Nothing was written. "
-            "Unset SPARK_REMOTE, or run icekit where the driver runs."
+            "This needs a classic Spark session, which has its own driver: over Spark Connect, "
+            "icekit only reads (look, report, plan). Nothing was written. Unset SPARK_REMOTE, or "
+            "run icekit where the driver runs."
         )
 
 
 def load_table(spark: SparkSession, name: Identifier) -> Any:
     """The table (named with its catalog) as an object of Iceberg's Java API; needs the bridge."""
     jvm: Any = spark._jvm
-    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, identifier(*name))
+    return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        spark._jsparkSession, identifier(*name)
+    )
 
 
 def load_now(spark: SparkSession, name: Identifier) -> Any:
@@ -53,42 +60,62 @@ def iceberg_version(spark: SparkSession, catalog: str) -> str:
     return str(row[0]) if row is not None else "of an unknown version"
 
 
-# The classes of Iceberg's Java API that a rewrite needs, each with the number of parameters that one of its constructors must have (None: any).
-# All are there from 1.11 on. Before, a rewrite could not say to which branch it commits, and a snapshot alone reads no manifest of a dropped column.
-_NEEDED_API = {"org.apache.iceberg.actions.RewriteDataFilesCommitManager": 5, "org.apache.iceberg.SnapshotChanges": None}
+# The classes of Iceberg's Java API that a rewrite needs, each with the number of parameters that
+# one of its constructors must have (None: any). All are there from 1.11 on. Before, a rewrite could
+# not say to which branch it commits, and a snapshot alone reads no manifest of a dropped column.
+_NEEDED_API = {
+    "org.apache.iceberg.actions.RewriteDataFilesCommitManager": 5,
+    "org.apache.iceberg.SnapshotChanges": None,
+}
 
 
 def missing_api(spark: SparkSession) -> str | None:
-    """The sentence for a session whose Iceberg lacks what a rewrite, a conversion and their proofs need; None if nothing is missing.
+    """The sentence for a session whose Iceberg lacks what a rewrite, a conversion and their proofs
+    need; None if nothing is missing.
 
-    Asked once in each JVM; a session of Spark Connect runs Iceberg's own procedures, and needs nothing.
+    Asked once in each JVM; a session of Spark Connect runs Iceberg's own procedures, and needs
+    nothing.
     """
     if not has_bridge(spark):
         return None
     jvm: Any = spark._jvm
     asked = vars(jvm._gateway_client).setdefault("icekit_missing_api", {})
     if "" not in asked:
-        asked[""] = [name.rpartition(".")[2] for name, parameters in _NEEDED_API.items() if not _has_api(spark, name, parameters)]
+        asked[""] = [
+            name.rpartition(".")[2]
+            for name, parameters in _NEEDED_API.items()
+            if not _has_api(spark, name, parameters)
+        ]
     if not asked[""]:
         return None
     return (
-        f"icekit rewrites data and delete files with Iceberg 1.11 or newer; this session has {iceberg_version(spark, '')}, whose Java API "
-        f"lacks {' and '.join(asked[''])}. Nothing was written. Give the session a newer iceberg-spark-runtime; look, plan and report work with this one."
+        "icekit rewrites data and delete files with Iceberg 1.11 or newer; this session has "
+        f"{iceberg_version(spark, '')}, whose Java API lacks {' and '.join(asked[''])}. Nothing "
+        "was written. Give the session a newer iceberg-spark-runtime; look, plan and report work "
+        "with this one."
     )
 
 
 def _has_api(spark: SparkSession, name: str, parameters: int | None) -> bool:
     jvm: Any = spark._jvm
-    loader = jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession).getClass().getClassLoader()
+    loader = (
+        jvm.org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
+        .getClass()
+        .getClassLoader()
+    )
     try:
         constructors = loader.loadClass(name).getConstructors()
     except Exception:
         return False  # ClassNotFoundException
-    return parameters is None or any(int(each.getParameterCount()) == parameters for each in elements(constructors))
+    return parameters is None or any(
+        int(each.getParameterCount()) == parameters for each in elements(constructors)
+    )
 
 
 def encryption_of(table: Any) -> str:
-    """The class that encrypts a table's files (an object of Iceberg's API); empty if they are not encrypted."""
+    """The class that encrypts a table's files (an object of Iceberg's API); empty if they are not
+    encrypted.
+    """
     name = str(table.encryption().getClass().getSimpleName())
     return "" if name == "PlaintextEncryptionManager" else name
 
@@ -147,7 +174,8 @@ def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
     return jvm.org.apache.spark.api.python.PythonUtils.toSeq(java_list(spark, values))
 
 
-# --- Read a session's settings, change settings or the current catalog temporarily, and let a thread work in the session
+# --- Read a session's settings, change settings or the current catalog temporarily, and let a
+# thread work in the session
 
 
 def session_value(spark: SparkSession, name: str) -> str | None:
@@ -161,16 +189,20 @@ def is_case_sensitive(spark: SparkSession) -> bool:
     return str(spark.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
-# By session and setting, in the order they came: the value from before (under None), and those of the blocks that have changed it.
+# By session and setting, in the order they came: the value from before (under None), and those of
+# the blocks that have changed it.
 _changed: WeakKeyDictionary[Any, dict[str, dict[object, Any]]] = WeakKeyDictionary()
 _changing = threading.Lock()
 
 
 @contextlib.contextmanager
-def _changed_to(spark: SparkSession, key: str, value: Any, read: Callable[[], Any], write: Callable[[Any], None]) -> Iterator[None]:
+def _changed_to(
+    spark: SparkSession, key: str, value: Any, read: Callable[[], Any], write: Callable[[Any], None]
+) -> Iterator[None]:
     """Change one thing of a session temporarily.
 
-    Threads may overlap: the value is that of the block which came last and is not over, and after all of them the old one.
+    Threads may overlap: the value is that of the block which came last and is not over, and after
+    all of them the old one.
     """
     block = object()
     with _changing:
@@ -197,7 +229,9 @@ def _changed_to(spark: SparkSession, key: str, value: Any, read: Callable[[], An
 
 @contextlib.contextmanager
 def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Change some settings of a session temporarily; the old values are restored, also if other threads change the same settings."""
+    """Change some settings of a session temporarily; the old values are restored, also if other
+    threads change the same settings.
+    """
 
     def write(key: str, value: str | None) -> None:
         if value is None:
@@ -207,13 +241,19 @@ def lent(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for key, value in settings.items():
-            stack.enter_context(_changed_to(spark, key, value, partial(spark.conf.get, key, None), partial(write, key)))
+            stack.enter_context(
+                _changed_to(
+                    spark, key, value, partial(spark.conf.get, key, None), partial(write, key)
+                )
+            )
         yield
 
 
 @contextlib.contextmanager
 def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
-    """Make a catalog the current one temporarily, also if other threads do; raises as :func:`require_classic` does."""
+    """Make a catalog the current one temporarily, also if other threads do; raises as
+    :func:`require_classic` does.
+    """
     require_classic(spark)
     session: Any = spark._jsparkSession
     manager = session.sessionState().catalogManager()
@@ -233,18 +273,23 @@ def in_catalog(spark: SparkSession, name: str) -> Iterator[None]:
 
 
 def make_active(spark: SparkSession) -> None:
-    """Make the session the active one of this thread, which may be new to the JVM; threads that the engine starts from it take it over."""
+    """Make the session the active one of this thread, which may be new to the JVM; threads that the
+    engine starts from it take it over.
+    """
     if has_bridge(spark):
         classic(spark).SparkSession.setActiveSession(spark._jsparkSession)
 
 
-# --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites, or change row ids
+# --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites, or
+# change row ids
 
 
 def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any | None:
-    """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the files they add; None if that is impossible.
+    """The table (an object of Iceberg's API), changed to refuse commits that drop deletes of the
+    files they add; None if that is impossible.
 
-    With ``base``, a branch and a snapshot, it also refuses a commit once the branch is at another snapshot.
+    With ``base``, a branch and a snapshot, it also refuses a commit once the branch is at another
+    snapshot.
     """
     branch, head = (base[0], jvm.java.lang.Long.valueOf(base[1])) if base else (None, None)
     try:
@@ -258,10 +303,13 @@ _compiling = threading.Lock()
 
 
 def compiled(jvm: Any, loaded: Any, name: str, *arguments: Any) -> Any:
-    """An object of a class in the folder ``java``, made with these arguments; compiled once in each JVM, with the class loader of the class of ``loaded``.
+    """An object of a class in the folder ``java``, made with these arguments; compiled once in each
+    JVM, with the class loader of the class of ``loaded``.
 
-    In Java is what visits each file or each deleted position: over the bridge a visit costs a millisecond. The compiler is Janino, that of Spark's own
-    code generation. Once, because py4j keeps the methods that it finds by the name of their class, and would call those of an earlier class.
+    In Java is what visits each file or each deleted position: over the bridge a visit costs a
+    millisecond. The compiler is Janino, that of Spark's own code generation. Once, because py4j
+    keeps the methods that it finds by the name of their class, and would call those of an earlier
+    class.
     """
     constructors = vars(jvm._gateway_client).setdefault("icekit_constructors", {})
     with _compiling:
@@ -274,9 +322,13 @@ def compiled(jvm: Any, loaded: Any, name: str, *arguments: Any) -> Any:
 
 
 def _load(jvm: Any, loaded: Any, name: str) -> Any:
-    """A class, compiled now with those that it needs: a class loader that has all sources compiles what it is asked for."""
+    """A class, compiled now with those that it needs: a class loader that has all sources compiles
+    what it is asked for.
+    """
     sources = jvm.java.util.HashMap()
     for file in files("icekit.engine").joinpath("java").iterdir():
         sources.put(f"icekit/{file.name}", file.read_bytes())
     finder = jvm.org.codehaus.commons.compiler.util.resource.MapResourceFinder(sources)
-    return jvm.org.codehaus.janino.JavaSourceClassLoader(loaded.getClass().getClassLoader(), finder, "UTF-8").loadClass(f"icekit.{name}")
+    return jvm.org.codehaus.janino.JavaSourceClassLoader(
+        loaded.getClass().getClassLoader(), finder, "UTF-8"
+    ).loadClass(f"icekit.{name}")

@@ -19,20 +19,37 @@ if TYPE_CHECKING:
 # Spark gives this share of the heap beyond 300 MB to execution and storage (spark.memory.fraction).
 _MEMORY_SHARE, _RESERVED = 0.6, 300 * 2**20
 #: The settings of the cache in which executors keep delete files; each is true if it is not set.
-CACHE_KEYS = ("spark.sql.iceberg.executor-cache.enabled", "spark.sql.iceberg.executor-cache.delete-files.enabled")
+CACHE_KEYS = (
+    "spark.sql.iceberg.executor-cache.enabled",
+    "spark.sql.iceberg.executor-cache.delete-files.enabled",
+)
 #: What :meth:`Executor.of_settings` reads.
-EXECUTOR_SETTINGS = ("spark.master", "spark.driver.memory", "spark.executor.cores", "spark.executor.memory", "spark.task.cpus")
-_TEXT = re.compile(r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt])i?b?\s*(?:[\s,]+(\d+)\s*cpus? (?:a|per) task)?\s*", re.I)
+EXECUTOR_SETTINGS = (
+    "spark.master",
+    "spark.driver.memory",
+    "spark.executor.cores",
+    "spark.executor.memory",
+    "spark.task.cpus",
+)
+_TEXT = re.compile(
+    r"\s*(\d+)\s*cores?[\s,]+(?:and\s+)?(\d+(?:\.\d+)?)\s*([kmgt])i?b?\s*(?:[\s,]+(\d+)\s*cpus? "
+    r"(?:a|per) task)?\s*",
+    re.I,
+)
 
 
 def caches_deletes(conf: Mapping[str, str]) -> bool:
-    """Tell whether executors of a session with these settings keep delete files in a cache; other settings do not matter."""
+    """Tell whether executors of a session with these settings keep delete files in a cache; other
+    settings do not matter.
+    """
     return all(conf.get(key, "true").lower() == "true" for key in CACHE_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The resources that run tasks: cores in total, cores and heap bytes of one executor, and the source of the figures."""
+    """The resources that run tasks: cores in total, cores and heap bytes of one executor, and the
+    source of the figures.
+    """
 
     cores: int
     cores_per_executor: int
@@ -53,7 +70,9 @@ class Cluster:
     @property
     def task_memory_bytes(self) -> int:
         """Memory that one task may use before it spills or dies."""
-        return max(int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks_per_executor, 2**20)
+        return max(
+            int((self.heap_bytes - _RESERVED) * _MEMORY_SHARE) // self.tasks_per_executor, 2**20
+        )
 
 
 def cluster_of(spark: SparkSession) -> Cluster:
@@ -65,14 +84,26 @@ def cluster_of(spark: SparkSession) -> Cluster:
     per_task = int(context.getConf().get("spark.task.cpus", "1"))
     if master.startswith("local"):
         heap = int(spark._jvm.java.lang.Runtime.getRuntime().maxMemory())  # type: ignore[union-attr]
-        return Cluster(cores, cores, heap, f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})", per_task)
+        return Cluster(
+            cores,
+            cores,
+            heap,
+            f"{count(cores, 'core')} and {size(heap)} of heap in one JVM ({master})",
+            per_task,
+        )
     executors = max(int(java.getExecutorMemoryStatus().size()) - 1, 1)
-    # Derived from the executors if they report their cores: spark.default.parallelism may have been set.
+    # Derived from the executors if they report their cores: spark.default.parallelism may have been
+    # set.
     stated = context.getConf().get("spark.executor.cores")
     per_executor = int(stated or max(cores // executors, 1))
     heap = memory_bytes(context.getConf().get("spark.executor.memory", "1g"))
-    source = f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} ({master})"
-    return Cluster(executors * per_executor if stated else cores, per_executor, heap, source, per_task)
+    source = (
+        f"{count(executors, 'executor')} of {count(per_executor, 'core')} and {size(heap)} "
+        f"({master})"
+    )
+    return Cluster(
+        executors * per_executor if stated else cores, per_executor, heap, source, per_task
+    )
 
 
 def is_local(spark: SparkSession) -> bool:
@@ -96,7 +127,10 @@ class Executor:
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.heap_bytes < 1 or self.task_cpus < 1:
-            raise ParameterError(f"An executor needs at least one core, some heap and one core per task, not {self!r}.")
+            raise ParameterError(
+                "An executor needs at least one core, some heap and one core per task, not "
+                f"{self!r}."
+            )
 
     @property
     def tasks(self) -> int:
@@ -108,7 +142,9 @@ class Executor:
 
     @classmethod
     def parse(cls, text: str) -> Executor:
-        """Read ``2 cores 4g``, or ``4 cores, 16 GB, 2 cpus per task``; sizes are binary, as Spark's."""
+        """Read ``2 cores 4g``, or ``4 cores, 16 GB, 2 cpus per task``; sizes are binary, as
+        Spark's.
+        """
         found = _TEXT.fullmatch(text)
         if not found:
             raise ParameterError(f"{text!r} is not an executor. Write it as '2 cores 4g'.")
@@ -116,16 +152,24 @@ class Executor:
 
     @classmethod
     def of_settings(cls, conf: Mapping[str, str]) -> Executor:
-        """The executor in a session's settings, with Spark's defaults (1 core and 1 GiB; in local mode the driver's heap)."""
+        """The executor in a session's settings, with Spark's defaults (1 core and 1 GiB; in local
+        mode the driver's heap).
+        """
         task_cpus = int(conf.get("spark.task.cpus", "1"))
         if found := re.match(r"local(?:\[(\d+|\*))?", conf.get("spark.master", "")):
             cores = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
             return cls(cores, memory_bytes(conf.get("spark.driver.memory", "1g")), task_cpus)
-        return cls(int(conf.get("spark.executor.cores", "1")), memory_bytes(conf.get("spark.executor.memory", "1g")), task_cpus)
+        return cls(
+            int(conf.get("spark.executor.cores", "1")),
+            memory_bytes(conf.get("spark.executor.memory", "1g")),
+            task_cpus,
+        )
 
     @classmethod
     def of(cls, spark: SparkSession) -> Executor:
-        """The executor of a session: its settings, or in local mode the driver's own heap and threads."""
+        """The executor of a session: its settings, or in local mode the driver's own heap and
+        threads.
+        """
         cluster = cluster_of(spark)
         cores = cluster.cores_per_executor
         if not has_bridge(spark):

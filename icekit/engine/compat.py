@@ -65,19 +65,25 @@ def classic(spark: SparkSession) -> Any:
 
 
 def streams() -> dict[str, int]:
-    """Where the JVM prints: on Spark 3.5, Ivy's first line must not come among the results on standard output, so it goes where errors go."""
+    """Where the JVM prints: on Spark 3.5, Ivy's first line must not come among the results on
+    standard output, so it goes where errors go.
+    """
     return {"stdout": 2} if _IS_3 else {}
 
 
 def at_snapshot(snapshot_id: int) -> dict[str, str]:
-    """The option of a read of a table at one of its snapshots. Iceberg's own is refused from Spark 4.1 on, Spark's own is new in 4.0."""
+    """The option of a read of a table at one of its snapshots. Iceberg's own is refused from Spark
+    4.1 on, Spark's own is new in 4.0.
+    """
     return {"snapshot-id" if _IS_3 else "versionAsOf": str(snapshot_id)}
 
 
 def where_then(predicate: str, iceberg: str) -> str:
-    """A filter for a snapshot whose columns had other names than the table's have now, in the names of then.
+    """A filter for a snapshot whose columns had other names than the table's have now, in the names
+    of then.
 
-    Iceberg before 1.12 looks them up among today's: it fails, or takes another column. There, only Spark filters the rows.
+    Iceberg before 1.12 looks them up among today's: it fails, or takes another column. There, only
+    Spark filters the rows.
     """
     if _is_1_12(iceberg):
         return predicate

@@ -1,4 +1,6 @@
-"""Measure what a block of work costs in a unit that other load on the machine hardly changes: the CPU time of its tasks where that is all there is."""
+"""Measure what a block of work costs in a unit that other load on the machine hardly changes: the
+CPU time of its tasks where that is all there is.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _WAIT_MILLISECONDS = 60_000
 
 @dataclass(slots=True)
 class Effort:
-    """What a block of work took: seconds by the clock, and its cost, in seconds of the unit that it was measured in."""
+    """What a block of work took: seconds by the clock, and its cost, in seconds of the unit that it
+    was measured in.
+    """
 
     seconds: float = 0.0
     cost: float = 0.0
@@ -38,9 +42,9 @@ class Effort:
 def unit_for(spark: SparkSession, location: str) -> str:
     """The unit to measure work on a table in, by where its tasks run and where its files are.
 
-    The CPU time of tasks lacks the wait for a remote storage, and on a cluster also the time of the threads that read
-    delete files. So it is for a local session with local files; elsewhere the time of the tasks counts.
-    Where Spark does not tell, only the clock is left.
+    The CPU time of tasks lacks the wait for a remote storage, and on a cluster also the time of the
+    threads that read delete files. So it is for a local session with local files; elsewhere the
+    time of the tasks counts. Where Spark does not tell, only the clock is left.
     """
     try:
         _spent(spark, new_tag(), TASKS)
@@ -54,9 +58,11 @@ def unit_for(spark: SparkSession, location: str) -> str:
 
 @contextlib.contextmanager
 def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
-    """Measure the block: its clock, and what the Spark jobs that this thread starts in it cost; filled in when the block ends.
+    """Measure the block: its clock, and what the Spark jobs that this thread starts in it cost;
+    filled in when the block ends.
 
-    Spark keeps the figures of its last 1,000 jobs and stages (``spark.ui.retainedJobs`` and ``retainedStages``); older ones of a block count nothing.
+    Spark keeps the figures of its last 1,000 jobs and stages (``spark.ui.retainedJobs`` and
+    ``retainedStages``); older ones of a block count nothing.
     """
     effort, tag = Effort(), new_tag()
     if unit == CLOCK:
@@ -76,10 +82,12 @@ def metered(spark: SparkSession, unit: str) -> Iterator[Effort]:
 
 
 def forget_deletes(spark: SparkSession, table: Identifier) -> None:
-    """Let the next scan of a table (named with its catalog) read its delete files, in a local session.
+    """Let the next scan of a table (named with its catalog) read its delete files, in a local
+    session.
 
-    Iceberg keeps what it has read of them from one query to the next (SparkExecutorCache), until the JVM happens to collect the table that a query
-    has sent to its tasks: of repeated scans, some would read them and others not. On a cluster the cache is in the executors, out of reach.
+    Iceberg keeps what it has read of them from one query to the next (SparkExecutorCache), until
+    the JVM happens to collect the table that a query has sent to its tasks: of repeated scans, some
+    would read them and others not. On a cluster the cache is in the executors, out of reach.
     """
     if not is_local(spark):
         return
@@ -96,12 +104,21 @@ def _spent(spark: SparkSession, tag: str, unit: str) -> float:
     context.listenerBus().waitUntilEmpty(_WAIT_MILLISECONDS)
     tracker, store = context.statusTracker(), context.statusStore()
     infos = [tracker.getJobInfo(job) for job in elements(tracker.getJobIdsForTag(tag))]
-    stages = {stage for info in infos if info.isDefined() for stage in elements(info.get().stageIds())}
-    attempts = [store.lastStageAttempt(stage) for stage in stages if tracker.getStageInfo(stage).isDefined()]
-    return sum(int(a.executorCpuTime()) / 1e9 if unit == CPU else int(a.executorRunTime()) / 1e3 for a in attempts)
+    stages = {
+        stage for info in infos if info.isDefined() for stage in elements(info.get().stageIds())
+    }
+    attempts = [
+        store.lastStageAttempt(stage) for stage in stages if tracker.getStageInfo(stage).isDefined()
+    ]
+    return sum(
+        int(a.executorCpuTime()) / 1e9 if unit == CPU else int(a.executorRunTime()) / 1e3
+        for a in attempts
+    )
 
 
 def delete_threads(spark: SparkSession) -> Any:
-    """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg reads delete files."""
+    """What tells the CPU time so far (``cpuNanos``) of the threads of this JVM in which Iceberg
+    reads delete files.
+    """
     jvm: Any = spark._jvm
     return compiled(jvm, spark._jsparkSession, "DeleteThreads")

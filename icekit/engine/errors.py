@@ -1,4 +1,6 @@
-"""Translate errors of Spark, of its JVM or of Iceberg into a sentence and a kind of failure; and recognize errors that came from outside icekit."""
+"""Translate errors of Spark, of its JVM or of Iceberg into a sentence and a kind of failure; and
+recognize errors that came from outside icekit.
+"""
 
 from __future__ import annotations
 
@@ -31,52 +33,76 @@ from icekit.saving import spark_version
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
-#: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed. ``refused``: Iceberg refused to commit, which a
-#: fresh plan helps only if another commit was in the way. ``capacity``: the work was too large for the cluster, and smaller parts may succeed.
-#: ``other``: trying again does not help.
+# : ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
+# ``refused``: Iceberg refused to commit, which a : fresh plan helps only if another commit was in
+# the way. ``capacity``: the work was too large for the cluster, and smaller parts may succeed. :
+# ``other``: trying again does not help.
 FailureKind = Literal["conflict", "refused", "capacity", "other"]
 
 # The meaning of Iceberg's and Spark's exceptions; matched against class names, and
 # against messages only if the class is not enough.
-_MISSING_TABLE = re.compile(r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND")
-_MISSING_FILE = re.compile(r"iceberg\.exceptions\.NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND")
+_MISSING_TABLE = re.compile(
+    r"NoSuchTableException|NoSuchNamespaceException|TABLE_OR_VIEW_NOT_FOUND|SCHEMA_NOT_FOUND"
+)
+_MISSING_FILE = re.compile(
+    r"iceberg\.exceptions\.NotFoundException|FileNotFoundException|NoSuchKeyException|PATH_NOT_FOUND"
+)
 _FORBIDDEN = re.compile(
-    r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status code: 403|\(Service: S3, Status Code: 403"
+    r"ForbiddenException|NotAuthorizedException|AccessDenied|AccessControlException|status "
+    r"code: 403|\(Service: S3, Status Code: 403"
 )
 _CORRUPT = re.compile(
     r"AvroRuntimeException|ChecksumException|InvalidAvroMagicException|RuntimeIOException|UncheckedIOException|ZipException|EOFException|AvroTypeException"
-    r"|JsonParseException|JsonEOFException|JsonMappingException|Cannot read unsupported version|Cannot parse (?:missing|metadata|[\w-]+ from non-)|(?:must exist|is required) in format v\d"
+    r"|JsonParseException|JsonEOFException|JsonMappingException|Cannot read unsupported "
+    r"version|Cannot parse (?:missing|metadata|[\w-]+ from non-)|(?:must exist|is required) "
+    r"in format v\d"
 )
 _UNREACHABLE = re.compile(
     r"ConnectException|UnknownHostException|SocketTimeoutException|RESTException|ServiceUnavailableException|UncheckedSQLException"
 )
 # Spark cannot even plan REFRESH TABLE of an Iceberg view.
 _NOT_ICEBERG = re.compile(
-    r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|cannot be cast to class org\.apache\.iceberg"
+    r"is not an Iceberg table|No plan for RefreshTable|EXPECT_TABLE_NOT_VIEW|cannot be cast "
+    r"to class org\.apache\.iceberg"
 )
 
 
 # From Iceberg 1.12 on, a scan refuses a delete of one data file that is filed elsewhere.
-_MISFILED = re.compile(r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):", re.S)
+_MISFILED = re.compile(
+    r"Mismatched partition (?:specs|tuples) .{0,2000}?for delete file (\S+) and data file (\S+?):",
+    re.S,
+)
 # Iceberg's own check, or the lack of one when the next manifest list is written.
-_UNCOUNTED = re.compile(r"No file counts in manifest|data file counts are missing|AppendWriteException: java\.lang\.NullPointerException")
-_NO_FILE_SYSTEM = re.compile(r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found")
-# Java's classes, anywhere in the chain of causes. A commit whose outcome is not known is a conflict too: what it did is read from the table
-# before it is retried. SQLite has one class for all its errors, and the code of each stands in the message.
+_UNCOUNTED = re.compile(
+    r"No file counts in manifest|data file counts are missing|AppendWriteException: "
+    r"java\.lang\.NullPointerException"
+)
+_NO_FILE_SYSTEM = re.compile(
+    r"No FileSystem for scheme|UnsupportedFileSystemException|Class \S+FileSystem not found"
+)
+# Java's classes, anywhere in the chain of causes. A commit whose outcome is not known is a conflict
+# too: what it did is read from the table before it is retried. SQLite has one class for all its
+# errors, and the code of each stands in the message.
 _ICEBERG = "org.apache.iceberg.exceptions."
-_CONFLICTS = frozenset({f"{_ICEBERG}CommitFailedException", f"{_ICEBERG}CommitStateUnknownException"})
+_CONFLICTS = frozenset(
+    {f"{_ICEBERG}CommitFailedException", f"{_ICEBERG}CommitStateUnknownException"}
+)
 _REFUSED = f"{_ICEBERG}ValidationException"
 _BUSY = re.compile(r"^org\.sqlite\.SQLiteException: \[SQLITE_(?:BUSY|LOCKED)", re.M)
 # Spark has no class for most of these, so they are matched against the whole chain, with messages.
 _CAPACITY = re.compile(
-    r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor heartbeat timed out|"
-    r"Container killed|exceeding memory limits|FetchFailedException|No space left on device|MemoryLimitExceeded|"
+    r"OutOfMemoryError|SparkOutOfMemoryError|ExecutorLostFailure|ExecutorDeadException|Executor "
+    r"heartbeat timed out|"
+    r"Container killed|exceeding memory limits|FetchFailedException|No space left on "
+    r"device|MemoryLimitExceeded|"
     r"cancelled because SparkContext was shut down unexpectedly|Total size of serialized results"
 )
 
 
 class CommitConflict(Exception):
-    """Another commit has invalidated the basis of work that is about to be committed; it is tried again from the current table."""
+    """Another commit has invalidated the basis of work that is about to be committed; it is tried
+    again from the current table.
+    """
 
 
 def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
@@ -86,25 +112,37 @@ def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
     name = display_name(table)
     near = nearest(name, [display_name(k) for k in known])
     if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
-        near = f"; {display_name(table[:-1])} holds {', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
-    return TableNotFound(f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}")
+        near = (
+            f"; {display_name(table[:-1])} holds "
+            f"{', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
+        )
+    return TableNotFound(
+        f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}"
+    )
 
 
 def without_metadata(table: Identifier) -> TableNotFound:
     """The error for a table that the catalog lists and has no metadata file for."""
     return TableNotFound(
-        f"The catalog lists {display_name(table)}, but gives no metadata file for it. Drop the entry and register the table again "
-        "(register_table); some catalogs also answer like this to a user who may not read the table."
+        f"The catalog lists {display_name(table)}, but gives no metadata file for it. Drop the "
+        "entry and register the table again (register_table); some catalogs also answer like this "
+        "to a user who may not read the table."
     )
 
 
 def view_given(table: Identifier) -> NotATable:
     """The error for a view."""
-    return NotATable(f"{display_name(table)} is a view. Give one of the tables that the view reads.")
+    return NotATable(
+        f"{display_name(table)} is a view. Give one of the tables that the view reads."
+    )
 
 
-def explain(error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None) -> Exception:
-    """Turn an error from Spark or the JVM into one sentence; unknown errors are returned unchanged."""
+def explain(
+    error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None
+) -> Exception:
+    """Turn an error from Spark or the JVM into one sentence; unknown errors are returned
+    unchanged.
+    """
     text = scrub(str(error))
     name = display_name(table[1:])
     first = reason(error)
@@ -114,32 +152,52 @@ def explain(error: Exception, table: Identifier, names: Callable[[], list[Identi
         return misfiled
     if _NO_FILE_SYSTEM.search(text):
         return SparkUnavailable(
-            f"Spark has no Hadoop file system for the location of {name} ({first}). "
-            "Configure a PyIceberg profile of the catalog under another name, or add hadoop-aws (or the library for your storage) to the session.",
+            f"Spark has no Hadoop file system for the location of {name} ({first}). Configure a "
+            "PyIceberg profile of the catalog under another name, or add hadoop-aws (or the "
+            "library for your storage) to the session.",
             detail=text,
         )
     if "Unable to load region" in text:
-        return CatalogUnreachable(f"Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.", detail=text)
+        return CatalogUnreachable(
+            f"Spark has no AWS region for {name}. Set s3.region in the profile, or AWS_REGION.",
+            detail=text,
+        )
     if _NOT_ICEBERG.search(text):
-        return NotATable(f"{name} is a view or not an Iceberg table. Give an Iceberg table.", detail=text)
+        return NotATable(
+            f"{name} is a view or not an Iceberg table. Give an Iceberg table.", detail=text
+        )
     if _MISSING_TABLE.search(text):
         known: list[Identifier] = []
         with contextlib.suppress(Exception):
             known = names() if names else []
         return not_found(table[1:], known)
     if _FORBIDDEN.search(text):
-        return PermissionDenied(f"Reading {name} is not permitted. Ask for read access to its catalog and location.", detail=text)
+        return PermissionDenied(
+            f"Reading {name} is not permitted. Ask for read access to its catalog and location.",
+            detail=text,
+        )
     if _MISSING_FILE.search(text):
-        gone = re.search(r"(?:File does not exist|No such file|Failed to open|location does not exist)[^:]*: *(\S+)", text)
+        gone = re.search(
+            r"(?:File does not exist|No such file|Failed to open|location does not "
+            r"exist)[^:]*: *(\S+)",
+            text,
+        )
         what = gone[1] if gone else "a file of its metadata"
         return MetadataUnreadable(
-            f"{what} is missing, and {name} cannot be read without it. Restore the file, or roll back to an earlier snapshot.", detail=text
+            f"{what} is missing, and {name} cannot be read without it. Restore the file, or roll "
+            "back to an earlier snapshot.",
+            detail=text,
         )
     if _UNREACHABLE.search(text):
-        return CatalogUnreachable(f"Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.", detail=text)
+        return CatalogUnreachable(
+            f"Spark cannot reach the catalog of {name}. Check the catalog's uri and the network.",
+            detail=text,
+        )
     if _CORRUPT.search(text):
         return MetadataUnreadable(
-            f"A metadata file of {name} is corrupt ({first}). Restore the file, or roll back to an earlier snapshot.", detail=text
+            f"A metadata file of {name} is corrupt ({first}). Restore the file, or roll back to "
+            "an earlier snapshot.",
+            detail=text,
         )
     return error
 
@@ -150,14 +208,17 @@ def _misfiled(text: str, name: str) -> MetadataUnreadable | None:
     if files is None:
         return None
     return MetadataUnreadable(
-        f"{files[1]} deletes rows of {files[2]}, but is filed under another partition or partition spec, so Iceberg 1.12 does not read {name}. "
-        "Nothing was changed. Rewrite the data file with Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
+        f"{files[1]} deletes rows of {files[2]}, but is filed under another partition or "
+        f"partition spec, so Iceberg 1.12 does not read {name}. Nothing was changed. Rewrite the "
+        "data file with Iceberg 1.11, which applies the deletes (ICEKIT_ICEBERG=1.11.0).",
         detail=text,
     )
 
 
 def engine_errors() -> tuple[type[Exception], ...]:
-    """The errors that Spark and the JVM raise, for an ``except`` that then uses :func:`reason`; none without PySpark."""
+    """The errors that Spark and the JVM raise, for an ``except`` that then uses :func:`reason`;
+    none without PySpark.
+    """
     if not spark_version():
         return ()
     from py4j.protocol import Py4JError
@@ -168,22 +229,32 @@ def engine_errors() -> tuple[type[Exception], ...]:
 
 def is_of_engine(error: BaseException) -> bool:
     """Whether Spark or the bridge to its JVM raised it; imports neither."""
-    return any(kind.__module__.partition(".")[0] in {"py4j", "pyspark"} for kind in type(error).__mro__)
+    return any(
+        kind.__module__.partition(".")[0] in {"py4j", "pyspark"} for kind in type(error).__mro__
+    )
 
 
 def reason(error: BaseException) -> str:
-    """The cause in one line without secrets: the innermost Java exception with a message, because the outer ones say little."""
+    """The cause in one line without secrets: the innermost Java exception with a message, because
+    the outer ones say little.
+    """
     text = scrub(str(error)).strip()
-    # py4j's text has the whole chain, of which its own first line says nothing; PySpark's errors say only the outermost.
+    # py4j's text has the whole chain, of which its own first line says nothing; PySpark's errors
+    # say only the outermost.
     causes = re.findall(r"^(?:Caused by: |: )(\S.*)$", text, re.M) or _causes(error)[1:]
     if causes:
-        line = next((cause for cause in reversed(causes) if not cause.endswith(": None")), causes[-1])
+        line = next(
+            (cause for cause in reversed(causes) if not cause.endswith(": None")), causes[-1]
+        )
     elif not text or isinstance(error, IcekitError) or is_of_engine(error):
         line = text or type(error).__name__
     else:
         line = f"{type(error).__name__}: {text}"
     if _UNCOUNTED.search("\n".join([*causes, line])):
-        return "the snapshot's manifest list does not give the numbers of files of a manifest, and Iceberg needs them (finding unreadable_metadata)"
+        return (
+            "the snapshot's manifest list does not give the numbers of files of a manifest, and "
+            "Iceberg needs them (finding unreadable_metadata)"
+        )
     return line.split("\n", 1)[0].strip()[:300].rstrip(".;")
 
 
@@ -194,7 +265,8 @@ def first_sentence(error: BaseException) -> str:
 
 
 def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
-    """Spark's objection to a person's own SQL, as a clause without codes: a missing name comes with the nearest ones.
+    """Spark's objection to a person's own SQL, as a clause without codes: a missing name comes with
+    the nearest ones.
 
     ``columns`` are the existing columns; without them the nearest are those that Spark names.
     """
@@ -202,8 +274,14 @@ def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
     code, given = condition_of(error), _parameters(error)
     if code.startswith("UNRESOLVED_COLUMN"):
         name = _plain(given.get("objectName", "")) or "of that name"
-        known = list(columns) or [_plain(one) for one in re.findall(r"(?:`(?:``|[^`])*`\.?)+", given.get("proposal", ""))]
-        there = f"; the columns are {', '.join(known[:10])}{', …' if len(known) > 10 else ''}" if known else ""
+        known = list(columns) or [
+            _plain(one) for one in re.findall(r"(?:`(?:``|[^`])*`\.?)+", given.get("proposal", ""))
+        ]
+        there = (
+            f"; the columns are {', '.join(known[:10])}{', …' if len(known) > 10 else ''}"
+            if known
+            else ""
+        )
         return f"there is no column {name}{nearest(name, known, count=1).rstrip('?') or there}"
     if code.startswith("UNRESOLVED_ROUTINE"):
         return f"there is no function {_plain(given.get('routineName', ''))}"
@@ -211,15 +289,21 @@ def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
         return f"there is no table or view {_plain(given.get('relationName', ''))}"
     if code.startswith("UNSUPPORTED_MERGE_CONDITION.SUBQUERY"):
         return "Spark does not allow a subquery in a condition of a MERGE"
-    if code.startswith("PARSE_SYNTAX_ERROR") and (place := re.search(r"\(line (\d+), pos (\d+)\)", str(error))):
+    if code.startswith("PARSE_SYNTAX_ERROR") and (
+        place := re.search(r"\(line (\d+), pos (\d+)\)", str(error))
+    ):
         return f"{said} in line {place[1]}, column {int(place[2]) + 1}"
     return said
 
 
 def condition_of(error: Any) -> str:
-    """The name that Spark gives an error, or an empty text; its method has another name before Spark 4."""
+    """The name that Spark gives an error, or an empty text; its method has another name before
+    Spark 4.
+    """
     with contextlib.suppress(Exception):
-        return str((error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or "")
+        return str(
+            (error.getCondition if hasattr(error, "getCondition") else error.getErrorClass)() or ""
+        )
     return ""
 
 
@@ -247,7 +331,9 @@ def kind_of(error: BaseException) -> FailureKind:
 
 
 def java_classes(error: BaseException) -> tuple[str, ...]:
-    """The class names of each of Java's exceptions, outermost first; of Spark Connect, which sends only a text, those that it names."""
+    """The class names of each of Java's exceptions, outermost first; of Spark Connect, which sends
+    only a text, those that it names.
+    """
     causes = _causes(error)
     if not causes and is_of_engine(error):
         return tuple(re.findall(r"\b(?:[a-z]\w*\.){2,}[A-Z]\w*(?:Exception|Error)\b", str(error)))
@@ -256,7 +342,9 @@ def java_classes(error: BaseException) -> tuple[str, ...]:
 
 def described(error: BaseException) -> str:
     """Class and message of every cause, one a line, without secrets."""
-    return "\n".join([scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]), *_causes(error)])
+    return "\n".join(
+        [scrub(f"{type(error).__name__}: {error}".split("\n\tat ", 1)[0]), *_causes(error)]
+    )
 
 
 def _causes(error: BaseException) -> list[str]:
@@ -270,7 +358,8 @@ def _causes(error: BaseException) -> list[str]:
     return found
 
 
-# --- Distinguish failures outside icekit (disk, memory, catalog, engine) from its own bugs, and name them
+# --- Distinguish failures outside icekit (disk, memory, catalog, engine) from its own bugs, and
+# name them
 
 
 _ANOTHER = "choose another path"
@@ -278,9 +367,15 @@ _ANOTHER = "choose another path"
 _DISK = {
     errno.ENOSPC: ("cannot be written: no space is left on its disk", f"free some, or {_ANOTHER}"),
     errno.EDQUOT: ("cannot be written: the disk quota is used up", f"free some, or {_ANOTHER}"),
-    errno.EFBIG: ("cannot be written: it would be larger than the limit", f"raise the limit (ulimit -f), or {_ANOTHER}"),
+    errno.EFBIG: (
+        "cannot be written: it would be larger than the limit",
+        f"raise the limit (ulimit -f), or {_ANOTHER}",
+    ),
     errno.EROFS: ("cannot be written: its disk is read-only", _ANOTHER),
-    errno.EACCES: ("cannot be written or read: permission denied", f"{_ANOTHER}, or ask for access"),
+    errno.EACCES: (
+        "cannot be written or read: permission denied",
+        f"{_ANOTHER}, or ask for access",
+    ),
     errno.EPERM: ("cannot be written or read: permission denied", f"{_ANOTHER}, or ask for access"),
     errno.ENOENT: ("does not exist, or cannot be created", f"check the name, or {_ANOTHER}"),
     errno.ENOTDIR: ("is not a folder", _ANOTHER),
@@ -290,29 +385,64 @@ _DISK = {
 }
 _LONGEST = 200
 _PACKAGE = Path(__file__).parents[1]
-# What SQLite says of a file, its disk and its other users (https://sqlite.org/rescode.html); all else is a wrong statement.
-_OF_FILE = tuple(f"SQLITE_{name}" for name in ("CANTOPEN", "IOERR", "FULL", "READONLY", "CORRUPT", "NOTADB", "BUSY"))
+# What SQLite says of a file, its disk and its other users (https://sqlite.org/rescode.html); all
+# else is a wrong statement.
+_OF_FILE = tuple(
+    f"SQLITE_{name}"
+    for name in ("CANTOPEN", "IOERR", "FULL", "READONLY", "CORRUPT", "NOTADB", "BUSY")
+)
 # What a system says of another machine; the errors of Python's own clients carry none of these.
-_OF_NETWORK = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.ETIMEDOUT, errno.EADDRNOTAVAIL}
+_OF_NETWORK = {
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.ENETDOWN,
+    errno.ETIMEDOUT,
+    errno.EADDRNOTAVAIL,
+}
 _CLIENTS = (socket.gaierror, socket.herror, ssl.SSLError, urllib.error.URLError, TimeoutError)
 # Libraries that catalogs and storages are reached by; what they raise is said in their own words.
-_REACHING = ("pyiceberg", "sqlalchemy", "requests", "urllib3", "botocore", "s3fs", "gcsfs", "adlfs", "google", "azure", "aiohttp", "thrift")
-# What of the engine's errors is about the session or the machine; matched against the whole chain of Java's exceptions.
+_REACHING = (
+    "pyiceberg",
+    "sqlalchemy",
+    "requests",
+    "urllib3",
+    "botocore",
+    "s3fs",
+    "gcsfs",
+    "adlfs",
+    "google",
+    "azure",
+    "aiohttp",
+    "thrift",
+)
+# What of the engine's errors is about the session or the machine; matched against the whole chain
+# of Java's exceptions.
 _OF_ENGINE = (
     (
         r"No space left on device|DiskSpaceExceeded|Disk quota exceeded",
         "Spark has no space left on a disk",
         "free some space, or set spark.local.dir",
     ),
-    (r"Read-only file system", "Spark cannot write to a disk", "set spark.local.dir, or the table's location, to one that can be written"),
-    (r"OutOfMemoryError|SparkOutOfMemory", "Spark ran out of memory", "give it more memory (spark.driver.memory in ICEKIT_SPARK_CONF)"),
     (
-        r"Cannot find catalog plugin class|ClassNotFoundException|NoClassDefFoundError|NoSuchMethodError",
+        r"Read-only file system",
+        "Spark cannot write to a disk",
+        "set spark.local.dir, or the table's location, to one that can be written",
+    ),
+    (
+        r"OutOfMemoryError|SparkOutOfMemory",
+        "Spark ran out of memory",
+        "give it more memory (spark.driver.memory in ICEKIT_SPARK_CONF)",
+    ),
+    (
+        r"Cannot find catalog plugin "
+        r"class|ClassNotFoundException|NoClassDefFoundError|NoSuchMethodError",
         "Spark lacks a class of Iceberg or of the storage, or has two versions of it",
         "let Spark fetch the packages (spark.jars.packages), or add the jars to the session",
     ),
     (
-        r"INVALID_CONF_VALUE|CANNOT_PARSE_TIME_ZONE|spark\.[\w.]+ (?:should|must)|IllegalArgumentException: \S*spark\.",
+        r"INVALID_CONF_VALUE|CANNOT_PARSE_TIME_ZONE|spark\.[\w.]+ "
+        r"(?:should|must)|IllegalArgumentException: \S*spark\.",
         "a setting of Spark is wrong",
         "correct it (ICEKIT_SPARK_CONF, or the session's configuration)",
     ),
@@ -320,7 +450,9 @@ _OF_ENGINE = (
 
 
 def outside(error: BaseException) -> IcekitError | None:
-    """What went wrong, in one sentence with the next step; None if only icekit itself can be at fault."""
+    """What went wrong, in one sentence with the next step; None if only icekit itself can be at
+    fault.
+    """
     if isinstance(error, IcekitError):
         return error
     modules = [kind.__module__.partition(".")[0] for kind in type(error).__mro__]
@@ -328,40 +460,63 @@ def outside(error: BaseException) -> IcekitError | None:
         return _of_engine(error)
     if any(module in _REACHING for module in modules):
         return CatalogUnreachable(
-            f"The catalog or its storage failed ({type(error).__name__}: {first_line(error)}). Check the profile and the network.",
+            f"The catalog or its storage failed ({type(error).__name__}: {first_line(error)}). "
+            "Check the profile and the network.",
             detail=trace(error),
         )
     if isinstance(error, _CLIENTS) or (isinstance(error, OSError) and error.errno in _OF_NETWORK):
         return CatalogUnreachable(
-            f"The catalog, its storage or another server cannot be reached ({type(error).__name__}: {first_line(error)}). Check the profile and the network.",
+            "The catalog, its storage or another server cannot be reached "
+            f"({type(error).__name__}: {first_line(error)}). Check the profile and the network.",
             detail=trace(error),
         )
     if isinstance(error, OSError):
         return None if _is_packaged(error) else _of_system(error)
-    if isinstance(error, sqlite3.DatabaseError) and getattr(error, "sqlite_errorname", "").startswith(_OF_FILE):
-        return DiskUnusable(f"An SQLite file cannot be used: {first_line(error)}. Check its disk and its permissions.", detail=trace(error))
-    if isinstance(error, RuntimeError) and re.match("Could not determine home directory|Symlink loop", str(error)):
-        return DiskUnusable(f"A given path is invalid: {first_line(error)}. Check the path (the name after ~, and links).")
+    if isinstance(error, sqlite3.DatabaseError) and getattr(
+        error, "sqlite_errorname", ""
+    ).startswith(_OF_FILE):
+        return DiskUnusable(
+            f"An SQLite file cannot be used: {first_line(error)}. Check its disk and its "
+            "permissions.",
+            detail=trace(error),
+        )
+    if isinstance(error, RuntimeError) and re.match(
+        "Could not determine home directory|Symlink loop", str(error)
+    ):
+        return DiskUnusable(
+            f"A given path is invalid: {first_line(error)}. Check the path (the name after ~, and "
+            "links)."
+        )
     if isinstance(error, MemoryError):
-        return DiskUnusable("This machine does not have enough memory. Free some, or process fewer tables at once (--jobs).")
+        return DiskUnusable(
+            "This machine does not have enough memory. Free some, or process fewer tables at once "
+            "(--jobs)."
+        )
     return None
 
 
 def _is_packaged(error: OSError) -> bool:
     """Whether the missing file is one of icekit's own."""
-    return isinstance(error, FileNotFoundError) and error.filename is not None and _PACKAGE in Path(str(error.filename)).parents
+    return (
+        isinstance(error, FileNotFoundError)
+        and error.filename is not None
+        and _PACKAGE in Path(str(error.filename)).parents
+    )
 
 
 def _of_system(error: OSError) -> IcekitError:
     detail = trace(error)
     if isinstance(error, ConnectionError):
         return SparkUnavailable(
-            f"A connection broke ({type(error).__name__}: {first_line(error)}): Spark's process or the catalog is gone. Try again.",
+            f"A connection broke ({type(error).__name__}: {first_line(error)}): Spark's process "
+            "or the catalog is gone. Try again.",
             detail=detail,
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return DiskUnusable(
-            "Too many files are open at once. Raise the limit (ulimit -n), or process fewer tables at once (--jobs).", detail=detail
+            "Too many files are open at once. Raise the limit (ulimit -n), or process fewer "
+            "tables at once (--jobs).",
+            detail=detail,
         )
     name = "A file or folder" if error.filename is None else str(error.filename)
     name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
@@ -373,20 +528,32 @@ def _of_system(error: OSError) -> IcekitError:
 def _of_engine(error: BaseException) -> IcekitError | None:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     text = str(error)
-    # A call that does not exist, or SQL that icekit wrote and Spark cannot read, is nobody else's fault: what a person states is
-    # read, and refused, where it is stated.
-    if not kinds & {"Py4JJavaError", "Py4JNetworkError", "CapturedException", "SparkConnectException"} or "ParseException" in kinds:
+    # A call that does not exist, or SQL that icekit wrote and Spark cannot read, is nobody else's
+    # fault: what a person states is read, and refused, where it is stated.
+    if (
+        not kinds
+        & {"Py4JJavaError", "Py4JNetworkError", "CapturedException", "SparkConnectException"}
+        or "ParseException" in kinds
+    ):
         return None
-    if "AnalysisException" in kinds and condition_of(error).startswith(("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")):
+    if "AnalysisException" in kinds and condition_of(error).startswith(
+        ("UNRESOLVED_COLUMN", "UNRESOLVED_ROUTINE")
+    ):
         return None
     if "Py4JNetworkError" in kinds:
         return SparkUnavailable(
-            "Spark's process has ended, or does not answer. Try again, with more memory if Spark ran out of memory.", detail=trace(error)
+            "Spark's process has ended, or does not answer. Try again, with more memory if Spark "
+            "ran out of memory.",
+            detail=trace(error),
         )
     if misfiled := _misfiled(scrub(text), "the table"):
         return misfiled
     said = reason(error)
     for pattern, what, then in _OF_ENGINE:
         if re.search(pattern, text):
-            return EngineFailed(f"{what[0].upper()}{what[1:]}: {said}; {then}.", detail=trace(error))
-    return EngineFailed(f"Spark failed: {said}. Run again with --debug for details.", detail=trace(error))
+            return EngineFailed(
+                f"{what[0].upper()}{what[1:]}: {said}; {then}.", detail=trace(error)
+            )
+    return EngineFailed(
+        f"Spark failed: {said}. Run again with --debug for details.", detail=trace(error)
+    )

@@ -1,4 +1,6 @@
-"""End work on request of a person, a scheduler's signal or the clock, and cancel its Spark jobs by a tag."""
+"""End work on request of a person, a scheduler's signal or the clock, and cancel its Spark jobs by
+a tag.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- End a process as it was asked to: a scheduler's signal is Ctrl-C, and what breaks from then on is part of ending
+# --- End a process as it was asked to: a scheduler's signal is Ctrl-C, and what breaks from then on
+# is part of ending
 
 
 _blocks: list[Ending] = []
@@ -36,10 +39,11 @@ class Ending:
         self._asked_at: float | None = None
 
     def ask(self) -> None:
-        """Note it, and raise KeyboardInterrupt, as Ctrl-C does, unless somebody is at ending already.
+        """Note it, and raise KeyboardInterrupt, as Ctrl-C does, unless somebody is at ending
+        already.
 
-        Who asks again within some seconds has sent the same wish twice (to the process and to its group, say); it must
-        not break into what the first one has begun.
+        Who asks again within some seconds has sent the same wish twice (to the process and to its
+        group, say); it must not break into what the first one has begun.
         """
         self.is_asked = True
         _hush()
@@ -49,15 +53,17 @@ class Ending:
             raise KeyboardInterrupt
 
     def hear(self) -> None:
-        """Say that the end has begun: further signals do not break into what is written and told on the way out."""
+        """Say that the end has begun: further signals do not break into what is written and told on
+        the way out.
+        """
         self.is_asked = self._is_heard = True
         _hush()
 
     def check(self) -> None:
         """Raise KeyboardInterrupt if it was requested but has not been raised yet.
 
-        Python drops what is raised while it collects garbage, and what is raised in a callback of another library
-        may become that library's own error.
+        Python drops what is raised while it collects garbage, and what is raised in a callback of
+        another library may become that library's own error.
         """
         if self.is_asked and not self._is_heard:
             raise KeyboardInterrupt
@@ -65,22 +71,29 @@ class Ending:
     def takes(self, error: BaseException) -> bool:
         """Whether an error is part of ending.
 
-        Once the process is asked to end, Spark's JVM may be asked too (a signal to the whole group), or a call to it
-        may have been cut short. py4j then raises Py4JNetworkError or Py4JError, a plain
-        ConnectionRefusedError or ConnectionResetError, or the TypeError and AttributeError of a Spark session that
-        is half gone. So it is not told by class: after the signal every error is, but one that is a verdict on rows,
-        which is a step's result and not an error.
+        Once the process is asked to end, Spark's JVM may be asked too (a signal to the whole
+        group), or a call to it may have been cut short. py4j then raises Py4JNetworkError or
+        Py4JError, a plain
+        ConnectionRefusedError or ConnectionResetError, or the TypeError and AttributeError of a
+        Spark session that is half gone. So it is not told by class: after the signal every error
+        is, but one that is a verdict on rows, which is a step's result and not an error.
         """
-        return isinstance(error, KeyboardInterrupt) or (self.is_asked and isinstance(error, Exception))
+        return isinstance(error, KeyboardInterrupt) or (
+            self.is_asked and isinstance(error, Exception)
+        )
 
 
 def _hush() -> None:
-    """Let py4j say nothing more: it logs the stack of a call that is cut short or meets no JVM, and that would be read as a crash."""
+    """Let py4j say nothing more: it logs the stack of a call that is cut short or meets no JVM, and
+    that would be read as a crash.
+    """
     logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
     # Some of it goes to the root logger itself.
     logging.getLogger().addFilter(_not_of_py4j)
     # PySpark warns of a crash where the JVM was asked to end with the process.
-    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning)
+    warnings.filterwarnings(
+        "ignore", "Unable to cleanly shutdown Spark JVM process", RuntimeWarning
+    )
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
@@ -89,11 +102,14 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 @contextlib.contextmanager
 def heeded(stop: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` once the process is asked to end, within the block: what the signal raised may have been dropped."""
+    """Call ``stop`` once the process is asked to end, within the block: what the signal raised may
+    have been dropped.
+    """
     ending, done = _blocks[-1] if _blocks else None, threading.Event()
 
     def watch(ending: Ending) -> None:
-        # Not by the signal's handler, which may have come while the lock was held that ``stop`` needs.
+        # Not by the signal's handler, which may have come while the lock was held that ``stop``
+        # needs.
         while not done.wait(_LOOK_SECONDS):
             if ending.is_asked:
                 stop()
@@ -109,7 +125,9 @@ def heeded(stop: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def ended_like_interrupted() -> Iterator[Ending]:
-    """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals. A block within another shares its ending."""
+    """Treat a scheduler's signal to end as Ctrl-C; only the main thread gets signals. A block
+    within another shares its ending.
+    """
     if _blocks:
         yield _blocks[-1]
         return
@@ -145,7 +163,9 @@ def ended_like_interrupted() -> Iterator[Ending]:
 
 @contextlib.contextmanager
 def handler_kept() -> Iterator[None]:
-    """Keep the handler for Ctrl-C of the block around this one: PySpark's, which comes with its context, notes nothing of it."""
+    """Keep the handler for Ctrl-C of the block around this one: PySpark's, which comes with its
+    context, notes nothing of it.
+    """
     if not _blocks or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -156,7 +176,8 @@ def handler_kept() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-# --- Ask work to end, and cancel what Spark does for it, by a tag on its jobs; the one place that knows how
+# --- Ask work to end, and cancel what Spark does for it, by a tag on its jobs; the one place that
+# knows how
 
 
 #: Seconds between checks for a request to stop, and between requests to cancel.
@@ -170,7 +191,9 @@ def new_tag(what: str = "") -> str:
 
 @contextlib.contextmanager
 def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
-    """Mark the jobs of this thread, and of those the engine starts from it, so that they can be cancelled."""
+    """Mark the jobs of this thread, and of those the engine starts from it, so that they can be
+    cancelled.
+    """
     target, add, remove, _ = _api(spark)
     getattr(target, add)(tag)
     try:
@@ -182,7 +205,9 @@ def tagged(spark: SparkSession, tag: str) -> Iterator[None]:
 
 
 def cancel(spark: SparkSession, tag: str) -> None:
-    """Cancel what runs under a tag now, from whichever thread; raises nothing, and cancels nothing that is begun later."""
+    """Cancel what runs under a tag now, from whichever thread; raises nothing, and cancels nothing
+    that is begun later.
+    """
     target, _, _, interrupt = _api(spark)
     with contextlib.suppress(Exception):
         getattr(target, interrupt)(tag)
@@ -217,7 +242,9 @@ class Stopped(Exception):
 
 
 class Stop:
-    """Asks work to end: on request (the first Ctrl-C, a button), or after some seconds (None: never by itself)."""
+    """Asks work to end: on request (the first Ctrl-C, a button), or after some seconds (None: never
+    by itself).
+    """
 
     def __init__(self, seconds: float | None = None) -> None:
         self._event = threading.Event()
@@ -230,7 +257,9 @@ class Stop:
         return self._reason or ("clock" if self._is_over() else None)
 
     def set(self, reason: Reason = "person") -> None:
-        """Ask to stop: running groups are abandoned, commits stay. A person's request overrides the others."""
+        """Ask to stop: running groups are abandoned, commits stay. A person's request overrides the
+        others.
+        """
         if self.reason is None or reason == "person":
             self._reason = reason
         self._event.set()
@@ -256,7 +285,9 @@ class Stop:
 
     @contextlib.contextmanager
     def watching(self, spark: SparkSession) -> Iterator[None]:
-        """Cancel the Spark jobs that this thread starts within the block, once somebody asks; an error is :class:`Stopped` then."""
+        """Cancel the Spark jobs that this thread starts within the block, once somebody asks; an
+        error is :class:`Stopped` then.
+        """
         tag = new_tag()
         try:
             with tagged(spark, tag), cancelled_when(lambda: self.is_set, spark, tag):
@@ -269,7 +300,8 @@ class Stop:
 
 def _api(spark: SparkSession) -> tuple[Any, str, str, str]:
     """Whose methods add a tag, remove it, and cancel by it."""
-    # The session's own tags are known to the thread that set them; the context's to all. Connect has no context.
+    # The session's own tags are known to the thread that set them; the context's to all. Connect
+    # has no context.
     if has_bridge(spark):
         return spark.sparkContext, "addJobTag", "removeJobTag", "cancelJobsWithTag"
     return spark, "addTag", "removeTag", "interruptTag"

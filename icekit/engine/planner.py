@@ -1,4 +1,6 @@
-"""Ask Spark's and Iceberg's own planners, in the JVM, what a statement, a scan or a rewrite would take; reads and writes no data."""
+"""Ask Spark's and Iceberg's own planners, in the JVM, what a statement, a scan or a rewrite would
+take; reads and writes no data.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Bins that Iceberg keeps open as it packs files into tasks (read.split.planning-lookback), unless a table says otherwise.
+# Bins that Iceberg keeps open as it packs files into tasks (read.split.planning-lookback), unless a
+# table says otherwise.
 _LOOKBACK = 10
 # Files whose deletes are asked for one by one.
 MAX_FILES_LOOKED_AT = 5_000
@@ -27,7 +30,8 @@ MAX_FILES_LOOKED_AT = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PlannedRewrite:
-    """The planner's answer for a rewrite: groups, files and bytes in, files out; a rollup, whatever the table's size.
+    """The planner's answer for a rewrite: groups, files and bytes in, files out; a rollup, whatever
+    the table's size.
 
     ``delete_files`` counts the delete files that apply, once for each data file; None
     if not requested, or if there are too many.
@@ -43,7 +47,8 @@ class PlannedRewrite:
 
 @dataclass(frozen=True, slots=True)
 class PlannedScan:
-    """What a scan opens, according to Iceberg's own planning: a delete file counts once for each data file it applies to.
+    """What a scan opens, according to Iceberg's own planning: a delete file counts once for each
+    data file it applies to.
 
     ``manifests`` are the data manifests that planning read, ``seconds`` is the time of planning.
     """
@@ -60,15 +65,20 @@ class PlannedScan:
 
 
 def filter_expression(spark: SparkSession, name: Identifier, where: str) -> Any:
-    """A ``where`` converted to an Iceberg expression as Iceberg's procedures do; ``name`` has its catalog."""
+    """A ``where`` converted to an Iceberg expression as Iceberg's procedures do; ``name`` has its
+    catalog.
+    """
     jvm: Any = spark._jvm
     converter = jvm.org.apache.spark.sql.execution.datasources.SparkExpressionConverter
-    resolved = converter.collectResolvedSparkExpression(spark._jsparkSession, identifier(*name), where)
+    resolved = converter.collectResolvedSparkExpression(
+        spark._jsparkSession, identifier(*name), where
+    )
     return converter.convertToIcebergExpression(resolved)
 
 
 def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) -> PlannedScan:
-    """Plan a scan of a table (named with its catalog) and count what it opens; one call, however many files.
+    """Plan a scan of a table (named with its catalog) and count what it opens; one call, however
+    many files.
 
     ``where`` is SQL that Iceberg accepts as a filter; errors are Spark's own.
     """
@@ -112,9 +122,11 @@ def plan_rewrite(
     branch: str | None = None,
     of_deletes: bool = False,
 ) -> Any:
-    """Iceberg's plan of a rewrite of data files, or ``of_deletes`` of position delete files; None for a table without a snapshot.
+    """Iceberg's plan of a rewrite of data files, or ``of_deletes`` of position delete files; None
+    for a table without a snapshot.
 
-    Options that the planner does not know are ignored. Needs a classic session; raises the errors of :mod:`icekit.errors`.
+    Options that the planner does not know are ignored. Needs a classic session; raises the errors
+    of :mod:`icekit.errors`.
     """
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
@@ -126,18 +138,36 @@ def plan_rewrite(
         if not of_deletes:
             return plan_rewrite_at(spark, name, table, snapshot, options, where=where)
         expression = _expression(spark, name, where)
-        return _planned(iceberg.actions.BinPackRewritePositionDeletePlanner(table, expression, is_case_sensitive(spark)), options)
+        return _planned(
+            iceberg.actions.BinPackRewritePositionDeletePlanner(
+                table, expression, is_case_sensitive(spark)
+            ),
+            options,
+        )
     except Exception as error:
         raise explain(error, name) from error
 
 
 def plan_rewrite_at(
-    spark: SparkSession, name: Identifier, table: Any, snapshot: Any, options: Mapping[str, str], *, where: str | None
+    spark: SparkSession,
+    name: Identifier,
+    table: Any,
+    snapshot: Any,
+    options: Mapping[str, str],
+    *,
+    where: str | None,
 ) -> Any:
-    """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are objects of its API, and errors are the engine's own."""
+    """Iceberg's plan of a rewrite of a snapshot's data files; ``table`` and ``snapshot`` are
+    objects of its API, and errors are the engine's own.
+    """
     iceberg: Any = spark._jvm.org.apache.iceberg  # type: ignore[union-attr]
     expression = _expression(spark, name, where)
-    return _planned(iceberg.actions.BinPackRewriteFilePlanner(table, expression, snapshot.snapshotId(), is_case_sensitive(spark)), options)
+    return _planned(
+        iceberg.actions.BinPackRewriteFilePlanner(
+            table, expression, snapshot.snapshotId(), is_case_sensitive(spark)
+        ),
+        options,
+    )
 
 
 def _expression(spark: SparkSession, name: Identifier, where: str | None) -> Any:
@@ -152,11 +182,15 @@ def _planned(planner: Any, options: Mapping[str, str]) -> Any:
     return planner.plan()
 
 
-def rolled_up(plan: Any, *, spark: SparkSession | None = None, deletes: bool = False) -> PlannedRewrite:
-    """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files over data files.
+def rolled_up(
+    plan: Any, *, spark: SparkSession | None = None, deletes: bool = False
+) -> PlannedRewrite:
+    """Add up the groups of a plan of :func:`plan_rewrite`; ``deletes`` also counts the delete files
+    over data files.
 
-    With ``spark``, files out are at least the tasks that a rewrite which keeps the order of rows reads a group in, packed as Iceberg packs
-    them: each task writes a file, and begins another at the target size. A group's own number is what its bytes come to.
+    With ``spark``, files out are at least the tasks that a rewrite which keeps the order of rows
+    reads a group in, packed as Iceberg packs them: each task writes a file, and begins another at
+    the target size. A group's own number is what its bytes come to.
     """
     if plan is None:
         return PlannedRewrite(0, 0, 0, 0)
@@ -166,26 +200,43 @@ def rolled_up(plan: Any, *, spark: SparkSession | None = None, deletes: bool = F
     for group in elements(plan.groups()):
         count, size = int(group.inputFileNum()), int(group.inputFilesSizeInBytes())
         groups, files, total, largest = groups + 1, files + count, total + size, max(largest, size)
-        tasks = 0 if packing is None else packing.planTaskGroups(group.fileScanTasks(), int(group.inputSplitSize()), _LOOKBACK, 0).size()
+        tasks = (
+            0
+            if packing is None
+            else packing.planTaskGroups(
+                group.fileScanTasks(), int(group.inputSplitSize()), _LOOKBACK, 0
+            ).size()
+        )
         out += max(int(tasks), int(group.expectedOutputFiles()))
         if over is not None:
             over = (
-                None if files > MAX_FILES_LOOKED_AT else over + sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
+                None
+                if files > MAX_FILES_LOOKED_AT
+                else over
+                + sum(int(task.deletes().size()) for task in elements(group.fileScanTasks()))
             )
     return PlannedRewrite(groups, files, total, out, over, largest)
 
 
-def partitions_with_files_up_to(spark: SparkSession, plan: Any, sequence_number: int) -> Iterator[tuple[str, ...]]:
-    """The partitions, as Java's texts of their values, in which a plan takes a file that was there at a sequence number; again for each group."""
+def partitions_with_files_up_to(
+    spark: SparkSession, plan: Any, sequence_number: int
+) -> Iterator[tuple[str, ...]]:
+    """The partitions, as Java's texts of their values, in which a plan takes a file that was there
+    at a sequence number; again for each group.
+    """
     jvm: Any = spark._jvm
     kind = jvm.java.lang.Class.forName("java.lang.Object")
     for group in elements(plan.groups()):
-        if any(int(task.file().fileSequenceNumber() or 0) <= sequence_number for task in elements(group.fileScanTasks())):
+        if any(
+            int(task.file().fileSequenceNumber() or 0) <= sequence_number
+            for task in elements(group.fileScanTasks())
+        ):
             struct = group.info().partition()
             yield tuple(str(struct.get(place, kind)) for place in range(int(struct.size())))
 
 
-# --- Read Spark's plan of a statement: its nodes, its scans of Iceberg tables and, after it was run, their metrics
+# --- Read Spark's plan of a statement: its nodes, its scans of Iceberg tables and, after it was
+# run, their metrics
 
 
 def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
@@ -207,7 +258,8 @@ def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
         return query
     except PySparkException as error:
         raise StatementRefused(
-            f"Spark cannot plan the statement: {complaint(error)}. Fix the statement, or the tables that it reads.",
+            f"Spark cannot plan the statement: {complaint(error)}. Fix the statement, or the "
+            "tables that it reads.",
             detail=scrub(str(error)),
         ) from None
 
@@ -219,16 +271,29 @@ def query_of_frame(frame: DataFrame) -> Any:
 
 
 def ran_command(frame: DataFrame) -> Any:
-    """The physical plan of the statement that a frame of ``spark.sql`` has run; None where it was no command."""
-    command = next((n for n in nodes(query_of_frame(frame).commandExecuted()) if kind(n) == "CommandResult"), None)
+    """The physical plan of the statement that a frame of ``spark.sql`` has run; None where it was
+    no command.
+    """
+    command = next(
+        (n for n in nodes(query_of_frame(frame).commandExecuted()) if kind(n) == "CommandResult"),
+        None,
+    )
     return None if command is None else command.commandPhysicalPlan()
 
 
 def changes_something(spark: SparkSession, query: Any) -> bool:
-    """Tell whether an analysed statement is a command, as a DELETE or an INSERT is, and no query."""
+    """Tell whether an analysed statement is a command, as a DELETE or an INSERT is, and no
+    query.
+    """
     from py4j.java_gateway import is_instance_of
 
-    return bool(is_instance_of(spark._sc._gateway, query.analyzed(), "org.apache.spark.sql.catalyst.plans.logical.Command"))
+    return bool(
+        is_instance_of(
+            spark._sc._gateway,
+            query.analyzed(),
+            "org.apache.spark.sql.catalyst.plans.logical.Command",
+        )
+    )
 
 
 def kind(node: Any) -> str:
@@ -259,7 +324,9 @@ def nodes(node: Any) -> Iterator[Any]:
 
 
 def nodes_with_searches(node: Any) -> Iterator[Any]:
-    """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for matches."""
+    """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for
+    matches.
+    """
     for one in nodes(node):
         yield one
         if kind(one) == "BatchScanExec":
@@ -268,7 +335,9 @@ def nodes_with_searches(node: Any) -> Iterator[Any]:
 
 
 def searches(scan: Any) -> Iterator[Any]:
-    """The plans of the sub-queries by which a copy-on-write MERGE looks for matches, before it scans."""
+    """The plans of the sub-queries by which a copy-on-write MERGE looks for matches, before it
+    scans.
+    """
     for runtime_filter in elements(scan.runtimeFilters()):
         if "_file" in str(runtime_filter.toString()):
             with contextlib.suppress(Exception):

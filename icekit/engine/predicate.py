@@ -1,9 +1,11 @@
-"""Read a condition from a person: one boolean expression over a table's columns, as Spark's own parser reads it.
+"""Read a condition from a person: one boolean expression over a table's columns, as Spark's own
+parser reads it.
 
 Every predicate from outside (``--where``, ``--filter``, a policy, a notebook, a call) comes through
-:func:`read_predicate` before it is used. An accepted predicate means the same wherever it is inserted: it is complete
-by itself, so it cannot close a surrounding parenthesis or continue as another clause, and its value depends
-only on the row and, if it says so, the date and time. Columns that Iceberg adds to each row, such as ``_file``, are accepted too.
+:func:`read_predicate` before it is used. An accepted predicate means the same wherever it is
+inserted: it is complete by itself, so it cannot close a surrounding parenthesis or continue as
+another clause, and its value depends only on the row and, if it says so, the date and time. Columns
+that Iceberg adds to each row, such as ``_file``, are accepted too.
 """
 
 from __future__ import annotations
@@ -28,22 +30,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-#: Characters of a predicate. Spark plans a longer one for minutes: its rules walk all of it again and again.
+# : Characters of a predicate. Spark plans a longer one for minutes: its rules walk all of it again
+# and again.
 LONGEST = 50_000
-#: Parentheses, brackets and CASE inside each other, and operators: its parser and rules recurse into each of them.
+# : Parentheses, brackets and CASE inside each other, and operators: its parser and rules recurse
+# into each of them.
 DEEPEST, MOST_OPERATORS = 100, 1_000
 _SHOWN = 200
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _NAME = r"(?:`(?:``|[^`])*`|[^\W\d]\w*)"
 _PATH = re.compile(rf"(?<![\w.`])({_NAME})(?:\s*\.\s*{_NAME})+")
 _LAMBDA = re.compile(r"(\w+)\s*->|\(([\w\s,]+)\)\s*->")
-_OPERATOR = re.compile(r"\b(?:and|or|not|between|i?like|rlike|is|case|when|div)\b|\|\||::|[-+*/%&|^~!<>=]+", re.I)
-_OPENING_OR_CLOSING = re.compile(r"[(\[]|[)\]]|\bcase\b|\bend\b", re.I)
-# Functions of the session, of which some are words without parentheses unless a column has the name.
-_OF_SESSION = re.compile(
-    r"(?<![\w.])(?:(?:current_(?:user|catalog|schema|database|timezone)|session_user|user)\s*\(|(?:current_user|session_user|user)\b)", re.I
+_OPERATOR = re.compile(
+    r"\b(?:and|or|not|between|i?like|rlike|is|case|when|div)\b|\|\||::|[-+*/%&|^~!<>=]+", re.I
 )
-_OF_SEVERAL_ROWS = "it has an aggregate, a window function or a generator, which has no value for a single row"
+_OPENING_OR_CLOSING = re.compile(r"[(\[]|[)\]]|\bcase\b|\bend\b", re.I)
+# Functions of the session, of which some are words without parentheses unless a column has the
+# name.
+_OF_SESSION = re.compile(
+    r"(?<![\w.])(?:(?:current_(?:user|catalog|schema|database|timezone)|session_user|user)\s*\(|(?:current_user|session_user|user)\b)",
+    re.I,
+)
+_OF_SEVERAL_ROWS = (
+    "it has an aggregate, a window function or a generator, which has no value for a single row"
+)
 _SUBQUERY = "it has a subquery, but a filter may use only the row; write the values instead"
 # Why Spark refuses a filter, by what its error's name begins with.
 _REASONS = {
@@ -53,7 +63,8 @@ _REASONS = {
     "UNSUPPORTED_GENERATOR": _OF_SEVERAL_ROWS,
     # Only a subquery names a table.
     "TABLE_OR_VIEW_NOT_FOUND": _SUBQUERY,
-    "UNBOUND_SQL_PARAMETER": "it has a parameter marker, whose value is unknown here; write the value instead",
+    "UNBOUND_SQL_PARAMETER": "it has a parameter marker, whose value is unknown here; write the "
+    "value instead",
 }
 
 
@@ -72,11 +83,13 @@ class Predicate:
 def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate:
     """Check that a text is one boolean expression over the columns of a frame; reads no row.
 
-    Rejected: anything that Spark's parser does not accept as one complete expression, an alias (``AS``), comments and
-    ``${…}`` (they could change the text around them, or be changed by a setting), non-boolean expressions,
-    subqueries (a filter may use only this table's rows), aggregates, window functions and generators (they have no
-    value for a single row), functions such as ``rand()`` (a filter must give the same answer each time), column names with a
-    table qualifier (a clone has another name), and anything only the session knows: its variables and functions, ``current_user()`` and so on. ``now()`` and ``current_date()`` are accepted.
+    Rejected: anything that Spark's parser does not accept as one complete expression, an alias
+    (``AS``), comments and ``${…}`` (they could change the text around them, or be changed by a
+    setting), non-boolean expressions, subqueries (a filter may use only this table's rows),
+    aggregates, window functions and generators (they have no value for a single row), functions
+    such as ``rand()`` (a filter must give the same answer each time), column names with a table
+    qualifier (a clone has another name), and anything only the session knows: its variables and
+    functions, ``current_user()`` and so on. ``now()`` and ``current_date()`` are accepted.
 
     Raises :class:`~icekit.errors.ParameterError`, which names the text and what is wrong with it.
     """
@@ -99,7 +112,9 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate
 
 
 def check_text(text: str) -> None:
-    """The part of :func:`read_predicate` that needs neither Spark nor a table; raises as that does."""
+    """The part of :func:`read_predicate` that needs neither Spark nor a table; raises as that
+    does.
+    """
     if why := _wrong_with_text(text):
         raise _refused(text, why)
 
@@ -118,18 +133,32 @@ def _wrong_with_text(text: object) -> str | None:
     if not text.strip():
         return "it is empty"
     if len(text) > LONGEST:
-        return f"it has {len(text):,} characters, and Spark is too slow above {LONGEST:,}; use ranges, or several filters"
+        return (
+            f"it has {len(text):,} characters, and Spark is too slow above {LONGEST:,}; use "
+            "ranges, or several filters"
+        )
     if (depth := _depth(bare := unquoted(text))) > DEEPEST:
-        return f"it is nested {depth:,} times, and Spark is too slow above {DEEPEST:,}; remove parentheses"
+        return (
+            f"it is nested {depth:,} times, and Spark is too slow above {DEEPEST:,}; remove "
+            "parentheses"
+        )
     # The sign of a number is not an operator.
-    if (operators := len(_OPERATOR.findall(re.sub(r"(?<=[(,])\s*-\s*(?=\d)", "", bare)))) > MOST_OPERATORS:
-        return f"it has {operators:,} operators, and Spark is too slow above {MOST_OPERATORS:,}; use IN, ranges, or several filters"
+    if (
+        operators := len(_OPERATOR.findall(re.sub(r"(?<=[(,])\s*-\s*(?=\d)", "", bare)))
+    ) > MOST_OPERATORS:
+        return (
+            f"it has {operators:,} operators, and Spark is too slow above {MOST_OPERATORS:,}; use "
+            "IN, ranges, or several filters"
+        )
     if found := _CONTROL.search(text):
         return f"it has a control character ({found[0]!r})"
     if re.search(r"--|/\*", unquoted(text)):
         return "it has a comment (-- or /*); leave it out"
     if "${" in text:
-        return "Spark replaces ${…} with the value of a setting; write the value itself, and a dollar sign in a string as \\u0024"
+        return (
+            "Spark replaces ${…} with the value of a setting; write the value itself, and a "
+            "dollar sign in a string as \\u0024"
+        )
     return None
 
 
@@ -152,10 +181,16 @@ def _of_elsewhere(text: str, columns: Sequence[str]) -> str | None:
         first = path[1].strip("`").replace("``", "`")
         # A function of a catalog has its name before it.
         if first.lower() not in known and not bare[path.end() :].lstrip().startswith("("):
-            return f"{path[0]} names a table or something of the session, and there is no column {first}; write only the column name"
+            return (
+                f"{path[0]} names a table or something of the session, and there is no column "
+                f"{first}; write only the column name"
+            )
     for word in _OF_SESSION.finditer(unquoted(text)):
         if word[0].endswith("(") or word[0].lower() not in known:
-            return f"it has {word[0].rstrip('( ')}, which belongs to the session and not to the row; write the value instead"
+            return (
+                f"it has {word[0].rstrip('( ')}, which belongs to the session and not to the row; "
+                "write the value instead"
+            )
     return None
 
 
@@ -180,7 +215,10 @@ def _depends_on_more(spark: SparkSession, found: DataFrame) -> str | None:
         # Not every Spark has all of them.
         with contextlib.suppress(Py4JError):
             if condition.containsPattern(getattr(patterns, pattern)()):
-                return "it has a variable or a function that only this session has; write the value instead"
+                return (
+                    "it has a variable or a function that only this session has; write the value "
+                    "instead"
+                )
     # Works out what is constant in it, such as a text compared with a number that is not a number.
     query_of_frame(found).optimizedPlan()
     return None
@@ -206,8 +244,8 @@ def _why(error: Any, columns: Sequence[str]) -> str:
     return next((why for start, why in _REASONS.items() if code.startswith(start)), said)
 
 
-# --- Find the parts of a statement in its text with the grammar of Spark's own parser, and its table by the session's own rules for
-# names.
+# --- Find the parts of a statement in its text with the grammar of Spark's own parser, and its
+# table by the session's own rules for names.
 #
 # Spark's plans keep where an expression begins and ends, but without its parentheses and not for
 # every part. Its parse tree has each token's place, counted in characters as Python counts them.
@@ -239,7 +277,9 @@ class Tree:
         self._parser: Any = spark._jsparkSession.sessionState().sqlParser()
         generated = jvm.org.apache.spark.sql.catalyst.parser
         antlr = jvm.org.antlr.v4.runtime
-        lexer = generated.SqlBaseLexer(generated.UpperCaseCharStream(antlr.CharStreams.fromString(sql)))
+        lexer = generated.SqlBaseLexer(
+            generated.UpperCaseCharStream(antlr.CharStreams.fromString(sql))
+        )
         lexer.removeErrorListeners()
         reader = generated.SqlBaseParser(antlr.CommonTokenStream(lexer))
         reader.removeErrorListeners()
@@ -280,22 +320,32 @@ class Tree:
         return next((c for c in _children(node) if kind(c) in kinds), None)
 
     def between(self, node: Any, first: str, last: str | None = None) -> list[Any]:
-        """The children that follow a keyword, up to another one or to the end; empty ones left out."""
+        """The children that follow a keyword, up to another one or to the end; empty ones left
+        out.
+        """
         children = [c for c in _children(node) if self.span(c).end > self.span(c).start]
         words = [str(c.getText()).upper() if kind(c) == _TOKEN else None for c in children]
         if first not in words:
             return []
         start = words.index(first) + 1
-        return children[start : words.index(last, start) if last and last in words[start:] else None]
+        return children[
+            start : words.index(last, start) if last and last in words[start:] else None
+        ]
 
     def all(self, rule: str, under: Any = None) -> list[Any]:
         """Every node of a grammar's rule, in order."""
         number = getattr(self._grammar, f"RULE_{rule}")
-        return list(elements(self._trees.findAllRuleNodes(self._root if under is None else under, number)))
+        return list(
+            elements(self._trees.findAllRuleNodes(self._root if under is None else under, number))
+        )
 
     def span(self, node: Any) -> Span:
         """Where a node stands in the text; an empty node has an empty stretch."""
-        first, last = (node.getSymbol(), node.getSymbol()) if kind(node) == _TOKEN else (node.getStart(), node.getStop())
+        first, last = (
+            (node.getSymbol(), node.getSymbol())
+            if kind(node) == _TOKEN
+            else (node.getStart(), node.getStop())
+        )
         start = int(first.getStartIndex())
         return Span(start, max(start, int(last.getStopIndex()) + 1) if last is not None else start)
 
@@ -318,7 +368,9 @@ class Tree:
         return parts[0] if parts else None
 
     def relations(self, under: Any = None) -> Iterator[tuple[Any, Parts]]:
-        """Tables that the statement reads, with the name that columns are qualified by: the alias, else the table's."""
+        """Tables that the statement reads, with the name that columns are qualified by: the alias,
+        else the table's.
+        """
         for node in self.all("relationPrimary", under):
             if kind(node) == "TableName":
                 alias = self.child(node, "TableAlias")
@@ -329,12 +381,19 @@ class Tree:
 
     def count(self, rule: str) -> int:
         """How many nodes of a grammar's rule there are; one call, however many."""
-        return int(self._trees.findAllRuleNodes(self._root, getattr(self._grammar, f"RULE_{rule}")).size())
+        return int(
+            self._trees.findAllRuleNodes(self._root, getattr(self._grammar, f"RULE_{rule}")).size()
+        )
 
     def columns(self) -> Iterator[tuple[Any, Parts]]:
-        """Qualified columns, wherever they are written, and what is assigned to; whole chains only."""
-        # By their dots: there may be thousands of literals, and each question to the JVM takes its time.
-        for dot in elements(self._paths.findAll(self._root, "//primaryExpression/'.'", self._reader)):
+        """Qualified columns, wherever they are written, and what is assigned to; whole chains
+        only.
+        """
+        # By their dots: there may be thousands of literals, and each question to the JVM takes its
+        # time.
+        for dot in elements(
+            self._paths.findAll(self._root, "//primaryExpression/'.'", self._reader)
+        ):
             node = dot.getParent()
             if kind(node) == "Dereference" and kind(node.getParent()) != "Dereference":
                 parts = self.parts(node)
@@ -370,7 +429,9 @@ def _children(node: Any) -> Iterator[Any]:
 
 
 def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
-    """What Spark's parser makes of a text, before names are resolved; raises StatementRefused for what it does not take."""
+    """What Spark's parser makes of a text, before names are resolved; raises StatementRefused for
+    what it does not take.
+    """
     from pyspark.errors import PySparkException
 
     session: Any = spark._jsparkSession
@@ -378,13 +439,20 @@ def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
         with quiet_errors():
             return getattr(session.sessionState().sqlParser(), how)(text)
     except PySparkException as error:
-        raise StatementRefused(f"Spark cannot parse the statement: {complaint(error)}. Fix it and try again.", detail=str(error)) from None
+        raise StatementRefused(
+            f"Spark cannot parse the statement: {complaint(error)}. Fix it and try again.",
+            detail=str(error),
+        ) from None
 
 
 def with_variables(spark: SparkSession, sql: str) -> str:
     """The text that Spark parses, without what ends it."""
     jvm: Any = spark._jvm
-    return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(sql)).strip().rstrip("; \t\r\n")
+    return (
+        str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(sql))
+        .strip()
+        .rstrip("; \t\r\n")
+    )
 
 
 def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]:
@@ -395,11 +463,18 @@ def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]
     session: Any = spark._jsparkSession
     if session.sessionState().catalog().isTempView(scala_seq(spark, parts)):
         raise StatementRefused(
-            f"{display_name(parts)} is a temporary view, which cannot be written to. Give the Iceberg table that the view reads."
+            f"{display_name(parts)} is a temporary view, which cannot be written to. Give the "
+            "Iceberg table that the view reads."
         )
     try:
-        found = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(session, java_list(spark, parts))
-        name: Identifier = (str(found.catalog().name()), *map(str, found.identifier().namespace()), str(found.identifier().name()))
+        found = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
+            session, java_list(spark, parts)
+        )
+        name: Identifier = (
+            str(found.catalog().name()),
+            *map(str, found.identifier().namespace()),
+            str(found.identifier().name()),
+        )
     except Exception as error:
         raise explain(error, ("", *parts)) from None
     for table, branch in _candidates(name):
@@ -408,12 +483,19 @@ def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]
         except Exception as error:
             problem = explain(error, table)
             if branch is None and not name[-1].startswith(BRANCH):
-                raise (problem if isinstance(problem, IcekitError) else _unknown(table, problem)) from None
+                raise (
+                    problem if isinstance(problem, IcekitError) else _unknown(table, problem)
+                ) from None
             continue
         if is_instance_of(spark._sc._gateway, loaded, "org.apache.iceberg.BaseMetadataTable"):
-            raise StatementRefused(f"{display_name(parts)} is a metadata table, which cannot be written to. Give the table itself.")
+            raise StatementRefused(
+                f"{display_name(parts)} is a metadata table, which cannot be written to. Give the "
+                "table itself."
+            )
         return table, branch
-    raise StatementRefused(f"{display_name(parts)} is neither a table nor a branch of one. Check the name.")
+    raise StatementRefused(
+        f"{display_name(parts)} is neither a table nor a branch of one. Check the name."
+    )
 
 
 def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
@@ -425,5 +507,7 @@ def _candidates(name: Identifier) -> Iterator[tuple[Identifier, str | None]]:
 
 def _unknown(table: Identifier, problem: Exception) -> StatementRefused:
     return StatementRefused(
-        f"{display_name(table)} cannot be loaded as an Iceberg table ({reason(problem)}). Check its name and catalog.", detail=str(problem)
+        f"{display_name(table)} cannot be loaded as an Iceberg table ({reason(problem)}). Check "
+        "its name and catalog.",
+        detail=str(problem),
     )

@@ -1,4 +1,6 @@
-"""Stage scan tasks for Spark, as Iceberg's own rewrite does, and collect the new data files without committing them."""
+"""Stage scan tasks for Spark, as Iceberg's own rewrite does, and collect the new data files without
+committing them.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,24 @@ from icekit.engine.bridge import compiled, java_list
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: The columns of :meth:`Staging.files`: number, path, data sequence number; and more columns of words of bits.
+# : The columns of :meth:`Staging.files`: number, path, data sequence number; and more columns of
+# words of bits.
 FILES = "file int, path string, sequence bigint"
 
 
 class Staging:
-    """Scan tasks of one table (an object of Iceberg's API), staged for Spark under names that only this session's JVM knows."""
+    """Scan tasks of one table (an object of Iceberg's API), staged for Spark under names that only
+    this session's JVM knows.
+    """
 
     def __init__(self, spark: SparkSession, table: Any) -> None:
         self.spark, self.table = spark, table
         self.java = compiled(spark._jvm, table, "Staging", table)
 
     def files(self, files: Any, **more: Any) -> DataFrame:
-        """A frame of :data:`FILES` for Java's files or tasks; ``more`` are other columns: Java lists of words of bits, one for each file."""
+        """A frame of :data:`FILES` for Java's files or tasks; ``more`` are other columns: Java
+        lists of words of bits, one for each file.
+        """
         from pyspark.sql import DataFrame
 
         jvm: Any = self.spark._jvm
@@ -46,15 +53,25 @@ class Staging:
     def frame(self, name: str, options: Mapping[str, str] | None = None) -> DataFrame:
         """The rows of the tasks that are staged under a name."""
         # Older versions of Iceberg read the task set's name from an option.
-        return self.spark.read.format("iceberg").options(**{"scan-task-set-id": name, "file-open-cost": "0", **(options or {})}).load(name)
+        return (
+            self.spark.read.format("iceberg")
+            .options(**{"scan-task-set-id": name, "file-open-cost": "0", **(options or {})})
+            .load(name)
+        )
 
     def sorted(self, frame: DataFrame, runner: Any, group: Any, files: int) -> DataFrame:
-        """Rows in the order in which Iceberg's own action, whose runner this is, writes those of a group."""
+        """Rows in the order in which Iceberg's own action, whose runner this is, writes those of a
+        group.
+        """
         from pyspark.sql import DataFrame
 
         return DataFrame(self.java.sorted(runner, group, files, frame._jdf), self.spark)
 
     def write(self, frame: DataFrame, name: str, options: Mapping[str, str]) -> Any:
-        """Write rows to new data files of the table, which are not committed yet; returns Java's set of them."""
-        frame.write.format("iceberg").options(**{"rewritten-file-scan-task-set-id": name, **options}).mode("append").save(name)
+        """Write rows to new data files of the table, which are not committed yet; returns Java's
+        set of them.
+        """
+        frame.write.format("iceberg").options(
+            **{"rewritten-file-scan-task-set-id": name, **options}
+        ).mode("append").save(name)
         return self.java.written(name)

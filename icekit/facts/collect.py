@@ -13,7 +13,15 @@ from icekit.facts import local, metadata
 from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
 from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
-from icekit.facts.manifests import Record, file_counts, is_counted, live_count, manifest_facts, manifest_list, sample_metrics
+from icekit.facts.manifests import (
+    Record,
+    file_counts,
+    is_counted,
+    live_count,
+    manifest_facts,
+    manifest_list,
+    sample_metrics,
+)
 from icekit.facts.metadata_file import RESTORE_OLDER, load_metadata, sized_metadata
 from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import TableFacts
@@ -32,7 +40,8 @@ if TYPE_CHECKING:
 
 Collector = Literal["auto", "spark", "local"]
 
-# Starting Spark is worth it from here: a cold start takes as long as reading this many files without Spark.
+# Starting Spark is worth it from here: a cold start takes as long as reading this many files
+# without Spark.
 LOCAL_FILES = 200_000
 # Using Spark is worth it from here if it already runs.
 LOCAL_FILES_BESIDE_SPARK = 20_000
@@ -60,7 +69,8 @@ def observe(
     ``filter_columns`` are the columns that queries filter by; default: the table property
     ``icekit.filter-columns``. ``storage`` also lists orphan files, unless another
     table of the catalog shares the location: this reads every table's metadata file, and ``say``
-    gets its progress. Spark lists them, unless the table is small and on a disk of this machine. ``progress`` is called with (manifests read, of how many).
+    gets its progress. Spark lists them, unless the table is small and on a disk of this machine.
+    ``progress`` is called with (manifests read, of how many).
 
     Raises the errors of :mod:`icekit.errors`, each of which says what to do.
     """
@@ -71,41 +81,69 @@ def observe(
     snapshot, chosen_ref = choose_snapshot(meta, ref)
     properties = dict(meta.get("properties") or {})
     specs = metadata.specs(meta)
-    schema = metadata.schema_of(meta, snapshot.get("schema-id") if snapshot is not None and ref else None)
+    schema = metadata.schema_of(
+        meta, snapshot.get("schema-id") if snapshot is not None and ref else None
+    )
     in_force = metadata.settings(properties)
     columns = metadata.columns(meta, schema)
     target = metadata.int_setting(in_force, "write.target-file-size-bytes")
     ratios = tuple(size_ratios)
-    cut = Cut(edges(target, ratios), edges(metadata.int_setting(in_force, "write.delete.target-file-size-bytes"), ratios), target)
+    cut = Cut(
+        edges(target, ratios),
+        edges(metadata.int_setting(in_force, "write.delete.target-file-size-bytes"), ratios),
+        target,
+    )
     manifests = _manifests(snapshot, source, {spec.spec_id for spec in specs})
     counts, sample = ManifestFacts(), MetricsSample()
     rollup, width = Rollup(), 1
     counted = file_counts(manifests, (snapshot or {}).get("summary"))
-    used = choose(lake, collector, sum(map(live_count, manifests)) if counted is None else sum(counted))
+    used = choose(
+        lake, collector, sum(map(live_count, manifests)) if counted is None else sum(counted)
+    )
     flaws = _flaws(meta, snapshot, manifests)
     is_uncounted = any(each.flaw is Flaw.UNCOUNTED_MANIFESTS for each in flaws)
     if is_uncounted:
         used = "local"  # Iceberg's metadata tables fail
     if snapshot is not None:
-        counts = manifest_facts(manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes"))
-        sample = sample_metrics(manifests, columns, source.read, schema.get("identifier-field-ids") or ())
-        by_id, widths = {spec.spec_id: spec for spec in specs}, _widths(manifests, int(meta.get("last-sequence-number", 0)))
+        counts = manifest_facts(
+            manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes")
+        )
+        sample = sample_metrics(
+            manifests, columns, source.read, schema.get("identifier-field-ids") or ()
+        )
+        by_id, widths = (
+            {spec.spec_id: spec for spec in specs},
+            _widths(manifests, int(meta.get("last-sequence-number", 0))),
+        )
         of_keys = metadata.key_columns(meta)
         if used == "local":
-            rollup, width = local.roll_up(manifests, by_id, cut, source.read, widths, progress, of_keys)
+            rollup, width = local.roll_up(
+                manifests, by_id, cut, source.read, widths, progress, of_keys
+            )
         else:
             from icekit.facts import spark
 
             full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
-            rollup, width = spark.roll_up(lake.spark, full, snapshot_id, manifests, by_id, cut, widths, of_keys)
+            rollup, width = spark.roll_up(
+                lake.spark, full, snapshot_id, manifests, by_id, cut, widths, of_keys
+            )
             spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
         if is_uncounted:
             there = rollup.file_counts()
             counts = replace(counts, data_entry_count=there.data, delete_entry_count=there.deletes)
     now_ms = int(time.time() * 1000)
-    recent = written_since(source.read, meta, snapshot, now_ms - int(RECENT_MINUTES * 60_000), manifests, MOST_MANIFESTS)
+    recent = written_since(
+        source.read,
+        meta,
+        snapshot,
+        now_ms - int(RECENT_MINUTES * 60_000),
+        manifests,
+        MOST_MANIFESTS,
+    )
     searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
-    listed, missing, unlisted = _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
+    listed, missing, unlisted = (
+        _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
+    )
     sort = metadata.sort_order(meta)
     default_spec_id = meta.get("default-spec-id", 0)
     return TableFacts(
@@ -126,13 +164,17 @@ def observe(
         properties=properties,
         settings=in_force,
         distribution=metadata.distribution_modes(
-            properties, partitioned=any(s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs), is_sorted=bool(sort)
+            properties,
+            partitioned=any(s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs),
+            is_sorted=bool(sort),
         ),
         filter_columns=_filter_columns(filter_columns, properties, [c.name for c in columns]),
         data_edges=cut.data,
         delete_edges=cut.deletes,
         groups=rollup.groups(),
-        sequences=rollup.sequences(lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)),
+        sequences=rollup.sequences(
+            lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)
+        ),
         sequence_width=width,
         manifests=counts,
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
@@ -155,7 +197,9 @@ def observe(
 
 
 def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
-    """The snapshots that would expire now; None where the properties allow no expiry, or the snapshots of a branch are damaged."""
+    """The snapshots that would expire now; None where the properties allow no expiry, or the
+    snapshots of a branch are damaged.
+    """
     try:
         return expirable(meta, now_ms)
     except (ParameterError, Damaged):
@@ -168,51 +212,72 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
         return collector
     if collector != "auto":
         raise ParameterError(
-            f"There is no collector {collector!r}{nearest(collector, ['auto', 'spark', 'local'], count=1) or '; use auto, spark or local.'}"
+            "There is no collector "
+            f"{collector!r}{nearest(collector, ['auto', 'spark', 'local'], count=1) or '; use auto, spark or local.'}"
         )
     limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
     if file_count <= limit:
         return "local"
     if not lake.spark_is_running:
-        require("pyspark", f"Reading the metadata of {file_count:,} files (unless with collector local)")
+        require(
+            "pyspark", f"Reading the metadata of {file_count:,} files (unless with collector local)"
+        )
     return "spark"
 
 
-def _manifests(snapshot: metadata.Json | None, source: TableSource, spec_ids: Collection[int]) -> list[Record]:
+def _manifests(
+    snapshot: metadata.Json | None, source: TableSource, spec_ids: Collection[int]
+) -> list[Record]:
     if snapshot is None:
         return []
     location = snapshot.get("manifest-list")
     if location is None:
         raise MetadataUnreadable(
-            f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before 2019 did; any commit of a current engine rewrites it."
+            f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before "
+            "2019 did; any commit of a current engine rewrites it."
         )
     found = manifest_list(source.read(location), location)
     for manifest in found:
         if manifest["partition_spec_id"] not in spec_ids:
             raise MetadataUnreadable(
-                f"{location} lists a manifest with partition spec {manifest['partition_spec_id']}, but partition-specs in {source.metadata_location} does not have that spec; {RESTORE_OLDER}."
+                f"{location} lists a manifest with partition spec "
+                f"{manifest['partition_spec_id']}, but partition-specs in "
+                f"{source.metadata_location} does not have that spec; {RESTORE_OLDER}."
             )
     return found
 
 
-def _flaws(meta: metadata.Json, snapshot: metadata.Json | None, manifests: Sequence[Record]) -> tuple[MetadataFlaw, ...]:
+def _flaws(
+    meta: metadata.Json, snapshot: metadata.Json | None, manifests: Sequence[Record]
+) -> tuple[MetadataFlaw, ...]:
     """What of the metadata is readable here, and refused by Iceberg where it needs it."""
     schemas = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
-    without = [s["snapshot-id"] for s in meta.get("snapshots") or () if schemas and s.get("schema-id") not in {None, *schemas}]
+    without = [
+        s["snapshot-id"]
+        for s in meta.get("snapshots") or ()
+        if schemas and s.get("schema-id") not in {None, *schemas}
+    ]
     observed = None if snapshot is None else snapshot["snapshot-id"]
     columns, default = field_ids(metadata.schema_of(meta)), meta.get("default-sort-order-id", 0)
     orders = [
         order["order-id"]
         for order in meta.get("sort-orders") or ()
-        if order["order-id"] != default and any(f["transform"] != "void" and f["source-id"] not in columns for f in order["fields"])
+        if order["order-id"] != default
+        and any(f["transform"] != "void" and f["source-id"] not in columns for f in order["fields"])
     ]
     found = {
-        Flaw.UNCOUNTED_MANIFESTS: [manifest["manifest_path"] for manifest in manifests if not is_counted(manifest)],
+        Flaw.UNCOUNTED_MANIFESTS: [
+            manifest["manifest_path"] for manifest in manifests if not is_counted(manifest)
+        ],
         Flaw.SCHEMA_GONE: [each for each in without if each == observed],
         Flaw.OLD_SCHEMA_GONE: [each for each in without if each != observed],
         Flaw.ORDER_BY_DROPPED: orders,
     }
-    return tuple(MetadataFlaw(flaw, len(ids), tuple(map(str, ids[:_EXAMPLES]))) for flaw, ids in found.items() if ids)
+    return tuple(
+        MetadataFlaw(flaw, len(ids), tuple(map(str, ids[:_EXAMPLES])))
+        for flaw, ids in found.items()
+        if ids
+    )
 
 
 def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], int]:
@@ -223,11 +288,17 @@ def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], 
 
 def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
     """The columns of the table property ``icekit.filter-columns``."""
-    return [name for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",") if (name := c.strip())]
+    return [
+        name for c in properties.get(FILTER_COLUMNS_PROPERTY, "").split(",") if (name := c.strip())
+    ]
 
 
-def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]) -> tuple[str, ...]:
-    """The stated columns, or else those of the table property; an unknown column is an error in the former and ignored in the latter."""
+def _filter_columns(
+    stated: Sequence[str] | None, properties: dict[str, str], known: Sequence[str]
+) -> tuple[str, ...]:
+    """The stated columns, or else those of the table property; an unknown column is an error in the
+    former and ignored in the latter.
+    """
     if not stated:
         return tuple(c for c in declared_filter_columns(properties) if c in known)
     for column in stated:
@@ -238,10 +309,22 @@ def _filter_columns(stated: Sequence[str] | None, properties: dict[str, str], kn
 
 
 def _storage(
-    lake: Lake, name: Identifier, source: TableSource, searched: Searched, used: Collector, say: Callable[[str], None] | None
+    lake: Lake,
+    name: Identifier,
+    source: TableSource,
+    searched: Searched,
+    used: Collector,
+    say: Callable[[str], None] | None,
 ) -> tuple[StorageFacts | None, MissingFiles | None, str | None]:
     """The orphan files, the missing files, and why orphan files were not listed."""
-    from icekit.facts.orphans import REMEMBERED_SECONDS, TableQuery, list_orphans, orphans_before, orphans_on_disk, sharing
+    from icekit.facts.orphans import (
+        REMEMBERED_SECONDS,
+        TableQuery,
+        list_orphans,
+        orphans_before,
+        orphans_on_disk,
+        sharing,
+    )
 
     meta = searched.metadata
 
@@ -254,14 +337,24 @@ def _storage(
         missing = missing_files(lake, name, source, searched, with_spark=used == "spark")
         if missing.counts and searched.snapshot_id not in snapshots_by_id(latest()[1]):
             missing = MissingFiles(unchecked="the snapshot expired while its files were looked up")
-    # The procedure rejects a table whose files others may share: nobody can say which files are orphans.
+    # The procedure rejects a table whose files others may share: nobody can say which files are
+    # orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
         return None, missing, "gc.enabled is false, so another table may use the files"
     if missing is not None and missing.count(Role.MANIFEST_LIST).gone_count:
-        return None, missing, "the manifest list of a snapshot is gone, so it is not known which files that snapshot references"
+        return (
+            None,
+            missing,
+            "the manifest list of a snapshot is gone, so it is not known which files that "
+            "snapshot references",
+        )
     found = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
     if found.shared:
-        return StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found), missing, None
+        return (
+            StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found),
+            missing,
+            None,
+        )
     on_disk = orphans_on_disk(meta, latest) if used == "local" else None
     try:
         listed = on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"])

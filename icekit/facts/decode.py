@@ -21,14 +21,19 @@ from typing import Any
 # From the bytes of a block and a position, to the value at the position and the position after it.
 Read = Callable[[bytes, int], tuple[Any, int]]
 Skip = Callable[[bytes, int], int]
-#: The fields to read: each with None for the complete value, with fields of a nested record, or with keys of a map, whose values are then a
-#: tuple in their order, with None for a key that is missing.
+# : The fields to read: each with None for the complete value, with fields of a nested record, or
+# with keys of a map, whose values are then a : tuple in their order, with None for a key that is
+# missing.
 Fields = Mapping[str, "Fields | tuple[int, ...] | None"]
 
 # A number has the high bit set in every byte except its last.
 _NUMBER = rb"[\x80-\xff]*+."
 # Strings and bytes begin with twice their length, in one byte if the length is less than 64.
-_SHORT = b"(?>" + b"|".join(re.escape(bytes([2 * length])) + b".{%d}" % length for length in range(64)) + b")"
+_SHORT = (
+    b"(?>"
+    + b"|".join(re.escape(bytes([2 * length])) + b".{%d}" % length for length in range(64))
+    + b")"
+)
 # Longer arrays are skipped item by item; statistics are never that long.
 _LONGEST_MATCH = 2000
 
@@ -72,7 +77,9 @@ def inlined(schema: Any, names: dict[str, Any] | None = None) -> Any:
         return [inlined(branch, names) for branch in schema]
     kind, made = schema["type"], dict(schema)
     if kind == "record":
-        made["fields"] = [{**field, "type": inlined(field["type"], names)} for field in schema["fields"]]
+        made["fields"] = [
+            {**field, "type": inlined(field["type"], names)} for field in schema["fields"]
+        ]
     elif kind == "array":
         made["items"] = inlined(schema["items"], names)
     elif kind == "map":
@@ -91,7 +98,9 @@ def _compiled(schema: Any) -> tuple[Read, Skip]:
         return _PRIMITIVES[schema]
     kind = schema["type"]
     if kind == "record":
-        return record_reader(schema), _in_turn([_compiled(field["type"])[1] for field in schema["fields"]])
+        return record_reader(schema), _in_turn(
+            [_compiled(field["type"])[1] for field in schema["fields"]]
+        )
     if kind == "array":
         return _array(schema["items"])
     if kind == "fixed" or schema.get("logicalType") == "decimal":
@@ -103,7 +112,9 @@ def _union(branches: Sequence[tuple[Read, Skip]]) -> tuple[Read, Skip]:
     # Twice the number of the branch, in one byte; anything else is an error.
     reads = {2 * i: read for i, (read, _) in enumerate(branches)}
     skips = {2 * i: skip for i, (_, skip) in enumerate(branches)}
-    return lambda data, at: reads[data[at]](data, at + 1), lambda data, at: skips[data[at]](data, at + 1)
+    return lambda data, at: reads[data[at]](data, at + 1), lambda data, at: skips[data[at]](
+        data, at + 1
+    )
 
 
 def _in_turn(skips: Sequence[Skip]) -> Skip:
@@ -126,7 +137,9 @@ def _array(items: Any) -> tuple[Read, Skip]:
             if not count:
                 return found, at
             if count < 0:
-                at = _skip_long(data, at)  # the size of the block in bytes, for readers that skip it
+                at = _skip_long(
+                    data, at
+                )  # the size of the block in bytes, for readers that skip it
             for _ in range(abs(count)):
                 item, at = read_item(data, at)
                 found.append(item)
@@ -139,7 +152,11 @@ def _array(items: Any) -> tuple[Read, Skip]:
             if count < 0:
                 at = _skip_bytes(data, at)
                 continue
-            if pattern is not None and count <= _LONGEST_MATCH and (match := _whole_array(pattern, count).match(data, at)):
+            if (
+                pattern is not None
+                and count <= _LONGEST_MATCH
+                and (match := _whole_array(pattern, count).match(data, at))
+            ):
                 return match.end()
             for _ in range(count):
                 at = skip_item(data, at)
@@ -152,14 +169,24 @@ def _array(items: Any) -> tuple[Read, Skip]:
 def _picker(schema: Any, keys: tuple[int, ...]) -> Read:
     """Read the values of some keys of a map that is written as an array of pairs.
 
-    One regular expression skips the other pairs as fast as the whole array: it expects the keys where the last array of that length had them.
+    One regular expression skips the other pairs as fast as the whole array: it expects the keys
+    where the last array of that length had them.
     """
     if isinstance(schema, list):
         none = (None,) * len(keys)
-        reads = {2 * i: (lambda _, at: (none, at)) if branch == "null" else _picker(branch, keys) for i, branch in enumerate(schema)}
+        reads = {
+            2 * i: (lambda _, at: (none, at)) if branch == "null" else _picker(branch, keys)
+            for i, branch in enumerate(schema)
+        }
         return lambda data, at: reads[data[at]](data, at + 1)
-    read_pairs, read_value = _array(schema["items"])[0], _compiled(schema["items"]["fields"][1]["type"])[0]
-    value, is_bytes = _pattern(schema["items"]["fields"][1]["type"]), schema["items"]["fields"][1]["type"] == "bytes"
+    read_pairs, read_value = (
+        _array(schema["items"])[0],
+        _compiled(schema["items"]["fields"][1]["type"])[0],
+    )
+    value, is_bytes = (
+        _pattern(schema["items"]["fields"][1]["type"]),
+        schema["items"]["fields"][1]["type"] == "bytes",
+    )
     wanted = [_number(key) for key in keys]
     any_pair = _NUMBER + (value or b"")
     layouts: dict[int, tuple[re.Pattern[bytes], list[int]]] = {}
@@ -170,7 +197,9 @@ def _picker(schema: Any, keys: tuple[int, ...]) -> Read:
         # No key is there twice, so only one that is missing may be elsewhere next time.
         missing = [re.escape(wanted[i]) for i, key in enumerate(keys) if key not in places]
         other = b"(?!%b)%b" % (b"|".join(missing), any_pair) if missing else any_pair
-        for group, (place, key) in enumerate(sorted((places[key], i) for i, key in enumerate(keys) if key in places), 1):
+        for group, (place, key) in enumerate(
+            sorted((places[key], i) for i, key in enumerate(keys) if key in places), 1
+        ):
             parts.append(b"(?:%b){%d}%b(%b)" % (other, place - at, re.escape(wanted[key]), value))
             groups[key], at = group, place + 1
         parts.append(b"(?:%b){%d}\x00" % (other, len(pairs) - at))
@@ -182,8 +211,12 @@ def _picker(schema: Any, keys: tuple[int, ...]) -> Read:
             pattern, groups = layouts[count]
             if match := pattern.match(data, start):
                 if is_bytes:  # after a length of one byte
-                    return tuple([match[group][1:] if group else None for group in groups]), match.end()
-                return tuple([read_value(data, match.start(group))[0] if group else None for group in groups]), match.end()
+                    return tuple(
+                        [match[group][1:] if group else None for group in groups]
+                    ), match.end()
+                return tuple(
+                    [read_value(data, match.start(group))[0] if group else None for group in groups]
+                ), match.end()
         pairs, end = read_pairs(data, at)
         if value is not None and len(pairs) == count <= _LONGEST_MATCH:
             learn(pairs, value)
@@ -211,7 +244,11 @@ def _pattern(schema: Any) -> bytes | None:
     if schema["type"] == "record":
         parts = [_pattern(field["type"]) for field in schema["fields"]]
         return None if None in parts else b"".join(part for part in parts if part)
-    return _pattern(schema["type"]) if isinstance(schema["type"], str) and schema["type"] != "array" else None
+    return (
+        _pattern(schema["type"])
+        if isinstance(schema["type"], str) and schema["type"] != "array"
+        else None
+    )
 
 
 @lru_cache(maxsize=256)
@@ -278,7 +315,9 @@ _PRIMITIVES: Mapping[str, tuple[Read, Skip]] = {
 
 def _bytes_like(schema: Any) -> tuple[Read, Skip]:
     """Bytes that may represent a decimal or a UUID."""
-    read, skip = _packed(f"{schema['size']}s") if schema["type"] == "fixed" else _PRIMITIVES["bytes"]
+    read, skip = (
+        _packed(f"{schema['size']}s") if schema["type"] == "fixed" else _PRIMITIVES["bytes"]
+    )
     convert = {"decimal": _decimal(schema), "uuid": _uuid}.get(schema.get("logicalType"))
     if convert is None:
         return read, skip
@@ -292,7 +331,9 @@ def _bytes_like(schema: Any) -> tuple[Read, Skip]:
 
 def _decimal(schema: Any) -> Callable[[bytes], str]:
     scale, context = schema.get("scale", 0), Context(prec=schema.get("precision", 38))
-    return lambda raw: format(Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, context), "f")
+    return lambda raw: format(
+        Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale, context), "f"
+    )
 
 
 def _uuid(raw: bytes) -> str:

@@ -1,4 +1,6 @@
-"""Hold how a table is defined: its columns, partition specs, sort order and settings, and who else maintains it."""
+"""Hold how a table is defined: its columns, partition specs, sort order and settings, and who else
+maintains it.
+"""
 
 from __future__ import annotations
 
@@ -66,13 +68,16 @@ class PartitionSpec:
 def fragile(fields: Iterable[str]) -> str:
     """Why deletes of partitions by a dropped column are at risk, as a sentence.
 
-    Iceberg (1.12) writes a null for such a field when it writes a manifest again, as most commits do with some manifests, and
-    applies deletes only to data files with equal values: with the next append, deleted rows may come back.
+    Iceberg (1.12) writes a null for such a field when it writes a manifest again, as most commits
+    do with some manifests, and applies deletes only to data files with equal values: with the next
+    append, deleted rows may come back.
     """
     names = ", ".join(map(identifier, fields))
     return (
-        f"The column of partition field {names} was dropped while deletes apply to files of these partitions. Any commit of any writer may "
-        "change which rows they delete, because Iceberg writes nulls for such partitions; only a rewrite of all data files in one commit ends this."
+        f"The column of partition field {names} was dropped while deletes apply to files of these "
+        "partitions. Any commit of any writer may change which rows they delete, because Iceberg "
+        "writes nulls for such partitions; only a rewrite of all data files in one commit ends "
+        "this."
     )
 
 
@@ -106,7 +111,9 @@ class DistributionMode:
 
 @dataclass(frozen=True, slots=True)
 class OtherOptimizer:
-    """A service that compacts and expires tables by itself, and the property or the location that shows it."""
+    """A service that compacts and expires tables by itself, and the property or the location that
+    shows it.
+    """
 
     name: str
     evidence: str
@@ -115,27 +122,41 @@ class OtherOptimizer:
     def note(self) -> str:
         """What to know before a plan of icekit runs."""
         return (
-            f"Another optimizer may manage this table: {self.evidence}. Turn its maintenance off for this table, or leave the work to it, before "
-            "this plan runs: each makes the other's commits fail."
+            f"Another optimizer may manage this table: {self.evidence}. Turn its maintenance off "
+            "for this table, or leave the work to it, before this plan runs: each makes the "
+            "other's commits fail."
         )
 
 
 # Properties that only one service sets, by their beginnings, and the buckets of S3 Tables.
-_MANAGED = (("self-optimizing.", "Apache Amoro"), ("delta.", "Databricks"), ("databricks.", "Databricks"), ("snowflake.", "Snowflake"))
+_MANAGED = (
+    ("self-optimizing.", "Apache Amoro"),
+    ("delta.", "Databricks"),
+    ("databricks.", "Databricks"),
+    ("snowflake.", "Snowflake"),
+)
 _S3_TABLES = re.compile(r"^s3[an]?://[^/]*--table-s3(?:/|$)")
 
 
 def other_optimizer(properties: Mapping[str, str], location: str) -> OtherOptimizer | None:
-    """The service that maintains a table of these properties at this location by itself; None if nothing shows one."""
+    """The service that maintains a table of these properties at this location by itself; None if
+    nothing shows one.
+    """
     if _S3_TABLES.match(location):
         return OtherOptimizer(
-            "Amazon S3 Tables", f"the table is in a table bucket of Amazon S3 Tables ({location}), which compacts and expires it"
+            "Amazon S3 Tables",
+            f"the table is in a table bucket of Amazon S3 Tables ({location}), which compacts and "
+            "expires it",
         )
     if properties.get("self-optimizing.enabled", "").lower() == "false":
         return None
     for beginning, name in _MANAGED:
         if keys := sorted(key for key in properties if key.startswith(beginning)):
-            return OtherOptimizer(name, f"the table property {keys[0]} is of {name}, which may compact and expire the table")
+            return OtherOptimizer(
+                name,
+                f"the table property {keys[0]} is of {name}, which may compact and expire the "
+                "table",
+            )
     return None
 
 

@@ -108,7 +108,11 @@ class Totals:
         high: int | None = None
         for group in groups:
             for b in group.buckets:
-                files, size, records = files + b.file_count, size + b.size_in_bytes, records + b.record_count
+                files, size, records = (
+                    files + b.file_count,
+                    size + b.size_in_bytes,
+                    records + b.record_count,
+                )
                 low = b.min_bytes if low is None or b.min_bytes < low else low
                 high = b.max_bytes if high is None or b.max_bytes > high else high
         return cls(files, size, records, low, high)
@@ -120,7 +124,9 @@ class Totals:
 
 
 def median_bytes(groups: Iterable[FileGroup]) -> int | None:
-    """The median size of all files of the groups, None without files: its bucket is exact, the position in the bucket is interpolated."""
+    """The median size of all files of the groups, None without files: its bucket is exact, the
+    position in the bucket is interpolated.
+    """
     merged: dict[int, list[int]] = {}
     for group in groups:
         for b in group.buckets:
@@ -142,9 +148,10 @@ class SequenceCounts:
     Kept only for partitions to which delete files may apply. A position delete applies to
     data of the same or a lower sequence number, an equality delete to data of a lower one
     (table spec, "Scan Planning"). ``sequence_number`` is the highest of
-    :attr:`TableFacts.sequence_width` consecutive ones; the width is 1 (exact) unless there
-    are very many. ``well_sized_*`` are data files that no size rule would rewrite. ``ruled_out_*`` are the later equality deletes whose
-    key bounds rule out that they apply to this data, see :mod:`icekit.facts.key_bounds`.
+    :attr:`TableFacts.sequence_width` consecutive ones; the width is 1 (exact) unless there are very
+    many. ``well_sized_*`` are data files that no size rule would rewrite. ``ruled_out_*`` are the
+    later equality deletes whose key bounds rule out that they apply to this data, see
+    :mod:`icekit.facts.key_bounds`.
     """
 
     partition: Partition

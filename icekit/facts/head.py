@@ -47,11 +47,17 @@ def head(lake: Lake, table: Identifier, branch: str | None = None) -> Head:
     return Head(metadata, snapshot)
 
 
-def written_within(lake: Lake, table: Identifier, at: Head, minutes: float, now_ms: int) -> frozenset[Partition]:
-    """The partitions written within so many minutes before ``now_ms``, as :func:`icekit.facts.recent.written_since` finds them."""
+def written_within(
+    lake: Lake, table: Identifier, at: Head, minutes: float, now_ms: int
+) -> frozenset[Partition]:
+    """The partitions written within so many minutes before ``now_ms``, as
+    :func:`icekit.facts.recent.written_since` finds them.
+    """
     if not minutes:
         return frozenset()
-    return written_since(lake.tables.source(table).read, at.metadata, at.snapshot, now_ms - round(minutes * 60_000))
+    return written_since(
+        lake.tables.source(table).read, at.metadata, at.snapshot, now_ms - round(minutes * 60_000)
+    )
 
 
 def since(at: Head, before: int | None) -> tuple[Json, ...]:
@@ -68,5 +74,6 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
     if before is None:
         return tuple(reversed(found))
     raise SnapshotNotFound(
-        f"Snapshot {before}, from which the run started, is no longer an ancestor of the table's current snapshot; plan again."
+        f"Snapshot {before}, from which the run started, is no longer an ancestor of the table's "
+        "current snapshot; plan again."
     )

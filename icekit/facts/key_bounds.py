@@ -1,8 +1,9 @@
-"""Tell which equality deletes a scan leaves out by the bounds of their keys (DeleteFileIndex.canContainEqDeletesForFile).
+"""Tell which equality deletes a scan leaves out by the bounds of their keys
+(DeleteFileIndex.canContainEqDeletesForFile).
 
-Both collectors gather what the files of one partition and sequence number may hold in the columns of the keys. What is left out of such
-files together is left out of each of them, so what is said to apply is an upper bound: exact if a commit adds one data file and one
-delete file to a partition.
+Both collectors gather what the files of one partition and sequence number may hold in the columns
+of the keys. What is left out of such files together is left out of each of them, so what is said to
+apply is an upper bound: exact if a commit adds one data file and one delete file to a partition.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-# Bounds of other types leave nothing out: versions of Iceberg order UUIDs differently, and a NaN has no order.
-_LITTLE_ENDIAN = frozenset({"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"})
+# Bounds of other types leave nothing out: versions of Iceberg order UUIDs differently, and a NaN
+# has no order.
+_LITTLE_ENDIAN = frozenset(
+    {"int", "long", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"}
+)
 _AS_BYTES = frozenset({"string", "binary", "fixed", "boolean"})
-# The deletes of a partition are compared with its data one sequence number at a time up to this many, and in as many blocks beyond.
+# The deletes of a partition are compared with its data one sequence number at a time up to this
+# many, and in as many blocks beyond.
 _BLOCKS = 256
 # The most comparisons in memory at once.
 _AT_ONCE = 1_000_000
@@ -31,10 +36,12 @@ class KeyColumn(NamedTuple):
 
 
 def decode(type_name: str) -> Callable[[bytes], Any] | None:
-    """How to read a bound of a type as a value that compares as in Iceberg; None if such bounds leave nothing out.
+    """How to read a bound of a type as a value that compares as in Iceberg; None if such bounds
+    leave nothing out.
 
-    Source: table spec, "Binary single-value serialization". The bytes of texts have the order of their code points, as Iceberg's
-    comparator; numbers may have the shorter width of an older schema.
+    Source: table spec, "Binary single-value serialization". The bytes of texts have the order of
+    their code points, as Iceberg's comparator; numbers may have the shorter width of an older
+    schema.
     """
     name = type_name.partition("(")[0].partition("[")[0]
     if name in _LITTLE_ENDIAN:
@@ -44,15 +51,23 @@ def decode(type_name: str) -> Callable[[bytes], Any] | None:
     return bytes if name in _AS_BYTES else None
 
 
-def compared(columns: Mapping[int, KeyColumn], keys: Iterable[Iterable[int]]) -> dict[int, KeyColumn]:
+def compared(
+    columns: Mapping[int, KeyColumn], keys: Iterable[Iterable[int]]
+) -> dict[int, KeyColumn]:
     """The columns of keys whose bounds may leave deletes out, by field id."""
     ids = sorted({each for key in keys for each in key})
-    return {each: columns[each] for each in ids if each in columns and decode(columns[each].type) is not None}
+    return {
+        each: columns[each]
+        for each in ids
+        if each in columns and decode(columns[each].type) is not None
+    }
 
 
 @dataclass(slots=True)
 class Spans:
-    """What the files of each row may hold in one column: the range of the values, whether nulls or values, and whether the range is complete."""
+    """What the files of each row may hold in one column: the range of the values, whether nulls or
+    values, and whether the range is complete.
+    """
 
     low: list[Any] = field(default_factory=list)
     high: list[Any] = field(default_factory=list)
@@ -68,8 +83,12 @@ class Spans:
         self.has_value.append(0)
         self.is_bounded.append(1)
 
-    def add(self, row: int, low: Any, high: Any, nulls: int | None, values: int | None, required: bool) -> None:
-        """Add a file: its decoded bounds, and its counts of nulls and of all values; None for what its entry does not say."""
+    def add(
+        self, row: int, low: Any, high: Any, nulls: int | None, values: int | None, required: bool
+    ) -> None:
+        """Add a file: its decoded bounds, and its counts of nulls and of all values; None for what
+        its entry does not say.
+        """
         if not required and (nulls is None or nulls > 0):
             self.has_null[row] = 1
             if nulls is not None and nulls == values:
@@ -84,7 +103,9 @@ class Spans:
         if most is None or high > most:
             self.high[row] = high
 
-    def merge(self, row: int, low: Any, high: Any, has_null: int, has_value: int, is_bounded: int) -> None:
+    def merge(
+        self, row: int, low: Any, high: Any, has_null: int, has_value: int, is_bounded: int
+    ) -> None:
         """Add files that were put together before."""
         self.has_null[row] |= has_null
         self.has_value[row] |= has_value
@@ -97,7 +118,9 @@ class Spans:
 
 @dataclass
 class Keyed:
-    """Data files, or equality delete files of one key, by the number of their partition and by sequence number: a row for each."""
+    """Data files, or equality delete files of one key, by the number of their partition and by
+    sequence number: a row for each.
+    """
 
     columns: Mapping[int, Spans]
     rows: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -116,7 +139,9 @@ class Keyed:
         return row
 
     def within(self, width: int, is_live: Callable[[int, int], bool]) -> Keyed:
-        """The same by ranges of sequence numbers, without the rows that are not ``is_live``, given their partition and sequence number."""
+        """The same by ranges of sequence numbers, without the rows that are not ``is_live``, given
+        their partition and sequence number.
+        """
         found = Keyed({column: Spans() for column in self.columns})
         for (partition, sequence), row in self.rows.items():
             if not is_live(partition, sequence):
@@ -137,37 +162,56 @@ def range_end(sequence_number: int, width: int) -> int:
 
 @dataclass
 class RuledOut:
-    """By partition number and range of sequence numbers: deletes that apply to no data, and how many files and records of later deletes do not apply to data."""
+    """By partition number and range of sequence numbers: deletes that apply to no data, and how
+    many files and records of later deletes do not apply to data.
+    """
 
     deletes: set[tuple[int, int]] = field(default_factory=set)
     data: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
 
 
-def rule_out(data: Keyed, deletes: Mapping[tuple[int, ...], Keyed], everywhere: Collection[int], is_exact: bool) -> RuledOut:
-    """Compare data with deletes by their key; deletes of the partitions ``everywhere`` may apply to all data.
+def rule_out(
+    data: Keyed,
+    deletes: Mapping[tuple[int, ...], Keyed],
+    everywhere: Collection[int],
+    is_exact: bool,
+) -> RuledOut:
+    """Compare data with deletes by their key; deletes of the partitions ``everywhere`` may apply to
+    all data.
 
-    Deletes apply to data of a lower sequence number; by ranges of them (not ``is_exact``), also to data of the same range. Deletes that are
-    older than all data are left out before.
+    Deletes apply to data of a lower sequence number; by ranges of them (not ``is_exact``), also to
+    data of the same range. Deletes that are older than all data are left out before.
     """
     met: set[tuple[int, int]] = set()
     reach = np.zeros((len(data.rows), 2), np.int64)
     for keyed in deletes.values():
         met |= _meet(data, keyed, everywhere, is_exact, reach)
-    # Files are not counted by key: those of a partition and sequence number may apply if those of one key may.
+    # Files are not counted by key: those of a partition and sequence number may apply if those of
+    # one key may.
     kept = np.array(
-        [(*place, keyed.files[row], keyed.records[row]) for keyed in deletes.values() for place, row in keyed.rows.items() if place in met],
+        [
+            (*place, keyed.files[row], keyed.records[row])
+            for keyed in deletes.values()
+            for place, row in keyed.rows.items()
+            if place in met
+        ],
         np.int64,
     ).reshape(-1, 4)
     later = np.zeros_like(reach)
     for rows, others in _scopes(_places(data), kept[:, :2], everywhere):
         ordered = others[np.argsort(kept[others, 1], kind="stable")]
         totals = np.concatenate((np.zeros((1, 2), np.int64), np.cumsum(kept[ordered, 2:], axis=0)))
-        until = np.searchsorted(kept[ordered, 1], _places(data)[rows, 1], "right" if is_exact else "left")
+        until = np.searchsorted(
+            kept[ordered, 1], _places(data)[rows, 1], "right" if is_exact else "left"
+        )
         later[rows] += totals[-1] - totals[until]
     places, left_out = list(data.rows), later - reach
     return RuledOut(
         {place for keyed in deletes.values() for place in keyed.rows} - met,
-        {places[row]: (int(left_out[row, 0]), int(left_out[row, 1])) for row in np.flatnonzero(left_out.any(axis=1)).tolist()},
+        {
+            places[row]: (int(left_out[row, 0]), int(left_out[row, 1]))
+            for row in np.flatnonzero(left_out.any(axis=1)).tolist()
+        },
     )
 
 
@@ -176,51 +220,79 @@ def _places(keyed: Keyed) -> Any:
 
 
 def _scopes(data: Any, deletes: Any, everywhere: Collection[int]) -> Iterable[tuple[Any, Any]]:
-    """The rows of data and of deletes that are compared, given the (partition, sequence number) of each: partition by partition."""
+    """The rows of data and of deletes that are compared, given the (partition, sequence number) of
+    each: partition by partition.
+    """
     is_global = np.isin(deletes[:, 0], list(everywhere))
     if is_global.any():
         yield np.arange(len(data)), np.flatnonzero(is_global)
     own = np.flatnonzero(~is_global)
-    orders = [rows[np.argsort(places[rows, 0], kind="stable")] for places, rows in ((data, np.arange(len(data))), (deletes, own))]
+    orders = [
+        rows[np.argsort(places[rows, 0], kind="stable")]
+        for places, rows in ((data, np.arange(len(data))), (deletes, own))
+    ]
     numbers = [places[order, 0] for places, order in zip((data, deletes), orders, strict=True)]
     for partition in np.unique(numbers[1]):
-        first, last = ([np.searchsorted(each, partition, side) for each in numbers] for side in ("left", "right"))
+        first, last = (
+            [np.searchsorted(each, partition, side) for each in numbers]
+            for side in ("left", "right")
+        )
         if first[0] < last[0]:
             yield orders[0][first[0] : last[0]], orders[1][first[1] : last[1]]
 
 
-def _meet(data: Keyed, deletes: Keyed, everywhere: Collection[int], is_exact: bool, reach: Any) -> set[tuple[int, int]]:
-    """The deletes that may apply to some data; adds their files and records to the rows of data in ``reach``."""
+def _meet(
+    data: Keyed, deletes: Keyed, everywhere: Collection[int], is_exact: bool, reach: Any
+) -> set[tuple[int, int]]:
+    """The deletes that may apply to some data; adds their files and records to the rows of data in
+    ``reach``.
+    """
     columns = [_ranked(data.columns[column], spans) for column, spans in deletes.columns.items()]
     of_data, of_deletes = _places(data), _places(deletes)
-    sizes = np.stack([np.frombuffer(each, np.int64) for each in (deletes.files, deletes.records)], axis=1)
+    sizes = np.stack(
+        [np.frombuffer(each, np.int64) for each in (deletes.files, deletes.records)], axis=1
+    )
     met: set[tuple[int, int]] = set()
     for rows, others in _scopes(of_data, of_deletes, everywhere):
-        rows, others = rows[np.argsort(of_data[rows, 1])], others[np.argsort(-of_deletes[others, 1])]
+        rows, others = (
+            rows[np.argsort(of_data[rows, 1])],
+            others[np.argsort(-of_deletes[others, 1])],
+        )
         numbers = of_data[rows, 1]
         # How much data is older than each delete.
         older = np.searchsorted(numbers, of_deletes[others, 1], "left" if is_exact else "right")
         may_apply = older > 0
         for held, own in columns:
-            may_apply &= ~_apart(held.at(rows).accumulated().at(np.maximum(older - 1, 0)), own.at(others))
+            may_apply &= ~_apart(
+                held.at(rows).accumulated().at(np.maximum(older - 1, 0)), own.at(others)
+            )
         others = others[may_apply]
         if len(others):
             # From the newest on, the first ones are later than data.
-            first = np.searchsorted(-of_deletes[others, 1], -numbers, "left" if is_exact else "right")
-            is_met, reached = _pairs(first, [(held.at(rows), own.at(others)) for held, own in columns], sizes[others])
+            first = np.searchsorted(
+                -of_deletes[others, 1], -numbers, "left" if is_exact else "right"
+            )
+            is_met, reached = _pairs(
+                first, [(held.at(rows), own.at(others)) for held, own in columns], sizes[others]
+            )
             reach[rows] += reached
             met.update(map(tuple, of_deletes[others[is_met]].tolist()))
     return met
 
 
 def _pairs(first: Any, columns: list[tuple[_Column, _Column]], sizes: Any) -> tuple[Any, Any]:
-    """Which deletes apply to any data, and the sums of ``sizes`` that apply to each: of the ``first`` so many deletes that are later."""
+    """Which deletes apply to any data, and the sums of ``sizes`` that apply to each: of the
+    ``first`` so many deletes that are later.
+    """
     count = len(sizes)
     starts = np.arange(0, count, -(-count // _BLOCKS))
     ends = np.append(starts[1:], count)
     total = np.concatenate((np.zeros((1, sizes.shape[1]), np.int64), np.cumsum(sizes, axis=0)))
     blocks = [own.united(starts) for _, own in columns]
-    until, reached = np.zeros(len(starts), np.int64), np.zeros((len(first), sizes.shape[1]), np.int64)
+    until, reached = (
+        np.zeros(len(starts), np.int64),
+        np.zeros((len(first), sizes.shape[1]), np.int64),
+    )
     step = max(1, _AT_ONCE // len(starts))
     for begin in range(0, len(first), step):
         rows = slice(begin, begin + step)
@@ -231,7 +303,9 @@ def _pairs(first: Any, columns: list[tuple[_Column, _Column]], sizes: Any) -> tu
         until = np.maximum(until, np.max(np.where(meets, later, 0), axis=0))
         within = np.clip(later, starts, ends)
         for size in range(sizes.shape[1]):
-            reached[rows, size] = np.sum(np.where(meets, total[within, size] - total[starts, size], 0), axis=1)
+            reached[rows, size] = np.sum(
+                np.where(meets, total[within, size] - total[starts, size], 0), axis=1
+            )
     return np.arange(count) < np.repeat(until, ends - starts), reached
 
 
@@ -253,7 +327,9 @@ class _Column(NamedTuple):
 
     def united(self, starts: Any) -> _Column:
         """What blocks of rows hold together."""
-        return _Column(*[how.reduceat(each, starts) for how, each in zip(_TOGETHER, self, strict=True)])
+        return _Column(
+            *[how.reduceat(each, starts) for how, each in zip(_TOGETHER, self, strict=True)]
+        )
 
 
 _TOGETHER = (np.minimum, np.maximum, np.logical_or, np.logical_or, np.logical_and)
@@ -264,7 +340,11 @@ def _apart(data: _Column, deletes: _Column) -> Any:
 
     Nulls meet nulls; files of nothing but nulls meet nothing else, even without bounds.
     """
-    are_apart = data.is_bounded & deletes.is_bounded & ((deletes.low > data.high) | (data.low > deletes.high))
+    are_apart = (
+        data.is_bounded
+        & deletes.is_bounded
+        & ((deletes.low > data.high) | (data.low > deletes.high))
+    )
     return ~(data.has_null & deletes.has_null) & (~data.has_value | ~deletes.has_value | are_apart)
 
 
@@ -276,8 +356,15 @@ def _ranked(data: Spans, deletes: Spans) -> tuple[_Column, _Column]:
     def column(spans: Spans) -> _Column:
         # Without a value, above all and below all.
         ends = [
-            np.array([ranks.get(value, without) for value in of], np.int64) for of, without in ((spans.low, len(values)), (spans.high, -1))
+            np.array([ranks.get(value, without) for value in of], np.int64)
+            for of, without in ((spans.low, len(values)), (spans.high, -1))
         ]
-        return _Column(*ends, *(np.frombuffer(each, bool) for each in (spans.has_null, spans.has_value, spans.is_bounded)))
+        return _Column(
+            *ends,
+            *(
+                np.frombuffer(each, bool)
+                for each in (spans.has_null, spans.has_value, spans.is_bounded)
+            ),
+        )
 
     return column(data), column(deletes)

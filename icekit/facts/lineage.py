@@ -23,7 +23,9 @@ class CyclicLineage(Damaged):
 
     def __init__(self, ids: Sequence[object]) -> None:
         shown = " → ".join(str(one) for one in (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0]))
-        super().__init__(f"parent-snapshot-id forms a circle ({shown}), so the history of the table is not known")
+        super().__init__(
+            f"parent-snapshot-id forms a circle ({shown}), so the history of the table is not known"
+        )
 
 
 def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
@@ -43,10 +45,17 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
         if int(ref) in snapshots:
             return snapshots[int(ref)], None
         newest = max(snapshots.values(), key=lambda s: s["timestamp-ms"], default=None)
-        there = f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}" if newest else "the table has no snapshots"
+        there = (
+            f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}"
+            if newest
+            else "the table has no snapshots"
+        )
         raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {there}.")
     known = ", ".join(sorted(refs)) or "none"
-    raise SnapshotNotFound(f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or f'; known refs: {known}.'}")
+    raise SnapshotNotFound(
+        "There is no branch or tag "
+        f"{str(ref)!r}{nearest(str(ref), refs) or f'; known refs: {known}.'}"
+    )
 
 
 def snapshots_by_id(metadata: Json) -> Mapping[int | None, Json]:
@@ -70,13 +79,17 @@ def lineage(snapshots: Mapping[int | None, Json], snapshot: Json | None) -> Iter
 
 
 def history(metadata: Json, snapshot: Json | None) -> History:
-    """Cadence, operations, writers and refs, of all snapshots and of the chosen snapshot's lineage."""
+    """Cadence, operations, writers and refs, of all snapshots and of the chosen snapshot's
+    lineage.
+    """
     snapshots = snapshots_by_id(metadata)
     ancestors = list(lineage(snapshots, snapshot))[::-1]
     times = [s["timestamp-ms"] for s in ancestors]
     gaps = [(b - a) / 1000 for a, b in pairwise(times)]
     every = [s["timestamp-ms"] for s in snapshots.values()]
-    operations = Counter(str((s.get("summary") or {}).get("operation", "unknown")) for s in ancestors)
+    operations = Counter(
+        str((s.get("summary") or {}).get("operation", "unknown")) for s in ancestors
+    )
     return History(
         snapshot_count=len(snapshots),
         lineage_count=len(ancestors),
@@ -85,7 +98,10 @@ def history(metadata: Json, snapshot: Json | None) -> History:
         median_seconds_between_commits=statistics.median(gaps) if gaps else None,
         operations=tuple(sorted(operations.items())),
         commits=tuple(_commit(s) for s in ancestors[-MAX_COMMITS:]),
-        refs=tuple(Ref(name, ref["type"], ref["snapshot-id"]) for name, ref in sorted((metadata.get("refs") or {}).items())),
+        refs=tuple(
+            Ref(name, ref["type"], ref["snapshot-id"])
+            for name, ref in sorted((metadata.get("refs") or {}).items())
+        ),
         metadata_log_count=len(metadata.get("metadata-log") or ()),
         schema_count=len(metadata.get("schemas") or ()) or 1,
     )
@@ -115,7 +131,11 @@ def _commit(snapshot: Json) -> Commit:
 
 def _writer(summary: Mapping[str, str]) -> str | None:
     if "engine-name" in summary:
-        return " ".join(filter(None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))))
+        return " ".join(
+            filter(
+                None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))
+            )
+        )
     if "flink.job-id" in summary:
         return f"flink {summary['flink.job-id']}"
     if "spark.app.id" in summary:

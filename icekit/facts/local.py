@@ -27,7 +27,16 @@ from icekit.facts.local_deletes import (
     named_data_file,
     repeated_hashes,
 )
-from icekit.facts.manifests import Record, entries, field_ranges, is_delete_manifest, may_have_live, narrow_fields, of_manifests, read_ahead
+from icekit.facts.manifests import (
+    Record,
+    entries,
+    field_ranges,
+    is_delete_manifest,
+    may_have_live,
+    narrow_fields,
+    of_manifests,
+    read_ahead,
+)
 from icekit.facts.rollup import Cut, Rollup, add_sequence, kind_of
 from icekit.facts.values import partition_of
 
@@ -43,10 +52,12 @@ def roll_up(
 ) -> tuple[Rollup, int]:
     """Count every live file; returns the rollup and the width of its sequence numbers.
 
-    Memory grows with partitions and sequence numbers, and by 8 bytes a file (36 where deletes name a single data file): a few manifests
-    are in memory at a time, one decoded and the others read ahead. Manifests are read again only to name what contradicts itself.
-    ``width`` gives the sequence width for a number of partitions; without deletes, sequence numbers are not counted. Key bounds are read
-    only if there are equality deletes, and only those of their keys; ``columns`` are the table's, by field id.
+    Memory grows with partitions and sequence numbers, and by 8 bytes a file (36 where deletes name
+    a single data file): a few manifests are in memory at a time, one decoded and the others read
+    ahead. Manifests are read again only to name what contradicts itself. ``width`` gives the
+    sequence width for a number of partitions; without deletes, sequence numbers are not counted.
+    Key bounds are read only if there are equality deletes, and only those of their keys;
+    ``columns`` are the table's, by field id.
     """
     # Deletes first, to know whether any names a data file.
     live = sorted((m for m in manifests if may_have_live(m)), key=is_delete_manifest, reverse=True)
@@ -56,7 +67,9 @@ def roll_up(
     for place, manifest in enumerate(live):
         if progress:
             progress(place, len(live))
-        (counting.add_deletes if is_delete_manifest(manifest) else counting.add_data)(manifest, next(contents))
+        (counting.add_deletes if is_delete_manifest(manifest) else counting.add_data)(
+            manifest, next(contents)
+        )
     states = counting.settle()
     counted, rollup = counting.counted, counting.rollup
     step = width(len({partition for partition, _, _ in counted})) if with_deletes else 1
@@ -80,7 +93,9 @@ def roll_up(
 
 @dataclass
 class _Counting:
-    """The files of manifests, by (partition, kind, sequence number or 0) and bucket edge: [count, bytes, records, min, max]."""
+    """The files of manifests, by (partition, kind, sequence number or 0) and bucket edge: [count,
+    bytes, records, min, max].
+    """
 
     specs: Mapping[int, PartitionSpec]
     cut: Cut
@@ -94,7 +109,8 @@ class _Counting:
     scoped: ScopedDeletes = field(default_factory=ScopedDeletes)
     numbers: dict[Partition, int] = field(default_factory=dict)
     narrow: list[NarrowManifest] = field(default_factory=list)
-    #: The columns of equality delete keys that are compared, and the numbers of the partitions to which the deletes may apply; None for all.
+    # : The columns of equality delete keys that are compared, and the numbers of the partitions to
+    # which the deletes may apply; None for all.
     keyed: dict[int, KeyColumn] = field(default_factory=dict)
     keyed_partitions: set[int] | None = field(default_factory=set)
     keyed_data: Keyed | None = None
@@ -103,11 +119,17 @@ class _Counting:
     def add_data(self, manifest: Record, raw: bytes) -> None:
         """Count the data files of a manifest."""
         spec, edges, files = self.specs[manifest["partition_spec_id"]], self.cut.data, self.files
-        inherited, with_deletes, counted = manifest.get("sequence_number") or 0, self.with_deletes, self.counted
+        inherited, with_deletes, counted = (
+            manifest.get("sequence_number") or 0,
+            self.with_deletes,
+            self.counted,
+        )
         data, is_named = self.data, len(self.scoped.files) > 0
         known: dict[tuple[Any, ...], tuple[Partition, int]] = {}
         reader, keyed_partitions = KeyReader(self.keyed), self.keyed_partitions
-        keyed = self.keyed_data = self.keyed_data or Keyed({column: Spans() for column in self.keyed})
+        keyed = self.keyed_data = self.keyed_data or Keyed(
+            {column: Spans() for column in self.keyed}
+        )
         for entry in entries(raw, manifest["manifest_path"], DATA_FIELDS, of_columns=reader.fields):
             file = entry["data_file"]
             values = tuple(file["partition"].values())
@@ -130,21 +152,31 @@ class _Counting:
         self._check_summary(manifest, spec, known)
 
     def add_deletes(self, manifest: Record, raw: bytes) -> None:
-        """Count the delete files of a manifest, except those of a single data file, which are settled when all data files are known."""
-        spec, inherited, scoped = self.specs[manifest["partition_spec_id"]], manifest.get("sequence_number") or 0, self.scoped
+        """Count the delete files of a manifest, except those of a single data file, which are
+        settled when all data files are known.
+        """
+        spec, inherited, scoped = (
+            self.specs[manifest["partition_spec_id"]],
+            manifest.get("sequence_number") or 0,
+            self.scoped,
+        )
         known: dict[tuple[Any, ...], tuple[Partition, int]] = {}
         names_paths, keys = delete_columns(raw, manifest["manifest_path"])
         of_keys = compared(self.columns, keys)
         self.keyed.update(of_keys)
         reader = KeyReader(of_keys, names_paths)
-        for entry in entries(raw, manifest["manifest_path"], DELETE_FIELDS, of_columns=reader.fields):
+        for entry in entries(
+            raw, manifest["manifest_path"], DELETE_FIELDS, of_columns=reader.fields
+        ):
             file = entry["data_file"]
             values = tuple(file["partition"].values())
             partition, number = known.get(values) or self._known(known, spec, values)
             kind = kind_of(file["content"], file["file_format"])
             own, records = entry.get("sequence_number"), file["record_count"]
             sequence = inherited if own is None else own
-            size = file["content_size_in_bytes" if kind is Kind.DELETION_VECTORS else "file_size_in_bytes"]
+            size = file[
+                "content_size_in_bytes" if kind is Kind.DELETION_VECTORS else "file_size_in_bytes"
+            ]
             identity = file_identity(file)
             self.files.append(identity)
             named = named_data_file(file) if kind is not Kind.EQUALITY_DELETES else None
@@ -158,12 +190,19 @@ class _Counting:
                         self.keyed_partitions.add(number)
                     keyed = self.keyed_deletes.get(key)
                     if keyed is None:
-                        keyed = self.keyed_deletes[key] = Keyed({column: Spans() for column in key if column in of_keys})
+                        keyed = self.keyed_deletes[key] = Keyed(
+                            {column: Spans() for column in key if column in of_keys}
+                        )
                     row = keyed.row(number, sequence)
                     keyed.files[row] += 1
                     keyed.records[row] += records
                     reader.add(file, keyed, row)
-                _count(self.counted.setdefault((partition, kind, sequence), {}), self.cut.deletes, size, records)
+                _count(
+                    self.counted.setdefault((partition, kind, sequence), {}),
+                    self.cut.deletes,
+                    size,
+                    records,
+                )
                 continue
             scoped.files.append(identity)
             scoped.paths.append(hash(named))
@@ -176,7 +215,9 @@ class _Counting:
         self._check_summary(manifest, spec, known)
 
     def settle(self) -> dict[int, DeleteState]:
-        """Count the delete files that name a data file, and set those apart that apply to nothing; returns the misplaced ones."""
+        """Count the delete files that name a data file, and set those apart that apply to nothing;
+        returns the misplaced ones.
+        """
         scoped, partitions = self.scoped, list(self.numbers)
         misplaced: dict[int, DeleteState] = {}
         states = scoped.states(self.data) if scoped.files else []
@@ -191,21 +232,35 @@ class _Counting:
                 continue
             if kind is Kind.POSITION_DELETES:
                 self.rollup.file_scoped[partition] += 1
-            _count(self.counted.setdefault((partition, kind, scoped.sequences[place]), {}), self.cut.deletes, size, records)
+            _count(
+                self.counted.setdefault((partition, kind, scoped.sequences[place]), {}),
+                self.cut.deletes,
+                size,
+                records,
+            )
         self._set_older_apart()
         return misplaced
 
     def rule_out(self, width: int) -> None:
-        """Set the equality deletes apart whose keys are in no older data file by their bounds, and count what bounds rule out of other data."""
+        """Set the equality deletes apart whose keys are in no older data file by their bounds, and
+        count what bounds rule out of other data.
+        """
         if not self.keyed or self.keyed_data is None:
             return
         partitions = list(self.numbers)
-        everywhere = {number for partition, number in self.numbers.items() if self.specs[partition.spec_id].is_unpartitioned}
+        everywhere = {
+            number
+            for partition, number in self.numbers.items()
+            if self.specs[partition.spec_id].is_unpartitioned
+        }
         data, deletes = self.keyed_data, self.keyed_deletes
         if width > 1:
             equality = Kind.EQUALITY_DELETES
             data = data.within(width, lambda _, __: True)
-            deletes = {k: d.within(width, lambda n, s: (partitions[n], equality, s) in self.counted) for k, d in deletes.items()}
+            deletes = {
+                k: d.within(width, lambda n, s: (partitions[n], equality, s) in self.counted)
+                for k, d in deletes.items()
+            }
         found = rule_out(data, deletes, everywhere, width == 1)
         for (number, end), counts in found.data.items():
             self.rollup.add_ruled_out(partitions[number], end, *counts)
@@ -216,7 +271,9 @@ class _Counting:
                     _add(self.rollup.unapplied[partition, kind, DeleteState.NEW_KEYS], *row[:3])
 
     def _set_older_apart(self) -> None:
-        """Set the deletes apart that are older than all data they could apply to (table spec, "Scan Planning")."""
+        """Set the deletes apart that are older than all data they could apply to (table spec, "Scan
+        Planning").
+        """
         oldest: dict[Partition, int] = {}
         for partition, kind, sequence in self.counted:
             if kind is Kind.DATA:
@@ -225,21 +282,32 @@ class _Counting:
         for key in [key for key in self.counted if key[1] is not Kind.DATA]:
             partition, kind, sequence = key
             is_equality = kind is Kind.EQUALITY_DELETES
-            lowest = oldest_of_all if is_equality and self.specs[partition.spec_id].is_unpartitioned else oldest.get(partition, NEVER)
+            lowest = (
+                oldest_of_all
+                if is_equality and self.specs[partition.spec_id].is_unpartitioned
+                else oldest.get(partition, NEVER)
+            )
             if sequence < lowest or (is_equality and sequence == lowest):
                 for row in self.counted.pop(key).values():
                     _add(self.rollup.unapplied[partition, kind, DeleteState.DANGLING], *row[:3])
 
     def _known(
-        self, known: dict[tuple[Any, ...], tuple[Partition, int]], spec: PartitionSpec, values: tuple[Any, ...]
+        self,
+        known: dict[tuple[Any, ...], tuple[Partition, int]],
+        spec: PartitionSpec,
+        values: tuple[Any, ...],
     ) -> tuple[Partition, int]:
         partition = partition_of(spec.spec_id, values)
         known[values] = partition, self.numbers.setdefault(partition, len(self.numbers))
         return known[values]
 
-    def _check_summary(self, manifest: Record, spec: PartitionSpec, known: Collection[tuple[Any, ...]]) -> None:
+    def _check_summary(
+        self, manifest: Record, spec: PartitionSpec, known: Collection[tuple[Any, ...]]
+    ) -> None:
         fields = [(f.name, f.result_type) for f in spec.fields]
-        self.narrow += narrow_fields(manifest, fields, field_ranges([result for _, result in fields], known))
+        self.narrow += narrow_fields(
+            manifest, fields, field_ranges([result for _, result in fields], known)
+        )
 
 
 def _count(buckets: dict[int, list[int]], edges: Sequence[int], size: int, records: int) -> None:
@@ -271,7 +339,12 @@ def _merge(into: list[int], row: list[int]) -> None:
     into[4] = max(into[4], row[4])
 
 
-def _count_sequences(counted: Mapping[tuple[Partition, Kind, int], dict[int, list[int]]], rollup: Rollup, cut: Cut, width: int) -> None:
+def _count_sequences(
+    counted: Mapping[tuple[Partition, Kind, int], dict[int, list[int]]],
+    rollup: Rollup,
+    cut: Cut,
+    width: int,
+) -> None:
     low, high = cut.well_sized
     for (partition, kind, sequence), buckets in counted.items():
         files = records = well_files = well_bytes = 0
@@ -282,4 +355,11 @@ def _count_sequences(counted: Mapping[tuple[Partition, Kind, int], dict[int, lis
             if low <= smallest and largest <= high:
                 well_files += count
                 well_bytes += size
-        add_sequence(rollup.by_sequence[partition, range_end(sequence, width)], kind, files, records, well_files, well_bytes)
+        add_sequence(
+            rollup.by_sequence[partition, range_end(sequence, width)],
+            kind,
+            files,
+            records,
+            well_files,
+            well_bytes,
+        )

@@ -12,9 +12,25 @@ import numpy as np
 
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
-from icekit.facts.integrity import EXAMPLES, MOST_PARTITIONS, DeleteState, DuplicateFile, Integrity, MisplacedDelete
+from icekit.facts.integrity import (
+    EXAMPLES,
+    MOST_PARTITIONS,
+    DeleteState,
+    DuplicateFile,
+    Integrity,
+    MisplacedDelete,
+)
 from icekit.facts.key_bounds import KeyColumn, Keyed, decode
-from icekit.facts.manifests import BOUND_FIELDS, FILE_FIELDS, NULL_FIELDS, SIZE_FIELDS, Record, added_by, entries, is_delete_manifest
+from icekit.facts.manifests import (
+    BOUND_FIELDS,
+    FILE_FIELDS,
+    NULL_FIELDS,
+    SIZE_FIELDS,
+    Record,
+    added_by,
+    entries,
+    is_delete_manifest,
+)
 from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.values import partition_of
 
@@ -26,7 +42,9 @@ NEVER = 2**63 - 1
 
 @dataclass
 class DataFiles:
-    """The data files, column by column: hashes of their paths, and of their partitions and names."""
+    """The data files, column by column: hashes of their paths, and of their partitions and
+    names.
+    """
 
     paths: array[int] = field(default_factory=lambda: array("q"))
     names: array[int] = field(default_factory=lambda: array("q"))
@@ -36,7 +54,9 @@ class DataFiles:
 
 @dataclass
 class ScopedDeletes(DataFiles):
-    """The delete files that name a single data file, column by column: that file's path and name, and the delete's own figures."""
+    """The delete files that name a single data file, column by column: that file's path and name,
+    and the delete's own figures.
+    """
 
     files: array[int] = field(default_factory=lambda: array("q"))
     sizes: array[int] = field(default_factory=lambda: array("q"))
@@ -46,20 +66,32 @@ class ScopedDeletes(DataFiles):
     def states(self, data: DataFiles) -> list[DeleteState | None]:
         """Why each delete applies to nothing; None if it applies.
 
-        A delete applies to the live data file that has exactly the path it names, is not newer, and has its spec and partition
-        (DeleteFileIndex).
+        A delete applies to the live data file that has exactly the path it names, is not newer, and
+        has its spec and partition (DeleteFileIndex).
         """
         named, partitions = _oldest(data.paths, data.sequences, data.partitions)(self.paths)
         alike, _ = _oldest(data.names, data.sequences, data.partitions)(self.names)
         sequences = np.frombuffer(self.sequences, np.int64)
-        is_live, is_older, is_beside = named != NEVER, named <= sequences, partitions == np.frombuffer(self.partitions, np.int32)
-        code = np.where(is_live, np.where(is_older, np.where(is_beside, 0, 2), 1), np.where(alike <= sequences, 3, 1))
+        is_live, is_older, is_beside = (
+            named != NEVER,
+            named <= sequences,
+            partitions == np.frombuffer(self.partitions, np.int32),
+        )
+        code = np.where(
+            is_live,
+            np.where(is_older, np.where(is_beside, 0, 2), 1),
+            np.where(alike <= sequences, 3, 1),
+        )
         known = (None, DeleteState.DANGLING, DeleteState.MISFILED, DeleteState.UNMATCHED)
         return [known[each] for each in code]
 
 
-def _oldest(keys: array[int], sequences: array[int], partitions: array[int]) -> Callable[[array[int]], tuple[Any, Any]]:
-    """A function from keys to the lowest sequence number of a file with the key, and that file's partition; ``NEVER`` and -1 without one."""
+def _oldest(
+    keys: array[int], sequences: array[int], partitions: array[int]
+) -> Callable[[array[int]], tuple[Any, Any]]:
+    """A function from keys to the lowest sequence number of a file with the key, and that file's
+    partition; ``NEVER`` and -1 without one.
+    """
     ordered = np.lexsort((np.frombuffer(sequences, np.int64), np.frombuffer(keys, np.int64)))
     sorted_keys = np.frombuffer(keys, np.int64)[ordered]
 
@@ -88,9 +120,11 @@ def file_name(path: str) -> str:
 
 
 def named_data_file(file: Record) -> str | None:
-    """The path of the only data file that a position delete file or deletion vector names, directly or by equal bounds of its path column.
+    """The path of the only data file that a position delete file or deletion vector names, directly
+    or by equal bounds of its path column.
 
-    Source: ContentFileUtil.referencedDataFile. The bounds are those of the path column, if they were read, and maybe of others.
+    Source: ContentFileUtil.referencedDataFile. The bounds are those of the path column, if they
+    were read, and maybe of others.
     """
     if (path := file.get("referenced_data_file")) is not None:
         return str(path)
@@ -99,12 +133,17 @@ def named_data_file(file: Record) -> str | None:
 
 
 class KeyReader:
-    """Reads the bounds and null counts of some columns from the entries of a manifest: those of keys, after those of paths if these are wanted."""
+    """Reads the bounds and null counts of some columns from the entries of a manifest: those of
+    keys, after those of paths if these are wanted.
+    """
 
     def __init__(self, columns: Mapping[int, KeyColumn], names_paths: bool = False) -> None:
         first = (PATH_FIELD_ID,) if names_paths else ()
         self.skipped = len(first)
-        self.columns = [(each, decode(column.type) or bytes, column.required) for each, column in columns.items()]
+        self.columns = [
+            (each, decode(column.type) or bytes, column.required)
+            for each, column in columns.items()
+        ]
         self.none = (None,) * (len(first) + len(columns))
         names = (BOUND_FIELDS if self.none else frozenset()) | (
             NULL_FIELDS if any(not c.required for c in columns.values()) else frozenset()
@@ -126,7 +165,8 @@ class KeyReader:
 
 
 def delete_columns(raw: bytes, location: str) -> tuple[bool, set[tuple[int, ...]]]:
-    """Whether bounds of paths show which data file a position delete file names, and the keys of the equality deletes.
+    """Whether bounds of paths show which data file a position delete file names, and the keys of
+    the equality deletes.
 
     A first pass without statistics costs a fraction of reading them.
     """
@@ -158,7 +198,9 @@ def file_identity(file: Record) -> int:
 
 @dataclass
 class Naming:
-    """A second reading of the manifests, to name the files that are listed twice and the deletes that are misplaced."""
+    """A second reading of the manifests, to name the files that are listed twice and the deletes
+    that are misplaced.
+    """
 
     specs: Mapping[int, PartitionSpec]
     twice: frozenset[int]
@@ -168,7 +210,9 @@ class Naming:
     snapshots: dict[tuple[Kind, str, int | None], set[int]] = field(default_factory=dict)
     partitions: set[Partition] = field(default_factory=set)
 
-    def named(self, found: Integrity, live: Sequence[Record], read: Callable[[str], bytes]) -> Integrity:
+    def named(
+        self, found: Integrity, live: Sequence[Record], read: Callable[[str], bytes]
+    ) -> Integrity:
         """The same, with the counts of what is listed twice, and examples."""
         misplaced: list[MisplacedDelete] = []
         for manifest in live:
@@ -184,12 +228,31 @@ class Naming:
                 identity = file_identity(file) if is_deletes else hash(file["file_path"])
                 values = tuple(file["partition"].values())
                 if identity in self.twice:
-                    self._repeat((kind, file["file_path"], file.get("content_offset")), file["record_count"], snapshot_id)
+                    self._repeat(
+                        (kind, file["file_path"], file.get("content_offset")),
+                        file["record_count"],
+                        snapshot_id,
+                    )
                     self.partitions.add(partition_of(spec.spec_id, values))
                 if is_deletes and (state := self.states.get(identity)) is not None:
-                    partition, named = partition_of(spec.spec_id, values), named_data_file(file) or ""
-                    misplaced.append(MisplacedDelete(state, file["file_path"], partition, named, named, partition, snapshot_id))
-            misplaced = heapq.nsmallest(EXAMPLES, misplaced, key=lambda each: (each.path, each.named_path))
+                    partition, named = (
+                        partition_of(spec.spec_id, values),
+                        named_data_file(file) or "",
+                    )
+                    misplaced.append(
+                        MisplacedDelete(
+                            state,
+                            file["file_path"],
+                            partition,
+                            named,
+                            named,
+                            partition,
+                            snapshot_id,
+                        )
+                    )
+            misplaced = heapq.nsmallest(
+                EXAMPLES, misplaced, key=lambda each: (each.path, each.named_path)
+            )
         files = {key: counts for key, counts in self.repeated.items() if counts[0] > 1}
         data = [counts for key, counts in files.items() if key[0] is Kind.DATA]
         first = heapq.nsmallest(EXAMPLES, files, key=lambda key: (key[1], key[2] or 0))
@@ -198,8 +261,13 @@ class Naming:
             duplicate_data_file_count=len(data),
             duplicate_delete_file_count=len(files) - len(data),
             duplicate_record_count=sum((n - 1) * records for n, records in data),
-            duplicate_partitions=tuple(sorted(self.partitions, key=sort_key)) if len(self.partitions) <= MOST_PARTITIONS else (),
-            duplicates=tuple(DuplicateFile(key[1], key[0], files[key][0], tuple(sorted(self.snapshots[key]))) for key in first),
+            duplicate_partitions=tuple(sorted(self.partitions, key=sort_key))
+            if len(self.partitions) <= MOST_PARTITIONS
+            else (),
+            duplicates=tuple(
+                DuplicateFile(key[1], key[0], files[key][0], tuple(sorted(self.snapshots[key])))
+                for key in first
+            ),
             misplaced=tuple(self._with_data(misplaced, live, read)) if misplaced else (),
         )
 
@@ -209,7 +277,10 @@ class Naming:
         self.snapshots.setdefault(key, set()).add(snapshot_id)
 
     def _with_data(
-        self, misplaced: Sequence[MisplacedDelete], live: Sequence[Record], read: Callable[[str], bytes]
+        self,
+        misplaced: Sequence[MisplacedDelete],
+        live: Sequence[Record],
+        read: Callable[[str], bytes],
     ) -> Iterator[MisplacedDelete]:
         """The same deletes, each with the data file that it names, or the one in its place."""
         by_path: dict[str, Partition] = {each.named_path: each.partition for each in misplaced}
@@ -219,7 +290,9 @@ class Naming:
             if is_delete_manifest(manifest):
                 continue
             spec = self.specs[manifest["partition_spec_id"]]
-            for entry in entries(read(manifest["manifest_path"]), manifest["manifest_path"], DATA_FIELDS):
+            for entry in entries(
+                read(manifest["manifest_path"]), manifest["manifest_path"], DATA_FIELDS
+            ):
                 path = entry["data_file"]["file_path"]
                 if file_name(path) not in names:
                     continue
@@ -232,4 +305,9 @@ class Naming:
             if each.state is DeleteState.MISFILED:
                 yield replace(each, data_partition=by_path[each.named_path])
             else:
-                yield replace(each, data_path=by_name.get((each.partition, file_name(each.named_path)), each.named_path))
+                yield replace(
+                    each,
+                    data_path=by_name.get(
+                        (each.partition, file_name(each.named_path)), each.named_path
+                    ),
+                )

@@ -1,4 +1,6 @@
-"""Hold the number and the sizes of a snapshot's manifests, what rewriting them leaves, and the column statistics of a few files."""
+"""Hold the number and the sizes of a snapshot's manifests, what rewriting them leaves, and the
+column statistics of a few files.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +37,18 @@ class SpecManifests:
         return self.data_bytes + self.delete_bytes
 
     def files_in(self, target_bytes: int) -> int:
-        """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as it is."""
+        """How many ``rewrite_manifests`` rewrites: a single manifest that fits the target stays as
+        it is.
+        """
         return sum(n for n, total in self._kinds if not _stays(n, total, target_bytes))
 
     def files_out(self, target_bytes: int) -> int:
         """How many replace them."""
-        return sum(expected_manifests(total, target_bytes) for n, total in self._kinds if not _stays(n, total, target_bytes))
+        return sum(
+            expected_manifests(total, target_bytes)
+            for n, total in self._kinds
+            if not _stays(n, total, target_bytes)
+        )
 
     def is_fragmented(self, target_bytes: int) -> bool:
         """Whether there are more than twice as many as needed, of either kind."""
@@ -52,7 +60,9 @@ class SpecManifests:
 
 
 def expected_manifests(size_in_bytes: int, target_bytes: int) -> int:
-    """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up (RewriteManifestsSparkAction)."""
+    """The number of manifests for ``size_in_bytes``: the bytes divided by the target, rounded up
+    (RewriteManifestsSparkAction).
+    """
     return max(1, -(-size_in_bytes // target_bytes))
 
 
@@ -65,8 +75,9 @@ class ManifestFacts:
     """The manifests of the snapshot, from its manifest list.
 
     ``*_entry_count`` are live (added and existing) entries; ``deleted_entry_count`` are
-    tombstones that readers of data manifests skip over. ``undersized_data_manifest_count`` are data manifests smaller than half
-    of ``commit.manifest.target-size-bytes``. ``by_spec`` counts the manifests by partition spec, as they are rewritten.
+    tombstones that readers of data manifests skip over. ``undersized_data_manifest_count`` are data
+    manifests smaller than half of ``commit.manifest.target-size-bytes``. ``by_spec`` counts the
+    manifests by partition spec, as they are rewritten.
     """
 
     data_count: int = 0
@@ -104,7 +115,9 @@ class ColumnSample:
 
 @dataclass(frozen=True, slots=True)
 class SampledWrite:
-    """What one commit added, as far as the sample has it: data files, their bytes and partitions, and the tasks that wrote them, by the files' names."""
+    """What one commit added, as far as the sample has it: data files, their bytes and partitions,
+    and the tasks that wrote them, by the files' names.
+    """
 
     file_count: int
     task_count: int
@@ -114,7 +127,9 @@ class SampledWrite:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedIdentifiers:
-    """A commit that added more records than its files can have identifiers: by the bounds of the identifier fields, at most ``most``."""
+    """A commit that added more records than its files can have identifiers: by the bounds of the
+    identifier fields, at most ``most``.
+    """
 
     snapshot_id: int
     record_count: int
@@ -125,9 +140,11 @@ class RepeatedIdentifiers:
 class MetricsSample:
     """The actual statistics of a few data files in a few manifests.
 
-    ``column_bytes`` and ``file_bytes`` are sums over the ``sized_files`` whose entries have the sizes of their columns; for Parquet those of
-    column chunks, without bloom filters, indexes and footers. ``writes`` are commits that a sampled manifest has in full, oldest first;
-    ``repeated`` those of them that are certain to have an identifier in more than one record, by ``identifiers``, the identifier fields.
+    ``column_bytes`` and ``file_bytes`` are sums over the ``sized_files`` whose entries have the
+    sizes of their columns; for Parquet those of column chunks, without bloom filters, indexes and
+    footers. ``writes`` are commits that a sampled manifest has in full, oldest first; ``repeated``
+    those of them that are certain to have an identifier in more than one record, by
+    ``identifiers``, the identifier fields.
     """
 
     file_count: int = 0

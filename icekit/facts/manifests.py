@@ -1,4 +1,5 @@
-"""Read manifest lists and manifests: count them, measure how their partition ranges overlap, sample their statistics.
+"""Read manifest lists and manifests: count them, measure how their partition ranges overlap, sample
+their statistics.
 
 Works on the bytes of the manifest list and of a few manifests, so both collectors share it.
 """
@@ -38,13 +39,21 @@ from icekit.facts.values import from_bytes, to_scalar
 
 
 SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
-FILE_FIELDS = SIZE_FIELDS | {"content", "file_format", "content_size_in_bytes", "referenced_data_file", "equality_ids"}
+FILE_FIELDS = SIZE_FIELDS | {
+    "content",
+    "file_format",
+    "content_size_in_bytes",
+    "referenced_data_file",
+    "equality_ids",
+}
 BOUND_FIELDS = frozenset({"lower_bounds", "upper_bounds"})
 COUNT_FIELDS = frozenset({"value_counts", "column_sizes"})
 NULL_FIELDS = frozenset({"null_value_counts", "value_counts"})
 _SAMPLED_FIELDS = BOUND_FIELDS | COUNT_FIELDS | SIZE_FIELDS | {"file_path"}
 # The fields of a file that every manifest has, from any writer.
-_OF_FILE = frozenset({"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"})
+_OF_FILE = frozenset(
+    {"file_path", "partition", "record_count", "file_size_in_bytes", "file_format"}
+)
 # The fields of a manifest that every manifest list has, from any writer.
 _OF_MANIFEST = {"manifest_path": str, "manifest_length": int, "partition_spec_id": int}
 
@@ -93,15 +102,20 @@ def entries(
     own: Sequence[str] = ("status", "sequence_number"),
     of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> Iterator[Record]:
-    """The live entries of a manifest, reduced to the given fields of ``data_file`` and ``own`` fields, of which ``status`` is one.
+    """The live entries of a manifest, reduced to the given fields of ``data_file`` and ``own``
+    fields, of which ``status`` is one.
 
-    ``of_columns`` are fields of statistics with the ids of the columns to read, as :data:`~icekit.facts.decode.Fields` says.
+    ``of_columns`` are fields of statistics with the ids of the columns to read, as
+    :data:`~icekit.facts.decode.Fields` says.
     """
     import fastavro
 
     try:
         blocks = fastavro.block_reader(io.BytesIO(raw))
-        wanted: Fields = {**dict.fromkeys(own), "data_file": {**dict.fromkeys(file_fields), **of_columns}}
+        wanted: Fields = {
+            **dict.fromkeys(own),
+            "data_file": {**dict.fromkeys(file_fields), **of_columns},
+        }
         schema = inlined(blocks.writer_schema)
         _check_fields(schema, file_fields | of_columns.keys())
         read = record_reader(schema, wanted)
@@ -118,7 +132,9 @@ def entries(
 
 
 def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
-    """Check that a manifest's own schema has the fields of every manifest; the schema may be corrupt too."""
+    """Check that a manifest's own schema has the fields of every manifest; the schema may be
+    corrupt too.
+    """
     entry = {field["name"]: field["type"] for field in schema["fields"]}
     file = {field["name"]: field["type"] for field in entry["data_file"]["fields"]}
     if missing := {"status"} - entry.keys() | (file_fields & _OF_FILE) - file.keys():
@@ -133,11 +149,14 @@ def _check_fields(schema: Any, file_fields: frozenset[str]) -> None:
 def _corrupt(location: str, error: Exception) -> MetadataUnreadable:
     if "need to install" in str(error):
         return MetadataUnreadable(
-            f"{location} uses a compression codec that is not installed here: {first_line(error)[:120]}.", detail=repr(error)
+            f"{location} uses a compression codec that is not installed here: "
+            f"{first_line(error)[:120]}.",
+            detail=repr(error),
         )
     # With corrupt bytes a decoder may raise anything: ValueError, EOFError, KeyError, zlib.error …
     return MetadataUnreadable(
-        f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it from a backup, or roll back to a snapshot before it.",
+        f"{location} is corrupt ({type(error).__name__}: {first_line(error)[:120]}); restore it "
+        "from a backup, or roll back to a snapshot before it.",
         detail=repr(error),
     )
 
@@ -155,7 +174,10 @@ def live_count(manifest: Record) -> int:
     """Added and existing entries; old writers name the counts differently."""
     return sum(
         manifest.get(name) or manifest.get(old) or 0
-        for name, old in (("added_files_count", "added_data_files_count"), ("existing_files_count", "existing_data_files_count"))
+        for name, old in (
+            ("added_files_count", "added_data_files_count"),
+            ("existing_files_count", "existing_data_files_count"),
+        )
     )
 
 
@@ -176,8 +198,11 @@ class FileCounts(NamedTuple):
     deletes: int
 
 
-def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None = None) -> FileCounts | None:
-    """The file counts of a manifest list, which every engine plans by; without them, the counts of the snapshot's summary.
+def file_counts(
+    manifests: Sequence[Record], summary: Mapping[str, Any] | None = None
+) -> FileCounts | None:
+    """The file counts of a manifest list, which every engine plans by; without them, the counts of
+    the snapshot's summary.
 
     Format version 1 may leave out the former, and a writer the latter: None if both are missing.
     """
@@ -185,17 +210,23 @@ def file_counts(manifests: Sequence[Record], summary: Mapping[str, Any] | None =
         deletes = sum(live_count(m) for m in manifests if is_delete_manifest(m))
         return FileCounts(sum(map(live_count, manifests)) - deletes, deletes)
     if summary and "total-data-files" in summary:
-        return FileCounts(int(summary["total-data-files"]), int(summary.get("total-delete-files", 0)))
+        return FileCounts(
+            int(summary["total-data-files"]), int(summary.get("total-delete-files", 0))
+        )
     return None
 
 
 def added_by(entry: Record, manifest: Record) -> int | None:
-    """The snapshot that added an entry: its own, or else that of its manifest (table spec, "Manifest Entry Inheritance")."""
+    """The snapshot that added an entry: its own, or else that of its manifest (table spec,
+    "Manifest Entry Inheritance").
+    """
     own = entry.get("snapshot_id")
     return manifest.get("added_snapshot_id") if own is None else own
 
 
-def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int) -> ManifestFacts:
+def manifest_facts(
+    manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int
+) -> ManifestFacts:
     """Summarize the manifest list; ``target_bytes`` is ``commit.manifest.target-size-bytes``.
 
     A data manifest smaller than half the target counts as undersized (a choice:
@@ -211,7 +242,10 @@ def manifest_facts(manifests: Sequence[Record], specs: Iterable[PartitionSpec], 
         delete_count=len(deletes),
         delete_bytes=sum(m["manifest_length"] for m in deletes),
         delete_entry_count=sum(map(live_count, deletes)),
-        deleted_entry_count=sum(m.get("deleted_files_count") or m.get("deleted_data_files_count") or 0 for m in manifests),
+        deleted_entry_count=sum(
+            m.get("deleted_files_count") or m.get("deleted_data_files_count") or 0
+            for m in manifests
+        ),
         min_bytes=min(lengths, default=None),
         max_bytes=max(lengths, default=None),
         undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
@@ -224,20 +258,29 @@ def by_spec(manifests: Sequence[Record]) -> tuple[SpecManifests, ...]:
     """The manifests of a manifest list, counted by partition spec."""
     lengths: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for manifest in manifests:
-        lengths[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(manifest["manifest_length"])
+        lengths[manifest["partition_spec_id"]][is_delete_manifest(manifest)].append(
+            manifest["manifest_length"]
+        )
     return tuple(
-        SpecManifests(spec_id, len(data), sum(data), len(deletes), sum(deletes)) for spec_id, (data, deletes) in sorted(lengths.items())
+        SpecManifests(spec_id, len(data), sum(data), len(deletes), sum(deletes))
+        for spec_id, (data, deletes) in sorted(lengths.items())
     )
 
 
-def _overlaps(manifests: Sequence[Record], specs: Iterable[PartitionSpec]) -> Iterable[RangeOverlap]:
+def _overlaps(
+    manifests: Sequence[Record], specs: Iterable[PartitionSpec]
+) -> Iterable[RangeOverlap]:
     for spec in specs:
-        of_spec = [m for m in manifests if m["partition_spec_id"] == spec.spec_id and may_have_live(m)]
+        of_spec = [
+            m for m in manifests if m["partition_spec_id"] == spec.spec_id and may_have_live(m)
+        ]
         for place, field in enumerate(spec.fields):
             ranges = []
             for manifest in of_spec:
                 summaries = manifest.get("partitions") or []
-                decoded = _range(summaries[place], field.result_type) if place < len(summaries) else None
+                decoded = (
+                    _range(summaries[place], field.result_type) if place < len(summaries) else None
+                )
                 if decoded is not None:
                     ranges.append(decoded)
             if len(ranges) > 1:
@@ -258,40 +301,63 @@ def _mean_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     """Mean share of the other ranges that intersect a range, in O(n log n)."""
     lows = sorted(low for low, _ in ranges)
     highs = sorted(high for _, high in ranges)
-    apart = sum(bisect_left(highs, low) + len(lows) - bisect_right(lows, high) for low, high in ranges)
+    apart = sum(
+        bisect_left(highs, low) + len(lows) - bisect_right(lows, high) for low, high in ranges
+    )
     n = len(ranges)
     return 1 - apart / (n * (n - 1))
 
 
 def sample_metrics(
-    manifests: Sequence[Record], columns: Sequence[Column], read: Callable[[str], bytes], identifier_ids: Collection[int] = ()
+    manifests: Sequence[Record],
+    columns: Sequence[Column],
+    read: Callable[[str], bytes],
+    identifier_ids: Collection[int] = (),
 ) -> MetricsSample:
     """Sample the statistics of up to 300 data files in up to three data manifests.
 
-    The manifests are the newest, the oldest and a middle one, so that the sample also has
-    files written before a setting changed. ``identifier_ids`` are the field ids of the schema's identifier fields.
+    The manifests are the newest, the oldest and a middle one, so that the sample also has files
+    written before a setting changed. ``identifier_ids`` are the field ids of the schema's
+    identifier fields.
     """
     data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
     if not data:
         return MetricsSample()
-    places = sorted({0, len(data) // 2, len(data) - 1}) if len(data) > SAMPLED_MANIFESTS else range(len(data))
+    places = (
+        sorted({0, len(data) // 2, len(data) - 1})
+        if len(data) > SAMPLED_MANIFESTS
+        else range(len(data))
+    )
     files: list[Record] = []
     writes: dict[int, list[Record]] = defaultdict(list)
     for place in places:
         location = data[place]["manifest_path"]
         room = SAMPLED_FILES // len(places)
-        some = list(islice(entries(read(location), location, _SAMPLED_FIELDS, ("status", "snapshot_id")), room + 1))
+        some = list(
+            islice(
+                entries(read(location), location, _SAMPLED_FIELDS, ("status", "snapshot_id")),
+                room + 1,
+            )
+        )
         files += [entry["data_file"] for entry in some[:room]]
         if len(some) <= room:
             # The whole manifest. A writer leaves out the snapshot that it commits.
             for entry in some:
                 writes[added_by(entry, data[place]) or 0].append(entry["data_file"])
     decoded = [
-        ({p["key"] for p in f.get("value_counts") or ()}, _as_map(f.get("lower_bounds")), _as_map(f.get("upper_bounds"))) for f in files
+        (
+            {p["key"] for p in f.get("value_counts") or ()},
+            _as_map(f.get("lower_bounds")),
+            _as_map(f.get("upper_bounds")),
+        )
+        for f in files
     ]
     sized = [f for f in files if f.get("column_sizes")]
     identifiers = [c for c in columns if c.field_id in identifier_ids]
-    repeated = (_repeated_identifiers(number, files_of, identifiers) for number, files_of in sorted(writes.items()))
+    repeated = (
+        _repeated_identifiers(number, files_of, identifiers)
+        for number, files_of in sorted(writes.items())
+    )
     return MetricsSample(
         len(files),
         len(places),
@@ -299,7 +365,9 @@ def sample_metrics(
         sized_files=len(sized),
         file_bytes=sum(f["file_size_in_bytes"] for f in sized),
         column_bytes=sum(pair["value"] for f in sized for pair in f["column_sizes"]),
-        writes=tuple(write for _, files_of in sorted(writes.items()) if (write := _write(files_of))),
+        writes=tuple(
+            write for _, files_of in sorted(writes.items()) if (write := _write(files_of))
+        ),
         identifiers=tuple(c.name for c in identifiers),
         repeated=tuple(each for each in repeated if each),
     )
@@ -309,15 +377,26 @@ def sample_metrics(
 _WHOLE = ("int", "long", "date", "time")
 
 
-def _repeated_identifiers(snapshot_id: int, files: Sequence[Record], identifiers: Sequence[Column]) -> RepeatedIdentifiers | None:
-    """What one commit added, if its bounds leave fewer identifiers than records: in a partition, or in all of them."""
+def _repeated_identifiers(
+    snapshot_id: int, files: Sequence[Record], identifiers: Sequence[Column]
+) -> RepeatedIdentifiers | None:
+    """What one commit added, if its bounds leave fewer identifiers than records: in a partition, or
+    in all of them.
+    """
     partitions: dict[str, list[Record]] = defaultdict(list)
     for file in files:
         partitions[repr(file["partition"])].append(file)
     worst = None
     for group in (files, *partitions.values()):
-        records, most = sum(file["record_count"] for file in group), _most_identifiers(group, identifiers)
-        if most is not None and records > most and (worst is None or records - most > worst.record_count - worst.most):
+        records, most = (
+            sum(file["record_count"] for file in group),
+            _most_identifiers(group, identifiers),
+        )
+        if (
+            most is not None
+            and records > most
+            and (worst is None or records - most > worst.record_count - worst.most)
+        ):
             worst = RepeatedIdentifiers(snapshot_id, records, most)
     return worst
 
@@ -325,29 +404,46 @@ def _repeated_identifiers(snapshot_id: int, files: Sequence[Record], identifiers
 def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) -> int | None:
     """The most different identifiers that the bounds of files leave; None if they set no limit.
 
-    Equal bounds are a single value, whatever its type: a truncated upper bound is larger than the lower one.
+    Equal bounds are a single value, whatever its type: a truncated upper bound is larger than the
+    lower one.
     """
     most = 1
     for column in identifiers:
-        bounds = {_as_map(f.get(f"{end}_bounds")).get(column.field_id) for f in files for end in ("lower", "upper")}
+        bounds = {
+            _as_map(f.get(f"{end}_bounds")).get(column.field_id)
+            for f in files
+            for end in ("lower", "upper")
+        }
         if None in bounds or (len(bounds) > 1 and not column.type.startswith(_WHOLE)):
             return None
         if len(bounds) > 1:
-            numbers = [int.from_bytes(raw, "little", signed=True) for raw in bounds if raw is not None]
+            numbers = [
+                int.from_bytes(raw, "little", signed=True) for raw in bounds if raw is not None
+            ]
             most *= max(numbers) - min(numbers) + 1
     return most if identifiers else None
 
 
-# The name of a file as Spark and Flink write it (OutputFileFactory): the task, its attempt, the operation, the number of the file.
+# The name of a file as Spark and Flink write it (OutputFileFactory): the task, its attempt, the
+# operation, the number of the file.
 _TASK = re.compile(r"(?:^|/)(\d{5,}-\d+-.+)-\d{5}\.\w+$")
 
 
 def _write(files: Sequence[Record]) -> SampledWrite | None:
-    """What one commit added, with its tasks; None if a name does not say which task wrote the file."""
+    """What one commit added, with its tasks; None if a name does not say which task wrote the
+    file.
+    """
     tasks = {task[1] if (task := _TASK.search(file["file_path"])) else None for file in files}
     partitions = {repr(file["partition"]) for file in files}
     return (
-        None if None in tasks else SampledWrite(len(files), len(tasks), sum(file["file_size_in_bytes"] for file in files), len(partitions))
+        None
+        if None in tasks
+        else SampledWrite(
+            len(files),
+            len(tasks),
+            sum(file["file_size_in_bytes"] for file in files),
+            len(partitions),
+        )
     )
 
 
@@ -355,15 +451,23 @@ def _as_map(pairs: Iterable[Record] | None) -> dict[int, bytes]:
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
-def _column_sample(column: Column, files: Sequence[tuple[set[int], Mapping[int, bytes], Mapping[int, bytes]]]) -> ColumnSample:
+def _column_sample(
+    column: Column, files: Sequence[tuple[set[int], Mapping[int, bytes], Mapping[int, bytes]]]
+) -> ColumnSample:
     key = column.field_id
     counted = sum(key in counts for counts, _, _ in files)
-    bounded = [(lower[key], upper[key]) for _, lower, upper in files if key in lower and key in upper]
+    bounded = [
+        (lower[key], upper[key]) for _, lower, upper in files if key in lower and key in upper
+    ]
     try:
-        ranges = [(from_bytes(column.type, low), from_bytes(column.type, high)) for low, high in bounded]
+        ranges = [
+            (from_bytes(column.type, low), from_bytes(column.type, high)) for low, high in bounded
+        ]
     except (ValueError, struct.error):
         ranges = []
-    return ColumnSample(column.name, len(bounded), counted, _stab_share(ranges) if len(ranges) > 1 else None)
+    return ColumnSample(
+        column.name, len(bounded), counted, _stab_share(ranges) if len(ranges) > 1 else None
+    )
 
 
 def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
@@ -379,7 +483,9 @@ def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
 
 @dataclass(slots=True)
 class FieldRange:
-    """The values of one partition field in a manifest's entries, as values that compare; ``low`` and ``high`` are None without any."""
+    """The values of one partition field in a manifest's entries, as values that compare; ``low``
+    and ``high`` are None without any.
+    """
 
     low: Any = None
     high: Any = None
@@ -411,11 +517,14 @@ def comparable(result_type: str, value: Any) -> Any:
     return Decimal(value) if result_type.startswith("decimal") and isinstance(value, str) else value
 
 
-def narrow_fields(manifest: Record, fields: Sequence[tuple[str, str]], ranges: Sequence[FieldRange]) -> Iterator[NarrowManifest]:
-    """The partition fields, given as (name, result type), whose summary does not cover the entries of a manifest.
+def narrow_fields(
+    manifest: Record, fields: Sequence[tuple[str, str]], ranges: Sequence[FieldRange]
+) -> Iterator[NarrowManifest]:
+    """The partition fields, given as (name, result type), whose summary does not cover the entries
+    of a manifest.
 
-    A filter skips the manifest by its summary (ManifestEvaluator), which may be wider than the entries, and may be left out. UUIDs are
-    not compared: writers order them differently.
+    A filter skips the manifest by its summary (ManifestEvaluator), which may be wider than the
+    entries, and may be left out. UUIDs are not compared: writers order them differently.
     """
     summaries = manifest.get("partitions") or []
     for summary, (name, result_type), held in zip(summaries, fields, ranges, strict=False):
@@ -429,7 +538,9 @@ def narrow_fields(manifest: Record, fields: Sequence[tuple[str, str]], ranges: S
         if held.low is not None and result_type != "uuid":
             raw = summary.get("lower_bound"), summary.get("upper_bound")
             try:
-                listed = tuple(None if bound is None else from_bytes(result_type, bound) for bound in raw)  # type: ignore[assignment]
+                listed = tuple(
+                    None if bound is None else from_bytes(result_type, bound) for bound in raw
+                )  # type: ignore[assignment]
                 is_narrow = None in listed or held.low < listed[0] or held.high > listed[1]
             except (ValueError, TypeError, struct.error):
                 listed = (None, None)
@@ -449,8 +560,13 @@ def narrow_fields(manifest: Record, fields: Sequence[tuple[str, str]], ranges: S
 def of_manifests(manifests: Sequence[Record], narrow: Iterable[NarrowManifest]) -> Integrity:
     """What a manifest list, and the ``narrow`` manifests of it, show."""
     listed = Counter(manifest["manifest_path"] for manifest in manifests)
-    beside = Counter((manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests)
-    found = sorted((replace(m, is_alone=beside[m.spec_id, m.is_deletes] == 1) for m in set(narrow)), key=lambda m: (m.path, m.field))
+    beside = Counter(
+        (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
+    )
+    found = sorted(
+        (replace(m, is_alone=beside[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
+        key=lambda m: (m.path, m.field),
+    )
     return Integrity(
         duplicate_manifests=tuple(sorted(path for path, entries in listed.items() if entries > 1)),
         narrow_manifest_count=len({m.path for m in found}),

@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from icekit.errors import ParameterError
-from icekit.facts.definition import Column, DistributionMode, PartitionField, PartitionSpec, Setting, SortField
+from icekit.facts.definition import (
+    Column,
+    DistributionMode,
+    PartitionField,
+    PartitionSpec,
+    Setting,
+    SortField,
+)
 from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.values import result_type
 
@@ -21,7 +28,8 @@ DEFAULTS: Mapping[str, str | None] = {
     "write.format.default": "parquet",
     TARGET: "536870912",
     "write.delete.target-file-size-bytes": "67108864",
-    # Tables created since Iceberg 1.4 have zstd in their properties; without the property writers use gzip.
+    # Tables created since Iceberg 1.4 have zstd in their properties; without the property writers
+    # use gzip.
     "write.parquet.compression-codec": "gzip",
     ROW_GROUP: "134217728",
     "write.distribution-mode": None,
@@ -72,8 +80,8 @@ _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 def number(properties: Mapping[str, str], name: str, default: int) -> int:
     """A table property that is a whole number.
 
-    Raises :class:`~icekit.errors.ParameterError` for a value that writers or icekit cannot use: Iceberg
-    accepts any Java Long, but a size of 0 gives a file for every thousand rows.
+    Raises :class:`~icekit.errors.ParameterError` for a value that writers or icekit cannot use:
+    Iceberg accepts any Java Long, but a size of 0 gives a file for every thousand rows.
     """
     stated, least = properties.get(name), _NUMBERS.get(name, 1)
     if stated is None:
@@ -82,8 +90,8 @@ def number(properties: Mapping[str, str], name: str, default: int) -> int:
         return int(stated)
     wanted = "a whole number" if least == _ANY else f"a whole number of {least} or more"
     raise ParameterError(
-        f"The table property {name} is {stated[:100]!r}, but must be {wanted}; set it, or remove it to use the default "
-        f"(ALTER TABLE … UNSET TBLPROPERTIES ('{name}'))."
+        f"The table property {name} is {stated[:100]!r}, but must be {wanted}; set it, or remove "
+        f"it to use the default (ALTER TABLE … UNSET TBLPROPERTIES ('{name}'))."
     )
 
 
@@ -94,28 +102,46 @@ def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
     return next((s for s in schemas if s.get("schema-id", 0) == wanted), schemas[-1])
 
 
-def leaves(fields: Sequence[Json], prefix: str = "", top: int | None = None) -> Iterator[tuple[int, str, str, bool, int]]:
+def leaves(
+    fields: Sequence[Json], prefix: str = "", top: int | None = None
+) -> Iterator[tuple[int, str, str, bool, int]]:
     """Every leaf as (field id, dotted name, type, required, top-level position)."""
     for place, column in enumerate(fields):
         name = prefix + column["name"]
         position = place if top is None else top
-        yield from _leaf(column["id"], name, column["type"], column.get("required", False), position)
+        yield from _leaf(
+            column["id"], name, column["type"], column.get("required", False), position
+        )
 
 
-def _leaf(field_id: int, name: str, kind: Any, required: bool, position: int) -> Iterator[tuple[int, str, str, bool, int]]:
+def _leaf(
+    field_id: int, name: str, kind: Any, required: bool, position: int
+) -> Iterator[tuple[int, str, str, bool, int]]:
     if isinstance(kind, str):
         yield field_id, name, kind, required, position
     elif kind["type"] == "struct":
         yield from leaves(kind["fields"], f"{name}.", position)
     elif kind["type"] == "list":
-        yield from _leaf(kind["element-id"], f"{name}.element", kind["element"], kind["element-required"], position)
+        yield from _leaf(
+            kind["element-id"],
+            f"{name}.element",
+            kind["element"],
+            kind["element-required"],
+            position,
+        )
     elif kind["type"] == "map":
         yield from _leaf(kind["key-id"], f"{name}.key", kind["key"], True, position)
-        yield from _leaf(kind["value-id"], f"{name}.value", kind["value"], kind["value-required"], position)
+        yield from _leaf(
+            kind["value-id"], f"{name}.value", kind["value"], kind["value-required"], position
+        )
 
 
-def _nested_paths(fields: Sequence[Json], above: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Field id and names from the top down, for fields inside structs; the path of other fields is their name."""
+def _nested_paths(
+    fields: Sequence[Json], above: tuple[str, ...] = ()
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Field id and names from the top down, for fields inside structs; the path of other fields is
+    their name.
+    """
     for column in fields:
         path = (*above, column["name"])
         if above:
@@ -126,7 +152,9 @@ def _nested_paths(fields: Sequence[Json], above: tuple[str, ...] = ()) -> Iterat
 
 def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
     """Every partition spec, by id; source columns have the names of the current schema."""
-    raw = metadata.get("partition-specs") or [{"spec-id": 0, "fields": metadata.get("partition-spec") or []}]
+    raw = metadata.get("partition-specs") or [
+        {"spec-id": 0, "fields": metadata.get("partition-spec") or []}
+    ]
     types: dict[int, tuple[str | None, str]] = {}
     for schema in metadata.get("schemas") or [metadata["schema"]]:
         types.update({i: (None, kind) for i, _, kind, _, _ in leaves(schema["fields"])})
@@ -155,9 +183,16 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
     """The default sort order; empty when unsorted."""
     names = {i: name for i, name, _, _, _ in leaves(schema_of(metadata)["fields"])}
     wanted = metadata.get("default-sort-order-id", 0)
-    order = next((o for o in metadata.get("sort-orders") or () if o["order-id"] == wanted), {"fields": ()})
+    order = next(
+        (o for o in metadata.get("sort-orders") or () if o["order-id"] == wanted), {"fields": ()}
+    )
     return tuple(
-        SortField(names.get(f.get("source-id"), f"field {f.get('source-id')}"), f["transform"], f["direction"], f["null-order"])
+        SortField(
+            names.get(f.get("source-id"), f"field {f.get('source-id')}"),
+            f["transform"],
+            f["direction"],
+            f["null-order"],
+        )
         for f in order["fields"]
     )
 
@@ -165,13 +200,16 @@ def sort_order(metadata: Json) -> tuple[SortField, ...]:
 def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
     """The properties that icekit uses, each marked as set or default.
 
-    Raises :class:`~icekit.errors.ParameterError` for a property that should be a number and is not, including those parsed later.
+    Raises :class:`~icekit.errors.ParameterError` for a property that should be a number and is not,
+    including those parsed later.
     """
     for name in properties:
         if name in _NUMBERS or name.startswith(_NUMBER_OF_COLUMN):
             number(properties, name, 0)
     return tuple(
-        Setting(name, properties[name], "table property") if name in properties else Setting(name, default, "default")
+        Setting(name, properties[name], "table property")
+        if name in properties
+        else Setting(name, default, "default")
         for name, default in DEFAULTS.items()
     )
 
@@ -181,7 +219,9 @@ def int_setting(in_force: Iterable[Setting], name: str) -> int:
     return int(next(s.value for s in in_force if s.name == name) or 0)
 
 
-def distribution_modes(properties: Mapping[str, str], *, partitioned: bool, is_sorted: bool) -> tuple[DistributionMode, ...]:
+def distribution_modes(
+    properties: Mapping[str, str], *, partitioned: bool, is_sorted: bool
+) -> tuple[DistributionMode, ...]:
     """The distribution in force for appends and for the three row-level operations.
 
     Source: SparkWriteConf and SparkWriteUtil. A session's
@@ -196,9 +236,12 @@ def distribution_modes(properties: Mapping[str, str], *, partitioned: bool, is_s
     if (stated := properties.get("write.distribution-mode")) is not None:
         mode = stated.lower()
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
-        void = (mode == "hash" and not partitioned) or (mode == "range" and not partitioned and not is_sorted)
+        void = (mode == "hash" and not partitioned) or (
+            mode == "range" and not partitioned and not is_sorted
+        )
         origin = (
-            f"table property write.distribution-mode is {mode}, which needs a partitioning or an order"
+            f"table property write.distribution-mode is {mode}, which needs a partitioning or an "
+            "order"
             if void
             else "table property write.distribution-mode"
         )
@@ -207,8 +250,14 @@ def distribution_modes(properties: Mapping[str, str], *, partitioned: bool, is_s
     for operation in ("delete", "update", "merge"):
         name = f"write.{operation}.distribution-mode"
         if name in properties:
-            found.append(DistributionMode(operation, properties[name].lower(), f"table property {name}"))
-        elif operation == "merge" and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write" and not partitioned:
+            found.append(
+                DistributionMode(operation, properties[name].lower(), f"table property {name}")
+            )
+        elif (
+            operation == "merge"
+            and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write"
+            and not partitioned
+        ):
             found.append(DistributionMode(operation, append.mode, f"as append: {append.origin}"))
         else:
             found.append(DistributionMode(operation, "hash", f"default of {name}"))
@@ -251,17 +300,22 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
 def key_columns(metadata: Json) -> dict[int, KeyColumn]:
     """The leaf columns of the current schema as keys of equality deletes, by field id.
 
-    A scan compares bounds by the type and the nullability in a schema of the table (DeleteFileIndex); required is what every schema requires.
+    A scan compares bounds by the type and the nullability in a schema of the table
+    (DeleteFileIndex); required is what every schema requires.
     """
     required: dict[int, bool] = {}
     for schema in metadata.get("schemas") or [metadata["schema"]]:
         for field_id, _, _, is_required, _ in leaves(schema["fields"]):
             required[field_id] = is_required and required.get(field_id, True)
-    return {field_id: KeyColumn(kind, required[field_id]) for field_id, _, kind, _, _ in leaves(schema_of(metadata)["fields"])}
+    return {
+        field_id: KeyColumn(kind, required[field_id])
+        for field_id, _, kind, _, _ in leaves(schema_of(metadata)["fields"])
+    }
 
 
 def _limited(fields: Sequence[Json], limit: int) -> set[int]:
-    """Ids of the leaves that get metrics by default: in each struct, its own leaves before nested ones.
+    """Ids of the leaves that get metrics by default: in each struct, its own leaves before nested
+    ones.
 
     Source: MetricsConfig.limitFieldIds.
     """
@@ -287,8 +341,17 @@ def _limited(fields: Sequence[Json], limit: int) -> set[int]:
 
 
 def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
-    """A metadata file and the files that it names directly: other metadata files, manifest lists and statistics."""
-    found = [metadata_location, *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ())]
+    """A metadata file and the files that it names directly: other metadata files, manifest lists
+    and statistics.
+    """
+    found = [
+        metadata_location,
+        *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()),
+    ]
     found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
-    found += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
+    found += [
+        s["statistics-path"]
+        for key in ("statistics", "partition-statistics")
+        for s in metadata.get(key) or ()
+    ]
     return frozenset(found)

@@ -25,7 +25,8 @@ def load_metadata(source: TableSource) -> dict[str, Any]:
 def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
     """The table's metadata JSON, compressed or not, and the size of its file.
 
-    Raises :class:`~icekit.errors.MetadataUnreadable` for a file that is not metadata or is damaged; the message says where.
+    Raises :class:`~icekit.errors.MetadataUnreadable` for a file that is not metadata or is damaged;
+    the message says where.
     """
     location = source.metadata_location
     raw = source.read(location)
@@ -36,14 +37,20 @@ def sized_metadata(source: TableSource) -> tuple[dict[str, Any], int]:
         loaded: dict[str, Any] = json.loads(raw)
     except (ValueError, OSError, EOFError, zlib.error, RecursionError) as error:
         why = "it is empty" if not raw else first_line(error)
-        raise MetadataUnreadable(f"{location} is not table metadata ({why}); {RESTORE_OLDER}.") from None
+        raise MetadataUnreadable(
+            f"{location} is not table metadata ({why}); {RESTORE_OLDER}."
+        ) from None
     check_metadata(loaded, location)
     return loaded, file_bytes
 
 
 def check_metadata(loaded: Any, location: str) -> None:
-    """Raise :class:`~icekit.errors.MetadataUnreadable` for damaged metadata; ``location`` is the path of the metadata file."""
+    """Raise :class:`~icekit.errors.MetadataUnreadable` for damaged metadata; ``location`` is the
+    path of the metadata file.
+    """
     try:
         check(loaded)
     except Damaged as problem:
-        raise MetadataUnreadable(f"The table metadata {location} is damaged: {problem}; {RESTORE_OLDER}.") from None
+        raise MetadataUnreadable(
+            f"The table metadata {location} is damaged: {problem}; {RESTORE_OLDER}."
+        ) from None

@@ -1,4 +1,6 @@
-"""Find the files that a table references and that are gone from storage, or have another size than their entries say."""
+"""Find the files that a table references and that are gone from storage, or have another size than
+their entries say.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,15 @@ if TYPE_CHECKING:
 
 _EXAMPLES = 5
 _MOST_PARTITIONS = 1000
-#: A choice: the most data files and delete files that Spark looks up, with two requests to the storage for each.
+# : A choice: the most data files and delete files that Spark looks up, with two requests to the
+# storage for each.
 MOST_CHECKED = 1_000_000
 #: A choice: the files that one task looks up.
 _FILES_PER_TASK = 500
 _ROLES = tuple(Role)
-_FILE_FIELDS = frozenset({"file_path", "file_size_in_bytes", "record_count", "partition", "content", "file_format"})
+_FILE_FIELDS = frozenset(
+    {"file_path", "file_size_in_bytes", "record_count", "partition", "content", "file_format"}
+)
 
 
 class _Reference(NamedTuple):
@@ -58,7 +63,9 @@ class _Reference(NamedTuple):
 
 @dataclass(frozen=True)
 class Searched:
-    """What is looked up: a table's metadata, its observed snapshot, and the manifests of that snapshot."""
+    """What is looked up: a table's metadata, its observed snapshot, and the manifests of that
+    snapshot.
+    """
 
     metadata: Json
     snapshot: Json | None
@@ -71,22 +78,40 @@ class Searched:
         return None if self.snapshot is None else int(self.snapshot["snapshot-id"])
 
     def of_metadata(self) -> Iterator[_Reference]:
-        """Manifests, manifest lists and statistics files: all that metadata names without a manifest being read."""
+        """Manifests, manifest lists and statistics files: all that metadata names without a
+        manifest being read.
+        """
         for manifest in self.manifests:
-            yield _Reference(Role.MANIFEST, manifest["manifest_path"], manifest["manifest_length"], manifest.get("added_snapshot_id"))
+            yield _Reference(
+                Role.MANIFEST,
+                manifest["manifest_path"],
+                manifest["manifest_length"],
+                manifest.get("added_snapshot_id"),
+            )
         for snapshot in self.metadata.get("snapshots") or ():
             if path := snapshot.get("manifest-list"):
                 yield _Reference(Role.MANIFEST_LIST, path, None, snapshot["snapshot-id"])
         newest = {age.snapshot_id for age in statistics_ages(self.metadata, self.snapshot)}
-        for file in (file for key in ("statistics", "partition-statistics") for file in self.metadata.get(key) or ()):
+        for file in (
+            file
+            for key in ("statistics", "partition-statistics")
+            for file in self.metadata.get(key) or ()
+        ):
             if file["snapshot-id"] in newest:
-                yield _Reference(Role.STATISTICS, file["statistics-path"], file["file-size-in-bytes"], file["snapshot-id"])
+                yield _Reference(
+                    Role.STATISTICS,
+                    file["statistics-path"],
+                    file["file-size-in-bytes"],
+                    file["snapshot-id"],
+                )
 
     def files(self, source: TableSource) -> Iterator[_Reference]:
         """The data files and delete files."""
         for manifest in filter(may_have_live, self.manifests):
             location, spec_id = manifest["manifest_path"], manifest["partition_spec_id"]
-            for entry in entries(source.read(location), location, _FILE_FIELDS, ("status", "snapshot_id")):
+            for entry in entries(
+                source.read(location), location, _FILE_FIELDS, ("status", "snapshot_id")
+            ):
                 file = entry["data_file"]
                 yield _Reference(
                     role := _role(file),
@@ -99,23 +124,35 @@ class Searched:
                 )
 
     def before(self, ids: Iterable[int | None]) -> int | None:
-        """The newest snapshot of the lineage from before all these; None without one, or if one is not in the lineage."""
-        line = [snapshot["snapshot-id"] for snapshot in lineage(snapshots_by_id(self.metadata), self.snapshot)]
+        """The newest snapshot of the lineage from before all these; None without one, or if one is
+        not in the lineage.
+        """
+        line = [
+            snapshot["snapshot-id"]
+            for snapshot in lineage(snapshots_by_id(self.metadata), self.snapshot)
+        ]
         places = [line.index(each) if each in line else len(line) for each in ids]
         after = max(places, default=len(line)) + 1
         return line[after] if after < len(line) else None
 
 
-def missing_files(lake: Lake, table: Identifier, source: TableSource, searched: Searched, *, with_spark: bool) -> MissingFiles:
-    """Look up every referenced file: on a disk of this machine, or by the table's own FileIO in Spark's tasks.
+def missing_files(
+    lake: Lake, table: Identifier, source: TableSource, searched: Searched, *, with_spark: bool
+) -> MissingFiles:
+    """Look up every referenced file: on a disk of this machine, or by the table's own FileIO in
+    Spark's tasks.
 
-    Says in ``unchecked`` why it could not; raises :class:`~icekit.errors.MetadataUnreadable` for a manifest that cannot be read.
+    Says in ``unchecked`` why it could not; raises :class:`~icekit.errors.MetadataUnreadable` for a
+    manifest that cannot be read.
     """
     found = None if with_spark else _on_disk(source, searched)
     if found is not None:
         return found
     if (files := sum(map(live_count, searched.manifests))) > MOST_CHECKED:
-        return MissingFiles(unchecked=f"there are {count(files, 'file')}, and icekit looks up at most {MOST_CHECKED:,}")
+        return MissingFiles(
+            unchecked=f"there are {count(files, 'file')}, and icekit looks up at most "
+            f"{MOST_CHECKED:,}"
+        )
     if not has_bridge(lake.spark):
         return MissingFiles(unchecked="Spark Connect gives no access to the table's storage")
     try:
@@ -159,11 +196,15 @@ def _order(file: MissingFile) -> tuple[int, str, int]:
 
 
 def _on_disk(source: TableSource, searched: Searched) -> MissingFiles | None:
-    """What is missing on a disk of this machine; None if a file is elsewhere, or cannot be looked up."""
+    """What is missing on a disk of this machine; None if a file is elsewhere, or cannot be looked
+    up.
+    """
     tally = _Tally()
-    # A path without a scheme may be another machine's: what was read to get here must be on this disk.
+    # A path without a scheme may be another machine's: what was read to get here must be on this
+    # disk.
     if not all(
-        Path(normal(path).path).is_file() for path in (source.metadata_location, str((searched.snapshot or {}).get("manifest-list")))
+        Path(normal(path).path).is_file()
+        for path in (source.metadata_location, str((searched.snapshot or {}).get("manifest-list")))
     ):
         return None
     for references in (searched.of_metadata(), searched.files(source)):
@@ -180,26 +221,36 @@ def _on_disk(source: TableSource, searched: Searched) -> MissingFiles | None:
                 return None  # Spark reports it
             if actual is None or reference.size not in (None, actual):
                 tally.add(reference, actual)
-    counts = tuple(MissingCount(role, *tally.counts[role]) for role in _ROLES if role in tally.counts)
-    partitions = sorted(tally.partitions.items(), key=lambda each: (-each[1], sort_key(each[0])))[:_MOST_PARTITIONS]
-    return MissingFiles(counts, tuple(tally.examples), tuple(partitions), searched.before(tally.added_by))
+    counts = tuple(
+        MissingCount(role, *tally.counts[role]) for role in _ROLES if role in tally.counts
+    )
+    partitions = sorted(tally.partitions.items(), key=lambda each: (-each[1], sort_key(each[0])))[
+        :_MOST_PARTITIONS
+    ]
+    return MissingFiles(
+        counts, tuple(tally.examples), tuple(partitions), searched.before(tally.added_by)
+    )
 
 
-# --- Look up the files in Spark: its tasks ask the storage, and the driver gets counts and a few examples
+# --- Look up the files in Spark: its tasks ask the storage, and the driver gets counts and a few
+# examples
 
 
 _ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
 
 
-def _in_spark(spark: SparkSession, table: Identifier, searched: Searched, files: int) -> MissingFiles:
+def _in_spark(
+    spark: SparkSession, table: Identifier, searched: Searched, files: int
+) -> MissingFiles:
     names = unified(searched.specs.values())
     scope = ["spec_id", *(f"p{place}" for place in range(len(names)))]
     listed = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
     of_files = listed.selectExpr(
         "data_file.file_path AS path",
         "if(upper(data_file.file_format) = 'PUFFIN', NULL, data_file.file_size_in_bytes) AS size",
-        f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN upper(data_file.file_format) = 'PUFFIN' "
-        f"THEN {_ROLES.index(Role.VECTOR)} ELSE {_ROLES.index(Role.DELETES)} END AS role",
+        f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN "
+        f"upper(data_file.file_format) = 'PUFFIN' THEN {_ROLES.index(Role.VECTOR)} ELSE "
+        f"{_ROLES.index(Role.DELETES)} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
         "data_file.spec_id AS spec_id",
@@ -219,23 +270,46 @@ def _in_spark(spark: SparkSession, table: Identifier, searched: Searched, files:
 def _frame(spark: SparkSession, references: Iterable[_Reference]) -> DataFrame:
     import pyarrow as pa
 
-    rows = [(each.path, each.size, _ROLES.index(each.role), each.records, each.snapshot_id) for each in references]
-    columns = zip(("path", "size", "role", "records", "snapshot_id"), zip(*rows, strict=True), strict=True)
+    rows = [
+        (each.path, each.size, _ROLES.index(each.role), each.records, each.snapshot_id)
+        for each in references
+    ]
+    columns = zip(
+        ("path", "size", "role", "records", "snapshot_id"), zip(*rows, strict=True), strict=True
+    )
     types = {"path": pa.string(), "role": pa.int32()}
-    return frame_of(spark, pa.table({name: pa.array(values, types.get(name, pa.int64())) for name, values in columns}))
+    return frame_of(
+        spark,
+        pa.table({name: pa.array(values, types.get(name, pa.int64())) for name, values in columns}),
+    )
 
 
-def _summarized(missing: DataFrame, scope: Sequence[str], partitions: Partitions, searched: Searched) -> MissingFiles:
+def _summarized(
+    missing: DataFrame, scope: Sequence[str], partitions: Partitions, searched: Searched
+) -> MissingFiles:
     from pyspark.sql import functions as F
 
     counted = missing.groupBy("role").agg(
-        F.sum(F.expr("if(length < 0, 1L, 0L)")), F.sum(F.expr("if(length < 0, 0L, 1L)")), F.sum("records")
+        F.sum(F.expr("if(length < 0, 1L, 0L)")),
+        F.sum(F.expr("if(length < 0, 0L, 1L)")),
+        F.sum("records"),
     )
-    counts = tuple(MissingCount(_ROLES[role], *row) for role, *row in sorted(map(tuple, counted.collect())))
+    counts = tuple(
+        MissingCount(_ROLES[role], *row) for role, *row in sorted(map(tuple, counted.collect()))
+    )
     if not counts:
         return MissingFiles()
-    added_by = [row[0] for row in missing.where(_ADDED).select("snapshot_id").distinct().limit(_MOST_PARTITIONS).collect()]
-    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0").groupBy(*scope).count()
+    added_by = [
+        row[0]
+        for row in missing.where(_ADDED)
+        .select("snapshot_id")
+        .distinct()
+        .limit(_MOST_PARTITIONS)
+        .collect()
+    ]
+    of_data = (
+        missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0").groupBy(*scope).count()
+    )
     fullest = arrow_of(of_data.orderBy(F.desc("count")).limit(_MOST_PARTITIONS))
     found = zip(partitions.read(fullest), fullest.column("count").to_pylist(), strict=True)
     return MissingFiles(

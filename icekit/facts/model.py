@@ -1,4 +1,5 @@
-"""Hold the facts of a table: frozen, bounded in size, with units in the names and values as in the Iceberg spec.
+"""Hold the facts of a table: frozen, bounded in size, with units in the names and values as in the
+Iceberg spec.
 
 :class:`TableFacts` is a rollup. Its size grows with partitions, never with files.
 Both collectors (:mod:`icekit.facts.spark`, :mod:`icekit.facts.local`) give equal facts.
@@ -21,7 +22,15 @@ from icekit.facts.definition import (
     SortField,
     other_optimizer,
 )
-from icekit.facts.files import DELETE_KINDS, EqualityKey, FileGroup, Kind, Partition, SequenceCounts, Totals
+from icekit.facts.files import (
+    DELETE_KINDS,
+    EqualityKey,
+    FileGroup,
+    Kind,
+    Partition,
+    SequenceCounts,
+    Totals,
+)
 from icekit.facts.integrity import Contradiction, DeleteState, Integrity, UnappliedDeletes
 from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
 from icekit.facts.snapshots import History, StatisticsAge
@@ -36,9 +45,11 @@ UNPARTITIONED = "(unpartitioned)"
 class TableFacts:
     """Everything icekit knows about a table at one snapshot, without a row per file.
 
-    ``recent`` are the partitions written within :data:`icekit.facts.recent.RECENT_MINUTES` of the observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so that ratios, savings and predictions count only
-    deletes that a scan may apply. ``storage`` and ``missing`` are None unless storage was searched; ``unlisted`` says why orphan
-    files were not, although they were asked for. ``metadata_bytes`` is the size of the table's metadata file.
+    ``recent`` are the partitions written within :data:`icekit.facts.recent.RECENT_MINUTES` of the
+    observation. ``groups`` and ``sequences`` have the live files without ``unapplied`` deletes, so
+    that ratios, savings and predictions count only deletes that a scan may apply. ``storage`` and
+    ``missing`` are None unless storage was searched; ``unlisted`` says why orphan files were not,
+    although they were asked for. ``metadata_bytes`` is the size of the table's metadata file.
     """
 
     catalog: str
@@ -117,12 +128,16 @@ class TableFacts:
 
     @property
     def has_deletes(self) -> bool:
-        """Tell whether any delete file or deletion vector is live, even if it applies to nothing."""
+        """Tell whether any delete file or deletion vector is live, even if it applies to
+        nothing.
+        """
         return bool(self.unapplied) or any(self.total(kind).file_count for kind in DELETE_KINDS)
 
     @property
     def equality_delete_partitions(self) -> frozenset[Partition]:
-        """The partitions with equality deletes that are later than some data, also those that key bounds rule out now."""
+        """The partitions with equality deletes that are later than some data, also those that key
+        bounds rule out now.
+        """
         of_new_keys = {each.partition for each in self.unapplied_in(DeleteState.NEW_KEYS)}
         return frozenset({g.partition for g in self.of_kind(Kind.EQUALITY_DELETES)} | of_new_keys)
 
@@ -135,7 +150,10 @@ class TableFacts:
         """What no rewrite of this snapshot's files may build on."""
         found = self.integrity
         there = (
-            (Contradiction.DUPLICATE_FILES, found.duplicate_data_file_count or found.duplicate_delete_file_count),
+            (
+                Contradiction.DUPLICATE_FILES,
+                found.duplicate_data_file_count or found.duplicate_delete_file_count,
+            ),
             (Contradiction.MISFILED_DELETES, self.unapplied_in(DeleteState.MISFILED)),
             (Contradiction.MANIFEST_BOUNDS, found.narrow_manifest_count),
         )
@@ -186,22 +204,34 @@ class TableFacts:
 
     @property
     def other_optimizer(self) -> OtherOptimizer | None:
-        """The service that maintains the table by itself, as its properties and its location show; None if nothing shows one."""
+        """The service that maintains the table by itself, as its properties and its location show;
+        None if nothing shows one.
+        """
         return other_optimizer(self.properties, self.location)
 
     @property
     def fragile_fields(self) -> tuple[str, ...]:
-        """Partition fields whose column was dropped, while deletes apply to data files of their spec; see :func:`fragile`.
+        """Partition fields whose column was dropped, while deletes apply to data files of their
+        spec; see :func:`fragile`.
 
-        Deletes of an unpartitioned spec apply to these files whatever happens to their partition; but no filter
-        selects such a partition, and no position deletes can be written for it.
+        Deletes of an unpartitioned spec apply to these files whatever happens to their partition;
+        but no filter selects such a partition, and no position deletes can be written for it.
         """
-        data, deletes = ({g.partition.spec_id for k in kinds for g in self.of_kind(k)} for kinds in ((Kind.DATA,), DELETE_KINDS))
-        # With nulls instead of their values, deletes that apply to nothing may apply to other files.
+        data, deletes = (
+            {g.partition.spec_id for k in kinds for g in self.of_kind(k)}
+            for kinds in ((Kind.DATA,), DELETE_KINDS)
+        )
+        # With nulls instead of their values, deletes that apply to nothing may apply to other
+        # files.
         deletes |= {each.partition.spec_id for each in self.unapplied}
-        are_global = any(self.spec(partition.spec_id).is_unpartitioned for partition in self.equality_delete_partitions)
+        are_global = any(
+            self.spec(partition.spec_id).is_unpartitioned
+            for partition in self.equality_delete_partitions
+        )
         under = data if are_global else data & deletes
-        return tuple(dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped))
+        return tuple(
+            dict.fromkeys(name for spec_id in sorted(under) for name in self.spec(spec_id).dropped)
+        )
 
     def partition_path(self, partition: Partition) -> str:
         """``month=2013-01/carrier=UA``, as Iceberg writes partition values for people."""

@@ -1,4 +1,6 @@
-"""Find the tables that name given files, however they spell them: exactly by a query, and first, without one, by folders."""
+"""Find the tables that name given files, however they spell them: exactly by a query, and first,
+without one, by folders.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _FOLDERS, _LOCAL_FOLDERS = 100, 100_000
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Folders, in normal form, of which one holds each of some files; ``local`` are those that links may lead out of, which are all told apart."""
+    """Folders, in normal form, of which one holds each of some files; ``local`` are those that
+    links may lead out of, which are all told apart.
+    """
 
     elsewhere: frozenset[str] = frozenset()
     local: frozenset[str] = frozenset()
@@ -41,7 +45,9 @@ class Folders:
     def resolved(self) -> frozenset[str]:
         """All folders, and those that links lead to, as they are now."""
         leads = links(self.local)
-        real = {target if path in self.local else folder_of(target) for path, target in leads.items()}
+        real = {
+            target if path in self.local else folder_of(target) for path, target in leads.items()
+        }
         return self.elsewhere | self.local | real
 
 
@@ -50,7 +56,9 @@ _ANYWHERE = Folders(frozenset({"/"}))
 
 
 def folders_of(paths: Iterable[str], own: Sequence[str]) -> Folders:
-    """The folders of some paths; those in a table's ``own`` (:func:`declared_paths`) count as these, except local ones."""
+    """The folders of some paths; those in a table's ``own`` (:func:`declared_paths`) count as
+    these, except local ones.
+    """
     tops = _tops(own)
     local, elsewhere = set[str](), set[str]()
     for location in paths:
@@ -66,18 +74,28 @@ def folders_of(paths: Iterable[str], own: Sequence[str]) -> Folders:
 def folders_in(files: DataFrame, own: Sequence[str]) -> Folders:
     """The same for the ``file_path`` of a data frame."""
     folder = "regexp_extract(path, '^(.*)/', 1) AS folder"
-    found = files.selectExpr(f"{local_sql('file_path')} AS is_local", f"{path_sql('file_path')} AS path").selectExpr("is_local", folder)
-    cases = " ".join(f"WHEN startswith(concat(folder, '/'), {literal(f'{top}/')}) THEN {literal(top)}" for top in _tops(own))
+    found = files.selectExpr(
+        f"{local_sql('file_path')} AS is_local", f"{path_sql('file_path')} AS path"
+    ).selectExpr("is_local", folder)
+    cases = " ".join(
+        f"WHEN startswith(concat(folder, '/'), {literal(f'{top}/')}) THEN {literal(top)}"
+        for top in _tops(own)
+    )
     top = f"CASE WHEN is_local THEN folder {cases} ELSE folder END AS folder"
     rows = found.selectExpr("is_local", top).distinct().limit(_LOCAL_FOLDERS + 1).collect()
     if len(rows) > _LOCAL_FOLDERS:
         return _ANYWHERE
-    named = {is_local: {str(row[1]) or "/" for row in rows if row[0] == is_local} for is_local in (True, False)}
+    named = {
+        is_local: {str(row[1]) or "/" for row in rows if row[0] == is_local}
+        for is_local in (True, False)
+    }
     return _bounded(named[False], named[True])
 
 
 def _tops(own: Sequence[str]) -> list[str]:
-    return sorted({path for family, _, path in map(normal, own) if family not in LOCAL and path != "/"})
+    return sorted(
+        {path for family, _, path in map(normal, own) if family not in LOCAL and path != "/"}
+    )
 
 
 def _bounded(elsewhere: set[str], local: set[str]) -> Folders:
@@ -95,10 +113,11 @@ _UNIQUE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}[^/]*$", re.IGNO
 
 
 def may_name(lake: Lake, table: Identifier, folders: Iterable[str]) -> bool:
-    """Tell whether a table may name a file in some folders (:meth:`Folders.resolved`); a negative answer is certain.
+    """Tell whether a table may name a file in some folders (:meth:`Folders.resolved`); a negative
+    answer is certain.
 
-    Buckets are not compared. Reads the table's manifests without a JVM; many are read by a query. What a
-    metadata file names is remembered, because a pass asks for each table in turn.
+    Buckets are not compared. Reads the table's manifests without a JVM; many are read by a query.
+    What a metadata file names is remembered, because a pass asks for each table in turn.
     """
     source = lake.tables.source(table)
     memory = _memories.setdefault(lake.tables, {})
@@ -116,7 +135,11 @@ def _folders_named(lake: Lake, table: Identifier, source: TableSource, metadata:
     own, snapshots = declared_paths(metadata), metadata.get("snapshots") or ()
     if len(snapshots) <= _FEW_SNAPSHOTS and all(s.get("manifest-list") for s in snapshots):
         lists = [s["manifest-list"] for s in snapshots]
-        lengths = {m["manifest_path"]: m["manifest_length"] for path in lists for m in manifest_list(source.read(path), path)}
+        lengths = {
+            m["manifest_path"]: m["manifest_length"]
+            for path in lists
+            for m in manifest_list(source.read(path), path)
+        }
         if sum(lengths.values()) <= _FEW_BYTES:
             return folders_of(referenced_files(source, metadata), own)
     named = folders_of(named_files(metadata, source.metadata_location), own)
@@ -129,7 +152,9 @@ def _folders_named(lake: Lake, table: Identifier, source: TableSource, metadata:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Files to look for: each with its normal forms (``file_path``, ``path``), and the folders that they are in."""
+    """Files to look for: each with its normal forms (``file_path``, ``path``), and the folders that
+    they are in.
+    """
 
     files: DataFrame
     folders: frozenset[str]
@@ -151,9 +176,16 @@ def referenced(lake: Lake, table: Identifier, files: Wanted, most: int = 10) -> 
     """
     source = lake.tables.source(table)
     named = named_files(load_metadata(source), source.metadata_location)
-    known = _listed(lake, table).unionAll(lake.spark.createDataFrame([(path,) for path in named], "file_path string"))
+    known = _listed(lake, table).unionAll(
+        lake.spark.createDataFrame([(path,) for path in named], "file_path string")
+    )
     known = _spelled(lake.spark, known, follow=files.is_local)
-    hits = files.files.join(known.select("path"), "path", "left_semi").select("file_path").distinct().limit(most)
+    hits = (
+        files.files.join(known.select("path"), "path", "left_semi")
+        .select("file_path")
+        .distinct()
+        .limit(most)
+    )
     return sorted(str(row[0]) for row in hits.collect())
 
 
@@ -161,20 +193,28 @@ def _listed(lake: Lake, table: Identifier) -> DataFrame:
     """The data and delete files and the manifests of every snapshot, by ``file_path``."""
     name = lake.sql_name(table)
     files = metadata_table(lake.spark, name, "all_files").select("file_path")
-    return files.unionAll(metadata_table(lake.spark, name, "all_manifests").selectExpr("path AS file_path"))
+    return files.unionAll(
+        metadata_table(lake.spark, name, "all_manifests").selectExpr("path AS file_path")
+    )
 
 
 def _spelled(spark: SparkSession, files: DataFrame, *, follow: bool) -> DataFrame:
-    """Files with their normal forms: ``file_path``, ``path``. With ``follow``, a local file that a link leads to has another row."""
+    """Files with their normal forms: ``file_path``, ``path``. With ``follow``, a local file that a
+    link leads to has another row.
+    """
     plain = files.selectExpr("file_path", f"{path_sql('file_path')} AS path")
     if not follow:
         return plain
     folder = "regexp_extract(path, '^(.*)/', 1)"
     local = plain.where(local_sql("file_path"))
-    folders = [str(row[0]) or "/" for row in local.selectExpr(folder).distinct().limit(_LOCAL_FOLDERS + 1).collect()]
+    folders = [
+        str(row[0]) or "/"
+        for row in local.selectExpr(folder).distinct().limit(_LOCAL_FOLDERS + 1).collect()
+    ]
     if len(folders) > _LOCAL_FOLDERS:
         raise MetadataUnreadable(
-            f"The files are in more than {_LOCAL_FOLDERS:,} local folders, which are too many to follow symbolic links."
+            f"The files are in more than {_LOCAL_FOLDERS:,} local folders, which are too many to "
+            "follow symbolic links."
         )
     from pyspark.sql import functions as F
 

@@ -1,4 +1,6 @@
-"""Compare the paths of files and folders however they are spelled: one normal form, in Python and in SQL."""
+"""Compare the paths of files and folders however they are spelled: one normal form, in Python and
+in SQL.
+"""
 
 from __future__ import annotations
 
@@ -75,9 +77,13 @@ def folder_of(path: str) -> str:
 
 
 def meet(one: Iterable[str], other: Iterable[str]) -> bool:
-    """Tell whether a folder of one kind is, contains or lies in one of the other; all in normal form."""
+    """Tell whether a folder of one kind is, contains or lies in one of the other; all in normal
+    form.
+    """
     mine, theirs = set(one), set(other)
-    return any(not theirs.isdisjoint(_upwards(path)) for path in mine) or any(not mine.isdisjoint(_upwards(path)) for path in theirs)
+    return any(not theirs.isdisjoint(_upwards(path)) for path in mine) or any(
+        not mine.isdisjoint(_upwards(path)) for path in theirs
+    )
 
 
 def _upwards(path: str) -> Iterable[str]:
@@ -88,7 +94,8 @@ def _upwards(path: str) -> Iterable[str]:
 
 
 def links(folders: Iterable[str]) -> dict[str, str]:
-    """Where local folders, and files in them, lie that a symbolic link leads to; paths in normal form.
+    """Where local folders, and files in them, lie that a symbolic link leads to; paths in normal
+    form.
 
     Links are followed as this machine has them. A folder that does not exist here has none. Raises
     OSError for a folder that cannot be listed.
@@ -112,7 +119,9 @@ def links(folders: Iterable[str]) -> dict[str, str]:
 
 
 class Place(NamedTuple):
-    """A folder: its kind of storage (empty: not stated), bucket or container, and every way to write its path."""
+    """A folder: its kind of storage (empty: not stated), bucket or container, and every way to
+    write its path.
+    """
 
     family: str
     authority: str
@@ -130,7 +139,8 @@ def place(location: str) -> Place:
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Tell whether two paths may be the same folder, or one may be inside the other; true if in doubt.
+    """Tell whether two paths may be the same folder, or one may be inside the other; true if in
+    doubt.
 
     Schemes and authorities are compared as Iceberg does for orphans, and paths in every reading: as
     written, decoded, without ``..``, with symbolic links followed.
@@ -144,4 +154,8 @@ def overlapping(one: Place, other: Place) -> bool:
         return False
     if one.authority and other.authority and one.authority != other.authority:
         return False
-    return any(a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/") for a in one.paths for b in other.paths)
+    return any(
+        a == b or a.startswith(f"{b}/") or b.startswith(f"{a}/")
+        for a in one.paths
+        for b in other.paths
+    )

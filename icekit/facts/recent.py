@@ -15,7 +15,8 @@ from icekit.facts.values import partition_of
 RECENT_MINUTES = 60.0
 #: A choice: the most entries to read, those of the newest manifests.
 MOST_ENTRIES = 10_000
-#: A choice: the manifests that an observation reads for it, the newest ones; it has read them once before.
+# : A choice: the manifests that an observation reads for it, the newest ones; it has read them once
+# before.
 MOST_MANIFESTS = 16
 
 
@@ -29,13 +30,20 @@ def written_since(
 ) -> frozenset[Partition]:
     """Partitions to which a commit of the snapshot's lineage added files at or after ``since_ms``.
 
-    Commits that only replace files (compactions) do not count. Reads the manifests that were added since then, which may hold
-    older entries too, newest first, until these have :data:`MOST_ENTRIES`, and at most ``most_manifests``. A partition that is left out is not
-    waited for. ``manifests`` is the snapshot's manifest list, if it has been read.
+    Commits that only replace files (compactions) do not count. Reads the manifests that were added
+    since then, which may hold older entries too, newest first, until these have
+    :data:`MOST_ENTRIES`, and at most ``most_manifests``. A partition that is left out is not waited
+    for. ``manifests`` is the snapshot's manifest list, if it has been read.
     """
-    young = list(takewhile(lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)))
+    young = list(
+        takewhile(
+            lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)
+        )
+    )
     made = {s["snapshot-id"] for s in young}
-    recent = {s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"}
+    recent = {
+        s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"
+    }
     if snapshot is None or not recent or "manifest-list" not in snapshot:
         return frozenset()
     found: set[Partition] = set()
@@ -45,10 +53,16 @@ def written_since(
     newest = sorted(added, key=lambda m: -(m.get("sequence_number") or 0))[:most_manifests]
     contents = read_ahead(read, [manifest["manifest_path"] for manifest in newest])
     for manifest, content in zip(newest, contents, strict=True):
-        for entry in entries(content, manifest["manifest_path"], SIZE_FIELDS, ("status", "snapshot_id")):
+        for entry in entries(
+            content, manifest["manifest_path"], SIZE_FIELDS, ("status", "snapshot_id")
+        ):
             left -= 1
             if added_by(entry, manifest) in recent:
-                found.add(partition_of(manifest["partition_spec_id"], entry["data_file"]["partition"].values()))
+                found.add(
+                    partition_of(
+                        manifest["partition_spec_id"], entry["data_file"]["partition"].values()
+                    )
+                )
         if left <= 0:
             break
     return frozenset(found)

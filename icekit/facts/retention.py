@@ -24,7 +24,8 @@ from icekit.units import count, plain, span
 HOUR_MS = 3_600_000
 #: A run may be reading a snapshot that it has just found: nothing younger ever expires.
 LEAST_HOURS = 1.0
-#: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and history.expire.max-ref-age-ms (forever).
+# : Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and
+# history.expire.max-ref-age-ms (forever).
 DEFAULT_AGE_MS = 432_000_000
 FOREVER = 2**63 - 1
 #: A choice: the number of snapshots to keep if the table asks for fewer.
@@ -39,8 +40,8 @@ class Retention:
     ``keep_hours`` defaults to the table's ``history.expire.max-snapshot-age-ms`` (Iceberg's
     default: 5 days), ``keep_last`` to its ``history.expire.min-snapshots-to-keep``, at least 10.
     ``need_hours`` is how far people must be able to look back; a retention that keeps less is
-    refused, and the count is raised to keep the commit that was current then. Raises :class:`~icekit.errors.ParameterError` for less than one hour or less than
-    one snapshot.
+    refused, and the count is raised to keep the commit that was current then. Raises
+    :class:`~icekit.errors.ParameterError` for less than one hour or less than one snapshot.
     """
 
     keep_hours: float | None = None
@@ -58,37 +59,54 @@ class Retention:
         for name, value in given.items():
             if name not in known:
                 raise ParameterError(
-                    f"There is no retention setting {name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
+                    "There is no retention setting "
+                    f"{name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
                 )
             if value is None or value == "":
                 continue
-            values |= {"keep_last": _whole(value)} if name == "keep_last" else {f"{name.removesuffix('_hours')}_hours": _hours(name, value)}
+            values |= (
+                {"keep_last": _whole(value)}
+                if name == "keep_last"
+                else {f"{name.removesuffix('_hours')}_hours": _hours(name, value)}
+            )
         return cls(**values)
 
     def __post_init__(self) -> None:
         if self.keep_hours is not None and not self.keep_hours >= LEAST_HOURS:
             raise ParameterError(
-                f"keep_hours (--keep) must be 1 hour or more, not {_duration(self.keep_hours)}: a younger snapshot may be in use by a reader or writer right now."
+                f"keep_hours (--keep) must be 1 hour or more, not {_duration(self.keep_hours)}: a "
+                "younger snapshot may be in use by a reader or writer right now."
             )
         if self.keep_last is not None and self.keep_last < 1:
-            raise ParameterError(f"keep_last must be 1 or more, not {self.keep_last}: the newest snapshot is the table.")
+            raise ParameterError(
+                f"keep_last must be 1 or more, not {self.keep_last}: the newest snapshot is the "
+                "table."
+            )
         if self.need_hours is not None and not self.need_hours > 0:
             raise ParameterError(
-                f"need_hours (--need) must be more than 0, not {_duration(self.need_hours)}; leave it out if nobody needs to look back."
+                f"need_hours (--need) must be more than 0, not {_duration(self.need_hours)}; "
+                "leave it out if nobody needs to look back."
             )
 
     @property
     def is_stated(self) -> bool:
-        """Whether somebody states how much history to keep: snapshots beyond it then expire, however few there are."""
+        """Whether somebody states how much history to keep: snapshots beyond it then expire,
+        however few there are.
+        """
         return self.keep_hours is not None or self.keep_last is not None
 
     def in_force(self, properties: Mapping[str, str]) -> tuple[int, int]:
         """Milliseconds and snapshots to keep on a table with these properties."""
         hours = self.keep_hours
-        age_ms = number(properties, "history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS) if hours is None else round(hours * HOUR_MS)
+        age_ms = (
+            number(properties, "history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS)
+            if hours is None
+            else round(hours * HOUR_MS)
+        )
         if age_ms < LEAST_HOURS * HOUR_MS:
             raise ParameterError(
-                f"The table property history.expire.max-snapshot-age-ms is {age_ms:,} ms, less than 1 hour. Raise it, or set keep_hours (--keep)."
+                f"The table property history.expire.max-snapshot-age-ms is {age_ms:,} ms, less "
+                "than 1 hour. Raise it, or set keep_hours (--keep)."
             )
         last = self.keep_last
         if last is None:
@@ -98,7 +116,9 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """What an expiry keeps: snapshots with the reason for each, and the refs that are too old to be kept."""
+    """What an expiry keeps: snapshots with the reason for each, and the refs that are too old to be
+    kept.
+    """
 
     kept: Mapping[int, tuple[str, ...]]
     expired: tuple[int, ...]
@@ -137,13 +157,17 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     """
     snapshots = snapshots_by_id(metadata)
     refs = refs_of(metadata)
-    default_ref_age = number(metadata.get("properties") or {}, "history.expire.max-ref-age-ms", FOREVER)
+    default_ref_age = number(
+        metadata.get("properties") or {}, "history.expire.max-ref-age-ms", FOREVER
+    )
     why: dict[int, list[str]] = {}
     referenced: set[int] = set()
     names, dropped = [], []
     for name, ref in sorted(refs.items()):
         head = snapshots.get(ref["snapshot-id"])
-        too_old = head is None or now_ms - head["timestamp-ms"] > int(ref.get("max-ref-age-ms") or default_ref_age)
+        too_old = head is None or now_ms - head["timestamp-ms"] > int(
+            ref.get("max-ref-age-ms") or default_ref_age
+        )
         if too_old and name != "main":
             dropped.append(name)
             continue
@@ -163,18 +187,27 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
             young = snapshot["timestamp-ms"] >= oldest
             open_ended = open_ended and (place < least or young)
             if open_ended:
-                why.setdefault(snapshot["snapshot-id"], []).append(f"age on {name}" if young else f"count on {name}")
+                why.setdefault(snapshot["snapshot-id"], []).append(
+                    f"age on {name}" if young else f"count on {name}"
+                )
     for snapshot in snapshots.values():
         snapshot_id = int(snapshot["snapshot-id"])
         if snapshot_id not in referenced and snapshot["timestamp-ms"] >= older_than_ms:
             why.setdefault(snapshot_id, []).append("age, although no branch contains it")
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
     expired = [int(s["snapshot-id"]) for s in oldest_first if s["snapshot-id"] not in why]
-    return Retained({s: tuple(said) for s, said in why.items() if s in snapshots}, tuple(expired), tuple(names), tuple(dropped))
+    return Retained(
+        {s: tuple(said) for s, said in why.items() if s in snapshots},
+        tuple(expired),
+        tuple(names),
+        tuple(dropped),
+    )
 
 
 def expirable(metadata: Json, now_ms: int) -> int:
-    """How many snapshots an expiry removes that keeps what the table's properties ask for, and what a plan keeps without a stated retention."""
+    """How many snapshots an expiry removes that keeps what the table's properties ask for, and what
+    a plan keeps without a stated retention.
+    """
     age_ms, last = Retention().in_force(metadata.get("properties") or {})
     return len(retained(metadata, now_ms - age_ms, last, now_ms).expired)
 
@@ -199,8 +232,9 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
         then = _state_needed(retention.need_hours, window, current, now_ms)
         if then is not None:
             is_kept = current[then] in _unbroken(current, found)
-            # The state of that time may have been committed long before. It stays by time: commits that come before the expiry runs, the
-            # plan's own among them, would push it out of a count.
+            # The state of that time may have been committed long before. It stays by time: commits
+            # that come before the expiry runs, the plan's own among them, would push it out of a
+            # count.
             older_than_ms = min(older_than_ms, *(s["timestamp-ms"] for s in current[: then + 1]))
             found = retained(metadata, older_than_ms, last, now_ms)
             reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
@@ -208,7 +242,9 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
                 raise _lost_state(retention.need_hours, current[then], now_ms)
             if not is_kept:
                 longer.append(_longer(now_ms - older_than_ms, age_ms, retention.need_hours))
-    older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(milliseconds=older_than_ms % 1000)
+    older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(
+        milliseconds=older_than_ms % 1000
+    )
     times = [snapshots[s]["timestamp-ms"] for s in found.expired]
     return Expiry(
         older_than=older_than,
@@ -216,7 +252,9 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
         expires=found.expired,
         oldest_expired_ms=min(times, default=None),
         newest_expired_ms=max(times, default=None),
-        kept=tuple(sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))),
+        kept=tuple(
+            sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))
+        ),
         refs=found.refs,
         refs_dropped=found.refs_dropped,
         reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
@@ -238,7 +276,9 @@ def refs_of(metadata: Json) -> Mapping[str, Json]:
 
 
 def _unbroken(current: list[Json], found: Retained) -> Iterator[Json]:
-    """The newest snapshots of the lineage up to the first that expires: what time travel reaches without a gap."""
+    """The newest snapshots of the lineage up to the first that expires: what time travel reaches
+    without a gap.
+    """
     for snapshot in current:
         if snapshot["snapshot-id"] not in found.kept:
             return
@@ -253,7 +293,9 @@ def _cadence(newest_first: list[int]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """What is kept: this many milliseconds, and this many snapshots, ``gap_ms`` apart (None: unknown)."""
+    """What is kept: this many milliseconds, and this many snapshots, ``gap_ms`` apart (None:
+    unknown).
+    """
 
     age_ms: int
     last: int
@@ -262,21 +304,25 @@ class _Window:
 
 def _longer(kept_ms: int, asked_ms: int, need_hours: float) -> str:
     return (
-        f"Snapshots of the last {span(kept_ms)} are kept instead of {span(asked_ms)}: the state of the table {span(need_hours * HOUR_MS)} ago, "
-        "which you need, is an older commit."
+        f"Snapshots of the last {span(kept_ms)} are kept instead of {span(asked_ms)}: the state "
+        f"of the table {span(need_hours * HOUR_MS)} ago, which you need, is an older commit."
     )
 
 
 def _lost_state(need_hours: float, snapshot: Json, now_ms: int) -> ParameterError:
     age = now_ms - snapshot["timestamp-ms"]
     return ParameterError(
-        f"You need {span(need_hours * HOUR_MS)} of time travel, but the state of the table at that time was committed {span(age)} ago and would expire: "
-        "a limit of the branch itself overrides keep_last and keep_hours. Change that limit, or leave need_hours out."
+        f"You need {span(need_hours * HOUR_MS)} of time travel, but the state of the table at "
+        f"that time was committed {span(age)} ago and would expire: a limit of the branch itself "
+        "overrides keep_last and keep_hours. Change that limit, or leave need_hours out."
     )
 
 
-def _state_needed(need_hours: float, window: _Window, current: list[Json], now_ms: int) -> int | None:
-    """The place in the lineage of the snapshot that was current so many hours ago, None if the table is younger.
+def _state_needed(
+    need_hours: float, window: _Window, current: list[Json], now_ms: int
+) -> int | None:
+    """The place in the lineage of the snapshot that was current so many hours ago, None if the
+    table is younger.
 
     Raises ParameterError for a retention that keeps less than is needed by time and by count.
     """
@@ -288,13 +334,20 @@ def _state_needed(need_hours: float, window: _Window, current: list[Json], now_m
         if gap_ms is not None:
             said += f", which is {span(by_count)} of history {_pace(gap_ms)}"
         raise ParameterError(
-            f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set keep_hours (--keep) to {_duration(need_hours)} or more."
+            f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set "
+            f"keep_hours (--keep) to {_duration(need_hours)} or more."
         )
-    return next((place for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None)
+    return next(
+        (place for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None
+    )
 
 
 def _pace(gap_ms: float) -> str:
-    return "at more than one commit per second" if gap_ms < 1000 else f"at one commit every {span(gap_ms)}"
+    return (
+        "at more than one commit per second"
+        if gap_ms < 1000
+        else f"at one commit every {span(gap_ms)}"
+    )
 
 
 def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterator[str]:
@@ -302,14 +355,29 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
     if gap_ms:
         by_count = last * gap_ms
         if by_count < age_ms:
-            yield f"The last {count(last, 'snapshot')} {'covers' if last == 1 else 'cover'} {span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that the time keeps: the time decides, and the count only protects a table with few commits."
+            yield (
+                f"The last {count(last, 'snapshot')} {'covers' if last == 1 else 'cover'} "
+                f"{span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that "
+                "the time keeps: the time decides, and the count only protects a table with few "
+                "commits."
+            )
         else:
-            yield f"{span(age_ms)} {_pace(gap_ms)} has {count(int(age_ms // gap_ms), 'snapshot')}, and the count keeps {last:,}: the count decides, and covers {span(by_count)} only while commits do not become more frequent."
+            yield (
+                f"{span(age_ms)} {_pace(gap_ms)} has {count(int(age_ms // gap_ms), 'snapshot')}, "
+                f"and the count keeps {last:,}: the count decides, and covers {span(by_count)} "
+                "only while commits do not become more frequent."
+            )
         need_ms = (retention.need_hours or 0) * HOUR_MS
         if by_count >= need_ms > age_ms:
-            yield f"Only the count covers the {span(need_ms)} that you need. Set keep_hours (--keep) to {_duration(need_ms / HOUR_MS)} to be sure."
+            yield (
+                f"Only the count covers the {span(need_ms)} that you need. Set keep_hours "
+                f"(--keep) to {_duration(need_ms / HOUR_MS)} to be sure."
+            )
     if found.refs_dropped:
-        yield f"Refs older than their max-ref-age, which the expiry also drops: {', '.join(found.refs_dropped)}."
+        yield (
+            "Refs older than their max-ref-age, which the expiry also drops: "
+            f"{', '.join(found.refs_dropped)}."
+        )
 
 
 def _hours(name: str, value: Any) -> float:
@@ -320,14 +388,20 @@ def _hours(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if isinstance(value, bool) or not math.isfinite(number):
-        raise ParameterError(f"{name} must be a number of hours or a duration such as 7 days, not {value!r}.")
+        raise ParameterError(
+            f"{name} must be a number of hours or a duration such as 7 days, not {value!r}."
+        )
     return number
 
 
 def _duration(hours: float) -> str:
     """Hours as a person gives them: ``36 hours``, ``30 minutes``."""
     number, unit = (
-        (hours, "hour") if abs(hours) >= 1 or not hours else (hours * 60, "minute") if abs(hours) * 60 >= 1 else (hours * 3600, "second")
+        (hours, "hour")
+        if abs(hours) >= 1 or not hours
+        else (hours * 60, "minute")
+        if abs(hours) * 60 >= 1
+        else (hours * 3600, "second")
     )
     return f"{plain(number, 6)} {unit if number == 1 else unit + 's'}"
 

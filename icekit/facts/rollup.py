@@ -1,4 +1,6 @@
-"""Turn aggregated rows into file groups, size histograms, delete ratios and worst partitions; used by both collectors."""
+"""Turn aggregated rows into file groups, size histograms, delete ratios and worst partitions; used
+by both collectors.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from icekit.facts.files import Bucket, EqualityKey, FileGroup, Kind, Partition, SequenceCounts, Totals
+from icekit.facts.files import (
+    Bucket,
+    EqualityKey,
+    FileGroup,
+    Kind,
+    Partition,
+    SequenceCounts,
+    Totals,
+)
 from icekit.facts.integrity import DeleteState, Integrity, UnappliedDeletes
 from icekit.facts.manifests import FileCounts
 from icekit.facts.model import TableFacts
@@ -76,7 +86,12 @@ def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:
 MAX_SEQUENCE_ROWS = 200_000
 
 # Sequence counts are lists in the order of SequenceCounts; each kind's counts start at this place.
-_FIRST_COUNT = {Kind.DATA: 0, Kind.EQUALITY_DELETES: 4, Kind.POSITION_DELETES: 6, Kind.DELETION_VECTORS: 6}
+_FIRST_COUNT = {
+    Kind.DATA: 0,
+    Kind.EQUALITY_DELETES: 4,
+    Kind.POSITION_DELETES: 6,
+    Kind.DELETION_VECTORS: 6,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +104,9 @@ class Cut:
 
     @property
     def well_sized(self) -> tuple[int, int]:
-        """Sizes of the smallest and largest data file that no size rule of rewrite_data_files selects, in bytes."""
+        """Sizes of the smallest and largest data file that no size rule of rewrite_data_files
+        selects, in bytes.
+        """
         return min_file_size(self.target_bytes), max_file_size(self.target_bytes)
 
 
@@ -130,11 +147,19 @@ class Rollup:
     Deletes that apply to nothing are only in ``unapplied``, as [files, bytes, records].
     """
 
-    buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(default_factory=lambda: defaultdict(list))
+    buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
-    by_sequence: dict[tuple[Partition, int], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0] * 10))
-    by_key: dict[tuple[int, ...], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0]))
-    unapplied: dict[tuple[Partition, Kind, DeleteState], list[int]] = field(default_factory=lambda: defaultdict(lambda: [0, 0, 0]))
+    by_sequence: dict[tuple[Partition, int], list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0] * 10)
+    )
+    by_key: dict[tuple[int, ...], list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0, 0])
+    )
+    unapplied: dict[tuple[Partition, Kind, DeleteState], list[int]] = field(
+        default_factory=lambda: defaultdict(lambda: [0, 0, 0])
+    )
     integrity: Integrity = field(default_factory=Integrity)
 
     def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
@@ -147,8 +172,12 @@ class Rollup:
         counts[0] += files
         counts[1] += records
 
-    def add_ruled_out(self, partition: Partition, sequence_number: int, files: int, records: int) -> None:
-        """Add the later equality deletes that do not apply to the data of a partition and (range of) sequence number."""
+    def add_ruled_out(
+        self, partition: Partition, sequence_number: int, files: int, records: int
+    ) -> None:
+        """Add the later equality deletes that do not apply to the data of a partition and (range
+        of) sequence number.
+        """
         self.by_sequence[partition, sequence_number][8:] = files, records
 
     def equality_keys(self) -> tuple[EqualityKey, ...]:
@@ -157,21 +186,32 @@ class Rollup:
 
     def file_counts(self) -> FileCounts:
         """The live data files and delete files, each as often as it is listed."""
-        data = sum(b.file_count for (_, kind), buckets in self.buckets.items() if kind is Kind.DATA for b in buckets)
+        data = sum(
+            b.file_count
+            for (_, kind), buckets in self.buckets.items()
+            if kind is Kind.DATA
+            for b in buckets
+        )
         applied = sum(b.file_count for buckets in self.buckets.values() for b in buckets) - data
         return FileCounts(data, applied + sum(files for files, _, _ in self.unapplied.values()))
 
     def unapplied_deletes(self) -> tuple[UnappliedDeletes, ...]:
         """Freeze the deletes that apply to nothing."""
         kinds, states = list(Kind), list(DeleteState)
-        ordered = sorted(self.unapplied, key=lambda key: (sort_key(key[0]), kinds.index(key[1]), states.index(key[2])))
+        ordered = sorted(
+            self.unapplied,
+            key=lambda key: (sort_key(key[0]), kinds.index(key[1]), states.index(key[2])),
+        )
         return tuple(UnappliedDeletes(*key, *self.unapplied[key]) for key in ordered)
 
     def groups(self) -> tuple[FileGroup, ...]:
         """Freeze the buckets, ordered by partition and kind."""
         kinds = list(Kind)
         ordered = sorted(self.buckets, key=lambda key: (sort_key(key[0]), kinds.index(key[1])))
-        return tuple(FileGroup(p, k, tuple(sorted(self.buckets[p, k])), self._scoped(p, k)) for p, k in ordered)
+        return tuple(
+            FileGroup(p, k, tuple(sorted(self.buckets[p, k])), self._scoped(p, k))
+            for p, k in ordered
+        )
 
     def _scoped(self, partition: Partition, kind: Kind) -> int:
         if kind is Kind.DELETION_VECTORS:
@@ -185,15 +225,20 @@ class Rollup:
         partition counts (table spec, "Scan Planning").
         """
         with_deletes = {p for p, kind in self.buckets if kind is not Kind.DATA}
-        everywhere = any(is_global(p.spec_id) for p, kind in self.buckets if kind is Kind.EQUALITY_DELETES)
+        everywhere = any(
+            is_global(p.spec_id) for p, kind in self.buckets if kind is Kind.EQUALITY_DELETES
+        )
         kept = [(p, s) for p, s in self.by_sequence if everywhere or p in with_deletes]
-        # There are few partitions and their sort keys are slow to compute, so each is computed once.
+        # There are few partitions and their sort keys are slow to compute, so each is computed
+        # once.
         place = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
         ordered = sorted(kept, key=lambda key: (place[key[0]], key[1]))
         return tuple(SequenceCounts(p, s, *self.by_sequence[p, s]) for p, s in ordered)
 
 
-def add_sequence(counts: list[int], kind: Kind, files: int, records: int, well_files: int, well_bytes: int) -> None:
+def add_sequence(
+    counts: list[int], kind: Kind, files: int, records: int, well_files: int, well_bytes: int
+) -> None:
     """Add files of one kind to the counts of one (partition, sequence number)."""
     first = _FIRST_COUNT[kind]
     counts[first] += files
@@ -210,7 +255,8 @@ def add_sequence(counts: list[int], kind: Kind, files: int, records: int, well_f
 class HistogramBar:
     """Files with ``lower_bytes <= size < upper_bytes``; the last bar is open (None).
 
-    ``min_bytes`` and ``max_bytes`` are the sizes of its smallest and largest file; None without files.
+    ``min_bytes`` and ``max_bytes`` are the sizes of its smallest and largest file; None without
+    files.
     """
 
     lower_bytes: int
@@ -222,18 +268,25 @@ class HistogramBar:
 
 
 def file_size_histogram(
-    facts: TableFacts, kind: Kind = Kind.DATA, edges: tuple[int, ...] | None = None, *, reach: tuple[int, int] | None = None
+    facts: TableFacts,
+    kind: Kind = Kind.DATA,
+    edges: tuple[int, ...] | None = None,
+    *,
+    reach: tuple[int, int] | None = None,
 ) -> tuple[HistogramBar, ...]:
     """Files by size, from the smallest bar in use to the largest; empty without files.
 
-    ``edges`` are the facts' own, or others that no bucket crosses; empty bars extend to the sizes in ``reach``.
+    ``edges`` are the facts' own, or others that no bucket crosses; empty bars extend to the sizes
+    in ``reach``.
     """
     if edges is None:
         edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
     counted: dict[int, list[int]] = {}
     for group in facts.of_kind(kind):
         for bucket in group.buckets:
-            row = counted.setdefault(bucket_of(bucket.min_bytes, edges), [0, 0, bucket.min_bytes, bucket.max_bytes])
+            row = counted.setdefault(
+                bucket_of(bucket.min_bytes, edges), [0, 0, bucket.min_bytes, bucket.max_bytes]
+            )
             row[0] += bucket.file_count
             row[1] += bucket.size_in_bytes
             row[2:] = min(row[2], bucket.min_bytes), max(row[3], bucket.max_bytes)
@@ -242,7 +295,10 @@ def file_size_histogram(
     sizes = (*counted, *(reach or ()))
     first, last = bisect_right(edges, min(sizes)) - 1, bisect_right(edges, max(sizes)) - 1
     uppers: tuple[int | None, ...] = (*edges[1:], None)
-    return tuple(HistogramBar(edges[i], uppers[i], *counted.get(edges[i], (0, 0))) for i in range(first, last + 1))
+    return tuple(
+        HistogramBar(edges[i], uppers[i], *counted.get(edges[i], (0, 0)))
+        for i in range(first, last + 1)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,12 +322,20 @@ class DeleteRatio:
     @property
     def delete_record_count(self) -> int:
         """Delete records of all three kinds."""
-        return self.position_delete_record_count + self.equality_delete_record_count + self.deletion_vector_record_count
+        return (
+            self.position_delete_record_count
+            + self.equality_delete_record_count
+            + self.deletion_vector_record_count
+        )
 
     @property
     def delete_file_count(self) -> int:
         """Delete files and deletion vectors."""
-        return self.position_delete_file_count + self.equality_delete_file_count + self.deletion_vector_count
+        return (
+            self.position_delete_file_count
+            + self.equality_delete_file_count
+            + self.deletion_vector_count
+        )
 
     @property
     def by_files(self) -> float | None:
@@ -305,14 +369,24 @@ def delete_ratio(facts: TableFacts) -> DeleteRatio:
 
 
 def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
-    """Deletes compared with data, for each partition with deletes; highest ratio by records first."""
+    """Deletes compared with data, for each partition with deletes; highest ratio by records
+    first.
+    """
     groups: dict[Partition, dict[Kind, Totals]] = {}
     for group in facts.groups:
         groups.setdefault(group.partition, {})[group.kind] = Totals.of((group,))
-    found = [_ratio(partition, kinds) for partition, kinds in groups.items() if any(kind is not Kind.DATA for kind in kinds)]
+    found = [
+        _ratio(partition, kinds)
+        for partition, kinds in groups.items()
+        if any(kind is not Kind.DATA for kind in kinds)
+    ]
     return tuple(
         sorted(
-            found, key=lambda r: (-(r.by_records if r.by_records is not None else float("inf")), sort_key(r.partition or Partition(0, ())))
+            found,
+            key=lambda r: (
+                -(r.by_records if r.by_records is not None else float("inf")),
+                sort_key(r.partition or Partition(0, ())),
+            ),
         )
     )
 
@@ -323,12 +397,18 @@ def worst_partitions(facts: TableFacts, limit: int = 20) -> tuple[FileGroup, ...
     def excess(group: FileGroup) -> int:
         return group.file_count - expected_files(group.size_in_bytes, facts.target_bytes)
 
-    return tuple(sorted(facts.of_kind(Kind.DATA), key=lambda g: (-excess(g), -g.file_count, sort_key(g.partition)))[:limit])
+    return tuple(
+        sorted(
+            facts.of_kind(Kind.DATA),
+            key=lambda g: (-excess(g), -g.file_count, sort_key(g.partition)),
+        )[:limit]
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The equality deletes that apply to the data of one partition, and how much data they apply to.
+    """The equality deletes that apply to the data of one partition, and how much data they apply
+    to.
 
     At least one delete applies to each of the data files counted; ``loads`` counts each delete
     record once per data file that loads it, which is the real cost for readers.
@@ -344,7 +424,8 @@ class Applied:
 
 
 def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
-    """Find the equality deletes that apply in each partition: deletes with a higher sequence number whose key bounds meet those of the data.
+    """Find the equality deletes that apply in each partition: deletes with a higher sequence number
+    whose key bounds meet those of the data.
 
     Deletes written under an unpartitioned spec apply to every partition (table spec,
     "Scan Planning"). Bounds tell what a scan reads, not which keys match: this is an upper bound.
@@ -401,12 +482,16 @@ SPLIT_BYTES, OPEN_FILE_COST = 128 * 2**20, 4 * 2**20
 
 
 def split_bytes(facts: TableFacts) -> int:
-    """The bytes that one read task takes (``read.split.target-size``); an unusable value counts as the default."""
+    """The bytes that one read task takes (``read.split.target-size``); an unusable value counts as
+    the default.
+    """
     return _usable(facts, "read.split.target-size", SPLIT_BYTES, least=1)
 
 
 def open_file_cost(facts: TableFacts) -> int:
-    """The bytes that Iceberg counts for opening a file when it packs read tasks; an unusable value counts as the default."""
+    """The bytes that Iceberg counts for opening a file when it packs read tasks; an unusable value
+    counts as the default.
+    """
     return _usable(facts, "read.split.open-file-cost", OPEN_FILE_COST)
 
 

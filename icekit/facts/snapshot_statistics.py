@@ -1,4 +1,6 @@
-"""Read the statistics that snapshots have in files of their own, how far they are behind, and how to renew them."""
+"""Read the statistics that snapshots have in files of their own, how far they are behind, and how
+to renew them.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +12,35 @@ from icekit.facts.snapshots import SnapshotStatistics, StatisticsAge
 from icekit.sql import call, display_name
 
 #: The figures of a summary that count the rows that a commit changed (SnapshotSummary).
-_CHANGED_RECORDS = ("added-records", "deleted-records", "added-position-deletes", "added-equality-deletes")
+_CHANGED_RECORDS = (
+    "added-records",
+    "deleted-records",
+    "added-position-deletes",
+    "added-equality-deletes",
+)
 
 
 def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStatistics, ...]:
-    """The statistics of a snapshot: a commit leaves them with the snapshot before it, and has none of its own."""
+    """The statistics of a snapshot: a commit leaves them with the snapshot before it, and has none
+    of its own.
+    """
     table, partition = (
-        [file for file in metadata.get(key) or () if file["snapshot-id"] == snapshot_id] for key in ("statistics", "partition-statistics")
+        [file for file in metadata.get(key) or () if file["snapshot-id"] == snapshot_id]
+        for key in ("statistics", "partition-statistics")
     )
     found: list[SnapshotStatistics] = []
     if table:
         fields = schema_of(metadata)["fields"]
         names = {field_id: name for field_id, name, *_ in leaves(fields)}
-        ids = [i for file in table for blob in file.get("blob-metadata") or () for i in blob["fields"]]
+        ids = [
+            i for file in table for blob in file.get("blob-metadata") or () for i in blob["fields"]
+        ]
         columns = dict.fromkeys(names[i] for i in ids if i in names)
         # What compute_table_stats takes without columns.
         by_default = {field["name"] for field in fields if isinstance(field["type"], str)}
-        found.append(SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns)))
+        found.append(
+            SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns))
+        )
     return (*found, *([SnapshotStatistics("partition")] if partition else ()))
 
 
@@ -37,15 +51,25 @@ def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) 
 
 
 def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAge, ...]:
-    """How far the newest statistics of each kind are behind a snapshot; without those whose snapshot is not in its lineage."""
+    """How far the newest statistics of each kind are behind a snapshot; without those whose
+    snapshot is not in its lineage.
+    """
     found: dict[str, StatisticsAge] = {}
     changed = 0
-    computed_for = {file["snapshot-id"] for key in ("statistics", "partition-statistics") for file in metadata.get(key) or ()}
-    for commits, ancestor in enumerate(lineage(snapshots_by_id(metadata), snapshot) if computed_for else ()):
+    computed_for = {
+        file["snapshot-id"]
+        for key in ("statistics", "partition-statistics")
+        for file in metadata.get(key) or ()
+    }
+    for commits, ancestor in enumerate(
+        lineage(snapshots_by_id(metadata), snapshot) if computed_for else ()
+    ):
         snapshot_id, summary = ancestor["snapshot-id"], ancestor.get("summary") or {}
         for computed in statistics_of(metadata, snapshot_id) if snapshot_id in computed_for else ():
             records = summary.get("total-records")
-            age = StatisticsAge(computed, snapshot_id, commits, changed, None if records is None else int(records))
+            age = StatisticsAge(
+                computed, snapshot_id, commits, changed, None if records is None else int(records)
+            )
             found.setdefault(computed.kind, age)
         if summary.get("operation") != "replace":
             changed += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)

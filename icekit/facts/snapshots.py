@@ -1,4 +1,6 @@
-"""Hold the snapshots of a table: its newest commits, branches and tags, and how far their statistics are behind."""
+"""Hold the snapshots of a table: its newest commits, branches and tags, and how far their
+statistics are behind.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,9 @@ class History:
     """Snapshots of the table, and the newest commits of the lineage, oldest first.
 
     ``commits`` holds at most :data:`icekit.facts.lineage.MAX_COMMITS`; ``operations``
-    counts the whole lineage. ``expirable_count`` are the snapshots that ``icekit maintain`` would expire now without a stated
-    retention; None if that is not known. ``schema_count`` is the number of schemas that the metadata keeps.
+    counts the whole lineage. ``expirable_count`` are the snapshots that ``icekit maintain`` would
+    expire now without a stated retention; None if that is not known. ``schema_count`` is the number
+    of schemas that the metadata keeps.
     """
 
     snapshot_count: int = 0
@@ -57,9 +60,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotStatistics:
-    """Statistics that a snapshot has in a file of their own: of the table (Puffin) or of its partitions.
+    """Statistics that a snapshot has in a file of their own: of the table (Puffin) or of its
+    partitions.
 
-    ``columns`` are those with table statistics; empty for all top-level columns of a primitive type.
+    ``columns`` are those with table statistics; empty for all top-level columns of a primitive
+    type.
     """
 
     kind: Literal["table", "partition"]
@@ -68,9 +73,11 @@ class SnapshotStatistics:
 
 @dataclass(frozen=True, slots=True)
 class StatisticsAge:
-    """How far statistics are behind the observed snapshot: in commits, and in records that these added and deleted (compactions do not count).
+    """How far statistics are behind the observed snapshot: in commits, and in records that these
+    added and deleted (compactions do not count).
 
-    ``record_count`` are the table's records, before deletes, at the snapshot of the statistics; None if its writer did not count them.
+    ``record_count`` are the table's records, before deletes, at the snapshot of the statistics;
+    None if its writer did not count them.
     """
 
     statistics: SnapshotStatistics

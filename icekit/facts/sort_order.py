@@ -20,16 +20,23 @@ def quoted(columns: Mapping[str, Column], name: str) -> str:
 def undo_order(table: Identifier, facts: TableFacts) -> str:
     """The statements that restore the current order and distribution.
 
-    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to none (from Iceberg's SQL
-    extensions), so the undo restores that property too.
+    ``WRITE ORDERED BY`` also sets ``write.distribution-mode`` to range and ``WRITE UNORDERED`` to
+    none (from Iceberg's SQL extensions), so the undo restores that property too.
     """
     name = identifier(*table)
     if facts.sort_order:
-        order = f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY {', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
+        order = (
+            f"ALTER TABLE {name} WRITE LOCALLY ORDERED BY "
+            f"{', '.join(_sorted(facts.by_name, f) for f in facts.sort_order)}"
+        )
     else:
         order = f"ALTER TABLE {name} WRITE UNORDERED"
     there = facts.properties.get(DISTRIBUTION)
-    mode = set_properties(table, {DISTRIBUTION: there}) if there is not None else unset_properties(table, [DISTRIBUTION])
+    mode = (
+        set_properties(table, {DISTRIBUTION: there})
+        if there is not None
+        else unset_properties(table, [DISTRIBUTION])
+    )
     return f"{order}; {mode}"
 
 

@@ -32,7 +32,9 @@ REDUCERS = 4
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is read: a snapshot of a table (named with its catalog), its manifests and its partition specs."""
+    """What is read: a snapshot of a table (named with its catalog), its manifests and its partition
+    specs.
+    """
 
     spark: SparkSession
     table: Identifier
@@ -58,7 +60,9 @@ class Snapshot:
 
 
 def file_hash(path: str, offset: str | None = None) -> str:
-    """SQL for a number that identifies a file; a Puffin file holds many deletion vectors, each at its offset."""
+    """SQL for a number that identifies a file; a Puffin file holds many deletion vectors, each at
+    its offset.
+    """
     return f"xxhash64({path})" if offset is None else f"xxhash64({path}, {offset})"
 
 
@@ -69,10 +73,14 @@ def kind_code(kind: Kind) -> int:
 
 # Of an entry: its kind, and the hash of its file.
 KIND = (
-    f"CASE WHEN {CONTENT} = 0 THEN {kind_code(Kind.DATA)} WHEN {CONTENT} = 2 THEN {kind_code(Kind.EQUALITY_DELETES)} "
-    f"WHEN upper(data_file.file_format) = 'PUFFIN' THEN {kind_code(Kind.DELETION_VECTORS)} ELSE {kind_code(Kind.POSITION_DELETES)} END"
+    f"CASE WHEN {CONTENT} = 0 THEN {kind_code(Kind.DATA)} WHEN {CONTENT} = 2 THEN "
+    f"{kind_code(Kind.EQUALITY_DELETES)} WHEN upper(data_file.file_format) = 'PUFFIN' THEN "
+    f"{kind_code(Kind.DELETION_VECTORS)} ELSE {kind_code(Kind.POSITION_DELETES)} END"
 )
-ENTRY = f"if({CONTENT} = 0, {file_hash('data_file.file_path')}, {file_hash('data_file.file_path', 'data_file.content_offset')})"
+ENTRY = (
+    f"if({CONTENT} = 0, {file_hash('data_file.file_path')}, "
+    f"{file_hash('data_file.file_path', 'data_file.content_offset')})"
+)
 
 
 def last_part(path: str) -> str:
@@ -125,7 +133,9 @@ def unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
 
 
 def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, str]]) -> list[str]:
-    """SQL that converts each partition field to the form that facts keep, as columns p0, p1 and so on."""
+    """SQL that converts each partition field to the form that facts keep, as columns p0, p1 and so
+    on.
+    """
     if not names:
         return []
     outer, _, name = path.rpartition(".")
@@ -133,17 +143,23 @@ def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, st
     # Without it if every partition field was void, or its column was dropped.
     fields = beside[name].dataType.fields if name in beside.fieldNames() else ()
     types = {field.name: field.dataType.typeName() for field in fields}
-    return [f"{scalar_sql(f'{path}.{identifier(name)}', types.get(name))} AS p{i}" for i, (_, name) in enumerate(names)]
+    return [
+        f"{scalar_sql(f'{path}.{identifier(name)}', types.get(name))} AS p{i}"
+        for i, (_, name) in enumerate(names)
+    ]
 
 
 def scalar_sql(column: str, type_name: str | None) -> str:
-    """SQL that converts a value of a Spark type (``typeName()``) to the form that facts keep; :func:`scalar` does the rest."""
+    """SQL that converts a value of a Spark type (``typeName()``) to the form that facts keep;
+    :func:`scalar` does the rest.
+    """
     if type_name is None:  # a field that was void in every spec has no column
         return "NULL"
     return {
         "date": f"unix_date({column})",
         "timestamp": f"unix_micros({column})",
-        "timestamp_ntz": f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', {column})",
+        "timestamp_ntz": "timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01 00:00:00', "
+        f"{column})",
         "binary": f"lower(hex({column}))",
     }.get(type_name, column)
 
@@ -156,15 +172,22 @@ def scope_columns(names: Sequence[tuple[int, str]]) -> list[str]:
 class Partitions:
     """Partitions of Arrow rows, each created once."""
 
-    def __init__(self, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> None:
+    def __init__(
+        self, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]
+    ) -> None:
         place = {field_id: i for i, (field_id, _) in enumerate(names)}
-        self.places = {spec_id: [place[f.field_id] for f in spec.fields] for spec_id, spec in specs.items()}
+        self.places = {
+            spec_id: [place[f.field_id] for f in spec.fields] for spec_id, spec in specs.items()
+        }
         self.width = len(names)
         self.known: dict[tuple[Any, ...], Partition] = {}
 
     def read(self, table: pa.Table) -> list[Partition]:
         """The partition of each row of ``spec_id, p0, p1, …``."""
-        columns = [table.column("spec_id").to_pylist(), *(table.column(f"p{i}").to_pylist() for i in range(self.width))]
+        columns = [
+            table.column("spec_id").to_pylist(),
+            *(table.column(f"p{i}").to_pylist() for i in range(self.width)),
+        ]
         return [self._one(key) for key in zip(*columns, strict=True)]
 
     def _one(self, key: tuple[Any, ...]) -> Partition:

@@ -1,4 +1,6 @@
-"""Hold what a search of storage found: files that no snapshot references, and referenced files that are missing."""
+"""Hold what a search of storage found: files that no snapshot references, and referenced files that
+are missing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ class SharedPlace:
 class Sharing:
     """The tables of the same catalog that keep files in this table's location: one entry per table.
 
-    ``unchecked`` says why some tables could not be compared; None if all were. Tables of other catalogs are not known.
+    ``unchecked`` says why some tables could not be compared; None if all were. Tables of other
+    catalogs are not known.
     """
 
     shared: tuple[SharedPlace, ...] = ()
@@ -37,21 +40,25 @@ class Sharing:
             return ""
         named = ", ".join(f"{place.table} ({place.path})" for place in self.shared[:_NAMED])
         more = len(self.shared) - _NAMED
-        return f"shared location with {named}" + (f" and {count(more, 'more table')}" if more > 0 else "")
+        return f"shared location with {named}" + (
+            f" and {count(more, 'more table')}" if more > 0 else ""
+        )
 
     @property
     def refusal(self) -> str | None:
         """Why orphan files must not be removed, and what to do; None if they may be."""
         if self.shared:
             return (
-                f"Orphan files are not removed: {self.told}, so a file that this table does not reference may belong to another table. "
-                "Copy one of the tables to its own location (CREATE TABLE … AS SELECT) first; "
-                "`icekit admin clones` lists clones that were left behind."
+                f"Orphan files are not removed: {self.told}, so a file that this table does not "
+                "reference may belong to another table. Copy one of the tables to its own "
+                "location (CREATE TABLE … AS SELECT) first; `icekit admin clones` lists clones "
+                "that were left behind."
             )
         if self.unchecked:
             return (
-                f"Orphan files are not removed: another table may keep files in this location ({self.unchecked}). "
-                "Fix that and try again, or list the files with the dry run of remove_orphan_files and remove them by hand."
+                "Orphan files are not removed: another table may keep files in this location "
+                f"({self.unchecked}). Fix that and try again, or list the files with the dry run "
+                "of remove_orphan_files and remove them by hand."
             )
         return None
 
@@ -61,8 +68,9 @@ class StorageFacts:
     """Files under the table's location that no snapshot references.
 
     Those that the dry run of ``remove_orphan_files`` lists; ``examples`` are a few.
-    ``orphan_bytes`` is their total size, from the sizes of ``weighed_count`` of them; None if not known.
-    If another table shares the location (``sharing``), nothing is listed: a file that no snapshot of this table references may belong to the other table.
+    ``orphan_bytes`` is their total size, from the sizes of ``weighed_count`` of them; None if not
+    known. If another table shares the location (``sharing``), nothing is listed: a file that no
+    snapshot of this table references may belong to the other table.
     """
 
     older_than_ms: int
@@ -79,8 +87,14 @@ class StorageFacts:
 
     @property
     def told(self) -> str:
-        """The number and size of the orphan files, as the start of a sentence: ``15 files, 167 KiB,``."""
-        held = "" if self.orphan_bytes is None else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
+        """The number and size of the orphan files, as the start of a sentence: ``15 files, 167
+        KiB,``.
+        """
+        held = (
+            ""
+            if self.orphan_bytes is None
+            else f", {about(self.orphan_bytes, is_estimate=self.is_estimated)},"
+        )
         return f"{count(self.orphan_count, 'file')}{held}"
 
 
@@ -101,9 +115,11 @@ _NEEDED_BY_SCANS = (Role.DATA, Role.DELETES, Role.VECTOR, Role.MANIFEST)
 
 @dataclass(frozen=True, slots=True)
 class MissingFile:
-    """A referenced file that is gone (``actual_bytes`` is None) or has another size than ``size_in_bytes``, which its entry says.
+    """A referenced file that is gone (``actual_bytes`` is None) or has another size than
+    ``size_in_bytes``, which its entry says.
 
-    ``snapshot_id`` is the snapshot that added it; for a manifest list and statistics, the one that they belong to.
+    ``snapshot_id`` is the snapshot that added it; for a manifest list and statistics, the one that
+    they belong to.
     """
 
     role: Role
@@ -127,12 +143,14 @@ class MissingCount:
 
 @dataclass(frozen=True, slots=True)
 class MissingFiles:
-    """The referenced files that are gone from storage or have another size than their entries say; empty if all are there.
+    """The referenced files that are gone from storage or have another size than their entries say;
+    empty if all are there.
 
-    Checked are the data files, delete files and manifests of the observed snapshot, the manifest lists of all snapshots, and the newest
-    statistics files. ``examples`` are a few, most important first. ``partitions`` counts the data files that are gone by partition, most first, of at most a
-    thousand partitions. ``before_id`` is the newest snapshot of the lineage from before the first of them was added.
-    ``unchecked`` says why nothing is known; None if the files were checked.
+    Checked are the data files, delete files and manifests of the observed snapshot, the manifest
+    lists of all snapshots, and the newest statistics files. ``examples`` are a few, most important
+    first. ``partitions`` counts the data files that are gone by partition, most first, of at most a
+    thousand partitions. ``before_id`` is the newest snapshot of the lineage from before the first
+    of them was added. ``unchecked`` says why nothing is known; None if the files were checked.
     """
 
     counts: tuple[MissingCount, ...] = ()
@@ -143,7 +161,9 @@ class MissingFiles:
 
     def count(self, role: Role) -> MissingCount:
         """The count of one role."""
-        return next((each for each in self.counts if each.role is role), MissingCount(role, 0, 0, 0))
+        return next(
+            (each for each in self.counts if each.role is role), MissingCount(role, 0, 0, 0)
+        )
 
     @property
     def fails_scans(self) -> bool:

@@ -1,9 +1,10 @@
 """Reject table metadata that is damaged or contradicts itself, with the field and its value; pure.
 
-Rejects what Iceberg's own parser rejects (TableMetadataParser, TableMetadata): a required field that is missing or null, and a value
-of another kind. Except unknown type names, because a newer Iceberg may have more. Also rejects errors that the parser ignores:
-a lineage with a circle, duplicate ids, a current snapshot that is lost although the snapshot log has it,
-and a format version newer than the rules here.
+Rejects what Iceberg's own parser rejects (TableMetadataParser, TableMetadata): a required field
+that is missing or null, and a value of another kind. Except unknown type names, because a newer
+Iceberg may have more. Also rejects errors that the parser ignores: a lineage with a circle,
+duplicate ids, a current snapshot that is lost although the snapshot log has it, and a format
+version newer than the rules here.
 """
 
 from __future__ import annotations
@@ -19,12 +20,25 @@ VERSIONS = (1, 2, 3)
 _REF_TYPES = ("branch", "tag")
 # Ids that mean "no snapshot", as writers of format version 1 write them.
 _NONE = (None, -1)
-# The figures read from a snapshot's summary (SnapshotSummary); engines add to the totals with every commit.
+# The figures read from a snapshot's summary (SnapshotSummary); engines add to the totals with every
+# commit.
 _FIGURES = tuple(
     [f"{did}-{what}" for did in ("added", "deleted", "total") for what in ("data-files", "records")]
-    + [f"{did}-{what}" for did in ("added", "removed", "total") for what in ("delete-files", "files-size")]
-    + [f"{did}-{what}" for did in ("added", "removed") for what in ("equality-delete-files", "position-delete-files", "dvs")]
-    + [f"{did}-{what}" for did in ("added", "removed", "total") for what in ("equality-deletes", "position-deletes")]
+    + [
+        f"{did}-{what}"
+        for did in ("added", "removed", "total")
+        for what in ("delete-files", "files-size")
+    ]
+    + [
+        f"{did}-{what}"
+        for did in ("added", "removed")
+        for what in ("equality-delete-files", "position-delete-files", "dvs")
+    ]
+    + [
+        f"{did}-{what}"
+        for did in ("added", "removed", "total")
+        for what in ("equality-deletes", "position-deletes")
+    ]
     + ["changed-partition-count"]
 )
 _FIGURE = re.compile(r"-?[0-9]{1,19}")
@@ -36,13 +50,16 @@ _DEEPEST = 200
 
 
 def check(metadata: Any) -> None:
-    """Raise :class:`~icekit.facts.lineage.Damaged` for the first error in a table's metadata JSON."""
+    """Raise :class:`~icekit.facts.lineage.Damaged` for the first error in a table's metadata
+    JSON.
+    """
     _kind(metadata, dict, "the document", "an object")
     version = _present(metadata, "format-version")
     if isinstance(version, bool) or version not in VERSIONS or not isinstance(version, int):
         newer = isinstance(version, int) and version > max(VERSIONS)
         raise Damaged(
-            f"format-version is {_shown(version)}, but {'only versions' if newer else 'there are versions'} 1 to {max(VERSIONS)}"
+            f"format-version is {_shown(version)}, but "
+            f"{'only versions' if newer else 'there are versions'} 1 to {max(VERSIONS)}"
             f"{' are known here: a newer icekit may support it' if newer else ''}"
         )
     _kind(_present(metadata, "location"), str, "location", "a string")
@@ -79,7 +96,9 @@ def _check_schemas(metadata: Mapping[str, Any], version: int) -> Mapping[str, An
     ids = _unique((schema.get("schema-id", 0) for schema in schemas), "schemas", "schema-id")
     current = _present(metadata, "current-schema-id")
     _named(current, ids, "current-schema-id", "schemas")
-    return next((schema for schema in schemas if schema.get("schema-id", 0) == current), schemas[-1])
+    return next(
+        (schema for schema in schemas if schema.get("schema-id", 0) == current), schemas[-1]
+    )
 
 
 def field_ids(kind: Any) -> set[int]:
@@ -87,7 +106,9 @@ def field_ids(kind: Any) -> set[int]:
     if isinstance(kind, str):
         return set()
     inner = [(field["id"], field["type"]) for field in kind.get("fields") or ()]
-    inner += [(kind[f"{part}-id"], kind[part]) for part in ("element", "key", "value") if part in kind]
+    inner += [
+        (kind[f"{part}-id"], kind[part]) for part in ("element", "key", "value") if part in kind
+    ]
     return {number for number, _ in inner}.union(*(field_ids(nested) for _, nested in inner))
 
 
@@ -131,14 +152,19 @@ def _check_type(kind: Any, where: str) -> None:
             _check_type(kind.get("key"), f"{where}.key")
             _check_type(kind.get("value"), f"{where}.value")
         case other:
-            raise Damaged(f"{where}.type is {_shown(other)}, but a nested type is a struct, a list or a map")
+            raise Damaged(
+                f"{where}.type is {_shown(other)}, but a nested type is a struct, a list or a map"
+            )
 
 
 def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -> None:
     specs = _objects(metadata, "partition-specs")
     if not specs:
         if version > 1:
-            raise Damaged("partition-specs is empty or missing, so it is not known how the files are partitioned")
+            raise Damaged(
+                "partition-specs is empty or missing, so it is not known how the files are "
+                "partitioned"
+            )
         fields = _present(metadata, "partition-spec")
         _check_spec_fields(fields, "partition-spec")
         _check_sources(fields, "partition-spec", columns)
@@ -153,11 +179,20 @@ def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -
 
 
 def _check_sources(fields: Sequence[Mapping[str, Any]], where: str, columns: set[int]) -> None:
-    """Check the columns that partition or sort new files; for a dropped column, version 1 keeps only a placeholder."""
+    """Check the columns that partition or sort new files; for a dropped column, version 1 keeps
+    only a placeholder.
+    """
     for place, field in enumerate(fields):
-        for source in [field["source-id"]] if field.get("source-id") is not None else field.get("source-ids") or []:
+        for source in (
+            [field["source-id"]]
+            if field.get("source-id") is not None
+            else field.get("source-ids") or []
+        ):
             if field["transform"] != "void" and source not in columns:
-                raise Damaged(f"{where}[{place}].source-id is {source}, but no column of the current schema has that id")
+                raise Damaged(
+                    f"{where}[{place}].source-id is {source}, but no column of the current schema "
+                    "has that id"
+                )
 
 
 def _check_spec_fields(fields: Any, where: str) -> None:
@@ -167,7 +202,9 @@ def _check_spec_fields(fields: Any, where: str) -> None:
         _kind(field.get("name"), str, f"{at}.name", "a string")
         _kind(field.get("transform"), str, f"{at}.transform", "a string")
         sources = (
-            [field["source-id"]] if field.get("source-id") is not None else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
+            [field["source-id"]]
+            if field.get("source-id") is not None
+            else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
         )
         for source in sources:
             _whole(source, f"{at}.source-id")
@@ -177,7 +214,9 @@ def _check_spec_fields(fields: Any, where: str) -> None:
 def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
     orders = _objects(metadata, "sort-orders")
     for place, order in enumerate(orders):
-        for number, field in enumerate(_kind(order.get("fields"), list, f"sort-orders[{place}].fields", "a list")):
+        for number, field in enumerate(
+            _kind(order.get("fields"), list, f"sort-orders[{place}].fields", "a list")
+        ):
             at = f"sort-orders[{place}].fields[{number}]"
             _kind(field, dict, at, "an object")
             for key in ("transform", "direction", "null-order"):
@@ -193,7 +232,11 @@ def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
 
 def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
     snapshots = _objects(metadata, "snapshots")
-    last = _whole(_present(metadata, "last-sequence-number"), "last-sequence-number") if version > 1 else None
+    last = (
+        _whole(_present(metadata, "last-sequence-number"), "last-sequence-number")
+        if version > 1
+        else None
+    )
     for place, snapshot in enumerate(snapshots):
         _check_snapshot(snapshot, f"snapshots[{place}]", last)
     ids = _unique((snapshot["snapshot-id"] for snapshot in snapshots), "snapshots", "snapshot-id")
@@ -204,14 +247,19 @@ def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
     for name, ref in refs.items():
         _kind(ref, dict, f"refs.{name}", "an object")
         if ref.get("type") not in _REF_TYPES:
-            raise Damaged(f"refs.{name}.type is {_shown(ref.get('type'))}, but a ref is a branch or a tag")
+            raise Damaged(
+                f"refs.{name}.type is {_shown(ref.get('type'))}, but a ref is a branch or a tag"
+            )
         _named(ref.get("snapshot-id"), ids, f"refs.{name}.snapshot-id", "snapshots")
         for key in ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep"):
             if ref.get(key) is not None:
                 _whole(ref[key], f"refs.{name}.{key}")
     head = refs["main"]["snapshot-id"] if "main" in refs else None
     if head is not None and head != current:
-        raise Damaged(f"current-snapshot-id is {_shown(current)}, but refs.main.snapshot-id is {head}: they must be equal")
+        raise Damaged(
+            f"current-snapshot-id is {_shown(current)}, but refs.main.snapshot-id is {head}: they "
+            "must be equal"
+        )
     _check_lineage(snapshots)
     _check_log(metadata, ids)
 
@@ -219,8 +267,9 @@ def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
 def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
     """Without a current snapshot, check that the snapshot log does not name one.
 
-    Iceberg removes snapshots from the list and from the log together, and leaves both unchanged when CREATE OR REPLACE
-    removes the current snapshot, which is a later change. Staged commits and other branches are not in the log.
+    Iceberg removes snapshots from the list and from the log together, and leaves both unchanged
+    when CREATE OR REPLACE removes the current snapshot, which is a later change. Staged commits and
+    other branches are not in the log.
     """
     log = _objects(metadata, "snapshot-log")
     for place, entry in enumerate(log):
@@ -229,17 +278,24 @@ def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
         if metadata.get("current-snapshot-id") not in _NONE:
             continue
         if number not in ids:
-            raise Damaged(f"no snapshot is current, but snapshot-log[{place}].snapshot-id is {number}, which is not in snapshots")
+            raise Damaged(
+                f"no snapshot is current, but snapshot-log[{place}].snapshot-id is {number}, "
+                "which is not in snapshots"
+            )
         if place == len(log) - 1 and moment == metadata.get("last-updated-ms"):
             raise Damaged(
-                f"no snapshot is current, but according to snapshot-log[{place}] the last change (last-updated-ms) made {number} the current one"
+                f"no snapshot is current, but according to snapshot-log[{place}] the last change "
+                f"(last-updated-ms) made {number} the current one"
             )
 
 
 def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -> None:
     _whole(snapshot.get("snapshot-id"), f"{where}.snapshot-id")
     if not 0 <= _whole(snapshot.get("timestamp-ms"), f"{where}.timestamp-ms") <= _LAST_MS:
-        raise Damaged(f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, but must be milliseconds since 1970, before the year 10000")
+        raise Damaged(
+            f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, but must be milliseconds since "
+            "1970, before the year 10000"
+        )
     for key in ("parent-snapshot-id", "sequence-number"):
         _optional(snapshot, key, where)
     for key in ("schema-id", "first-row-id"):
@@ -249,7 +305,10 @@ def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -
         _whole(snapshot.get("added-rows"), f"{where}.added-rows")
     number = snapshot.get("sequence-number") or 0
     if last is not None and number > last:
-        raise Damaged(f"{where}.sequence-number is {number}, but last-sequence-number is {last}: no commit can be newer than the last one")
+        raise Damaged(
+            f"{where}.sequence-number is {number}, but last-sequence-number is {last}: no commit "
+            "can be newer than the last one"
+        )
     listing = snapshot.get("manifest-list")
     if listing is None:
         _kind(snapshot.get("manifests"), list, f"{where}.manifest-list", "a string")
@@ -260,7 +319,9 @@ def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -
         _kind(value, str, f"{where}.summary.{key}", "a string")
     for key in _FIGURES:
         if key in summary and not _FIGURE.fullmatch(summary[key]):
-            raise Damaged(f"{where}.summary.{key} is {_shown(summary[key])}, but must be a whole number")
+            raise Damaged(
+                f"{where}.summary.{key} is {_shown(summary[key])}, but must be a whole number"
+            )
 
 
 def _check_statistics(metadata: Mapping[str, Any]) -> None:
@@ -271,8 +332,15 @@ def _check_statistics(metadata: Mapping[str, Any]) -> None:
             of_table = ("file-footer-size-in-bytes",) if key == "statistics" else ()
             for number in ("snapshot-id", "file-size-in-bytes", *of_table):
                 _whole(file.get(number), f"{at}.{number}")
-            for number, blob in enumerate(_kind(file.get("blob-metadata"), list, f"{at}.blob-metadata", "a list") if of_table else ()):
-                _check_blob(_kind(blob, dict, f"{at}.blob-metadata[{number}]", "an object"), f"{at}.blob-metadata[{number}]")
+            for number, blob in enumerate(
+                _kind(file.get("blob-metadata"), list, f"{at}.blob-metadata", "a list")
+                if of_table
+                else ()
+            ):
+                _check_blob(
+                    _kind(blob, dict, f"{at}.blob-metadata[{number}]", "an object"),
+                    f"{at}.blob-metadata[{number}]",
+                )
 
 
 def _check_blob(blob: Mapping[str, Any], where: str) -> None:
@@ -287,7 +355,9 @@ def _check_blob(blob: Mapping[str, Any], where: str) -> None:
 
 def _check_lineage(snapshots: Sequence[Mapping[str, Any]]) -> None:
     """Check each snapshot's ancestors; every snapshot is visited once."""
-    by_id: dict[int | None, Mapping[str, Any]] = {snapshot["snapshot-id"]: snapshot for snapshot in snapshots}
+    by_id: dict[int | None, Mapping[str, Any]] = {
+        snapshot["snapshot-id"]: snapshot for snapshot in snapshots
+    }
     done: set[object] = set()
     for snapshot in snapshots:
         walked = []
@@ -333,7 +403,9 @@ _MAY_BE_NULL = ("metadata-log", "snapshot-log")
 
 def _objects(metadata: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
     is_empty = key not in metadata or (metadata[key] is None and key in _MAY_BE_NULL)
-    found: Sequence[Mapping[str, Any]] = _kind([] if is_empty else metadata[key], list, key, "a list")
+    found: Sequence[Mapping[str, Any]] = _kind(
+        [] if is_empty else metadata[key], list, key, "a list"
+    )
     for place, one in enumerate(found):
         _kind(one, dict, f"{key}[{place}]", "an object")
     return found
@@ -343,19 +415,33 @@ def _unique(ids: Iterator[Any], where: str, key: str) -> set[int]:
     found: set[int] = set()
     for place, one in enumerate(ids):
         if _whole(one, f"{where}[{place}].{key}") in found:
-            raise Damaged(f"{where}[{place}].{key} is {one}, but another entry of {where} has the same")
+            raise Damaged(
+                f"{where}[{place}].{key} is {one}, but another entry of {where} has the same"
+            )
         found.add(one)
     return found
 
 
 def _named(value: Any, ids: set[int], where: str, among: str) -> None:
     if _whole(value, where) not in ids:
-        there = f"{len(ids):,} others are" if len(ids) > 1 else "one other is" if ids else "nothing is"
+        there = (
+            f"{len(ids):,} others are" if len(ids) > 1 else "one other is" if ids else "nothing is"
+        )
         raise Damaged(f"{where} is {value}, which is not in {among} ({there})")
 
 
 def _shown(value: Any) -> str:
     """A value as in JSON; a long one is cut."""
-    text = {None: "missing or null", True: "true", False: "false"}.get(value) if isinstance(value, bool | None) else None
-    text = text or ("a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else repr(value))
+    text = (
+        {None: "missing or null", True: "true", False: "false"}.get(value)
+        if isinstance(value, bool | None)
+        else None
+    )
+    text = text or (
+        "a list"
+        if isinstance(value, list)
+        else "an object"
+        if isinstance(value, dict)
+        else repr(value)
+    )
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -41,7 +41,9 @@ def to_scalar(value: object) -> Scalar:
     if isinstance(value, dt.date):
         return value.toordinal() - _EPOCH_DAY
     if isinstance(value, dt.time):
-        return (value.hour * 3600 + value.minute * 60 + value.second) * 1_000_000 + value.microsecond
+        return (
+            value.hour * 3600 + value.minute * 60 + value.second
+        ) * 1_000_000 + value.microsecond
     if isinstance(value, (bytes, bytearray)):
         return bytes(value).hex()
     if isinstance(value, (Decimal, uuid.UUID)):
@@ -54,13 +56,15 @@ def to_scalar(value: object) -> Scalar:
 
 
 def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
-    """Decode a bound (table spec, "Binary single-value serialization") into a value that can be compared.
+    """Decode a bound (table spec, "Binary single-value serialization") into a value that can be
+    compared.
 
     Raises ValueError for a type without an order here (variant, geometry …).
     """
     name = type_name.partition("(")[0].partition("[")[0]
     if name in _FORMATS:
-        # Bounds written before a type promotion (int to long, float to double) keep their old width.
+        # Bounds written before a type promotion (int to long, float to double) keep their old
+        # width.
         if name in {"long", "double"} and len(raw) == 4:
             name = {"long": "int", "double": "float"}[name]
         return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
@@ -94,7 +98,9 @@ def human(transform: str, result: str, value: Scalar) -> str:
         if result == "date":
             return dt.date.fromordinal(_EPOCH_DAY + value).isoformat()
         if result.startswith("timestamp"):
-            moment = _EPOCH + dt.timedelta(microseconds=value // 1000 if "_ns" in result or "tz_ns" in result else value)
+            moment = _EPOCH + dt.timedelta(
+                microseconds=value // 1000 if "_ns" in result or "tz_ns" in result else value
+            )
             text = moment.replace(tzinfo=None).isoformat()
             return f"{text}+00:00" if "tz" in result else text
         if result == "time":

@@ -16,7 +16,8 @@ from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
 from icekit.sql import identifier, literal
 
-#: The most partitions that one predicate names, so that it stays readable and fast to plan: a choice.
+# : The most partitions that one predicate names, so that it stays readable and fast to plan: a
+# choice.
 MOST_PARTITIONS = 2_000
 #: Transforms whose predicates need no function: ranges and lists of the column's own values.
 WITHOUT_FUNCTIONS = frozenset({"identity", "year", "month", "day", "hour", "void"})
@@ -25,15 +26,28 @@ NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unkno
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
-_FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours", "bucket": "bucket", "truncate": "truncate"}
+_FUNCTIONS = {
+    "year": "years",
+    "month": "months",
+    "day": "days",
+    "hour": "hours",
+    "bucket": "bucket",
+    "truncate": "truncate",
+}
 # A box is a product: for each field of a spec, the values it may have.
 _Box = tuple[frozenset[Scalar], ...]
 
 
 def where(
-    catalog: str, specs: Mapping[int, PartitionSpec], columns: Sequence[Column], partitions: Iterable[Partition], *, of_rows: bool = False
+    catalog: str,
+    specs: Mapping[int, PartitionSpec],
+    columns: Sequence[Column],
+    partitions: Iterable[Partition],
+    *,
+    of_rows: bool = False,
 ) -> str | None:
-    """A Spark SQL predicate that is true for the rows of these partitions; None if it would be true for all rows.
+    """A Spark SQL predicate that is true for the rows of these partitions; None if it would be true
+    for all rows.
 
     It selects complete partitions of its own spec. Files of other specs may hold such rows too,
     and a rewrite takes those files unless their bounds rule it out. A field whose column was
@@ -50,33 +64,48 @@ def where(
     known = {column.field_id: column for column in columns}
     alternatives: list[str] = []
     for spec_id in sorted(by_spec):
-        fields = [_predicate(catalog, field, known.get(field.source_id), of_rows) for field in specs[spec_id].fields]
+        fields = [
+            _predicate(catalog, field, known.get(field.source_id), of_rows)
+            for field in specs[spec_id].fields
+        ]
         places = [place for place, field in enumerate(fields) if field is not None]
         if not places:
             return None
-        boxes = _merge({tuple(frozenset({values[place]}) for place in places) for values in by_spec[spec_id]})
+        boxes = _merge(
+            {tuple(frozenset({values[place]}) for place in places) for values in by_spec[spec_id]}
+        )
         for box in boxes:
             try:
                 parts = [fields[place](values) for place, values in zip(places, box, strict=True)]  # type: ignore[misc]
             except (OverflowError, ValueError):
                 return None  # a time before year 1 or after 9999
-            alternatives.append(" AND ".join(f"({p})" if " OR " in p else p for p in parts) if len(parts) > 1 else parts[0])
+            alternatives.append(
+                " AND ".join(f"({p})" if " OR " in p else p for p in parts)
+                if len(parts) > 1
+                else parts[0]
+            )
     if len(alternatives) == 1:
         return alternatives[0]
     return " OR ".join(f"({a})" for a in alternatives)
 
 
 def lookup_of(column: Column) -> str | None:
-    """A point lookup on a column without a value (``id = ?``), as the tuning questions take it; None for a column without bounds."""
+    """A point lookup on a column without a value (``id = ?``), as the tuning questions take it;
+    None for a column without bounds.
+    """
     return None if column.type.startswith(NO_BOUNDS) else f"{identifier(*column.names)} = ?"
 
 
 def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
-    """A predicate for rows in which a term (SQL) of this type has one of some values, in the form that facts keep.
+    """A predicate for rows in which a term (SQL) of this type has one of some values, in the form
+    that facts keep.
 
     Raises ValueError or OverflowError for a time without a literal, as do the functions below.
     """
-    return f"{term} IN ({', '.join(literal_of(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
+    return (
+        f"{term} IN "
+        f"({', '.join(literal_of(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
+    )
 
 
 def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
@@ -90,7 +119,8 @@ def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[s
     return tuple(
         field.name
         for field in spec.fields
-        if field.transform != "void" and _predicate("c", field, known.get(field.source_id), False) is None
+        if field.transform != "void"
+        and _predicate("c", field, known.get(field.source_id), False) is None
     )
 
 
@@ -107,11 +137,16 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
                 literal_of(field.result_type, value)
     except (OverflowError, ValueError):
         return False
-    return not any(v == "nan" and f.result_type in {"float", "double"} for f, v in zip(spec.fields, partition.values, strict=True))
+    return not any(
+        v == "nan" and f.result_type in {"float", "double"}
+        for f, v in zip(spec.fields, partition.values, strict=True)
+    )
 
 
 def transformed(catalog: str, field: PartitionField, columns: Sequence[Column]) -> str | None:
-    """The value of a partition field as an expression over a row; None if its column was dropped."""
+    """The value of a partition field as an expression over a row; None if its column was
+    dropped.
+    """
     column = next((c for c in columns if c.field_id == field.source_id), None)
     if column is None or field.transform == "void":
         return None
@@ -144,12 +179,19 @@ def _merge(boxes: set[_Box]) -> list[_Box]:
 def _ordered(values: Iterable[Scalar]) -> list[tuple[bool, bool, float, str]]:
     """Values in one order for nulls, numbers and strings."""
     return sorted(
-        (v is not None, isinstance(v, str), float(v) if isinstance(v, (int, float)) else 0.0, v if isinstance(v, str) else "")
+        (
+            v is not None,
+            isinstance(v, str),
+            float(v) if isinstance(v, (int, float)) else 0.0,
+            v if isinstance(v, str) else "",
+        )
         for v in values
     )
 
 
-def _predicate(catalog: str, field: PartitionField, column: Column | None, of_rows: bool) -> Callable[[frozenset[Scalar]], str] | None:
+def _predicate(
+    catalog: str, field: PartitionField, column: Column | None, of_rows: bool
+) -> Callable[[frozenset[Scalar]], str] | None:
     """A function from the values of one field to a predicate; None if there is no predicate."""
     if column is None or field.transform == "void":
         return None
@@ -174,14 +216,20 @@ def _predicate(catalog: str, field: PartitionField, column: Column | None, of_ro
                 present.remove("nan")
             written = sorted(literal_of(kind, v) for v in present)
             if written:
-                parts.append(f"{term} = {written[0]}" if len(written) == 1 else f"{term} IN ({', '.join(written)})")
+                parts.append(
+                    f"{term} = {written[0]}"
+                    if len(written) == 1
+                    else f"{term} IN ({', '.join(written)})"
+                )
         return " OR ".join(parts)
 
     return predicate
 
 
 def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> list[str]:
-    """``source >= … AND source < …`` for each run of consecutive years, months, days or hours counted from 1970."""
+    """``source >= … AND source < …`` for each run of consecutive years, months, days or hours
+    counted from 1970.
+    """
     runs: list[list[int]] = []
     for value in values:
         if runs and value == runs[-1][1] + 1:
@@ -191,7 +239,10 @@ def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> l
     several = len(runs) > 1
     found = []
     for first, last in runs:
-        part = f"{source} >= {_moment(kind, start_of(transform, first))} AND {source} < {_moment(kind, start_of(transform, last + 1))}"
+        part = (
+            f"{source} >= {_moment(kind, start_of(transform, first))} AND {source} < "
+            f"{_moment(kind, start_of(transform, last + 1))}"
+        )
         found.append(f"({part})" if several else part)
     return found
 
@@ -237,8 +288,12 @@ def literal_of(kind: str, value: Scalar) -> str:
     return literal(value)
 
 
-def partition_span(spec: PartitionSpec, partition: Partition) -> tuple[dt.datetime, dt.datetime] | None:
-    """The time range of a partition's rows: its first time field, inclusive start and exclusive end, in UTC."""
+def partition_span(
+    spec: PartitionSpec, partition: Partition
+) -> tuple[dt.datetime, dt.datetime] | None:
+    """The time range of a partition's rows: its first time field, inclusive start and exclusive
+    end, in UTC.
+    """
     for field, value in zip(spec.fields, partition.values, strict=True):
         if not isinstance(value, int) or isinstance(value, bool):
             continue
@@ -248,11 +303,17 @@ def partition_span(spec: PartitionSpec, partition: Partition) -> tuple[dt.dateti
             if field.transform == "month":
                 return _month(value), _month(value + 1)
             if field.transform == "hour":
-                return _EPOCH_UTC + dt.timedelta(hours=value), _EPOCH_UTC + dt.timedelta(hours=value + 1)
+                return _EPOCH_UTC + dt.timedelta(hours=value), _EPOCH_UTC + dt.timedelta(
+                    hours=value + 1
+                )
             if field.result_type == "date":
-                return _EPOCH_UTC + dt.timedelta(days=value), _EPOCH_UTC + dt.timedelta(days=value + 1)
+                return _EPOCH_UTC + dt.timedelta(days=value), _EPOCH_UTC + dt.timedelta(
+                    days=value + 1
+                )
             if field.transform == "identity" and field.result_type.startswith("timestamp"):
-                moment = _EPOCH_UTC + dt.timedelta(microseconds=value // 1000 if "_ns" in field.result_type else value)
+                moment = _EPOCH_UTC + dt.timedelta(
+                    microseconds=value // 1000 if "_ns" in field.result_type else value
+                )
                 return moment, moment + dt.timedelta(microseconds=1)
         except (ValueError, OverflowError):
             return None

@@ -1,4 +1,6 @@
-"""The health of tables over time: stored in an Iceberg table or a SQLite file, read back in bounded amounts, and compared."""
+"""The health of tables over time: stored in an Iceberg table or a SQLite file, read back in bounded
+amounts, and compared.
+"""
 
 from icekit.history.store import Health, health
 

@@ -22,7 +22,8 @@ _REQUIRED = ("run_id", "table_name", "observed_at_ms", "observed_month")
 PROPERTIES: Mapping[str, str] = {
     "format-version": "2",
     "icekit.health-version": "2",
-    # Repeated by this module, which looks again at what is stored: pyiceberg would append a run that another writer has appended.
+    # Repeated by this module, which looks again at what is stored: pyiceberg would append a run
+    # that another writer has appended.
     "commit.retry.num-retries": "0",
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "10",
@@ -32,7 +33,8 @@ PROPERTIES: Mapping[str, str] = {
     "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
     "history.expire.min-snapshots-to-keep": "5",
 }
-#: An append combines a month's files from this number on, as rewrite_data_files would (min-input-files).
+# : An append combines a month's files from this number on, as rewrite_data_files would
+# (min-input-files).
 FILES_OF_A_MONTH = 5
 #: The most months to search for runs.
 MONTHS_BACK = 24
@@ -41,11 +43,12 @@ _PATIENCE_SECONDS = 60.0
 
 
 class IcebergStore(Store):
-    """``icekit.health``, partitioned by ``observed_month``; the first append creates it, a later icekit adds columns.
+    """``icekit.health``, partitioned by ``observed_month``; the first append creates it, a later
+    icekit adds columns.
 
     An append is one commit, tried again after a conflict. When a month has
-    :data:`FILES_OF_A_MONTH` files, they are combined. Old snapshots are dropped from the metadata; their
-    manifest lists are left to ``remove_orphan_files``, because pyiceberg deletes no files.
+    :data:`FILES_OF_A_MONTH` files, they are combined. Old snapshots are dropped from the metadata;
+    their manifest lists are left to ``remove_orphan_files``, because pyiceberg deletes no files.
     """
 
     def __init__(self, catalog: Callable[[], Any]) -> None:
@@ -59,9 +62,17 @@ class IcebergStore(Store):
         def attempt() -> int:
             table = self._table(creates=True)
             same_runs = _among("run_id", {record.run_id for record in records})
-            stored = table.scan(row_filter=same_runs, selected_fields=("run_id", "table_name")).to_arrow().to_pylist()
+            stored = (
+                table.scan(row_filter=same_runs, selected_fields=("run_id", "table_name"))
+                .to_arrow()
+                .to_pylist()
+            )
             known = {(row["run_id"], row["table_name"]) for row in stored}
-            missing = [record.plain() for record in records if (record.run_id, record.table_name) not in known]
+            missing = [
+                record.plain()
+                for record in records
+                if (record.run_id, record.table_name) not in known
+            ]
             if missing:
                 table.append(pa.Table.from_pylist(missing, schema=table.schema().as_arrow()))
                 _tidy(table)
@@ -69,8 +80,12 @@ class IcebergStore(Store):
 
         return self._patiently(attempt, "written") if records else 0
 
-    def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first; streams months from the newest back until there are enough."""
+    def last(
+        self, tables: Sequence[str], count: int = LAST, *, other_than: str = ""
+    ) -> Mapping[str, Sequence[Health]]:
+        """The newest runs of each table, oldest first; streams months from the newest back until
+        there are enough.
+        """
         import pyarrow as pa
         from pyiceberg.expressions import And, Not
 
@@ -78,12 +93,24 @@ class IcebergStore(Store):
             table, newest = self._table(creates=False), None
             months = sorted(_files_by_month(table), reverse=True) if table else ()
             for month in months[:MONTHS_BACK]:
-                wanted = And(_among("observed_month", {month}), _among("table_name", tables), Not(_among("run_id", {other_than})))
+                wanted = And(
+                    _among("observed_month", {month}),
+                    _among("table_name", tables),
+                    Not(_among("run_id", {other_than})),
+                )
                 columns = tuple(name for name in COLUMNS if name in table.schema().column_names)
-                for batch in table.scan(row_filter=wanted, selected_fields=columns).to_arrow_batch_reader():
+                for batch in table.scan(
+                    row_filter=wanted, selected_fields=columns
+                ).to_arrow_batch_reader():
                     rows = pa.Table.from_batches([batch])
-                    newest = _newest(rows if newest is None else pa.concat_tables([newest, rows]), count)
-                if newest and min(Counter(newest["table_name"].to_pylist())[name] for name in tables) >= count:
+                    newest = _newest(
+                        rows if newest is None else pa.concat_tables([newest, rows]), count
+                    )
+                if (
+                    newest
+                    and min(Counter(newest["table_name"].to_pylist())[name] for name in tables)
+                    >= count
+                ):
                     break
             return by_table(newest.to_pylist()) if newest else {}
 
@@ -102,12 +129,20 @@ class IcebergStore(Store):
             if not creates:
                 return None
             catalog.create_namespace_if_not_exists(TABLE[:1])
-            month = PartitionField(schema.find_field("observed_month").field_id, 1000, IdentityTransform(), "observed_month")
-            table = catalog.create_table_if_not_exists(TABLE, schema, partition_spec=PartitionSpec(month), properties=dict(PROPERTIES))
+            month = PartitionField(
+                schema.find_field("observed_month").field_id,
+                1000,
+                IdentityTransform(),
+                "observed_month",
+            )
+            table = catalog.create_table_if_not_exists(
+                TABLE, schema, partition_spec=PartitionSpec(month), properties=dict(PROPERTIES)
+            )
         version = "icekit.health-version"
         if table.properties.get(version) != PROPERTIES[version]:
             raise HistoryUnusable(
-                "icekit.health exists but is not this icekit's history; rename it, or keep the history in a file (--history FILE)."
+                "icekit.health exists but is not this icekit's history; rename it, or keep the "
+                "history in a file (--history FILE)."
             )
         if creates and set(COLUMNS) - set(table.schema().column_names):
             with table.update_schema() as update:
@@ -121,13 +156,16 @@ class IcebergStore(Store):
             return isinstance(error, CommitFailedException)
 
         try:
-            return patiently(attempt, is_conflict, seconds=_PATIENCE_SECONDS, first_wait=0.1, longest_wait=5)
+            return patiently(
+                attempt, is_conflict, seconds=_PATIENCE_SECONDS, first_wait=0.1, longest_wait=5
+            )
         except IcekitError:
             raise
         except Exception as error:
             raise HistoryUnusable(
-                f"The history icekit.health cannot be {done} ({type(error).__name__}: {first_line(error)}). icekit needs permission to create and "
-                "write that table; without it, keep the history in a file (--history FILE)."
+                f"The history icekit.health cannot be {done} ({type(error).__name__}: "
+                f"{first_line(error)}). icekit needs permission to create and write that table; "
+                "without it, keep the history in a file (--history FILE)."
             ) from error
 
 
@@ -153,7 +191,10 @@ def _among(column: str, values: Any) -> Any:
 
 
 def _files_by_month(table: Any) -> dict[str, int]:
-    return {row["partition"]["observed_month"]: row["file_count"] for row in table.inspect.partitions().to_pylist()}
+    return {
+        row["partition"]["observed_month"]: row["file_count"]
+        for row in table.inspect.partitions().to_pylist()
+    }
 
 
 def _newest(rows: Any, count: int) -> Any:
@@ -169,7 +210,9 @@ def _newest(rows: Any, count: int) -> Any:
 
 
 def _tidy(table: Any) -> None:
-    """Combine the files of a month with many files, and drop old snapshots; a conflict postpones this."""
+    """Combine the files of a month with many files, and drop old snapshots; a conflict postpones
+    this.
+    """
     from pyiceberg.exceptions import CommitFailedException, ValidationException
 
     try:
@@ -179,13 +222,17 @@ def _tidy(table: Any) -> None:
                 table.overwrite(table.scan(row_filter=rows).to_arrow(), overwrite_filter=rows)
         moments = sorted(snapshot.timestamp_ms for snapshot in table.snapshots())
         if len(moments) > _KEPT_SNAPSHOTS:
-            table.maintenance.expire_snapshots().older_than(at(moments[-5]).replace(tzinfo=None)).commit()
+            table.maintenance.expire_snapshots().older_than(
+                at(moments[-5]).replace(tzinfo=None)
+            ).commit()
     except (CommitFailedException, ValidationException):
         return
 
 
 def store(where: str, lake: Lake) -> Store | None:
-    """The store for a name: none if empty, ``table``, or a SQLite file; contacts and creates nothing yet."""
+    """The store for a name: none if empty, ``table``, or a SQLite file; contacts and creates
+    nothing yet.
+    """
     if where != "table":
         return SqliteStore(Path(where).expanduser()) if where else None
     tables = lake.tables
@@ -193,7 +240,10 @@ def store(where: str, lake: Lake) -> Store | None:
         return IcebergStore(lambda: tables.catalog)
     if isinstance(tables, EmbeddedTables):
         return IcebergStore(lambda: _embedded(lake.name, tables.path))
-    raise HistoryUnusable(f"Only a Spark session knows the catalog {lake.name}: keep the history in a file (--history FILE).")
+    raise HistoryUnusable(
+        f"Only a Spark session knows the catalog {lake.name}: keep the history in a file "
+        "(--history FILE)."
+    )
 
 
 def _embedded(name: str, path: Path) -> Any:

@@ -1,4 +1,6 @@
-"""Remember a table's health at each run: the record, the interface of its store, and the store in a SQLite file."""
+"""Remember a table's health at each run: the record, the interface of its store, and the store in a
+SQLite file.
+"""
 
 from __future__ import annotations
 
@@ -29,44 +31,66 @@ def _column(meaning: str) -> Any:
 class Health:
     """One table at one run; the key is ``run_id`` and ``table_name``. None means unknown.
 
-    Each field is a column of the stores (:data:`COLUMNS`). New ones go at the end, and none changes its meaning.
+    Each field is a column of the stores (:data:`COLUMNS`). New ones go at the end, and none changes
+    its meaning.
     """
 
     run_id: str = field(metadata={"meaning": "The report run; with table_name the key of a row"})
     table_name: str = field(metadata={"meaning": "namespace.table, odd parts in backticks"})
-    observed_at_ms: int = field(metadata={"meaning": "When the table was observed, in milliseconds since 1970"})
+    observed_at_ms: int = field(
+        metadata={"meaning": "When the table was observed, in milliseconds since 1970"}
+    )
     catalog: str | None = _column("The catalog, by the name of its profile")
     table_uuid: str | None = _column("The table's UUID; it differs after the table was re-created")
     snapshot_id: int | None = _column("The snapshot observed; null for a table without snapshots")
     status: str | None = _column("healthy, or the most serious severity: info, warning, critical")
-    findings: tuple[tuple[str, str], ...] = field(default=(), metadata={"meaning": "JSON list of [name, severity], most serious first"})
+    findings: tuple[tuple[str, str], ...] = field(
+        default=(), metadata={"meaning": "JSON list of [name, severity], most serious first"}
+    )
     data_files: int | None = _column("Live data files")
     data_bytes: int | None = _column("Their bytes")
     data_records: int | None = _column("Their rows, before deletes")
     delete_files: int | None = _column("Live delete files and deletion vectors")
     delete_records: int | None = _column("Their delete records")
     target_file_bytes: int | None = _column("write.target-file-size-bytes in force")
-    undersized_manifests: int | None = _column("Data manifests smaller than half of commit.manifest.target-size-bytes")
+    undersized_manifests: int | None = _column(
+        "Data manifests smaller than half of commit.manifest.target-size-bytes"
+    )
     snapshots: int | None = _column("Snapshots in the metadata")
     opens_saved: int | None = _column("File opens that compaction would save a full scan")
 
     def plain(self) -> dict[str, Any]:
         """Columns as stored: ``findings`` as JSON, the month, and the rest unchanged."""
-        return asdict(self) | {"findings": json.dumps(self.findings), "observed_month": f"{at(self.observed_at_ms):%Y-%m}"}
+        return asdict(self) | {
+            "findings": json.dumps(self.findings),
+            "observed_month": f"{at(self.observed_at_ms):%Y-%m}",
+        }
 
     @classmethod
     def of_plain(cls, stored: Mapping[str, Any]) -> Health:
         """Read a stored record; a missing column is None, an unknown column is left out."""
         known = {f.name: stored[f.name] for f in fields(cls) if stored.get(f.name) is not None}
         return cls(
-            **known | {"findings": tuple((str(name), str(severity)) for name, severity in json.loads(known.get("findings") or "[]"))}
+            **known
+            | {
+                "findings": tuple(
+                    (str(name), str(severity))
+                    for name, severity in json.loads(known.get("findings") or "[]")
+                )
+            }
         )
 
 
 #: Every stored column, with its type (int or str) and its meaning.
 COLUMNS: Mapping[str, tuple[type, str]] = {
-    **{f.name: (int if "int" in str(f.type) else str, f.metadata["meaning"]) for f in fields(Health)},
-    "observed_month": (str, "Month of observed_at_ms in UTC, 2026-01; the partition column of the Iceberg table"),
+    **{
+        f.name: (int if "int" in str(f.type) else str, f.metadata["meaning"])
+        for f in fields(Health)
+    },
+    "observed_month": (
+        str,
+        "Month of observed_at_ms in UTC, 2026-01; the partition column of the Iceberg table",
+    ),
 }
 
 
@@ -100,17 +124,25 @@ LAST = 30
 
 
 class Store(ABC):
-    """Health of tables over time; all methods raise :class:`~icekit.errors.HistoryUnusable` if the store cannot be read or written."""
+    """Health of tables over time; all methods raise :class:`~icekit.errors.HistoryUnusable` if the
+    store cannot be read or written.
+    """
 
     @abstractmethod
     def append(self, records: Sequence[Health]) -> int:
-        """Append the records whose run and table are not stored yet, in one commit; returns their number."""
+        """Append the records whose run and table are not stored yet, in one commit; returns their
+        number.
+        """
 
     @abstractmethod
-    def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
-        """The newest runs of each table, oldest first, at most ``count`` of each, without run ``other_than``.
+    def last(
+        self, tables: Sequence[str], count: int = LAST, *, other_than: str = ""
+    ) -> Mapping[str, Sequence[Health]]:
+        """The newest runs of each table, oldest first, at most ``count`` of each, without run
+        ``other_than``.
 
-        The result leaves out tables without runs; a store that was never written to is empty, and reading creates nothing.
+        The result leaves out tables without runs; a store that was never written to is empty, and
+        reading creates nothing.
         """
 
 
@@ -123,7 +155,9 @@ def by_table(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Health]]:
 
 
 class SqliteStore(SqliteFile, Store):
-    """One table, ``health``, for one machine; a column that a later icekit adds is added to the file, and is NULL in older rows."""
+    """One table, ``health``, for one machine; a column that a later icekit adds is added to the
+    file, and is NULL in older rows.
+    """
 
     APPLICATION = 0x69636568  # "iceh"
     SCHEMA = OLDEST = 1
@@ -135,21 +169,30 @@ class SqliteStore(SqliteFile, Store):
         """Append the records that are not stored yet, in one transaction; returns their number."""
 
         def work(db: sqlite3.Connection) -> int:
-            insert = f"INSERT OR IGNORE INTO health ({', '.join(COLUMNS)}) VALUES (:{', :'.join(COLUMNS)})"
+            insert = (
+                f"INSERT OR IGNORE INTO health ({', '.join(COLUMNS)}) VALUES "
+                f"(:{', :'.join(COLUMNS)})"
+            )
             return db.executemany(insert, [record.plain() for record in records]).rowcount
 
         return self.write(work) if records else 0
 
-    def last(self, tables: Sequence[str], count: int = LAST, *, other_than: str = "") -> Mapping[str, Sequence[Health]]:
+    def last(
+        self, tables: Sequence[str], count: int = LAST, *, other_than: str = ""
+    ) -> Mapping[str, Sequence[Health]]:
         """The newest runs of each table, oldest first."""
         ranked = (
-            "SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at_ms DESC) AS newest FROM health "
-            "WHERE table_name IN (SELECT value FROM json_each(?)) AND run_id <> ?"
+            "SELECT *, row_number() OVER (PARTITION BY table_name ORDER BY observed_at_ms DESC) "
+            "AS newest FROM health WHERE table_name IN (SELECT value FROM json_each(?)) AND "
+            "run_id <> ?"
         )
 
         def work(db: sqlite3.Connection) -> dict[str, list[Health]]:
             db.row_factory = sqlite3.Row
-            rows = db.execute(f"SELECT * FROM ({ranked}) WHERE newest <= ?", (json.dumps(list(tables)), other_than, count))
+            rows = db.execute(
+                f"SELECT * FROM ({ranked}) WHERE newest <= ?",
+                (json.dumps(list(tables)), other_than, count),
+            )
             return by_table(map(dict, rows))
 
         return self.read(work, {})
@@ -158,15 +201,20 @@ class SqliteStore(SqliteFile, Store):
         """Create the table, or add missing columns."""
         if schema is None:
             db.execute(
-                "CREATE TABLE health (table_name TEXT, run_id TEXT, observed_at_ms INTEGER, PRIMARY KEY (table_name, run_id)) WITHOUT ROWID"
+                "CREATE TABLE health (table_name TEXT, run_id TEXT, observed_at_ms INTEGER, "
+                "PRIMARY KEY (table_name, run_id)) WITHOUT ROWID"
             )
             db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at_ms)")
         stored = {row[1] for row in db.execute("PRAGMA table_info(health)")}
         for name, (kind, _) in COLUMNS.items():
             if name not in stored:
-                db.execute(f"ALTER TABLE health ADD COLUMN {name} {'INTEGER' if kind is int else 'TEXT'}")
+                db.execute(
+                    f"ALTER TABLE health ADD COLUMN {name} {'INTEGER' if kind is int else 'TEXT'}"
+                )
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:
         """The error for a history that cannot be used."""
         done = "written" if writing else "read"
-        return HistoryUnusable(f"The history {self.path} cannot be {done}: {error}; give another file with --history.")
+        return HistoryUnusable(
+            f"The history {self.path} cannot be {done}: {error}; give another file with --history."
+        )

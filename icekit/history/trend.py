@@ -1,8 +1,9 @@
-"""Compare the runs of a table: what got worse or better since the last one, and the figure that reaches its threshold first.
+"""Compare the runs of a table: what got worse or better since the last one, and the figure that
+reaches its threshold first.
 
-The slope is the Theil–Sen estimator: the median of the slopes between all pairs of runs (Sen 1968, "Estimates of
-the regression coefficient based on Kendall's tau"). A single odd run does not change it. The Mann–Kendall test
-on the same pairs, at 5 %, decides whether there is a trend.
+The slope is the Theil–Sen estimator: the median of the slopes between all pairs of runs (Sen 1968,
+"Estimates of the regression coefficient based on Kendall's tau"). A single odd run does not change
+it. The Mann–Kendall test on the same pairs, at 5 %, decides whether there is a trend.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A figure with a threshold: how to read both (None: not known), and how to format them. ``direction`` is 1 if more is worse, -1 if less is."""
+    """A figure with a threshold: how to read both (None: not known), and how to format them.
+    ``direction`` is 1 if more is worse, -1 if less is.
+    """
 
     title: str
     write: Callable[[float], str]
@@ -51,24 +54,42 @@ MEASURES: tuple[Measure, ...] = (
         "mean size of a data file",
         size,
         -1,
-        lambda h: h.data_bytes / h.data_files if h.data_files and h.data_bytes is not None else None,
-        lambda h, t: None if h.target_file_bytes is None else min_file_size(h.target_file_bytes, t.min_file_size_ratio),
+        lambda h: (
+            h.data_bytes / h.data_files if h.data_files and h.data_bytes is not None else None
+        ),
+        lambda h, t: (
+            None
+            if h.target_file_bytes is None
+            else min_file_size(h.target_file_bytes, t.min_file_size_ratio)
+        ),
     ),
     Measure(
         "delete records per data record",
         percent,
         1,
-        lambda h: h.delete_records / h.data_records if h.data_records and h.delete_records is not None else None,
+        lambda h: (
+            h.delete_records / h.data_records
+            if h.data_records and h.delete_records is not None
+            else None
+        ),
         lambda _, t: t.delete_ratio,
     ),
-    Measure("small data manifests", _whole, 1, lambda h: h.undersized_manifests, lambda _, t: t.fragmented_manifests),
+    Measure(
+        "small data manifests",
+        _whole,
+        1,
+        lambda h: h.undersized_manifests,
+        lambda _, t: t.fragmented_manifests,
+    ),
     Measure("snapshots", _whole, 1, lambda h: h.snapshots, lambda _, t: t.snapshots),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """A figure on its way to its threshold: ``days`` from the last run, from 0 to :data:`MOST_DAYS`, by ``per_day`` each."""
+    """A figure on its way to its threshold: ``days`` from the last run, from 0 to
+    :data:`MOST_DAYS`, by ``per_day`` each.
+    """
 
     measure: Measure
     now: float
@@ -78,40 +99,59 @@ class Trend:
 
     def __str__(self) -> str:
         now, limit = self.measure.write(self.now), self.measure.write(self.limit)
-        return f"{self.measure.title}: {now}, about {count(max(1, round(self.days)), 'day')} until {limit}"
+        return (
+            f"{self.measure.title}: {now}, about {count(max(1, round(self.days)), 'day')} until "
+            f"{limit}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What got ``worse`` and ``better`` between the last two runs, and the trend that reaches its threshold first, if any."""
+    """What got ``worse`` and ``better`` between the last two runs, and the trend that reaches its
+    threshold first, if any.
+    """
 
     worse: tuple[str, ...] = ()
     better: tuple[str, ...] = ()
     trend: Trend | None = None
 
     def __str__(self) -> str:
-        parts = [f"{word}: {', '.join(changes)}" for word, changes in (("worse", self.worse), ("better", self.better)) if changes]
+        parts = [
+            f"{word}: {', '.join(changes)}"
+            for word, changes in (("worse", self.worse), ("better", self.better))
+            if changes
+        ]
         return "; ".join([*parts, *([str(self.trend)] if self.trend else [])]) or "no change"
 
 
 def compare(runs: Sequence[Health], thresholds: Thresholds | None = None) -> Comparison:
-    """Compare the runs of one table, oldest first; only those since the table with that name was last created."""
+    """Compare the runs of one table, oldest first; only those since the table with that name was
+    last created.
+    """
     limits = thresholds or Thresholds()
     own = same_table(runs)
     worse, better = _changes(own[-2], own[-1], limits) if len(own) > 1 else ([], [])
     trends = [trend for measure in MEASURES if (trend := _trend(measure, own, limits))]
-    return Comparison(tuple(worse), tuple(better), min(trends, key=lambda trend: trend.days, default=None))
+    return Comparison(
+        tuple(worse), tuple(better), min(trends, key=lambda trend: trend.days, default=None)
+    )
 
 
 def same_table(runs: Sequence[Health]) -> Sequence[Health]:
     """The runs since the table with that name was last re-created."""
-    return list(itertools.takewhile(lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs)))[::-1]
+    return list(itertools.takewhile(lambda h: h.table_uuid == runs[-1].table_uuid, reversed(runs)))[
+        ::-1
+    ]
 
 
 def slope(points: Points) -> float | None:
-    """The Theil–Sen slope of (x, y), in the order of x; None if the Mann–Kendall test finds no trend or there are fewer than :data:`LEAST_RUNS`."""
+    """The Theil–Sen slope of (x, y), in the order of x; None if the Mann–Kendall test finds no
+    trend or there are fewer than :data:`LEAST_RUNS`.
+    """
     n = len(points)
-    pairs = [(b[0] - a[0], b[1] - a[1]) for a, b in itertools.combinations(points, 2) if b[0] > a[0]]
+    pairs = [
+        (b[0] - a[0], b[1] - a[1]) for a, b in itertools.combinations(points, 2) if b[0] > a[0]
+    ]
     score = abs(sum((dy > 0) - (dy < 0) for _, dy in pairs))
     if n < LEAST_RUNS or max(score - 1, 0) ** 2 < _FIVE_PERCENT**2 * n * (n - 1) * (2 * n + 5) / 18:
         return None
@@ -119,7 +159,9 @@ def slope(points: Points) -> float | None:
 
 
 def since_reset(points: Points, direction: int) -> Points:
-    """The points after the last improvement that halved the figure (or doubled it, if less is worse)."""
+    """The points after the last improvement that halved the figure (or doubled it, if less is
+    worse).
+    """
     start = 0
     for place, ((_, before), (_, after)) in enumerate(itertools.pairwise(points), 1):
         if after < before * _RESET if direction > 0 else before < after * _RESET:
@@ -128,10 +170,19 @@ def since_reset(points: Points, direction: int) -> Points:
 
 
 def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Trend | None:
-    every = [(h.observed_at_ms / _DAY_MS, float(value)) for h in runs if (value := measure.value(h)) is not None]
+    every = [
+        (h.observed_at_ms / _DAY_MS, float(value))
+        for h in runs
+        if (value := measure.value(h)) is not None
+    ]
     points = since_reset(every, measure.direction)
     per_day, limit = slope(points), measure.limit(runs[-1], limits) if runs else None
-    if per_day is None or limit is None or per_day * measure.direction <= 0 or measure.is_past(every[-1][1], limit):
+    if (
+        per_day is None
+        or limit is None
+        or per_day * measure.direction <= 0
+        or measure.is_past(every[-1][1], limit)
+    ):
         return None
     # From the line, not from the last run, which may be an outlier.
     fitted = statistics.median(y - per_day * x for x, y in points) + per_day * points[-1][0]
@@ -140,20 +191,30 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
 
 
 def _changes(before: Health, now: Health, limits: Thresholds) -> tuple[list[str], list[str]]:
-    """What got worse and better: findings that came, went or changed their severity, and figures that crossed their threshold."""
+    """What got worse and better: findings that came, went or changed their severity, and figures
+    that crossed their threshold.
+    """
     worse: list[str] = []
     better: list[str] = []
     had, has = dict(before.findings), dict(now.findings)
     for name in has | had:
-        severities = [Severity.__members__.get(findings.get(name, "").upper(), 0) for findings in (had, has)]
-        state = "is new" if name not in had else "is gone" if name not in has else f"is now {has[name]}"
+        severities = [
+            Severity.__members__.get(findings.get(name, "").upper(), 0) for findings in (had, has)
+        ]
+        state = (
+            "is new" if name not in had else "is gone" if name not in has else f"is now {has[name]}"
+        )
         if severities[0] != severities[1]:
-            (worse if severities[1] > severities[0] else better).append(f"{name.replace('_', ' ')} {state}")
+            (worse if severities[1] > severities[0] else better).append(
+                f"{name.replace('_', ' ')} {state}"
+            )
     for measure in MEASURES:
         was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
         if was is None or value is None or limit is None:
             continue
         is_past = measure.is_past(value, limit)
         if is_past != measure.is_past(was, limit):
-            (worse if is_past else better).append(f"{measure.title}: {measure.write(was)} → {measure.write(value)}")
+            (worse if is_past else better).append(
+                f"{measure.title}: {measure.write(was)} → {measure.write(value)}"
+            )
     return worse, better

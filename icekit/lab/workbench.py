@@ -88,13 +88,18 @@ class Lab:
         return jvm.org.apache.iceberg
 
     def sql(self, statement: str) -> None:
-        """Run a statement in Spark; ``{t}`` stands for the table and ``{flights}`` for all flights."""
+        """Run a statement in Spark; ``{t}`` stands for the table and ``{flights}`` for all
+        flights.
+        """
         self.spark.sql(statement.format(t=self.sql_name, flights=identifier(FLIGHTS)))
 
     def call(self, procedure: str, arguments: str = "") -> None:
         """Run one of Iceberg's procedures on the table; ``arguments`` is SQL."""
         table = literal(f"{NAMESPACE}.{self.name}")
-        self.spark.sql(f"CALL {identifier(self.lake.name)}.system.{procedure}(table => {table}{', ' * bool(arguments)}{arguments})")
+        self.spark.sql(
+            f"CALL {identifier(self.lake.name)}.system.{procedure}(table => "
+            f"{table}{', ' * bool(arguments)}{arguments})"
+        )
 
     def create(
         self,
@@ -113,14 +118,23 @@ class Lab:
         """
         sizes = self.sizes() if rolls else {}
         sizes[TARGET] = str(target_size_bytes or self.target_size_bytes)
-        pairs = ", ".join(f"{literal(key)} = {literal(value)}" for key, value in {**sizes, **(properties or {})}.items())
+        pairs = ", ".join(
+            f"{literal(key)} = {literal(value)}"
+            for key, value in {**sizes, **(properties or {})}.items()
+        )
         partitioning = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
-        self.spark.sql(f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES ({pairs})")
+        self.spark.sql(
+            f"CREATE TABLE {self.sql_name} ({columns}) USING iceberg {partitioning} TBLPROPERTIES "
+            f"({pairs})"
+        )
 
     def sizes(self) -> dict[str, str]:
         """The properties with which files end at the lab's target size."""
         row_group = max(self.target_size_bytes // 16, ROW_GROUP_SIZE_BYTES)
-        return {TARGET: str(self.target_size_bytes), "write.parquet.row-group-size-bytes": str(row_group)}
+        return {
+            TARGET: str(self.target_size_bytes),
+            "write.parquet.row-group-size-bytes": str(row_group),
+        }
 
     def set(self, properties: Mapping[str, str]) -> None:
         """Set table properties, which writes a metadata file but no snapshot."""
@@ -129,7 +143,13 @@ class Lab:
     def days(self, first: int, count: int = 1) -> Any:
         """The flights of ``count`` days as an Arrow table; day 0 is 1 January."""
         start = date(2013, 1, 1) + timedelta(days=first)
-        return pq.read_table(self.folder, filters=[("flight_date", ">=", start), ("flight_date", "<", start + timedelta(days=count))])
+        return pq.read_table(
+            self.folder,
+            filters=[
+                ("flight_date", ">=", start),
+                ("flight_date", "<", start + timedelta(days=count)),
+            ],
+        )
 
     def pyiceberg_table(self) -> Any:
         """The table as pyiceberg sees it now."""
@@ -147,8 +167,12 @@ class Lab:
         """Remove the table of an older or killed build, and every file in its folder."""
         # Not DROP TABLE … PURGE, which needs the metadata, which somebody may have deleted, and
         # leaves behind what no snapshot references. This forgets the table, in Spark's cache too.
-        catalog = self.java.spark.Spark3Util.loadIcebergCatalog(self.spark._jsparkSession, self.lake.name)
-        catalog.dropTable(self.java.catalog.TableIdentifier.parse(f"{NAMESPACE}.{self.name}"), False)
+        catalog = self.java.spark.Spark3Util.loadIcebergCatalog(
+            self.spark._jsparkSession, self.lake.name
+        )
+        catalog.dropTable(
+            self.java.catalog.TableIdentifier.parse(f"{NAMESPACE}.{self.name}"), False
+        )
         shutil.rmtree(self.location, ignore_errors=True)
 
     def finish(self) -> None:
@@ -158,7 +182,9 @@ class Lab:
 
 
 def is_complete(lake: Lake, name: str, scale: int) -> bool:
-    """Tell whether the table exists and is complete, with this scale and this version of the lab."""
+    """Tell whether the table exists and is complete, with this scale and this version of the
+    lab.
+    """
     try:
         source = lake.tables.source((NAMESPACE, name))
         metadata = json.loads(source.read(source.metadata_location))
@@ -172,14 +198,17 @@ def open_catalog(lake: Lake) -> Any:
     from pyiceberg.catalog.sql import SqlCatalog
 
     path = embedded(lake)
-    return SqlCatalog(lake.name, uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse"))
+    return SqlCatalog(
+        lake.name, uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")
+    )
 
 
 def embedded(lake: Lake) -> Path:
     """The lake's folder; raises ParameterError for a catalog that is not the embedded lake."""
     if not isinstance(lake.tables, EmbeddedTables):
         raise ParameterError(
-            f"The lab can only be built in the embedded lake, not in catalog {lake.name!r}; call connect() without a name."
+            f"The lab can only be built in the embedded lake, not in catalog {lake.name!r}; call "
+            "connect() without a name."
         )
     return lake.tables.path
 

@@ -1,4 +1,6 @@
-"""Functions for the cells of the lessons: measure the cost of a query, compare two measurements; ``check`` starts lessons and checks exercises."""
+"""Functions for the cells of the lessons: measure the cost of a query, compare two measurements;
+``check`` starts lessons and checks exercises.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,12 @@ RUNS = 3
 
 @dataclass(frozen=True, slots=True, repr=False)
 class QueryCost:
-    """The cost of a query: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest is from its last run.
+    """The cost of a query: ``seconds`` and ``planning_seconds`` are medians of ``runs``, the rest
+    is from its last run.
 
     ``delete_files`` counts a delete file once per data file that it is opened with. ``bytes`` is
-    the size of the data files opened; the query reads only its own columns in them. ``manifests`` counts data
-    manifests. ``rows`` is the result, as sorted strings.
+    the size of the data files opened; the query reads only its own columns in them. ``manifests``
+    counts data manifests. ``rows`` is the result, as sorted strings.
     """
 
     query: str
@@ -48,10 +51,21 @@ class QueryCost:
     rows: tuple[str, ...]
 
     def __repr__(self) -> str:
-        runs = f"median of {count(len(self.runs), 'warm run')}, {elapsed(min(self.runs))} to {elapsed(max(self.runs))}"
-        deletes = f"and delete files {count(self.delete_files, 'time')}" if self.delete_files else "and no delete files"
+        runs = (
+            f"median of {count(len(self.runs), 'warm run')}, {elapsed(min(self.runs))} to "
+            f"{elapsed(max(self.runs))}"
+        )
+        deletes = (
+            f"and delete files {count(self.delete_files, 'time')}"
+            if self.delete_files
+            else "and no delete files"
+        )
         opened = f"{count(self.data_files, 'data file')} of {size(self.bytes)}, {deletes}"
-        return f"The query takes {elapsed(self.seconds)} ({runs}), including {elapsed(self.planning_seconds)} to plan. It reads {count(self.manifests, 'manifest')} and opens {opened}."
+        return (
+            f"The query takes {elapsed(self.seconds)} ({runs}), including "
+            f"{elapsed(self.planning_seconds)} to plan. It reads "
+            f"{count(self.manifests, 'manifest')} and opens {opened}."
+        )
 
     def _repr_html_(self) -> str:
         return html.framed(f"<p>{html.prose(repr(self))}</p>")
@@ -59,7 +73,9 @@ class QueryCost:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FolderSize:
-    """The content of a table's folder: files and bytes of data (with deletes) and of metadata, referenced or not."""
+    """The content of a table's folder: files and bytes of data (with deletes) and of metadata,
+    referenced or not.
+    """
 
     data_files: int
     data_bytes: int
@@ -67,8 +83,14 @@ class FolderSize:
     metadata_bytes: int
 
     def __repr__(self) -> str:
-        data, metadata = count(self.data_files, "data or delete file"), count(self.metadata_files, "metadata file")
-        return f"The folder has {data} of {size(self.data_bytes)} in total and {metadata} of {size(self.metadata_bytes)} in total."
+        data, metadata = (
+            count(self.data_files, "data or delete file"),
+            count(self.metadata_files, "metadata file"),
+        )
+        return (
+            f"The folder has {data} of {size(self.data_bytes)} in total and {metadata} of "
+            f"{size(self.metadata_bytes)} in total."
+        )
 
     def _repr_html_(self) -> str:
         return html.framed(f"<p>{html.prose(repr(self))}</p>")
@@ -77,10 +99,10 @@ class FolderSize:
 def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
     """Run a query ``runs`` times, after a warm-up run, and measure its cost.
 
-    The result of ``query`` comes to the driver and must have few rows. Files, manifests and planning time are
-    Iceberg's own figures (ScanMetrics, as Spark shows them for a scan). Raises
-    :class:`~icekit.errors.ParameterError` for a query that opens no files of an Iceberg table, such as one that Iceberg answers
-    from metadata; an error in the query raises Spark's own exception.
+    The result of ``query`` comes to the driver and must have few rows. Files, manifests and
+    planning time are Iceberg's own figures (ScanMetrics, as Spark shows them for a scan). Raises
+    :class:`~icekit.errors.ParameterError` for a query that opens no files of an Iceberg table, such
+    as one that Iceberg answers from metadata; an error in the query raises Spark's own exception.
     """
     took, planning = [], []
     for run in range(runs + 1):
@@ -89,9 +111,14 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
         rows = frame.collect()
         if run:
             took.append(time.monotonic() - started)
-        scans = [said for node in nodes(query_of_frame(frame).executedPlan()) if (said := _metrics(node))]
+        scans = [
+            said for node in nodes(query_of_frame(frame).executedPlan()) if (said := _metrics(node))
+        ]
         if not scans:
-            raise ParameterError("The query opens no files of an Iceberg table, so there is nothing to measure; select a column.")
+            raise ParameterError(
+                "The query opens no files of an Iceberg table, so there is nothing to measure; "
+                "select a column."
+            )
         if run:
             planning.append(sum(scan["totalPlanningDuration"] for scan in scans) / 1000)
     opened = {name: sum(scan[name] for scan in scans) for name in _METRICS}
@@ -108,7 +135,13 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
     )
 
 
-_METRICS = ("totalPlanningDuration", "resultDataFiles", "resultDeleteFiles", "scannedDataManifests", "totalDataFileSize")
+_METRICS = (
+    "totalPlanningDuration",
+    "resultDataFiles",
+    "resultDeleteFiles",
+    "scannedDataManifests",
+    "totalDataFileSize",
+)
 
 
 def _metrics(node: Any) -> dict[str, int]:
@@ -120,16 +153,25 @@ def _metrics(node: Any) -> dict[str, int]:
 
 
 def storage(lake: Lake, table: str | Identifier) -> FolderSize:
-    """Count the files in the folder of a table of the embedded lake, including files that no snapshot references."""
+    """Count the files in the folder of a table of the embedded lake, including files that no
+    snapshot references.
+    """
     name = lake.identifier(table) if isinstance(table, str) else table
     home = embedded(lake).joinpath("warehouse", *name)
-    data, metadata = ([p.stat().st_size for p in _files(home / part)] for part in ("data", "metadata"))
+    data, metadata = (
+        [p.stat().st_size for p in _files(home / part)] for part in ("data", "metadata")
+    )
     return FolderSize(len(data), sum(data), len(metadata), sum(metadata))
 
 
 def _files(folder: Path) -> list[Path]:
     # Hadoop writes a hidden checksum for each file on a local disk; an object store has none.
-    return [Path(home, name) for home, _, names in os.walk(folder) for name in names if not name.startswith(".")]
+    return [
+        Path(home, name)
+        for home, _, names in os.walk(folder)
+        for name in names
+        if not name.startswith(".")
+    ]
 
 
 # --- Compare two measurements
@@ -154,12 +196,25 @@ class BeforeAfter(Shown):
 def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> BeforeAfter:
     """Compare two measurements of the same query, or of the same table's folder."""
     pairs = zip(_figures(before), _figures(after), strict=True)
-    rows = tuple((name, told(old), told(new), _factor(old, new)) for (name, old, told), (_, new, _) in pairs)
+    rows = tuple(
+        (name, told(old), told(new), _factor(old, new)) for (name, old, told), (_, new, _) in pairs
+    )
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
         same = before.rows == after.rows
-        runs = f"{elapsed(min(before.runs))} to {elapsed(max(before.runs))} before, {elapsed(min(after.runs))} to {elapsed(max(after.runs))} after"
-        answer = "The result is the same." if same else "The result is not the same: rows changed in between."
-        return BeforeAfter(rows, f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after ({runs}).")
+        runs = (
+            f"{elapsed(min(before.runs))} to {elapsed(max(before.runs))} before, "
+            f"{elapsed(min(after.runs))} to {elapsed(max(after.runs))} after"
+        )
+        answer = (
+            "The result is the same."
+            if same
+            else "The result is not the same: rows changed in between."
+        )
+        return BeforeAfter(
+            rows,
+            f"{answer} Times are medians of {_warm(before)} before and {_warm(after)} after "
+            f"({runs}).",
+        )
     return BeforeAfter(rows, "All files in the table's folder, referenced or not.")
 
 

@@ -1,4 +1,6 @@
-"""Turn facts and findings into maintenance: which procedures, in which order, with which arguments."""
+"""Turn facts and findings into maintenance: which procedures, in which order, with which
+arguments.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,35 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-#: Replaces an estimate with the engine's prediction; see :func:`icekit.maintain.plan.predict_deletes`.
+# : Replaces an estimate with the engine's prediction; see
+# :func:`icekit.maintain.plan.predict_deletes`.
 Predict = Callable[[Action], Action]
 Json = Mapping[str, Any]
 
 #: The procedures of maintenance, in the order in which they run.
-Procedure = Literal["rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"]
-#: Planned unless others are named. Removing orphan files cannot be undone, and only a listing identifies
-#: them: a person has to ask for it by name.
-DEFAULT_PROCEDURES: tuple[Procedure, ...] = ("rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots")
+Procedure = Literal[
+    "rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"
+]
+# : Planned unless others are named. Removing orphan files cannot be undone, and only a listing
+# identifies : them: a person has to ask for it by name.
+DEFAULT_PROCEDURES: tuple[Procedure, ...] = (
+    "rewrite_position_delete_files",
+    "rewrite_manifests",
+    "expire_snapshots",
+)
 PROCEDURES: tuple[Procedure, ...] = (*DEFAULT_PROCEDURES, "remove_orphan_files")
 
 #: Findings about data files: rewriting these comes before all maintenance.
-_DATA = frozenset({"small_files", "oversized_files", "equality_deletes", "deletion_vectors", "dangling_deletes", "old_partition_spec"})
+_DATA = frozenset(
+    {
+        "small_files",
+        "oversized_files",
+        "equality_deletes",
+        "deletion_vectors",
+        "dangling_deletes",
+        "old_partition_spec",
+    }
+)
 # rewrite_position_delete_files takes a group with at least this many files (min-input-files).
 _MIN_DELETE_FILES = 5
 
@@ -58,32 +76,41 @@ def plan_maintenance(
     predict: Predict | None = None,
     procedures: Sequence[str] = DEFAULT_PROCEDURES,
 ) -> Plan:
-    """Plan the maintenance of a table outside its data files; pure except for ``predict``; runs nothing.
+    """Plan the maintenance of a table outside its data files; pure except for ``predict``; runs
+    nothing.
 
-    Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding
-    asks for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures`` (by default all but orphan files). ``metadata`` is the table's metadata JSON.
-    Raises :class:`~icekit.errors.ParameterError` for a retention that keeps less than is
-    needed, for orphans listed below three days of age, for facts of a branch or tag, and for an unknown procedure.
+    Position deletes, manifests, snapshots, orphan files: in this order, each only if a finding asks
+    for it (snapshots also if ``retention`` states how many to keep) and it is among ``procedures``
+    (by default all but orphan files). ``metadata`` is the table's metadata JSON. Raises
+    :class:`~icekit.errors.ParameterError` for a retention that keeps less than is needed, for
+    orphans listed below three days of age, for facts of a branch or tag, and for an unknown
+    procedure.
     """
     check_procedures(procedures)
     if facts.ref:
         raise ParameterError(
-            f"These facts describe {facts.ref}, but maintenance applies to the complete table. Observe the table without ref."
+            f"These facts describe {facts.ref}, but maintenance applies to the complete table. "
+            "Observe the table without ref."
         )
     notes: list[str] = []
     actions: list[Action] = []
     waits = None
     if facts.contradictions:
-        # An expiry could remove the snapshot to roll back to, and a rewrite of delete files drops those that are misfiled.
+        # An expiry could remove the snapshot to roll back to, and a rewrite of delete files drops
+        # those that are misfiled.
         is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
         procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
         notes.append(
-            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow these findings before all maintenance."
+            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow "
+            "these findings before all maintenance."
         )
     if facts.missing is not None and facts.missing.fails_scans:
-        # An expiry could remove the snapshot to roll back to, and the manifests that say what is lost.
+        # An expiry could remove the snapshot to roll back to, and the manifests that say what is
+        # lost.
         procedures = []
-        lost = next((f"{finding.evidence}. " for finding in findings if finding.name == "missing_files"), "")
+        lost = next(
+            (f"{finding.evidence}. " for finding in findings if finding.name == "missing_files"), ""
+        )
         waits = f"{raised(lost)}Follow the finding missing_files before all maintenance."
     if "rewrite_position_delete_files" in procedures:
         actions += _deletes(facts, findings, predict, notes)
@@ -100,11 +127,13 @@ def plan_maintenance(
     if actions and (first := sorted(_DATA & findings.names)):
         notes.insert(
             0,
-            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, manifests and snapshots for this plan to clean up.",
+            f"Rewrite the data files first ({', '.join(first)}): a compaction leaves old deletes, "
+            "manifests and snapshots for this plan to clean up.",
         )
     if "metadata_files_piling_up" in findings.names:
         notes.append(
-            "Metadata files pile up. The fix is a setting: the finding metadata_files_piling_up has the ALTER TABLE. Metadata files that the log dropped earlier are orphan files."
+            "Metadata files pile up. The fix is a setting: the finding metadata_files_piling_up "
+            "has the ALTER TABLE. Metadata files that the log dropped earlier are orphan files."
         )
     return Plan(
         facts.catalog,
@@ -122,59 +151,87 @@ def plan_maintenance(
 
 
 def _may_not_remove(facts: TableFacts, findings: Findings) -> bool:
-    """Whether possible orphan files stay because they must not be removed, rather than because there are none."""
+    """Whether possible orphan files stay because they must not be removed, rather than because
+    there are none.
+    """
     if facts.storage is None:
         return True
     is_found = "orphan_files" in findings.names and facts.storage.orphan_count > 0
-    return facts.storage.sharing.refusal is not None or (is_found and (facts.setting("gc.enabled") or "true").lower() == "false")
+    return facts.storage.sharing.refusal is not None or (
+        is_found and (facts.setting("gc.enabled") or "true").lower() == "false"
+    )
 
 
 def check_procedures(names: Sequence[str]) -> None:
     """Raise :class:`~icekit.errors.ParameterError` for the name of an unknown procedure."""
     for name in names:
         if name not in PROCEDURES:
-            near = nearest(name, PROCEDURES, count=1) or f"; the procedures are {', '.join(PROCEDURES)}."
+            near = (
+                nearest(name, PROCEDURES, count=1)
+                or f"; the procedures are {', '.join(PROCEDURES)}."
+            )
             raise ParameterError(f"Maintenance has no procedure {name!r}{near}")
 
 
-def _deletes(facts: TableFacts, findings: Findings, predict: Predict | None, notes: list[str]) -> list[Action]:
-    """Combine position delete files; on version 3 convert those of version 2 to deletion vectors."""
+def _deletes(
+    facts: TableFacts, findings: Findings, predict: Predict | None, notes: list[str]
+) -> list[Action]:
+    """Combine position delete files; on version 3 convert those of version 2 to deletion
+    vectors.
+    """
     asked = [name for name in ("position_deletes", "v2_position_deletes") if name in findings.names]
     total = facts.total(Kind.POSITION_DELETES)
     if not asked or not total.file_count:
         return []
     converts = facts.format_version >= 3
     options = {"rewrite-all": "true"} if converts else {}
-    per_file = total.file_count / facts.data.file_count if facts.data.file_count else float(total.file_count)
-    what = "version 3 replaces them with one deletion vector per data file" if converts else "a scan then opens fewer of them"
+    per_file = (
+        total.file_count / facts.data.file_count
+        if facts.data.file_count
+        else float(total.file_count)
+    )
+    what = (
+        "version 3 replaces them with one deletion vector per data file"
+        if converts
+        else "a scan then opens fewer of them"
+    )
     action = Action(
         "",
         "rewrite_position_delete_files",
         facts.catalog,
         facts.table,
-        f"{', '.join(asked)}: {count(total.file_count, 'position delete file')}, {per_file:,.1f} per data file; {what}",
+        f"{', '.join(asked)}: {count(total.file_count, 'position delete file')}, {per_file:,.1f} "
+        f"per data file; {what}",
         _combined_deletes(facts, converts),
         options=options,
     )
     ready = predict(action) if predict else action
     if not ready.prediction.groups:
         notes.append(
-            f"{count(total.file_count, 'position delete file')} left as {'it is' if total.file_count == 1 else 'they are'}: rewrite_position_delete_files takes {_MIN_DELETE_FILES} or more undersized ones in a partition. "
-            "A rewrite of their data files removes them."
+            f"{count(total.file_count, 'position delete file')} left as "
+            f"{'it is' if total.file_count == 1 else 'they are'}: rewrite_position_delete_files "
+            f"takes {_MIN_DELETE_FILES} or more undersized ones in a partition. A rewrite of "
+            "their data files removes them."
         )
         return []
     if ready.prediction.files_out >= ready.prediction.files_in and not converts:
         notes.append(
-            "Each position delete file is the only one of its data file, so combining them would not reduce their number. Rewrite their data files instead."
+            "Each position delete file is the only one of its data file, so combining them would "
+            "not reduce their number. Rewrite their data files instead."
         )
         return []
     return [ready]
 
 
 def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
-    """The result of combining, from the rollup: the writer leaves a delete file for each data file, unless set to ``partition``."""
+    """The result of combining, from the rollup: the writer leaves a delete file for each data file,
+    unless set to ``partition``.
+    """
     target = facts.int_setting("write.delete.target-file-size-bytes")
-    by_partition = facts.properties.get("write.delete.granularity", "file").lower() == "partition" and not converts
+    by_partition = (
+        facts.properties.get("write.delete.granularity", "file").lower() == "partition"
+        and not converts
+    )
     data = {g.partition: g.file_count for g in facts.of_kind(Kind.DATA)}
     files = total = out = groups = 0
     for group in facts.of_kind(Kind.POSITION_DELETES):
@@ -182,12 +239,28 @@ def _combined_deletes(facts: TableFacts, converts: bool) -> Prediction:
             continue
         files, total, groups = files + group.file_count, total + group.size_in_bytes, groups + 1
         by_size = expected_files(group.size_in_bytes, target)
-        out += by_size if by_partition else max(by_size, min(group.file_count, data.get(group.partition, group.file_count)))
-    return Prediction(files, total, out, total, groups=groups, file_opens_saved=max(files - out, 0), unit="delete file")
+        out += (
+            by_size
+            if by_partition
+            else max(by_size, min(group.file_count, data.get(group.partition, group.file_count)))
+        )
+    return Prediction(
+        files,
+        total,
+        out,
+        total,
+        groups=groups,
+        file_opens_saved=max(files - out, 0),
+        unit="delete file",
+    )
 
 
-def manifest_rewrites(facts: TableFacts, findings: Findings) -> list[tuple[SpecManifests, tuple[str, ...]]]:
-    """The manifests that a rewrite would change, spec by spec, each with the findings that ask for it."""
+def manifest_rewrites(
+    facts: TableFacts, findings: Findings
+) -> list[tuple[SpecManifests, tuple[str, ...]]]:
+    """The manifests that a rewrite would change, spec by spec, each with the findings that ask for
+    it.
+    """
     target = facts.int_setting("commit.manifest.target-size-bytes")
     found = []
     for of_spec in facts.manifests.by_spec:
@@ -209,48 +282,92 @@ def _manifests(facts: TableFacts, findings: Findings) -> list[Action]:
         spec, total = facts.spec(of_spec.spec_id), of_spec.size_in_bytes
         by = cluster_by(spec, facts.filter_columns)
         files_in, files_out = of_spec.files_in(target), of_spec.files_out(target)
-        why = f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of {size(total)} become about {files_out:,}; no data file is touched"
+        why = (
+            f"{', '.join(asked)} of spec {spec.spec_id}: {count(files_in, 'manifest')} of "
+            f"{size(total)} become about {files_out:,}; no data file is touched"
+        )
         if by and facts.filter_columns:
-            why += f"; clustered by {', '.join(by)}, because queries filter by {', '.join(facts.filter_columns)}"
+            why += (
+                f"; clustered by {', '.join(by)}, because queries filter by "
+                f"{', '.join(facts.filter_columns)}"
+            )
         elif not spec.is_unpartitioned:
             why += "; clustered by partition"
         saved = max(files_in - files_out, 0)
-        prediction = Prediction(files_in, total, files_out, total, groups=1, file_opens_saved=saved, source="metadata", unit="manifest")
-        arguments: dict[str, str | int | bool | tuple[str | int, ...]] = {"spec_id": spec.spec_id, **({"sort_by": by} if by else {})}
-        found.append(Action("", "rewrite_manifests", facts.catalog, facts.table, why, prediction, arguments=arguments))
+        prediction = Prediction(
+            files_in,
+            total,
+            files_out,
+            total,
+            groups=1,
+            file_opens_saved=saved,
+            source="metadata",
+            unit="manifest",
+        )
+        arguments: dict[str, str | int | bool | tuple[str | int, ...]] = {
+            "spec_id": spec.spec_id,
+            **({"sort_by": by} if by else {}),
+        }
+        found.append(
+            Action(
+                "",
+                "rewrite_manifests",
+                facts.catalog,
+                facts.table,
+                why,
+                prediction,
+                arguments=arguments,
+            )
+        )
     return found
 
 
 def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str, ...]:
-    """Names of the partition fields to cluster manifests by: first those that filters use, then the others.
+    """Names of the partition fields to cluster manifests by: first those that filters use, then the
+    others.
 
     Empty if no filter is known to use any: Iceberg then clusters by all, in their order. Passed
     as ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which accepts any of the spec's fields.
     """
     there = [f for f in spec.fields if f.transform != "void"]
     wanted = [f.name for column in filter_columns for f in there if f.source == column]
-    # The engine parses a name as a path into a struct; it may not find a name with special characters.
+    # The engine parses a name as a path into a struct; it may not find a name with special
+    # characters.
     if not wanted or not all(f.name.replace("_", "a").isalnum() for f in there):
         return ()
     return tuple(dict.fromkeys([*wanted, *(f.name for f in there)]))
 
 
 def _expiry(
-    facts: TableFacts, findings: Findings, retention: Retention, metadata: Json, now: dt.datetime, notes: list[str]
+    facts: TableFacts,
+    findings: Findings,
+    retention: Retention,
+    metadata: Json,
+    now: dt.datetime,
+    notes: list[str],
 ) -> list[Action]:
-    """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the current one."""
+    """Expire snapshots beyond the retention, if a person states one or snapshots pile up; never the
+    current one.
+    """
     is_piling = "snapshots_piling_up" in findings.names
     if not is_piling and not retention.is_stated:
         return []
     what = "Snapshots pile up" if is_piling else "You state how many snapshots to keep"
     if (facts.setting("gc.enabled") or "true").lower() == "false":
-        notes.append(f"{what}, but gc.enabled=false: nothing may expire, because another table may share the files.")
+        notes.append(
+            f"{what}, but gc.enabled=false: nothing may expire, because another table may share "
+            "the files."
+        )
         return []
     found = expiry(metadata, retention, now)
     if not found.expires:
         notes.append(
-            f"{what}, but no snapshot is old enough to expire: all are younger than {moment(int(found.older_than.timestamp() * 1000))}, among the last {found.retain_last:,}, or held by a branch or tag. "
-            f"If you need less history, lower keep_hours (--keep) or keep_last (--keep-last){' or drop refs' if len(found.refs) > 1 else ''}. Snapshots younger than one hour never expire."
+            f"{what}, but no snapshot is old enough to expire: all are younger than "
+            f"{moment(int(found.older_than.timestamp() * 1000))}, among the last "
+            f"{found.retain_last:,}, or held by a branch or tag. If you need less history, lower "
+            "keep_hours (--keep) or keep_last "
+            f"(--keep-last){' or drop refs' if len(found.refs) > 1 else ''}. Snapshots younger "
+            "than one hour never expire."
         )
         return []
     notes += found.cautions
@@ -260,8 +377,17 @@ def _expiry(
             "expire_snapshots",
             facts.catalog,
             facts.table,
-            f"{'snapshots_piling_up' if is_piling else 'the retention that you state'}: {_lost(found)}",
-            Prediction(len(found.expires) + len(found.kept), 0, len(found.kept), 0, groups=1, source="metadata", unit="snapshot"),
+            f"{'snapshots_piling_up' if is_piling else 'the retention that you state'}: "
+            f"{_lost(found)}",
+            Prediction(
+                len(found.expires) + len(found.kept),
+                0,
+                len(found.kept),
+                0,
+                groups=1,
+                source="metadata",
+                unit="snapshot",
+            ),
             arguments={"retain_last": found.retain_last, "stream_results": True},
             older_than=found.older_than,
         )
@@ -271,22 +397,35 @@ def _expiry(
 def _lost(found: Expiry) -> str:
     """The time travel that an expiry ends for good, and what it keeps."""
     oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
-    said = f"{count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can never be read again"
+    said = (
+        f"{count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can "
+        "never be read again"
+    )
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
-        said += f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of {moment(found.reach_before_ms)}"
+        said += (
+            f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of "
+            f"{moment(found.reach_before_ms)}"
+        )
     said += f"; keeps {count(len(found.kept), 'snapshot')}"
     return said + f", protected by {', '.join(found.refs)}" if found.refs else said
 
 
-def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool) -> list[Action]:
-    """Remove listed files if a new listing agrees; only if requested by name, and no other table shares the location."""
+def _orphans(
+    facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool
+) -> list[Action]:
+    """Remove listed files if a new listing agrees; only if requested by name, and no other table
+    shares the location.
+    """
     storage = facts.storage
     if facts.unlisted is not None:
         notes.append(f"Orphan files were not looked for: {facts.unlisted}.")
         return []
     if storage is None:
         if is_named and (facts.setting("gc.enabled") or "true").lower() != "false":
-            notes.append("remove_orphan_files needs a listing of the table's location. Observe the table with storage=True.")
+            notes.append(
+                "remove_orphan_files needs a listing of the table's location. Observe the table "
+                "with storage=True."
+            )
         return []
     if storage.sharing.shared:
         notes.append(storage.sharing.refusal or "")
@@ -295,7 +434,8 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
         return []
     if not is_named:
         notes.append(
-            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit removes them only if remove_orphan_files is named among the procedures."
+            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
+            "removes them only if remove_orphan_files is named among the procedures."
         )
         return []
     if (facts.setting("gc.enabled") or "true").lower() == "false":
@@ -307,10 +447,15 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
     older_than = at(storage.older_than_ms)
     if now - older_than < ORPHAN_AGE:
         raise ParameterError(
-            f"Orphan files older than {span((now - older_than).total_seconds() * 1000)} were listed, but icekit removes only those older than {span(ORPHAN_AGE.total_seconds() * 1000)}: a writer may be about to commit younger ones. Observe the table again with storage=True."
+            f"Orphan files older than {span((now - older_than).total_seconds() * 1000)} were "
+            "listed, but icekit removes only those older than "
+            f"{span(ORPHAN_AGE.total_seconds() * 1000)}: a writer may be about to commit younger "
+            "ones. Observe the table again with storage=True."
         )
     arguments = {
-        key: value for key, value in orphan_arguments(display_name(facts.table), facts.location).items() if key not in {"table", "dry_run"}
+        key: value
+        for key, value in orphan_arguments(display_name(facts.table), facts.location).items()
+        if key not in {"table", "dry_run"}
     }
     examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
     return [
@@ -319,9 +464,11 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
             "remove_orphan_files",
             facts.catalog,
             facts.table,
-            f"orphan_files: {storage.told} that no snapshot names, older than {moment(storage.older_than_ms)}{examples}; "
-            "before it removes any, icekit lists them again and looks them up among the files that this table and every other table of the catalog name. "
-            "No table of this catalog is at the location; make sure that no table of another catalog has files there",
+            f"orphan_files: {storage.told} that no snapshot names, older than "
+            f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
+            "again and looks them up among the files that this table and every other table of the "
+            "catalog name. No table of this catalog is at the location; make sure that no table "
+            "of another catalog has files there",
             Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
             arguments=arguments,
             older_than=older_than,
@@ -333,16 +480,25 @@ def _orphans(facts: TableFacts, findings: Findings, now: dt.datetime, notes: lis
 
 
 def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
-    """The files that ``rewrite_position_delete_files`` would rewrite now, according to Iceberg's own planner.
+    """The files that ``rewrite_position_delete_files`` would rewrite now, according to Iceberg's
+    own planner.
 
     Needs a classic session; raises the errors of :mod:`icekit.errors`.
     """
-    return rolled_up(plan_rewrite(spark, action.sql_name, action.options, where=action.where, of_deletes=True))
+    return rolled_up(
+        plan_rewrite(spark, action.sql_name, action.options, where=action.where, of_deletes=True)
+    )
 
 
 def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
-    """The action with the engine's prediction instead of the estimate; unchanged without a bridge, or for other procedures."""
-    if action.procedure != "rewrite_position_delete_files" or spark is None or not has_bridge(spark):
+    """The action with the engine's prediction instead of the estimate; unchanged without a bridge,
+    or for other procedures.
+    """
+    if (
+        action.procedure != "rewrite_position_delete_files"
+        or spark is None
+        or not has_bridge(spark)
+    ):
         return action
     planned = ask_delete_planner(spark, action)
     estimate = action.prediction
@@ -356,11 +512,14 @@ def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
             files_in=planned.files_in,
             bytes_in=planned.bytes_in,
             files_out=out,
-            bytes_out=round(planned.bytes_in * estimate.bytes_out / estimate.bytes_in) if estimate.bytes_in else planned.bytes_in,
+            bytes_out=round(planned.bytes_in * estimate.bytes_out / estimate.bytes_in)
+            if estimate.bytes_in
+            else planned.bytes_in,
             groups=planned.groups,
             file_opens_saved=max(planned.files_in - out, 0),
             source="planner",
-            # Positions of data files that are gone are dropped, and only a read of the delete files tells which those are.
+            # Positions of data files that are gone are dropped, and only a read of the delete files
+            # tells which those are.
             is_maximum=True,
         ),
     )
@@ -382,10 +541,15 @@ def plan_maintenance_table(
     """Plan the maintenance that findings ask for on the current table.
 
     Reads the table's metadata, and asks the engine's planner for position
-    deletes. ``procedures`` are those that may be planned: by default all but ``remove_orphan_files``, which must be
-    named and needs ``facts`` observed with ``storage=True``. Raises the errors of :mod:`icekit.errors`.
+    deletes. ``procedures`` are those that may be planned: by default all but
+    ``remove_orphan_files``, which must be named and needs ``facts`` observed with ``storage=True``.
+    Raises the errors of :mod:`icekit.errors`.
     """
-    findings = diagnose(facts, thresholds, session_conf=lake.session_conf()) if findings is None else findings
+    findings = (
+        diagnose(facts, thresholds, session_conf=lake.session_conf())
+        if findings is None
+        else findings
+    )
     at = head(lake, facts.table)
     return plan_maintenance(
         facts,

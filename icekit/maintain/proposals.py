@@ -1,4 +1,6 @@
-"""Propose what is worth doing on a table, of all kinds, in the order to do it; reads only metadata and runs nothing."""
+"""Propose what is worth doing on a table, of all kinds, in the order to do it; reads only metadata
+and runs nothing.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from icekit.maintain.plan import plan_maintenance
 from icekit.maintain.savings import Savings, wins
 from icekit.units import count, percent, size
 
-#: Findings that come back unless a setting changes, each with the ``icekit tune`` question that finds the setting.
+# : Findings that come back unless a setting changes, each with the ``icekit tune`` question that
+# finds the setting.
 TUNED = {
     "small_files": "file-sizes",
     "distribution_mode": "file-sizes",
@@ -48,10 +51,11 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One thing worth doing: the findings it fixes, what it gains and costs in words and figures, and its command.
+    """One thing worth doing: the findings it fixes, what it gains and costs in words and figures,
+    and its command.
 
-    ``share`` is the share of a full scan's cost that it saves (0.1 is 10 %), as in :class:`~icekit.maintain.savings.Savings`.
-    Unknown figures are None.
+    ``share`` is the share of a full scan's cost that it saves (0.1 is 10 %), as in
+    :class:`~icekit.maintain.savings.Savings`. Unknown figures are None.
     """
 
     kind: Literal["convert", "compact", "maintain", "tune"]
@@ -69,10 +73,12 @@ class Proposal:
 
 @dataclass(frozen=True, repr=False)
 class Proposals(Shown):
-    """Everything worth doing on a table, in the order to do it, and the findings that no command of icekit fixes.
+    """Everything worth doing on a table, in the order to do it, and the findings that no command of
+    icekit fixes.
 
-    ``file_opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan; ``forecast`` is about equality deletes;
-    ``left_alone`` partitions would be compacted, but were written recently; ``waits`` is the sentence of a compaction that leaves all candidates alone.
+    ``file_opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan; ``forecast``
+    is about equality deletes; ``left_alone`` partitions would be compacted, but were written
+    recently; ``waits`` is the sentence of a compaction that leaves all candidates alone.
     """
 
     catalog: str
@@ -94,23 +100,43 @@ class Proposals(Shown):
         if not self.findings:
             return f"{self.table} is healthy: nothing to do."
         if not self.proposals:
-            rest = f"; {count(len(self.by_hand), 'finding')} to fix by hand, see below" if self.by_hand else ""
+            rest = (
+                f"; {count(len(self.by_hand), 'finding')} to fix by hand, see below"
+                if self.by_hand
+                else ""
+            )
             if self.waits:
                 return f"{self.table}: {self.waits.rstrip('.')}{rest}."
             return f"{self.table}: no command is worthwhile now{self._waits}{rest}."
         grave = [f.title for f in self.by_hand if f.severity is Severity.CRITICAL]
         first = f"critical, to fix by hand first: {', '.join(grave)}; then " if grave else ""
-        number = f"{self.table}: {first}{count(len(self.proposals), 'action is', 'actions are')} worthwhile{self._waits}"
+        number = (
+            f"{self.table}: {first}{count(len(self.proposals), 'action is', 'actions are')} "
+            f"worthwhile{self._waits}"
+        )
         best = max(self.proposals, key=lambda p: p.share or 0)
         return f"{number}; {best.kind} gains most: {best.wins}." if best.share else f"{number}."
 
     @property
     def _waits(self) -> str:
-        return f"; compaction is postponed for {count(self.left_alone, 'partition')} that were just written" if self.left_alone else ""
+        return (
+            f"; compaction is postponed for {count(self.left_alone, 'partition')} that were just "
+            "written"
+            if self.left_alone
+            else ""
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The document that ``icekit plan --json`` prints."""
-        by_hand = [{"finding": f.name, "severity": f.severity.name.lower(), "remedy": f.remedy, "sql": list(f.sql)} for f in self.by_hand]
+        by_hand = [
+            {
+                "finding": f.name,
+                "severity": f.severity.name.lower(),
+                "remedy": f.remedy,
+                "sql": list(f.sql),
+            }
+            for f in self.by_hand
+        ]
         return {
             "schema_version": SCHEMA_VERSION,
             "catalog": self.catalog,
@@ -126,11 +152,17 @@ class Proposals(Shown):
         }
 
     def blocks(self) -> list[Block]:
-        """The verdict, each proposal with its gain, cost and command, and what is left to fix by hand."""
+        """The verdict, each proposal with its gain, cost and command, and what is left to fix by
+        hand.
+        """
         return [
             Sentence(self.verdict, is_strong=True),
             *(
-                Item(f"{place}  {p.kind}: {_titles(p.findings)}", [("gain", p.wins), ("cost", p.costs)], [p.command])
+                Item(
+                    f"{place}  {p.kind}: {_titles(p.findings)}",
+                    [("gain", p.wins), ("cost", p.costs)],
+                    [p.command],
+                )
                 for place, p in enumerate(self.proposals, 1)
             ),
             *(Item(f"By hand: {f.title}: {f.remedy}", (), f.sql) for f in self.by_hand),
@@ -161,25 +193,40 @@ def propose(
     leave_alone: str = "",
     options: str = "",
 ) -> Proposals:
-    """Plan everything that findings ask for, from one observation: conversion, compaction, maintenance, settings.
+    """Plan everything that findings ask for, from one observation: conversion, compaction,
+    maintenance, settings.
 
-    The compaction resolves equality deletes; they are converted only if it leaves their partitions alone and a stock read may not
-    fit the heap of the ``executor`` (default: that of the session). Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes, and
-    only if a commit is likely to conflict) are not compacted. ``options`` are added to the commands of compact and maintain, so that they see the same findings.
-    Figures are those of the metadata, as health cards and reports give them; the engine's planner is asked by the commands themselves.
-    Starts Spark only for equality deletes, writes nothing, and raises the errors of :mod:`icekit.errors`.
+    The compaction resolves equality deletes; they are converted only if it leaves their partitions
+    alone and a stock read may not fit the heap of the ``executor`` (default: that of the session).
+    Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes, and only if a commit
+    is likely to conflict) are not compacted. ``options`` are added to the commands of compact and
+    maintain, so that they see the same findings. Figures are those of the metadata, as health cards
+    and reports give them; the engine's planner is asked by the commands themselves. Starts Spark
+    only for equality deletes, writes nothing, and raises the errors of :mod:`icekit.errors`.
     """
     limits = thresholds or Thresholds()
-    findings = diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
+    findings = (
+        diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
+    )
     case = _Case(lake, facts, findings, limits, wins(facts, findings, limits), options)
     made: list[Proposal] = []
     notes = case.notes
     forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
     policy = Policy.of({"leave_alone": leave_alone})
-    compaction = None if facts.contradictions else plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
-    if forecast is not None and forecast.verdict != "fits" and not (compaction and compaction.actions):
+    compaction = (
+        None
+        if facts.contradictions
+        else plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
+    )
+    if (
+        forecast is not None
+        and forecast.verdict != "fits"
+        and not (compaction and compaction.actions)
+    ):
         made += _conversion(case, forecast)
-    lately = [skipped for skipped in compaction.left_alone if skipped.is_recent] if compaction else []
+    lately = (
+        [skipped for skipped in compaction.left_alone if skipped.is_recent] if compaction else []
+    )
     if compaction is not None:
         if compaction.waits is None:
             notes += [f"Left alone by compact: {a.text}." for a in compaction.left_alone]
@@ -193,7 +240,9 @@ def propose(
     before = len(notes)
     made += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
-    explained = (COMPACTED if compaction else frozenset()) | (MAINTAINED.keys() if len(notes) > before else frozenset())
+    explained = (COMPACTED if compaction else frozenset()) | (
+        MAINTAINED.keys() if len(notes) > before else frozenset()
+    )
     made += _settings(facts, findings)
     if waits and made:
         notes.append(waits)
@@ -215,14 +264,21 @@ def propose(
 
 
 def _forecast(lake: Lake, facts: TableFacts, executor: Executor | str) -> HeapForecast:
-    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    wanted = (
+        executor
+        if isinstance(executor, Executor)
+        else Executor.parse(executor)
+        if executor
+        else Executor.of(lake.spark)
+    )
     return forecast_heap(facts, wanted)
 
 
 def _said(forecast: HeapForecast) -> str:
     return (
-        f"Equality deletes: an executor has {size(forecast.executor.heap_bytes)} of heap; to read or rewrite the table, Spark itself needs about "
-        f"{size(forecast.needed_bytes)} ({forecast.verdict})."
+        f"Equality deletes: an executor has {size(forecast.executor.heap_bytes)} of heap; to read "
+        f"or rewrite the table, Spark itself needs about {size(forecast.needed_bytes)} "
+        f"({forecast.verdict})."
     )
 
 
@@ -240,8 +296,10 @@ def _conversion(case: _Case, forecast: HeapForecast) -> list[Proposal]:
         Proposal(
             "convert",
             ("equality_deletes",),
-            f"{count(forecast.delete_record_count, 'equality delete record')} in {count(total.files_in, 'file')} become position deletes, so that "
-            f"reading and rewriting the table need little heap (Spark's own read or rewrite {now} the executor's)",
+            f"{count(forecast.delete_record_count, 'equality delete record')} in "
+            f"{count(total.files_in, 'file')} become position deletes, so that reading and "
+            f"rewriting the table need little heap (Spark's own read or rewrite {now} the "
+            "executor's)",
             f"{size(total.bytes_in)} to read{total.about}",
             plan.command_with("--execute"),
             delete_rows_gone=0,
@@ -255,7 +313,11 @@ def _recent(case: _Case, policy: Policy) -> Sequence[Partition]:
     if policy.leave_alone_minutes is None:
         return case.facts.recent
     at = head(case.lake, case.facts.table, case.facts.ref)
-    return tuple(written_within(case.lake, case.facts.table, at, policy.recent_minutes, case.facts.collected_at_ms))
+    return tuple(
+        written_within(
+            case.lake, case.facts.table, at, policy.recent_minutes, case.facts.collected_at_ms
+        )
+    )
 
 
 def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
@@ -264,18 +326,24 @@ def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
     savings, total = case.savings, compaction.prediction
     rows = savings.delete_rows_gone
     dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)
-    share = _share(total.file_opens_saved * savings.open_file_cost + max(total.bytes_in - total.bytes_out, 0), savings)
+    share = _share(
+        total.file_opens_saved * savings.open_file_cost + max(total.bytes_in - total.bytes_out, 0),
+        savings,
+    )
     most = "at most " if total.is_maximum else ""
     return [
         Proposal(
             "compact",
             tuple(f.name for f in case.findings if f.name in COMPACTED),
             _list(
-                f"{most}{total.file_opens_saved:,} of {count(savings.opens, 'file open')} of a full scan saved"
+                f"{most}{total.file_opens_saved:,} of {count(savings.opens, 'file open')} of a "
+                "full scan saved"
                 if total.file_opens_saved
                 else "",
                 f"{count(dropped, 'dangling delete file')} removed" if dropped else "",
-                f"{rows:,} of {count(savings.delete_rows, 'delete row')} no longer applied" if rows else "",
+                f"{rows:,} of {count(savings.delete_rows, 'delete row')} no longer applied"
+                if rows
+                else "",
                 f"{percent(share)} of its cost saved" if share else "",
             ),
             f"{size(total.bytes_in)} to rewrite{total.about}",
@@ -294,7 +362,9 @@ def _maintenance(case: _Case) -> list[Proposal]:
     if case.facts.ref or not MAINTAINED.keys() & findings.names:
         return []
     metadata = head(case.lake, case.facts.table).metadata
-    maintenance = plan_maintenance(case.facts, findings, metadata=metadata, now=dt.datetime.now(dt.UTC))
+    maintenance = plan_maintenance(
+        case.facts, findings, metadata=metadata, now=dt.datetime.now(dt.UTC)
+    )
     if not maintenance.actions:
         case.notes.extend(f"Left alone by maintain: {note}" for note in maintenance.notes)
         return []
@@ -313,8 +383,14 @@ def _maintenance(case: _Case) -> list[Proposal]:
             "maintain",
             tuple(f.name for f in findings if MAINTAINED.get(f.name) in planned),
             _list(
-                *(f"{before:,} {_UNITS[unit]} become {after:,}" for unit, (before, after) in change.items() if unit != "snapshot"),
-                f"{gone['snapshot']:,} of {count(change['snapshot'][0], 'snapshot')} expire" if "snapshot" in change else "",
+                *(
+                    f"{before:,} {_UNITS[unit]} become {after:,}"
+                    for unit, (before, after) in change.items()
+                    if unit != "snapshot"
+                ),
+                f"{gone['snapshot']:,} of {count(change['snapshot'][0], 'snapshot')} expire"
+                if "snapshot" in change
+                else "",
                 f"{percent(share)} of a full scan's cost saved" if share else "",
             ),
             (f"{size(rewritten)} to rewrite" if rewritten else "nothing to rewrite")
@@ -340,7 +416,8 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
             tuple(names),
             "finds the setting that prevents this",
             "one trial on a clone or a sample; no setting changes",
-            f"icekit tune {question} {shlex.quote(facts.name)}{catalog}{_lookups(facts) if question in _FILTERED else ''}",
+            f"icekit tune {question} "
+            f"{shlex.quote(facts.name)}{catalog}{_lookups(facts) if question in _FILTERED else ''}",
         )
         for question, names in asked.items()
     ]

@@ -1,7 +1,9 @@
-"""Say what maintenance would save a full scan of a table now, in plain units, and price it so that a person can check the sum; pure.
+"""Say what maintenance would save a full scan of a table now, in plain units, and price it so that
+a person can check the sum; pure.
 
-No score: one full scan of the table costs its bytes, plus a fixed number of bytes for each file that it opens, which is how Iceberg itself
-weighs a file when it packs scan tasks (``read.split.open-file-cost``, 4 MiB unless the table sets another). Savings are priced in the same
+No score: one full scan of the table costs its bytes, plus a fixed number of bytes for each file
+that it opens, which is how Iceberg itself weighs a file when it packs scan tasks
+(``read.split.open-file-cost``, 4 MiB unless the table sets another). Savings are priced in the same
 way, and tables are ranked by them.
 """
 
@@ -26,19 +28,22 @@ from icekit.units import count, percent, size
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """What compaction, coarser partitions, a larger target file size, rewritten manifests, expiry and orphan removal would save.
+    """What compaction, coarser partitions, a larger target file size, rewritten manifests, expiry
+    and orphan removal would save.
 
-    ``files_gone`` are data files; ``opens_saved`` the file opens that one full scan saves, as
-    a compaction's plan counts them (data files, and delete files opened for each data file);
-    ``table_change_opens_saved`` is the part of them that needs coarser partitions or a larger target (see :func:`wins`);
-    ``delete_rows_gone`` the delete records that no read applies any more; ``bytes_saved`` the bytes
-    that such a scan no longer reads: deleted rows, and delete files. ``manifests_gone`` and
-    ``manifest_bytes_saved`` are saved in planning. ``rewrite_bytes`` is the cost: bytes to
-    rewrite. ``opens``, ``delete_rows`` and ``manifests`` are the totals of one full scan. ``saved`` is what
-    one full scan saves, in bytes: (opens + manifests) × ``open_file_cost`` +
-    both kinds of bytes; ``scan_cost`` is the full cost of that scan. ``expirable_bytes`` is a lower bound (see
-    :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed, and ``orphan_bytes`` rest on the
-    sizes of ``orphan_files_weighed`` of them (see :class:`~icekit.facts.storage.StorageFacts`). Unknown is None.
+    ``files_gone`` are data files; ``opens_saved`` the file opens that one full scan saves, as a
+    compaction's plan counts them (data files, and delete files opened for each data file);
+    ``table_change_opens_saved`` is the part of them that needs coarser partitions or a larger
+    target (see :func:`wins`); ``delete_rows_gone`` the delete records that no read applies any
+    more; ``bytes_saved`` the bytes that such a scan no longer reads: deleted rows, and delete
+    files. ``manifests_gone`` and ``manifest_bytes_saved`` are saved in planning. ``rewrite_bytes``
+    is the cost: bytes to rewrite. ``opens``, ``delete_rows`` and ``manifests`` are the totals of
+    one full scan. ``saved`` is what one full scan saves, in bytes: (opens + manifests) ×
+    ``open_file_cost`` +
+    both kinds of bytes; ``scan_cost`` is the full cost of that scan. ``expirable_bytes`` is a lower
+    bound (see :func:`expirable_bytes`); ``orphan_files`` are counted only where storage was listed,
+    and ``orphan_bytes`` rest on the sizes of ``orphan_files_weighed`` of them (see
+    :class:`~icekit.facts.storage.StorageFacts`). Unknown is None.
     """
 
     files_gone: int = 0
@@ -76,17 +81,24 @@ class Savings:
         return (self.orphan_files_weighed or 0) < (self.orphan_files or 0)
 
 
-def selection(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> RewriteSelection:
-    """What ``icekit compact`` without further options would rewrite now, and what it would leave alone."""
+def selection(
+    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
+) -> RewriteSelection:
+    """What ``icekit compact`` without further options would rewrite now, and what it would leave
+    alone.
+    """
     return select(facts, findings, Policy(), thresholds or Thresholds(), recent=facts.recent)
 
 
 def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> Savings:
-    """Work out what maintenance would save if it ran now; only for problems that ``findings`` name, as a plan does.
+    """Work out what maintenance would save if it ran now; only for problems that ``findings`` name,
+    as a plan does.
 
-    Coarser partitions save at most the files that are left in too small partitions after compaction, less those of the target size
-    that would be enough. A target file size of one read split saves the files that the present target keeps apart. The same rewrite
-    combines files within partitions, so no byte counts twice. A table with contradictions saves nothing before these are fixed.
+    Coarser partitions save at most the files that are left in too small partitions after
+    compaction, less those of the target size that would be enough. A target file size of one read
+    split saves the files that the present target keeps apart. The same rewrite combines files
+    within partitions, so no byte counts twice. A table with contradictions saves nothing before
+    these are fixed.
     """
     limits = thresholds or Thresholds()
     if facts.contradictions:
@@ -106,7 +118,9 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     rewritten = sum(c.bytes_in for c in chosen)
     if merged:
         in_thin = {g.partition for g in thin}
-        rewritten = sum(g.size_in_bytes for g in thin) + sum(c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions))
+        rewritten = sum(g.size_in_bytes for g in thin) + sum(
+            c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions)
+        )
     aimed = files_of_small_target(facts, limits) if "target_too_small" in findings.names else {}
     if aimed:
         taken = {p: c.bytes_in for c in chosen for p in c.partitions if len(c.partitions) == 1}
@@ -117,7 +131,10 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     pairs_gone = sum(over[p].opens for p in under_deletes if p in over)
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    gone = sum(max(m.files_in(target) - m.files_out(target), 0) for m, _ in manifest_rewrites(facts, findings))
+    gone = sum(
+        max(m.files_in(target) - m.files_out(target), 0)
+        for m, _ in manifest_rewrites(facts, findings)
+    )
     entry_bytes = manifests.bytes_per_data_entry or 0.0
     fewer_bytes = sum(c.bytes_in - c.bytes_out for c in chosen) + round(mean_delete * pairs_gone)
     entries = round(fewer * entry_bytes)
@@ -126,7 +143,12 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     listed = facts.storage if facts.storage and not facts.storage.sharing.shared else None
     return Savings(
         files_gone=fewer,
-        delete_rows_gone=sum(g.record_count for kind in DELETE_KINDS for g in facts.of_kind(kind) if g.partition in under_deletes),
+        delete_rows_gone=sum(
+            g.record_count
+            for kind in DELETE_KINDS
+            for g in facts.of_kind(kind)
+            if g.partition in under_deletes
+        ),
         opens_saved=opens,
         bytes_saved=fewer_bytes,
         manifests_gone=gone,
@@ -154,24 +176,47 @@ def _merged(facts: TableFacts, thin: Sequence[FileGroup], chosen: Sequence[Candi
     """Data files that coarser partitions would combine, after compaction within partitions."""
     if not thin:
         return 0
-    change = {c.partitions[0]: (c.files_in - c.files_out, c.bytes_in - c.bytes_out) for c in chosen if len(c.partitions) == 1}
+    change = {
+        c.partitions[0]: (c.files_in - c.files_out, c.bytes_in - c.bytes_out)
+        for c in chosen
+        if len(c.partitions) == 1
+    }
     gone = [change.get(g.partition, (0, 0)) for g in thin]
     files = sum(g.file_count for g in thin) - sum(max(n, 0) for n, _ in gone)
-    return max(files - expected_files(sum(g.size_in_bytes for g in thin) - sum(n for _, n in gone), facts.target_bytes), 0)
+    return max(
+        files
+        - expected_files(
+            sum(g.size_in_bytes for g in thin) - sum(n for _, n in gone), facts.target_bytes
+        ),
+        0,
+    )
 
 
-def _fuller(facts: TableFacts, aimed: Mapping[Partition, tuple[int, int]], chosen: Sequence[Candidate]) -> int:
-    """Data files that a target of one read split would combine, after compaction with the present target."""
-    gone = {c.partitions[0]: max(c.files_in - c.files_out, 0) for c in chosen if len(c.partitions) == 1}
+def _fuller(
+    facts: TableFacts, aimed: Mapping[Partition, tuple[int, int]], chosen: Sequence[Candidate]
+) -> int:
+    """Data files that a target of one read split would combine, after compaction with the present
+    target.
+    """
+    gone = {
+        c.partitions[0]: max(c.files_in - c.files_out, 0) for c in chosen if len(c.partitions) == 1
+    }
     split = split_bytes(facts)
-    return sum(max(files - expected_files(total, split) - gone.get(p, 0), 0) for p, (files, total) in aimed.items())
+    return sum(
+        max(files - expected_files(total, split) - gone.get(p, 0), 0)
+        for p, (files, total) in aimed.items()
+    )
 
 
-def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> dict[str, str]:
-    """What the remedy of each finding saves a full scan, as a sentence by the finding's name, and of all together under an empty name.
+def savings_told(
+    facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None
+) -> dict[str, str]:
+    """What the remedy of each finding saves a full scan, as a sentence by the finding's name, and
+    of all together under an empty name.
 
-    A remedy that makes no scan cheaper has none. What one action saves is said once, with the finding whose action does the most; the
-    others say which one that is. So the savings of the findings add up to those of all together.
+    A remedy that makes no scan cheaper has none. What one action saves is said once, with the
+    finding whose action does the most; the others say which one that is. So the savings of the
+    findings add up to those of all together.
     """
     covered = covered_by(findings.names)
     actions: dict[str, list[Finding]] = {}
@@ -199,14 +244,23 @@ def savings_told(facts: TableFacts, findings: Findings, thresholds: Thresholds |
 
 
 def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> str:
-    """The rewrites that would help, but would be left alone now, as a sentence with the reason; empty if there are none."""
+    """The rewrites that would help, but would be left alone now, as a sentence with the reason;
+    empty if there are none.
+    """
     if facts.contradictions:
         first = " and ".join(each.replace("_", " ") for each in facts.contradictions)
         return f"Nothing is rewritten before these findings are fixed: {first}."
     selected = selection(facts, findings, thresholds)
-    opens = sum(c.file_opens_saved for c in selected.found) - sum(c.file_opens_saved for c in selected.chosen)
+    opens = sum(c.file_opens_saved for c in selected.found) - sum(
+        c.file_opens_saved for c in selected.chosen
+    )
     reasons = "; ".join(skipped.text for skipped in selected.skipped)
-    return f"Compaction postpones {reasons}. Rewriting them would spare each full scan {count(opens, 'file open')}." if reasons else ""
+    return (
+        f"Compaction postpones {reasons}. Rewriting them would spare each full scan "
+        f"{count(opens, 'file open')}."
+        if reasons
+        else ""
+    )
 
 
 def _covered(name: str) -> str:
@@ -215,7 +269,10 @@ def _covered(name: str) -> str:
 
 def _saved(before: Savings, after: Savings, saves: str) -> str:
     """What ``after`` saves in addition to ``before``; empty if that is nothing."""
-    opens, manifests = after.opens_saved - before.opens_saved, after.manifests_gone - before.manifests_gone
+    opens, manifests = (
+        after.opens_saved - before.opens_saved,
+        after.manifests_gone - before.manifests_gone,
+    )
     most = "up to " if after.table_change_opens_saved > before.table_change_opens_saved else ""
     parts = [
         f"{most}{opens:,} of {count(after.opens, 'file open')}" if opens > 0 else "",
@@ -231,8 +288,12 @@ def _saved(before: Savings, after: Savings, saves: str) -> str:
 
 
 def total(each: Iterable[Savings]) -> Savings:
-    """Sums over tables; a figure is absent only if no table has it. The cost of an open differs by table: 0."""
-    summed: dict[str, int | None] = {f.name: 0 if f.default is not None else None for f in fields(Savings)}
+    """Sums over tables; a figure is absent only if no table has it. The cost of an open differs by
+    table: 0.
+    """
+    summed: dict[str, int | None] = {
+        f.name: 0 if f.default is not None else None for f in fields(Savings)
+    }
     for one in each:
         for name, before in summed.items():
             value = getattr(one, name)
@@ -244,27 +305,35 @@ def total(each: Iterable[Savings]) -> Savings:
 def expirable_bytes(facts: TableFacts) -> int | None:
     """Bytes of data and delete files that expiry with the table's own properties frees, at least.
 
-    Computed from ``history.expire.max-snapshot-age-ms`` and ``history.expire.min-snapshots-to-keep`` (at least 10, as ``icekit maintain`` does): files
+    Computed from ``history.expire.max-snapshot-age-ms`` and
+    ``history.expire.min-snapshots-to-keep`` (at least 10, as ``icekit maintain`` does): files
     removed by commits up to the oldest snapshot that stays are in no snapshot after the expiry.
-    Summed from snapshot summaries (``removed-files-size``), so manifests are not counted, nor
-    files added and removed between two snapshots that stay. None where nothing may be expired
-    (``gc.enabled=false``), where a summary lacks the figure, or where the facts lack snapshots: older
-    ones, and those outside this lineage (a branch that diverged, a staged write, the remains of a
-    rollback). Such a snapshot keeps files that this lineage removed, as long as a ref names it or it is young
-    (``RemoveSnapshots.unreferencedSnapshotsToRetain``).
+    Summed from snapshot summaries (``removed-files-size``), so manifests are not counted, nor files
+    added and removed between two snapshots that stay. None where nothing may be expired
+    (``gc.enabled=false``), where a summary lacks the figure, or where the facts lack snapshots:
+    older ones, and those outside this lineage (a branch that diverged, a staged write, the remains
+    of a rollback). Such a snapshot keeps files that this lineage removed, as long as a ref names it
+    or it is young (``RemoveSnapshots.unreferencedSnapshotsToRetain``).
     """
-    if (facts.setting("gc.enabled") or facts.properties.get("gc.enabled") or "true").lower() == "false":
+    if (
+        facts.setting("gc.enabled") or facts.properties.get("gc.enabled") or "true"
+    ).lower() == "false":
         return None
     history = facts.history
     lineage = history.commits
     if not lineage:
         return 0 if not history.snapshot_count else None
     known = {c.snapshot_id for c in lineage}
-    if history.snapshot_count > len(lineage) or any(ref.snapshot_id not in known for ref in history.refs):
+    if history.snapshot_count > len(lineage) or any(
+        ref.snapshot_id not in known for ref in history.refs
+    ):
         return None
     before = facts.collected_at_ms - facts.int_setting("history.expire.max-snapshot-age-ms")
     keep = max(DEFAULT_LAST, facts.int_setting("history.expire.min-snapshots-to-keep"))
-    stays = [c.committed_at_ms >= before or place >= len(lineage) - keep for place, c in enumerate(lineage)]
+    stays = [
+        c.committed_at_ms >= before or place >= len(lineage) - keep
+        for place, c in enumerate(lineage)
+    ]
     places = {c.snapshot_id: place for place, c in enumerate(lineage)}
     for ref in history.refs:
         # A branch keeps its own last snapshots.
@@ -274,6 +343,9 @@ def expirable_bytes(facts: TableFacts) -> int | None:
     oldest = stays.index(True)
     # Files that the first commit of the history removed were in snapshots that are already gone.
     removing = [c for c in lineage[1 : oldest + 1] if c.operation != "append"]
-    if any(c.removed_bytes is None and (c.removed_data_files or c.removed_delete_files) for c in removing):
+    if any(
+        c.removed_bytes is None and (c.removed_data_files or c.removed_delete_files)
+        for c in removing
+    ):
         return None
     return sum(c.removed_bytes or 0 for c in removing)

@@ -1,4 +1,6 @@
-"""Declare a setting once, as a field of a frozen dataclass: commands, notebooks, policies and the docs' tables follow from it."""
+"""Declare a setting once, as a field of a frozen dataclass: commands, notebooks, policies and the
+docs' tables follow from it.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,20 @@ from icekit.errors import ParameterError, nearest
 Read = Callable[[Any], Any]
 
 
-def setting(default: Any, help: str, metavar: str | None = None, *, read: Read | None = None, **how: Any) -> Any:
-    """A setting with its default, what it does, and what reads a value, as text or as a plain value (by default by the default's type).
+def setting(
+    default: Any, help: str, metavar: str | None = None, *, read: Read | None = None, **how: Any
+) -> Any:
+    """A setting with its default, what it does, and what reads a value, as text or as a plain value
+    (by default by the default's type).
 
-    ``how`` says what it is to a command: ``rare`` (only in ``--help-all``), ``nargs`` (an argument without dashes), ``repeats``
-    (the option is the singular, and may be given again); or ``only``: it is only a ``command``'s, or only a ``notebook``'s.
+    ``how`` says what it is to a command: ``rare`` (only in ``--help-all``), ``nargs`` (an argument
+    without dashes), ``repeats`` (the option is the singular, and may be given again); or ``only``:
+    it is only a ``command``'s, or only a ``notebook``'s.
     """
-    return field(default_factory=lambda: default, metadata={"help": help, "metavar": metavar, "read": read, **how})
+    return field(
+        default_factory=lambda: default,
+        metadata={"help": help, "metavar": metavar, "read": read, **how},
+    )
 
 
 def text(value: Any) -> str:
@@ -63,11 +72,23 @@ def listed(value: Any) -> tuple[str, ...]:
 
 def changes(value: Any) -> dict[str, float]:
     """Numbers by name, or a list of ``NAME=VALUE``."""
-    pairs = value.items() if isinstance(value, Mapping) else (pair.split("=", 1) for pair in listed(value))
+    pairs = (
+        value.items()
+        if isinstance(value, Mapping)
+        else (pair.split("=", 1) for pair in listed(value))
+    )
     return {name.strip(): number(changed) for name, changed in pairs}
 
 
-_READERS: Mapping[type, Read] = {str: text, bool: flag, int: whole, float: number, tuple: names, dict: changes, type(None): text}
+_READERS: Mapping[type, Read] = {
+    str: text,
+    bool: flag,
+    int: whole,
+    float: number,
+    tuple: names,
+    dict: changes,
+    type(None): text,
+}
 _KINDS: Mapping[Read | None, str] = {
     text: "a string",
     flag: "true or false",
@@ -75,14 +96,17 @@ _KINDS: Mapping[Read | None, str] = {
     whole: "a whole number",
     names: "names separated by commas, or a list (with papermill: -y '{name}: [a, b]')",
     listed: "a list of strings (with papermill: -y '{name}: [\"a = 1\"]')",
-    changes: "NAME=VALUE with a number, or a mapping (with papermill: -y '{name}: {{snapshots: 50}}')",
+    changes: "NAME=VALUE with a number, or a mapping (with papermill: -y '{name}: {{snapshots: "
+    "50}}')",
 }
 
 
 def known(name: str, names: Any, what: str) -> None:
     """Refuse an unknown name, with the nearest one."""
     if name not in names:
-        hint = nearest(name, names, count=1) or (f"; the {what}s are {', '.join(names)}." if names else " here.")
+        hint = nearest(name, names, count=1) or (
+            f"; the {what}s are {', '.join(names)}." if names else " here."
+        )
         raise ParameterError(f"There is no {what} {name!r}{hint}")
 
 
@@ -105,7 +129,8 @@ def default_of(declared: Field[Any]) -> Any:
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Settings:
-    """The settings of a command, a notebook or a section of a policy; shown, they are a table with what each does.
+    """The settings of a command, a notebook or a section of a policy; shown, they are a table with
+    what each does.
 
     A subclass is a frozen dataclass, too, without a decorator of its own.
     """
@@ -120,11 +145,19 @@ class Settings:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Self:
-        """Read values by name; None is not given. Raises :class:`~icekit.errors.ParameterError`, also for an unknown name."""
+        """Read values by name; None is not given. Raises :class:`~icekit.errors.ParameterError`,
+        also for an unknown name.
+        """
         declared = cls.settings()
         for name in given:
             known(name, declared, "parameter")
-        return cls(**{name: read(declared[name], value) for name, value in given.items() if value is not None})
+        return cls(
+            **{
+                name: read(declared[name], value)
+                for name, value in given.items()
+                if value is not None
+            }
+        )
 
     def only(self, *names: str) -> dict[str, Any]:
         """Some of them, by name, to pass on."""
@@ -133,13 +166,25 @@ class Settings:
     def changed(self, kind: type[Settings] | None = None) -> dict[str, Any]:
         """Those that differ from their defaults; with ``kind`` only those that it declares."""
         declared = (kind or type(self)).settings()
-        return {name: value for name in declared if (value := getattr(self, name)) != default_of(declared[name])}
+        return {
+            name: value
+            for name in declared
+            if (value := getattr(self, name)) != default_of(declared[name])
+        }
 
     def grid(self) -> Grid:
         """Each setting with its value, its default and what it does."""
         columns = {"setting": TEXT, "value": TEXT, "default": TEXT, "help": TEXT("what it does")}
-        rows = [(name, repr(getattr(self, name)), repr(default_of(f)), f.metadata["help"]) for name, f in self.settings().items()]
-        return Grid("Settings; set those without a line of their own in more, for example more = {name: value}:", columns, rows)
+        rows = [
+            (name, repr(getattr(self, name)), repr(default_of(f)), f.metadata["help"])
+            for name, f in self.settings().items()
+        ]
+        return Grid(
+            "Settings; set those without a line of their own in more, for example more = {name: "
+            "value}:",
+            columns,
+            rows,
+        )
 
     def __repr__(self) -> str:
         return str(self.grid())

@@ -1,4 +1,6 @@
-"""Every setting of a command, its notebook and its section of a policy, with the one default that they share."""
+"""Every setting of a command, its notebook and its section of a policy, with the one default that
+they share.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _TIME, _SIZE, _SQL, _FILE, _N = "TIME", "SIZE", "SQL", "FILE", "N"
 class OfCatalog(Settings):
     """A catalog."""
 
-    catalog: str = setting("", "a profile of the PyIceberg configuration (default: the embedded lake)")
+    catalog: str = setting(
+        "", "a profile of the PyIceberg configuration (default: the embedded lake)"
+    )
 
 
 class OfTable(OfCatalog):
@@ -33,17 +37,27 @@ class Output(Settings):
 class Judging(Settings):
     """What is healthy."""
 
-    filter_columns: tuple[str, ...] = setting((), "columns that queries filter by, separated by commas", rare=True)
+    filter_columns: tuple[str, ...] = setting(
+        (), "columns that queries filter by, separated by commas", rare=True
+    )
     thresholds: Mapping[str, float] = setting(
-        {}, "change a threshold of the findings; may be repeated", "NAME=VALUE", repeats=True, rare=True
+        {},
+        "change a threshold of the findings; may be repeated",
+        "NAME=VALUE",
+        repeats=True,
+        rare=True,
     )
 
 
 class OfSnapshot(Settings):
     """What is observed, and how."""
 
-    ref: str = setting("", "branch, tag or snapshot id (default: the current snapshot)", read=str, rare=True)
-    collector: str = setting("auto", "what reads the metadata: spark, local (no JVM) or auto", rare=True)
+    ref: str = setting(
+        "", "branch, tag or snapshot id (default: the current snapshot)", read=str, rare=True
+    )
+    collector: str = setting(
+        "auto", "what reads the metadata: spark, local (no JVM) or auto", rare=True
+    )
 
 
 class OfStorage(Settings):
@@ -51,8 +65,9 @@ class OfStorage(Settings):
 
     storage: bool = setting(
         False,
-        "also look for missing files (which stop all maintenance) and orphan files (removes none): looks up every file that the table references, and "
-        "lists the table's location (with Spark, unless the table is small and on a local disk)",
+        "also look for missing files (which stop all maintenance) and orphan files (removes "
+        "none): looks up every file that the table references, and lists the table's location "
+        "(with Spark, unless the table is small and on a local disk)",
     )
 
 
@@ -65,14 +80,22 @@ class Json(Settings):
 class OfExecutor(Settings):
     """Who reads the equality deletes."""
 
-    executor: str = setting("", 'the executor that reads the equality deletes: "4 cores 8g" (default: this session\'s)', _SIZE)
+    executor: str = setting(
+        "",
+        'the executor that reads the equality deletes: "4 cores 8g" (default: this session\'s)',
+        _SIZE,
+    )
 
 
 class LeaveAlone(Settings):
     """Who is not disturbed."""
 
     leave_alone: str = setting(
-        "", 'skip partitions written in the last: "2 hours" (default: 60 minutes, where a conflict is likely)', _TIME, read=str
+        "",
+        'skip partitions written in the last: "2 hours" (default: 60 minutes, where a conflict is '
+        "likely)",
+        _TIME,
+        read=str,
     )
 
 
@@ -92,32 +115,48 @@ class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
 
 
 class _Gate(Settings):
-    fail_on: str = setting("never", "fail if a table has a finding of this severity or worse: warning or critical")
+    fail_on: str = setting(
+        "never", "fail if a table has a finding of this severity or worse: warning or critical"
+    )
     history: str = setting(
-        "", "record health over time in: table (icekit.health in the catalog), or a SQLite file (default: nowhere)", "WHERE"
+        "",
+        "record health over time in: table (icekit.health in the catalog), or a SQLite file "
+        "(default: nowhere)",
+        "WHERE",
     )
 
 
 class DiagnoseOptions(Output, _Gate, OfStorage, Judging, OfSnapshot, OfTable):
     """``01_diagnose``."""
 
-    facts_file: str = setting("", "facts saved by an earlier run (default: observe the table)", only="notebook")
+    facts_file: str = setting(
+        "", "facts saved by an earlier run (default: observe the table)", only="notebook"
+    )
 
 
 class ReportSection(OfStorage, Judging):
     """The section ``report`` of a policy."""
 
-    timeout: float | None = setting(None, "time limit for each table (default: none)", "SECONDS", read=number)
+    timeout: float | None = setting(
+        None, "time limit for each table (default: none)", "SECONDS", read=number
+    )
 
 
 class ReportOptions(ReportSection, _Gate, OfSnapshot, OfCatalog):
     """``icekit report``."""
 
-    tables: tuple[str, ...] = setting((), "a table, or a pattern: 'db.*', or 'db.**' with the namespaces inside db", "TABLE", nargs="+")
+    tables: tuple[str, ...] = setting(
+        (),
+        "a table, or a pattern: 'db.*', or 'db.**' with the namespaces inside db",
+        "TABLE",
+        nargs="+",
+    )
     output: str = setting("reports", "folder to write to")
     junit: str = setting("", "also write JUnit XML, a case per table", _FILE)
     jobs: int = setting(4, "tables observed at the same time", _N)
-    resume: bool = setting(False, "resume the interrupted run in the output folder; a finished run starts again")
+    resume: bool = setting(
+        False, "resume the interrupted run in the output folder; a finished run starts again"
+    )
 
 
 # --- Change
@@ -130,12 +169,18 @@ class Running(Output, OfTable):
     resume: bool = setting(False, "continue the last unfinished run on the table")
     clear: str | None = setting(
         None,
-        "confirm that a person has looked at the failed or missing proof of this run, and allow runs on the table again; runs nothing",
+        "confirm that a person has looked at the failed or missing proof of this run, and allow "
+        "runs on the table again; runs nothing",
         "RUN",
         rare=True,
         only="command",
     )
-    ledger: str = setting("", "the file to record runs in (default: ~/.local/state/icekit/ledger.db)", _FILE, rare=True)
+    ledger: str = setting(
+        "",
+        "the file to record runs in (default: ~/.local/state/icekit/ledger.db)",
+        _FILE,
+        rare=True,
+    )
 
 
 class Proving(Settings):
@@ -143,7 +188,8 @@ class Proving(Settings):
 
     prove: str = setting(
         "checked",
-        "check each rewrite or conversion before its commit, or compare all changed partitions after it (full), N of them, or none",
+        "check each rewrite or conversion before its commit, or compare all changed partitions "
+        "after it (full), N of them, or none",
         "checked|full|N|none",
         read=str,
         rare=True,
@@ -155,27 +201,62 @@ class PolicyOptions(LeaveAlone):
 
     scope: str = setting("minor", "minor or major")
     strategy: str = setting("binpack", "binpack, sort, zorder or hilbert")
-    columns: tuple[str, ...] = setting((), "columns to order rows by, separated by commas", rare=True)
-    budget: str = setting("", 'how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"', read=str)
+    columns: tuple[str, ...] = setting(
+        (), "columns to order rows by, separated by commas", rare=True
+    )
+    budget: str = setting(
+        "",
+        'how much the plan may read: "200 GB", "500 million rows", "500 files", "30 minutes"',
+        read=str,
+    )
     since: str = setting("", "only partitions from this date or time on (UTC)", read=str, rare=True)
-    until: str = setting("", "only partitions that end by this date or time (UTC)", read=str, rare=True)
-    skip_last: str = setting("", 'skip partitions whose time is in the last: "6 hours"', _TIME, read=str, rare=True)
-    min_files: str = setting("", "undersized files that make a partition worth a rewrite (default: 5)", _N, read=str, rare=True)
+    until: str = setting(
+        "", "only partitions that end by this date or time (UTC)", read=str, rare=True
+    )
+    skip_last: str = setting(
+        "", 'skip partitions whose time is in the last: "6 hours"', _TIME, read=str, rare=True
+    )
+    min_files: str = setting(
+        "",
+        "undersized files that make a partition worth a rewrite (default: 5)",
+        _N,
+        read=str,
+        rare=True,
+    )
     delete_ratio: str = setting(
-        "", "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)", _N, read=str, rare=True
+        "",
+        "share of rows deleted by position that makes a partition worth a rewrite (default: 0.05)",
+        _N,
+        read=str,
+        rare=True,
     )
-    min_win: str = setting("1", "least number of file opens that rewriting a partition must save", _N, read=str, rare=True)
+    min_win: str = setting(
+        "1",
+        "least number of file opens that rewriting a partition must save",
+        _N,
+        read=str,
+        rare=True,
+    )
     old_specs: bool = setting(
-        False, "move files of older partition specs into the current one, partition by partition, even if more files come out", rare=True
+        False,
+        "move files of older partition specs into the current one, partition by partition, even "
+        "if more files come out",
+        rare=True,
     )
-    max_action_bytes: str = setting("50 GB", "most that one action may read", _SIZE, read=str, rare=True)
-    max_action_partitions: str = setting("100", "most partitions in one action", _N, read=str, rare=True)
+    max_action_bytes: str = setting(
+        "50 GB", "most that one action may read", _SIZE, read=str, rare=True
+    )
+    max_action_partitions: str = setting(
+        "100", "most partitions in one action", _N, read=str, rare=True
+    )
 
 
 class CompactSection(Proving, PolicyOptions):
     """The section ``compact`` of a policy."""
 
-    trial: bool = setting(False, "try the plan on a zero-copy clone first, and predict from the result")
+    trial: bool = setting(
+        False, "try the plan on a zero-copy clone first, and predict from the result"
+    )
 
 
 class CompactOptions(OfSnapshot, Judging, CompactSection, Running):
@@ -185,9 +266,14 @@ class CompactOptions(OfSnapshot, Judging, CompactSection, Running):
 class ConvertSection(Proving):
     """The section ``convert`` of a policy; an empty text is no filter and no size."""
 
-    where: str | None = setting(None, "only partitions that may hold rows matching this filter", _SQL)
+    where: str | None = setting(
+        None, "only partitions that may hold rows matching this filter", _SQL
+    )
     batch_bytes: str | None = setting(
-        None, 'disk space that one batch may use: "200 GB" (default: half of the free space)', _SIZE, read=str
+        None,
+        'disk space that one batch may use: "200 GB" (default: half of the free space)',
+        _SIZE,
+        read=str,
     )
 
 
@@ -195,18 +281,31 @@ class ConvertOptions(OfExecutor, ConvertSection, Running):
     """``icekit convert`` and ``04_equality_deletes``."""
 
     branch: str = setting("", "convert on a branch (default: the table itself)")
-    read_now: bool = setting(True, "resolve the deletes on a zero-copy clone and count the rows", only="notebook")
+    read_now: bool = setting(
+        True, "resolve the deletes on a zero-copy clone and count the rows", only="notebook"
+    )
 
 
 class MaintainSection(OfStorage, Proving):
     """The section ``maintain`` of a policy."""
 
-    keep: str = setting("", 'how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)', _TIME, read=str)
-    keep_last: str = setting("", "how many snapshots to keep in any case (default: the table's, at least 10)", _N, read=str)
+    keep: str = setting(
+        "",
+        'how long to keep snapshots: "7 days" (default: the table\'s, or 5 days)',
+        _TIME,
+        read=str,
+    )
+    keep_last: str = setting(
+        "",
+        "how many snapshots to keep in any case (default: the table's, at least 10)",
+        _N,
+        read=str,
+    )
     need: str = setting("", 'how far people must be able to look back: "3 days"', _TIME, read=str)
     procedures: tuple[str, ...] = setting(
         (),
-        "only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, remove_orphan_files (default: all but remove_orphan_files)",
+        "only these: rewrite_position_delete_files, rewrite_manifests, expire_snapshots, "
+        "remove_orphan_files (default: all but remove_orphan_files)",
         "NAME,NAME",
     )
 
@@ -222,7 +321,9 @@ class TrialBudget(Settings):
     """What a trial may cost."""
 
     budget_seconds: float = setting(900.0, "end the trial after N seconds", _N)
-    budget_bytes: str = setting("20 GB", "end the trial before it writes more than this", _SIZE, read=str)
+    budget_bytes: str = setting(
+        "20 GB", "end the trial before it writes more than this", _SIZE, read=str
+    )
 
 
 class OfSample(Settings):
@@ -240,7 +341,8 @@ class OfFilters(Settings):
 
     filters: tuple[str, ...] = setting(
         (),
-        "what queries filter by: a predicate, a query, or 'column = ?' for lookups of values of the table; may be repeated",
+        "what queries filter by: a predicate, a query, or 'column = ?' for lookups of values of "
+        "the table; may be repeated",
         _SQL,
         read=listed,
         repeats=True,
@@ -260,7 +362,10 @@ class LayoutOptions(OfSample, OfFilters, TuneOptions):
     """``icekit tune layout`` and ``09_tune_layout``."""
 
     reads_per_day: float = setting(
-        0.0, "queries with these filters per day: a layout that they do not pay back within a year is not advised", _N
+        0.0,
+        "queries with these filters per day: a layout that they do not pay back within a year is "
+        "not advised",
+        _N,
     )
 
 
@@ -275,27 +380,50 @@ class WriteModeOptions(TuneOptions):
 
     statement: str = setting("", "the DELETE, UPDATE or MERGE to try", _SQL)
     statement_file: str = setting("", "a file with the statement; - reads standard input", _FILE)
-    operation: str = setting("", "synthetic statements to try: delete, update or merge (default: as in the history)", "NAME")
-    share: float = setting(0.0, "share of rows that a synthetic statement changes (default: as in the history, else 0.01)")
-    spread: str = setting(
-        "", "which rows synthetic statements change: scattered (over all files) or clustered (in some) (default: as in the history)"
+    operation: str = setting(
+        "",
+        "synthetic statements to try: delete, update or merge (default: as in the history)",
+        "NAME",
     )
-    file_share: float = setting(0.0, "share of files that a clustered statement touches (default: as in the history)")
-    reads_per_day: float = setting(0.0, "queries of the table per day; divided by the commits per day of the history", _N)
+    share: float = setting(
+        0.0,
+        "share of rows that a synthetic statement changes (default: as in the history, else 0.01)",
+    )
+    spread: str = setting(
+        "",
+        "which rows synthetic statements change: scattered (over all files) or clustered (in "
+        "some) (default: as in the history)",
+    )
+    file_share: float = setting(
+        0.0, "share of files that a clustered statement touches (default: as in the history)"
+    )
+    reads_per_day: float = setting(
+        0.0, "queries of the table per day; divided by the commits per day of the history", _N
+    )
     reads_per_commit: float = setting(0.0, "queries of the table per DELETE, UPDATE or MERGE", _N)
-    event_log: str = setting("", "count the queries in a Spark event log, or a folder of them", "PATH")
+    event_log: str = setting(
+        "", "count the queries in a Spark event log, or a folder of them", "PATH"
+    )
     read_filter: str | None = setting(None, "what queries filter by (default: full scans)", _SQL)
     compact_every: int = setting(0, "commits between compactions (default: as in the history)", _N)
     commits: int = setting(2, "synthetic statements to try", _N)
-    repeats: int = setting(3, "scans of each clone, or up to three times as many if they differ; the cheapest counts", _N)
-    sample_bytes: str = setting("", "try copied samples of this size instead of clones", _SIZE, read=str)
+    repeats: int = setting(
+        3,
+        "scans of each clone, or up to three times as many if they differ; the cheapest counts",
+        _N,
+    )
+    sample_bytes: str = setting(
+        "", "try copied samples of this size instead of clones", _SIZE, read=str
+    )
     budget_seconds: float = setting(1800.0, "end the trial after N seconds", _N)
 
 
 class ReviewMergeOptions(Output, TrialBudget, OfCatalog):
     """``icekit review-merge`` and ``06_review_merge``."""
 
-    sql_file: str = setting("", "a file with one MERGE statement; - for standard input", "FILE.sql", nargs=None)
+    sql_file: str = setting(
+        "", "a file with one MERGE statement; - for standard input", "FILE.sql", nargs=None
+    )
     sql: str = setting("", "one MERGE statement", only="notebook")
     prove: bool = setting(False, "also run both statements on clones and compare")
     budget_seconds: float = setting(1800.0, "with --prove: end the trial after N seconds", _N)
@@ -319,7 +447,9 @@ class PassOptions(PolicyFile):
 class RecipeOptions(Settings):
     """``icekit schedule recipe``."""
 
-    kind: str = setting("", "cron, systemd, airflow", "KIND", nargs=None, choices=("cron", "systemd", "airflow"))
+    kind: str = setting(
+        "", "cron, systemd, airflow", "KIND", nargs=None, choices=("cron", "systemd", "airflow")
+    )
     file: str = setting("policy.yaml", "the policy file", "POLICY", nargs="?")
     output: str = setting("", "write the files there instead of printing them", "FOLDER")
 
@@ -337,7 +467,9 @@ class LabOptions(OfCatalog):
 class ClonesOptions(OfCatalog):
     """``icekit admin clones``."""
 
-    remove: bool = setting(False, "drop the clones whose process has ended, and remove their folders")
+    remove: bool = setting(
+        False, "drop the clones whose process has ended, and remove their folders"
+    )
 
 
 #: The sections of a rule of a policy, in the order in which a pass runs the commands.

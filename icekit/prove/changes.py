@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 # The identity of a file, and the order in which deletes apply to it.
 _FILE = (
-    "xxhash64(data_file.content, data_file.file_path, data_file.spec_id, sequence_number, data_file.record_count, "
-    "isnull(data_file.content_offset), data_file.content_offset)"
+    "xxhash64(data_file.content, data_file.file_path, data_file.spec_id, sequence_number, "
+    "data_file.record_count, isnull(data_file.content_offset), data_file.content_offset)"
 )
 
 
@@ -31,11 +31,12 @@ class Changes:
     """The partitions that a commit changed, sorted.
 
     ``is_complete`` is false if the files of the parent, minus the files it says it removed, plus
-    the files it says it added, are not the commit's files: then it lost or gained files silently, and
-    the changed partitions are not all of them. ``records`` are the rows in the data files of the
-    changed partitions at the parent and at the commit, according to their manifests; None if deletes
-    apply, so that a reader gets fewer rows, or if another spec is live, so that a predicate selects
-    more. ``agree`` says whether all these rows have their partition's values, according to the files' bounds.
+    the files it says it added, are not the commit's files: then it lost or gained files silently,
+    and the changed partitions are not all of them. ``records`` are the rows in the data files of
+    the changed partitions at the parent and at the commit, according to their manifests; None if
+    deletes apply, so that a reader gets fewer rows, or if another spec is live, so that a predicate
+    selects more. ``agree`` says whether all these rows have their partition's values, according to
+    the files' bounds.
     """
 
     partitions: tuple[Partition, ...]
@@ -44,15 +45,23 @@ class Changes:
     agree: Callable[[Sequence[Column]], bool]
 
     def holds(self, rows: Sequence[int], columns: Sequence[Column]) -> bool:
-        """Whether these row counts at the parent and at the commit are certainly all rows in their files.
+        """Whether these row counts at the parent and at the commit are certainly all rows in their
+        files.
 
         ``columns`` are the table's current columns.
         """
         return self.records() == tuple(rows) or self.agree(columns)
 
 
-def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id: int, specs: Mapping[int, PartitionSpec]) -> Changes:
-    """Read what a commit added and removed, data and delete files; ``table`` is named with its catalog.
+def changes(
+    spark: SparkSession,
+    table: Identifier,
+    parent_id: int,
+    snapshot_id: int,
+    specs: Mapping[int, PartitionSpec],
+) -> Changes:
+    """Read what a commit added and removed, data and delete files; ``table`` is named with its
+    catalog.
 
     Two aggregations of the commit's ``entries`` and one of its parent's, without statistics;
     the driver receives a row per changed partition.
@@ -60,10 +69,14 @@ def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id:
     entries = metadata_table(spark, table, "entries", snapshot_id)
     own = entries.where(f"snapshot_id = {snapshot_id} AND status > 0")
     names = unified(specs.values())
-    distinct = own.selectExpr("data_file.spec_id AS spec_id", *partition_columns(own, "data_file.partition", names)).distinct()
+    distinct = own.selectExpr(
+        "data_file.spec_id AS spec_id", *partition_columns(own, "data_file.partition", names)
+    ).distinct()
     partitions = sorted(set(Partitions(specs, names).read(arrow_of(distinct))), key=_order)
     # Live in the commit and not added by it, or removed by it: the parent's live files.
-    kept = entries.where(f"CASE WHEN snapshot_id = {snapshot_id} THEN status <> 1 ELSE status < 2 END")
+    kept = entries.where(
+        f"CASE WHEN snapshot_id = {snapshot_id} THEN status <> 1 ELSE status < 2 END"
+    )
     before = metadata_table(spark, table, "entries", parent_id).where("status < 2")
 
     def records() -> tuple[int | None, int | None]:
@@ -72,22 +85,45 @@ def changes(spark: SparkSession, table: Identifier, parent_id: int, snapshot_id:
         return first, second
 
     def agree(columns: Sequence[Column]) -> bool:
-        fields = {(spec_id, field) for spec_id in {p.spec_id for p in partitions} for field in specs[spec_id].fields}
-        asked = [(spec_id, field) for spec_id, field in fields if field.transform not in {"identity", "void"}]
+        fields = {
+            (spec_id, field)
+            for spec_id in {p.spec_id for p in partitions}
+            for field in specs[spec_id].fields
+        }
+        asked = [
+            (spec_id, field)
+            for spec_id, field in fields
+            if field.transform not in {"identity", "void"}
+        ]
         sides = before, entries.where("status < 2")
-        # Where a predicate selects complete partitions of every existing spec, Spark does not check the bucket of each row (SparkScanBuilder).
+        # Where a predicate selects complete partitions of every existing spec, Spark does not check
+        # the bucket of each row (SparkScanBuilder).
         if len(specs) == 1:
             asked = [each for each in asked if not each[1].transform.startswith("bucket")]
         return all(
-            _agrees(side, distinct, names, (spec_id, field), next((c for c in columns if c.field_id == field.source_id), None), table[0])
+            _agrees(
+                side,
+                distinct,
+                names,
+                (spec_id, field),
+                next((c for c in columns if c.field_id == field.source_id), None),
+                table[0],
+            )
             for side in sides
             for spec_id, field in asked
         )
 
-    return Changes(tuple(partitions), is_complete=_files(kept) == _files(before), records=records, agree=agree)
+    return Changes(
+        tuple(partitions), is_complete=_files(kept) == _files(before), records=records, agree=agree
+    )
 
 
-def _records(entries: DataFrame, partitions: DataFrame, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]) -> int | None:
+def _records(
+    entries: DataFrame,
+    partitions: DataFrame,
+    specs: Mapping[int, PartitionSpec],
+    names: Sequence[tuple[int, str]],
+) -> int | None:
     """The rows in the data files of some partitions, minus those that deletion vectors delete.
 
     None if there are other deletes, or if data files of several specs are live.
@@ -113,7 +149,9 @@ def _records(entries: DataFrame, partitions: DataFrame, specs: Mapping[int, Part
         .agg(
             F.sum(F.when(F.col("inside") & (F.col("content") == 0), F.col("records")).otherwise(0)),
             F.sum(F.when(F.col("inside") & F.col("is_vector"), F.col("records")).otherwise(0)),
-            F.count_if((F.col("inside") & (F.col("content") > 0) & ~F.col("is_vector")) | everywhere),
+            F.count_if(
+                (F.col("inside") & (F.col("content") > 0) & ~F.col("is_vector")) | everywhere
+            ),
             F.count_distinct(F.when(F.col("content") == 0, F.col("e.spec_id"))),
         )
         .first()
@@ -131,7 +169,8 @@ def _agrees(
     column: Column | None,
     catalog: str,
 ) -> bool:
-    """Whether the bounds of each data file of some partitions equal the partition's value in one field.
+    """Whether the bounds of each data file of some partitions equal the partition's value in one
+    field.
 
     Then all its rows do, because these transforms keep the order. Buckets have no order, and a file
     may have no bounds: neither counts as equal.
@@ -140,7 +179,9 @@ def _agrees(
     bounds: Any = entries.schema["readable_metrics"].dataType
     if column is None or field.transform.startswith("bucket") or column.name not in bounds.names:
         return False
-    values = [transformed(catalog, field, [replace(column, name=end, path=())]) for end in ("low", "high")]
+    values = [
+        transformed(catalog, field, [replace(column, name=end, path=())]) for end in ("low", "high")
+    ]
     if None in values:
         return False
     metrics = f"readable_metrics.{identifier(column.name)}"
@@ -156,7 +197,10 @@ def _agrees(
     same = [F.col(f"e.{key}").eqNullSafe(F.col(f"c.{key}")) for key in keys]
     inside = files.alias("e").join(F.broadcast(partitions).alias("c"), same, "left_semi")
     place = next(i for i, (field_id, _) in enumerate(names) if field_id == field.field_id)
-    ends = inside.selectExpr(f"p{place} AS value", *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)))
+    ends = inside.selectExpr(
+        f"p{place} AS value",
+        *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)),
+    )
     low, high = (scalar_sql(end, ends.schema[end].dataType.typeName()) for end in ("low", "high"))
     return ends.where(f"NOT coalesce({low} = value AND {high} = value, false)").isEmpty()
 

@@ -15,7 +15,8 @@ CHECKED_TAG = "icekit.checked"
 CHECKED_POSITIONS_TAG = "icekit.checked-positions"
 #: One key in this many is looked up by a plain join that says which of its rows are left.
 SAMPLED_KEYS = 64
-#: Data files, chosen at random, that Iceberg reads with its own application of deletes; and the newest file, whose rows are likely to be left.
+# : Data files, chosen at random, that Iceberg reads with its own application of deletes; and the
+# newest file, whose rows are likely to be left.
 SAMPLED_FILES = 2
 
 
@@ -24,20 +25,27 @@ class RowsDiffer(IcekitError):
 
     @classmethod
     def of(cls, files: str, what: str, instead: str) -> RowsDiffer:
-        """The error for a kind of new files, what is wrong with them, and what can be done instead."""
+        """The error for a kind of new files, what is wrong with them, and what can be done
+        instead.
+        """
         return cls(
-            f"The check before the commit failed, so these {files} were not committed: {what}. This is a bug in icekit; please report it. {instead}"
+            f"The check before the commit failed, so these {files} were not committed: {what}. "
+            f"This is a bug in icekit; please report it. {instead}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedRows:
-    """What was compared before a commit: each row as written with the row read back, and, where a join applied equality deletes, two samples with the old files.
+    """What was compared before a commit: each row as written with the row read back, and, where a
+    join applied equality deletes, two samples with the old files.
 
-    ``sampled`` are the rows that a plain join looked up, of one key in ``one_in`` of each key set (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
-    reader read for the check, ``of_files`` the live rows in these; all 0 where no join applied deletes. ``by_reader`` are the rows to whose files Iceberg's
-    own reader applied the equality deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes, ``hashed`` the deleted keys that
-    were too large to be compared with those of rows, and were matched by 128 bits of hash instead.
+    ``sampled`` are the rows that a plain join looked up, of one key in ``one_in`` of each key set
+    (:data:`SAMPLED_KEYS`, or 1 where keys are few), ``files`` the data files that Iceberg's own
+    reader read for the check, ``of_files`` the live rows in these; all 0 where no join applied
+    deletes. ``by_reader`` are the rows to whose files Iceberg's own reader applied the equality
+    deletes. ``read`` counts the rows read for the check, ``resolved`` the equality deletes,
+    ``hashed`` the deleted keys that were too large to be compared with those of rows, and were
+    matched by 128 bits of hash instead.
     """
 
     rows: Fingerprint = field(default_factory=Fingerprint)
@@ -52,17 +60,23 @@ class CheckedRows:
 
     def __add__(self, other: CheckedRows) -> CheckedRows:
         sums = {name: getattr(self, name) + getattr(other, name) for name in _COUNTS}
-        return CheckedRows(self.rows + other.rows, **{**sums, "one_in": max(self.one_in, other.one_in)})
+        return CheckedRows(
+            self.rows + other.rows, **{**sums, "one_in": max(self.one_in, other.one_in)}
+        )
 
     @property
     def is_sampled(self) -> bool:
-        """Whether a join applied deletes, and only a sample of its result was compared with another."""
+        """Whether a join applied deletes, and only a sample of its result was compared with
+        another.
+        """
         return self.one_in > 1
 
     def text(self) -> str:
         """For a commit's summary."""
         rows = {"rows": self.rows.row_count, "fingerprint": f"{self.rows.value:x}"}
-        return json.dumps({**rows, **{name: getattr(self, name) for name in _COUNTS if getattr(self, name)}})
+        return json.dumps(
+            {**rows, **{name: getattr(self, name) for name in _COUNTS if getattr(self, name)}}
+        )
 
     @classmethod
     def of(cls, text: str) -> CheckedRows:
@@ -72,21 +86,32 @@ class CheckedRows:
         return cls(rows, **{name: int(kept.get(name, 0)) for name in _COUNTS})
 
     def __str__(self) -> str:
-        read_back = f"{count(self.rows.row_count, 'row')} of the new files verified before the commit"
+        read_back = (
+            f"{count(self.rows.row_count, 'row')} of the new files verified before the commit"
+        )
         twice = f"{count(self.of_files, 'row')} of {count(self.files, 'file')}"
         if not self.one_in:
-            by_reader = ", where Iceberg's own reader applied the equality deletes" if self.resolved else ""
-            again = f"; {twice} read from the old files a second time: all equal" if self.files else ""
+            by_reader = (
+                ", where Iceberg's own reader applied the equality deletes" if self.resolved else ""
+            )
+            again = (
+                f"; {twice} read from the old files a second time: all equal" if self.files else ""
+            )
             return f"{read_back}: identical to those of the old files{by_reader}{again}"
         parts = [read_back]
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
         files = f", and {twice} by Iceberg's own reader" if self.files else ""
         if self.sampled:
-            parts.append(f"equality deletes checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}: all equal")
+            parts.append(
+                f"equality deletes checked on {count(self.sampled, 'row')} ({keys}) by a plain "
+                f"join{files}: all equal"
+            )
         else:
             parts.append("there was no row to check equality deletes on")
         if self.by_reader:
-            parts.append(f"Iceberg's own reader applied those of {count(self.by_reader, 'other row')}")
+            parts.append(
+                f"Iceberg's own reader applied those of {count(self.by_reader, 'other row')}"
+            )
         if self.hashed:
             chance = "two different keys share a hash with a chance of 1 in 2^128"
             parts.append(f"{count(self.hashed, 'deleted key')} matched by hash ({chance})")
@@ -95,11 +120,14 @@ class CheckedRows:
 
 @dataclass(frozen=True, slots=True)
 class CheckedPositions:
-    """What was compared before a commit of a conversion: the new delete files with what they were to hold, and two samples by other means.
+    """What was compared before a commit of a conversion: the new delete files with what they were
+    to hold, and two samples by other means.
 
-    ``positions`` are the deleted positions in the new delete files, ``resolved`` the records of the equality deletes. ``sampled`` are the rows that a plain
-    join looked up, of one key in ``one_in``; ``files`` the data files that Iceberg's own reader read with the old and with the new deletes (none if
-    all have too many deletes for its memory), ``of_files`` the live rows in these.
+    ``positions`` are the deleted positions in the new delete files, ``resolved`` the records of the
+    equality deletes. ``sampled`` are the rows that a plain join looked up, of one key in
+    ``one_in``; ``files`` the data files that Iceberg's own reader read with the old and with the
+    new deletes (none if all have too many deletes for its memory), ``of_files`` the live rows in
+    these.
     """
 
     positions: int
@@ -127,15 +155,24 @@ class CheckedPositions:
     def __str__(self) -> str:
         keys = f"one key in {self.one_in}" if self.is_sampled else "every key"
         files = (
-            f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's own reader"
+            f", and on {count(self.of_files, 'row')} of {count(self.files, 'file')} by Iceberg's "
+            "own reader"
             if self.files
             else ", and on no whole file by Iceberg's own reader"
         )
-        looked_up = f"; checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}" if self.sampled else ""
+        looked_up = (
+            f"; checked on {count(self.sampled, 'row')} ({keys}) by a plain join{files}"
+            if self.sampled
+            else ""
+        )
         equal = ": all equal" if self.positions or self.sampled else ""
-        return f"{count(self.positions, 'deleted position')} read back from the new delete files before the commit{looked_up}{equal}"
+        return (
+            f"{count(self.positions, 'deleted position')} read back from the new delete files "
+            f"before the commit{looked_up}{equal}"
+        )
 
 
 _COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader", "hashed")
-#: So many wrong keys, if they are random, are all outside the sample with a chance of less than 1 %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
+# : So many wrong keys, if they are random, are all outside the sample with a chance of less than 1
+# %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
 UNSEEN = 300

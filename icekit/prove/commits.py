@@ -1,4 +1,6 @@
-"""Prove from the commits of a run that no row changed: by what was checked before them, or by comparing rows."""
+"""Prove from the commits of a run that no row changed: by what was checked before them, or by
+comparing rows.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,14 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-#: A commit that changed more partitions is compared over the complete table: Spark would take longer to plan a
-#: longer predicate than to read the rows.
+# : A commit that changed more partitions is compared over the complete table: Spark would take
+# longer to plan a : longer predicate than to read the rows.
 MAX_PARTITIONS = 1000
 _AT_ONCE = 4
 _CACHE = (
-    "The executor cache of delete files is on in this session, and with it Spark can ignore equality deletes (apache/iceberg issue "
-    "15039). Prove again in a session with spark.sql.iceberg.executor-cache.enabled=false."
+    "The executor cache of delete files is on in this session, and with it Spark can ignore "
+    "equality deletes (apache/iceberg issue 15039). Prove again in a session with "
+    "spark.sql.iceberg.executor-cache.enabled=false."
 )
 
 
@@ -58,7 +61,8 @@ def prove_commits(
     progress: Callable[[int, int], None] | None = None,
     resolve: bool | None = None,
 ) -> Proof:
-    """Compare the rows before and after each commit, deletes applied; ``table`` is without its catalog.
+    """Compare the rows before and after each commit, deletes applied; ``table`` is without its
+    catalog.
 
     Each commit is compared with its own parent, so other commits in between do not
     matter. Rows are compared in the partitions where the commit added or removed a data or
@@ -67,17 +71,20 @@ def prove_commits(
     ``sample`` compares this many of each commit's partitions, chosen by ``seed``. ``progress`` is
     called with (commits compared, of how many).
 
-    A snapshot whose equality deletes easily fit the heap is read with Iceberg's own sets of deletes: the
-    strongest evidence. If they do not, or if ``resolve`` says so, it is read from a clone without them, and rows
-    whose key has a younger delete are dropped by a plain anti-join of the table's own rows; this shares only
-    the list of files and the reading of delete files with a conversion. Where no clone can be made (it needs
-    the right to create a table), it is read in the first way.
+    A snapshot whose equality deletes easily fit the heap is read with Iceberg's own sets of
+    deletes: the strongest evidence. If they do not, or if ``resolve`` says so, it is read from a
+    clone without them, and rows whose key has a younger delete are dropped by a plain anti-join of
+    the table's own rows; this shares only the list of files and the reading of delete files with a
+    conversion. Where no clone can be made (it needs the right to create a table), it is read in the
+    first way.
 
     A commit is not provable if it, its parent or their files are gone; that is
     never reported as fine. Raises the errors of :mod:`icekit.errors`.
     """
     if sample is not None and sample < 1:
-        raise ParameterError(f"A sample of {sample} partitions proves nothing. Give 1 or more, or None for all.")
+        raise ParameterError(
+            f"A sample of {sample} partitions proves nothing. Give 1 or more, or None for all."
+        )
     started = time.monotonic()
     meta = load_metadata(lake.tables.source(table))
     specs = {spec.spec_id: spec for spec in metadata.specs(meta)}
@@ -107,14 +114,18 @@ def prove_commits(
 
 @dataclass(frozen=True)
 class _Side:
-    """A snapshot to read: its columns, the rows to compare and the keys to group by, in its own names."""
+    """A snapshot to read: its columns, the rows to compare and the keys to group by, in its own
+    names.
+    """
 
     snapshot_id: int
     schema: StructType
     where: str | None
     by: tuple[str, ...]
 
-    def read(self, reader: Reader, *, grouped: bool, lineage: bool) -> Mapping[tuple[Scalar, ...], Fingerprint]:
+    def read(
+        self, reader: Reader, *, grouped: bool, lineage: bool
+    ) -> Mapping[tuple[Scalar, ...], Fingerprint]:
         by = self.by if grouped else ()
         return fingerprint(
             reader.lake.spark,
@@ -131,13 +142,22 @@ class _Side:
 def _prove(reader: Reader, snapshot_id: int, sample: int | None, seed: int) -> CommitProof:
     commit = reader.snapshots.get(snapshot_id)
     if commit is None:
-        return CommitProof(snapshot_id, None, provable=False, reason="the commit has expired, or never belonged to this table")
+        return CommitProof(
+            snapshot_id,
+            None,
+            provable=False,
+            reason="the commit has expired, or never belonged to this table",
+        )
     parent_id = commit.get("parent-snapshot-id")
     if parent_id is None:
-        return CommitProof(snapshot_id, None, provable=False, reason="it has no parent to compare with")
+        return CommitProof(
+            snapshot_id, None, provable=False, reason="it has no parent to compare with"
+        )
     parent = reader.snapshots.get(parent_id)
     if parent is None:
-        return CommitProof(snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired")
+        return CommitProof(
+            snapshot_id, parent_id, provable=False, reason=f"its parent {parent_id} has expired"
+        )
     try:
         with disagreement():
             return _compare(reader, parent, commit, sample, seed)
@@ -150,7 +170,9 @@ def _prove(reader: Reader, snapshot_id: int, sample: int | None, seed: int) -> C
         raise explained from error
 
 
-def _chosen(changed: tuple[Partition, ...], sample: int | None, seed: int, snapshot_id: int) -> tuple[Partition, ...]:
+def _chosen(
+    changed: tuple[Partition, ...], sample: int | None, seed: int, snapshot_id: int
+) -> tuple[Partition, ...]:
     """The partitions to compare: different for each commit and seed, the same when repeated."""
     if sample is None or sample >= len(changed):
         return changed
@@ -158,17 +180,23 @@ def _chosen(changed: tuple[Partition, ...], sample: int | None, seed: int, snaps
     return tuple(changed[i] for i in sorted(chance.sample(range(len(changed)), sample)))
 
 
-def _compare(reader: Reader, parent: Json, commit: Json, sample: int | None, seed: int) -> CommitProof:
+def _compare(
+    reader: Reader, parent: Json, commit: Json, sample: int | None, seed: int
+) -> CommitProof:
     parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
     found = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
     chosen = _chosen(found.partitions, sample, seed, snapshot_id)
-    schemas = [metadata.schema_of(reader.meta, snapshot.get("schema-id")) for snapshot in (parent, commit)]
+    schemas = [
+        metadata.schema_of(reader.meta, snapshot.get("schema-id")) for snapshot in (parent, commit)
+    ]
     before_columns, after_columns, left_out = shared(*schemas)
     predicates, reason = _predicates(reader, found, chosen, schemas)
     fields, keys = _keys(reader, schemas)
     sides = [
         _Side(side["snapshot-id"], columns, _where(reader, side, predicate), by)
-        for side, columns, predicate, by in zip((parent, commit), (before_columns, after_columns), predicates, keys, strict=True)
+        for side, columns, predicate, by in zip(
+            (parent, commit), (before_columns, after_columns), predicates, keys, strict=True
+        )
     ]
     lineage = _has_lineage(parent, commit, schemas)
     before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
@@ -180,17 +208,28 @@ def _compare(reader: Reader, parent: Json, commit: Json, sample: int | None, see
             before, after = _read(reader, sides, grouped=False, lineage=lineage)
     of_lineage = False
     if before != after:
-        # A complete table may have more partitions than the driver should hold; they are read only if the table differs.
+        # A complete table may have more partitions than the driver should hold; they are read only
+        # if the table differs.
         plain = _read(reader, sides, grouped=True, lineage=False)
         of_lineage = plain[0] == plain[1]
         before, after = _read(reader, sides, grouped=True, lineage=True) if of_lineage else plain
     spec = PartitionSpec(-1, tuple(fields))
-    pairs = {key: (before.get(key, Fingerprint()), after.get(key, Fingerprint())) for key in {*before, *after}}
+    pairs = {
+        key: (before.get(key, Fingerprint()), after.get(key, Fingerprint()))
+        for key in {*before, *after}
+    }
     mismatches = [
-        Mismatch(partition_path(spec, key) or "whole table", *pair, of_lineage) for key, pair in pairs.items() if pair[0] != pair[1]
+        Mismatch(partition_path(spec, key) or "whole table", *pair, of_lineage)
+        for key, pair in pairs.items()
+        if pair[0] != pair[1]
     ]
     later = _later_commits(reader, snapshot_id)
-    rollback = call(reader.lake.name, "rollback_to_snapshot", table=display_name(reader.table), snapshot_id=parent_id)
+    rollback = call(
+        reader.lake.name,
+        "rollback_to_snapshot",
+        table=display_name(reader.table),
+        snapshot_id=parent_id,
+    )
     return CommitProof(
         snapshot_id,
         parent_id,
@@ -208,35 +247,59 @@ def _compare(reader: Reader, parent: Json, commit: Json, sample: int | None, see
     )
 
 
-def _read(reader: Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool) -> Sequence[Mapping[tuple[Scalar, ...], Fingerprint]]:
+def _read(
+    reader: Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool
+) -> Sequence[Mapping[tuple[Scalar, ...], Fingerprint]]:
     """Read the parent and the commit, at the same time."""
     with ThreadPoolExecutor(len(sides)) as pool:
-        return list(pool.map(lambda side: side.read(reader, grouped=grouped, lineage=lineage), sides))
+        return list(
+            pool.map(lambda side: side.read(reader, grouped=grouped, lineage=lineage), sides)
+        )
 
 
 def _has_lineage(parent: Json, commit: Json, schemas: Sequence[Json]) -> bool:
-    """Whether every row of both sides has an id: an upgraded table gets row ids with its next commit."""
+    """Whether every row of both sides has an id: an upgraded table gets row ids with its next
+    commit.
+    """
     named = {field["name"].lower() for schema in schemas for field in schema["fields"]}
-    return all(snapshot.get("first-row-id") is not None for snapshot in (parent, commit)) and named.isdisjoint(LINEAGE)
+    return all(
+        snapshot.get("first-row-id") is not None for snapshot in (parent, commit)
+    ) and named.isdisjoint(LINEAGE)
 
 
 def _may_disagree(reader: Reader, partitions: Sequence[Partition]) -> bool:
-    """Whether a file may hold rows with other values than its partition's: an identity value is read from the partition itself."""
-    return any(field.transform not in {"identity", "void"} for partition in partitions for field in reader.specs[partition.spec_id].fields)
+    """Whether a file may hold rows with other values than its partition's: an identity value is
+    read from the partition itself.
+    """
+    return any(
+        field.transform not in {"identity", "void"}
+        for partition in partitions
+        for field in reader.specs[partition.spec_id].fields
+    )
 
 
-def _predicates(reader: Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]) -> tuple[Sequence[str | None], str]:
+def _predicates(
+    reader: Reader, found: Changes, chosen: Sequence[Partition], schemas: Sequence[Json]
+) -> tuple[Sequence[str | None], str]:
     """The rows to compare at the parent and at the commit; and, if all rows are compared, why."""
     if not found.is_complete:
         return (None, None), "its files are not those of its parent plus its own changes"
     if len(chosen) > MAX_PARTITIONS:
         return (None, None), f"it changed more than {MAX_PARTITIONS:,} partitions"
     catalog = reader.lake.name
-    predicates = [where(catalog, reader.specs, metadata.columns(reader.meta, schema), chosen, of_rows=True) for schema in schemas]
+    predicates = [
+        where(catalog, reader.specs, metadata.columns(reader.meta, schema), chosen, of_rows=True)
+        for schema in schemas
+    ]
     if None not in predicates:
         return predicates, ""
     unpartitioned = any(reader.specs[partition.spec_id].is_unpartitioned for partition in chosen)
-    return (None, None), "it changed unpartitioned files" if unpartitioned else "no predicate selects the partitions it changed"
+    return (
+        (None, None),
+        "it changed unpartitioned files"
+        if unpartitioned
+        else "no predicate selects the partitions it changed",
+    )
 
 
 def _where(reader: Reader, snapshot: Json, predicate: str | None) -> str | None:
@@ -246,8 +309,12 @@ def _where(reader: Reader, snapshot: Json, predicate: str | None) -> str | None:
     return where_then(predicate, iceberg_version(reader.lake.spark, reader.lake.name))
 
 
-def _keys(reader: Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
-    """The fields of the current spec that rows of both sides can be grouped by, and the SQL for each side."""
+def _keys(
+    reader: Reader, schemas: Sequence[Json]
+) -> tuple[list[PartitionField], list[tuple[str, ...]]]:
+    """The fields of the current spec that rows of both sides can be grouped by, and the SQL for
+    each side.
+    """
     default = reader.specs.get(reader.meta.get("default-spec-id", 0), PartitionSpec(0, ()))
     columns = [metadata.columns(reader.meta, schema) for schema in schemas]
     fields: list[PartitionField] = []
@@ -263,8 +330,17 @@ def _keys(reader: Reader, schemas: Sequence[Json]) -> tuple[list[PartitionField]
 
 def _later_commits(reader: Reader, snapshot_id: int) -> int | None:
     """How many commits of the current lineage come after one; None if it is not in the lineage."""
-    ancestors = lineage(reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id")))
-    return next((count for count, snapshot in enumerate(ancestors) if snapshot["snapshot-id"] == snapshot_id), None)
+    ancestors = lineage(
+        reader.snapshots, reader.snapshots.get(reader.meta.get("current-snapshot-id"))
+    )
+    return next(
+        (
+            count
+            for count, snapshot in enumerate(ancestors)
+            if snapshot["snapshot-id"] == snapshot_id
+        ),
+        None,
+    )
 
 
 def _caution(lake: Lake, reader: Reader, snapshot_ids: Sequence[int]) -> str | None:
@@ -272,15 +348,26 @@ def _caution(lake: Lake, reader: Reader, snapshot_ids: Sequence[int]) -> str | N
     if conf is None or not caches_deletes(conf):
         return None
     # What a join applies is not in the cache.
-    sides = [side for side in existing_sides(reader, snapshot_ids) if side["snapshot-id"] not in reader.read]
+    sides = [
+        side
+        for side in existing_sides(reader, snapshot_ids)
+        if side["snapshot-id"] not in reader.read
+    ]
     return _CACHE if any(may_have_more(side, 0) for side in sides) else None
 
 
-def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], known: Mapping[int, Json] | None = None) -> Proof:
-    """The proof of commits of rewrites and conversions: those checked before they were made say what was checked, and the rest are compared in full.
+def prove_rewrites(
+    lake: Lake,
+    table: Identifier,
+    snapshot_ids: Sequence[int],
+    known: Mapping[int, Json] | None = None,
+) -> Proof:
+    """The proof of commits of rewrites and conversions: those checked before they were made say
+    what was checked, and the rest are compared in full.
 
-    A commit that only dropped delete files is proved by the scan of the snapshot before it, which gives none of them to a data file.
-    ``known`` are commits as the table had them, for those that have expired since.
+    A commit that only dropped delete files is proved by the scan of the snapshot before it, which
+    gives none of them to a data file. ``known`` are commits as the table had them, for those that
+    have expired since.
     """
     started = time.monotonic()
     snapshots = snapshots_by_id(load_metadata(lake.tables.source(table)))
@@ -296,24 +383,46 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], k
             if int(summary.get("added-records") or 0) == checked.rows.row_count:
                 rows, read = checked.rows, read + checked.read
                 quick[snapshot_id] = CommitProof(
-                    snapshot_id, parent_id, provable=True, before=rows, after=rows, said=str(checked), is_sampled=checked.is_sampled
+                    snapshot_id,
+                    parent_id,
+                    provable=True,
+                    before=rows,
+                    after=rows,
+                    said=str(checked),
+                    is_sampled=checked.is_sampled,
                 )
         elif CHECKED_POSITIONS_TAG in summary:
             positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
-            if int(summary.get("added-position-deletes") or 0) == positions.positions and not _DATA_CHANGES.intersection(summary):
+            if int(
+                summary.get("added-position-deletes") or 0
+            ) == positions.positions and not _DATA_CHANGES.intersection(summary):
                 read += positions.sampled + 2 * positions.of_files
                 quick[snapshot_id] = CommitProof(
-                    snapshot_id, parent_id, provable=True, said=str(positions), is_sampled=positions.is_sampled
+                    snapshot_id,
+                    parent_id,
+                    provable=True,
+                    said=str(positions),
+                    is_sampled=positions.is_sampled,
                 )
-        elif snapshot_id in snapshots and "removed-delete-files" in summary and not _CHANGES.intersection(summary):
+        elif (
+            snapshot_id in snapshots
+            and "removed-delete-files" in summary
+            and not _CHANGES.intersection(summary)
+        ):
             gone, needed = _removed(lake, name, parent_id, snapshot_id)
             if gone and not needed:
-                said = f"dropped {count(gone, 'delete file')}; a scan of the table before it gives none of them to a data file"
+                said = (
+                    f"dropped {count(gone, 'delete file')}; a scan of the table before it gives "
+                    "none of them to a data file"
+                )
                 quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
                 scanned.add(snapshot_id)
     rest = [i for i in snapshot_ids if i not in quick]
     compared = prove_commits(lake, table, rest) if rest else None
-    by_id = {**quick, **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())}}
+    by_id = {
+        **quick,
+        **{proof.snapshot_id: proof for proof in (compared.commits if compared else ())},
+    }
     commits = tuple(by_id[i] for i in snapshot_ids)
     modes = [CHECKED] if len(quick) > len(scanned) or not commits else []
     modes += [SCANNED] if scanned else []
@@ -328,8 +437,12 @@ def prove_rewrites(lake: Lake, table: Identifier, snapshot_ids: Sequence[int], k
     )
 
 
-def _removed(lake: Lake, name: Identifier, parent_id: int | None, snapshot_id: int) -> tuple[int, int]:
-    """The delete files that a commit removed, and those of them that applied before it; no files where that cannot be asked."""
+def _removed(
+    lake: Lake, name: Identifier, parent_id: int | None, snapshot_id: int
+) -> tuple[int, int]:
+    """The delete files that a commit removed, and those of them that applied before it; no files
+    where that cannot be asked.
+    """
     if parent_id is None:
         return 0, 0
     try:

@@ -1,4 +1,6 @@
-"""Check the delete files of a conversion before they are committed: their content, their places, and a sample of rows by other means."""
+"""Check the delete files of a conversion before they are committed: their content, their places,
+and a sample of rows by other means.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from icekit.engine.cluster import CACHE_KEYS, cluster_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.staging import Staging
 from icekit.facts.metadata import schema_of
-from icekit.prove.checked import CHECKED_POSITIONS_TAG, SAMPLED_FILES, SAMPLED_KEYS, UNSEEN, CheckedPositions, RowsDiffer
+from icekit.prove.checked import (
+    CHECKED_POSITIONS_TAG,
+    SAMPLED_FILES,
+    SAMPLED_KEYS,
+    UNSEEN,
+    CheckedPositions,
+    RowsDiffer,
+)
 from icekit.prove.fingerprint import Fingerprint, exact_case, row_hash, summed_up
 from icekit.prove.readers import most_records
 from icekit.resolve.convert import Pending, by_file
@@ -41,10 +50,12 @@ _FEW = UNSEEN * SAMPLED_KEYS
 
 
 def check_positions(pending: Pending) -> Mapping[str, str]:
-    """Check what a conversion is about to commit; returns the tag that says what was checked, and raises :class:`RowsDiffer` if anything is wrong.
+    """Check what a conversion is about to commit; returns the tag that says what was checked, and
+    raises :class:`RowsDiffer` if anything is wrong.
 
-    Returns no tag, so that the commit is compared in full afterwards, for a key column that was dropped (before 1.12, Iceberg's own reader fails at such
-    deletes), and where the JVM compiles no classes.
+    Returns no tag, so that the commit is compared in full afterwards, for a key column that was
+    dropped (before 1.12, Iceberg's own reader fails at such deletes), and where the JVM compiles no
+    classes.
     """
     fields = schema_of(pending.found.at.metadata)["fields"]
     if not all(path_to(fields, field_id) for field_id in pending.found.keys.columns):
@@ -66,9 +77,15 @@ class _Check:
         self.spark, self.found = pending.spark, pending.found
         self.salt = random.getrandbits(31)
         found = self.found
-        deletes = _joined(text for f in found.deletes for text in (f.path, str(-1 if found.is_global(f) else f.part), str(f.sequence)))
+        deletes = _joined(
+            text
+            for f in found.deletes
+            for text in (f.path, str(-1 if found.is_global(f) else f.part), str(f.sequence))
+        )
         files = (java_list(self.spark, some) for some in (pending.added, pending.removed))
-        self.java = compiled(self.spark._jvm, staging.java, "Conversion", staging.java, *files, deletes)
+        self.java = compiled(
+            self.spark._jvm, staging.java, "Conversion", staging.java, *files, deletes
+        )
 
     @property
     def view(self) -> Identifier:
@@ -81,7 +98,9 @@ class _Check:
         pending = self.pending
         self._check_content()
         if path := self.java.wrong(pending.is_last):
-            raise _differ(f"the commit would not remove the right delete files, of which one is {path}")
+            raise _differ(
+                f"the commit would not remove the right delete files, of which one is {path}"
+            )
         chosen = self._planned()
         sampled, one_in = self._look_up() if pending.view else (0, 1)
         files, rows = self._check_files(chosen)
@@ -95,94 +114,147 @@ class _Check:
         )
 
     def _check_content(self) -> None:
-        """Compare what Iceberg reads from each new delete file with what it is to hold: the positions found, and those deleted before."""
+        """Compare what Iceberg reads from each new delete file with what it is to hold: the
+        positions found, and those deleted before.
+        """
         pending = self.pending
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            texts = list(pool.map(lambda first: str(self.java.positions(first, _AT_ONCE)), range(_AT_ONCE)))
+            texts = list(
+                pool.map(lambda first: str(self.java.positions(first, _AT_ONCE)), range(_AT_ONCE))
+            )
         lines = [text.split("\0") for text in texts]
         if len(pending.added) != len(pending.written):
-            raise _differ(f"{count(len(pending.added), 'delete file')} were written for {count(len(pending.written), 'data file')}")
+            raise _differ(
+                f"{count(len(pending.added), 'delete file')} were written for "
+                f"{count(len(pending.written), 'data file')}"
+            )
         for place, (number, positions) in enumerate(pending.written.items()):
             file, every = self.found.data[number], positions.all()
-            found, earlier = (which.get(number, Positions()) for which in (pending.dead, pending.earlier))
+            found, earlier = (
+                which.get(number, Positions()) for which in (pending.dead, pending.earlier)
+            )
             if not np.array_equal(every, found.with_more(earlier).all()):
-                raise _differ(f"the positions for {file.path} are not those found and those deleted before")
+                raise _differ(
+                    f"the positions for {file.path} are not those found and those deleted before"
+                )
             if (last := int(every[-1])) >= file.records:
-                raise _differ(f"row {last:,} of {file.path} would be deleted, which has only {count(file.records, 'row')}")
+                raise _differ(
+                    f"row {last:,} of {file.path} would be deleted, which has only "
+                    f"{count(file.records, 'row')}"
+                )
             read = lines[place % _AT_ONCE][place // _AT_ONCE]
             if read != f"{_summed(every)} {file.path}":
                 raise _differ(
-                    f"Iceberg reads {read.split()[0]} deleted positions of {file.path}, but not the {positions.count:,} that were found"
+                    f"Iceberg reads {read.split()[0]} deleted positions of {file.path}, but not "
+                    f"the {positions.count:,} that were found"
                 )
 
     def _planned(self) -> Any:
-        """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the deletes that it applies to each."""
+        """Compare the listing with how Iceberg plans a scan; returns some of its tasks, with the
+        deletes that it applies to each.
+        """
         pending, found = self.pending, self.found
         data = _joined(text for f in found.data for text in (f.path, str(f.part), str(f.sequence)))
         most = most_records(cluster_of(self.spark))
-        result = self.java.planned(found.at.snapshot_id, data, *pending.slices, SAMPLED_FILES, most, self.salt)
+        result = self.java.planned(
+            found.at.snapshot_id, data, *pending.slices, SAMPLED_FILES, most, self.salt
+        )
         for key, text in _WRONG.items():
             if path := result.get(key):
                 raise _differ(text.format(path))
-        for number, line in zip(pending.written, str(result.get("earlier")).splitlines(), strict=True):
+        for number, line in zip(
+            pending.written, str(result.get("earlier")).splitlines(), strict=True
+        ):
             if line not in {"?", _summed(pending.earlier.get(number, Positions()).all())}:
-                raise _differ(f"the positions read as deleted before in {found.data[number].path} are not those that Iceberg applies")
+                raise _differ(
+                    f"the positions read as deleted before in {found.data[number].path} are not "
+                    "those that Iceberg applies"
+                )
         return result.get("chosen")
 
     def _look_up(self) -> tuple[int, int]:
-        """Look up keys by a plain join: every key if the deletes are few, else one in :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys."""
+        """Look up keys by a plain join: every key if the deletes are few, else one in
+        :data:`SAMPLED_KEYS`; returns of how many rows, and one in how many keys.
+        """
         key_sets = sorted(self.found.key_sets, key=lambda key_set: -key_set.records)
         with self._sampled_deletes(key_sets[0]) as deletes:
             # A table may have rows of few keys, and none in the sample.
             if deletes is not None and self._keys(key_sets[0]) >= UNSEEN:
                 rows = self._sampled(key_sets, deletes)
-                # That sample is by the keys of the largest set; each other one is looked up by its own.
+                # That sample is by the keys of the largest set; each other one is looked up by its
+                # own.
                 for key_set in key_sets[1:]:
                     self._look_up_one(key_set, key_sets)
                 return rows, SAMPLED_KEYS
         found = self._found(key_sets, None)
         for number in self.pending.dead:
             if number not in found or found[number].count < self.pending.dead[number].count:
-                raise _differ(f"in {self.found.data[number].path} rows without a delete would be deleted")
+                raise _differ(
+                    f"in {self.found.data[number].path} rows without a delete would be deleted"
+                )
         return sum(file.records for file in self.found.data), 1
 
     def _look_up_one(self, key_set: KeySet, key_sets: Sequence[KeySet]) -> None:
-        """Look up the keys of one set: a sample of them, or all deletes of the set if the rows have few sampled keys."""
+        """Look up the keys of one set: a sample of them, or all deletes of the set if the rows have
+        few sampled keys.
+        """
         with self._sampled_deletes(key_set) as its_own:
             if its_own is not None and self._keys(key_set) >= UNSEEN:
-                self._sampled([key_set, *(other for other in key_sets if other is not key_set)], its_own)
+                self._sampled(
+                    [key_set, *(other for other in key_sets if other is not key_set)], its_own
+                )
             else:
                 self._found([key_set], None)
 
     def _keys(self, key_set: KeySet) -> int:
         """About how many different keys of a set the rows in its sample have."""
         columns = ", ".join(column.sql for column in key_set.columns)
-        rows = f"FROM {identifier(*self.view)} WHERE {KIND} = {DATA} AND {self._sample(key_set, SAMPLED_KEYS)}"
-        return int(self.spark.sql(f"SELECT approx_count_distinct(xxhash64({columns})) {rows}").collect()[0][0])
+        rows = (
+            f"FROM {identifier(*self.view)} WHERE {KIND} = {DATA} AND "
+            f"{self._sample(key_set, SAMPLED_KEYS)}"
+        )
+        return int(
+            self.spark.sql(f"SELECT approx_count_distinct(xxhash64({columns})) {rows}").collect()[
+                0
+            ][0]
+        )
 
-    def _shuffling(self, one_in: int, key_sets: Sequence[KeySet]) -> contextlib.AbstractContextManager[None]:
-        """Shuffle one in so many rows and deletes of the first set, and all deletes of sets with other keys, into no more partitions than they need.
+    def _shuffling(
+        self, one_in: int, key_sets: Sequence[KeySet]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Shuffle one in so many rows and deletes of the first set, and all deletes of sets with
+        other keys, into no more partitions than they need.
 
         Every task writes a file for each partition.
         """
         rows = sum(file.records for file in self.found.data)
-        in_full = sum(key_set.records for key_set in key_sets if key_set.columns != key_sets[0].columns)
+        in_full = sum(
+            key_set.records for key_set in key_sets if key_set.columns != key_sets[0].columns
+        )
         sampled = max(rows, sum(key_set.records for key_set in key_sets)) // one_in
         partitions = max(tasks(sampled), tasks(in_full), self.spark.sparkContext.defaultParallelism)
         return lent(self.spark, {"spark.sql.shuffle.partitions": str(partitions)})
 
     @contextlib.contextmanager
     def _sampled_deletes(self, key_set: KeySet) -> Iterator[DataFrame | None]:
-        """The newest delete of each sampled key of a set; None if a sample has too few different keys to show something."""
+        """The newest delete of each sampled key of a set; None if a sample has too few different
+        keys to show something.
+        """
         if key_set.records < _FEW:
             yield None
             return
-        deletes = deduplicated(self.spark, self.view, key_set, self._sample(key_set, SAMPLED_KEYS)).persist()
+        deletes = deduplicated(
+            self.spark, self.view, key_set, self._sample(key_set, SAMPLED_KEYS)
+        ).persist()
         try:
             with self._shuffling(SAMPLED_KEYS, [key_set]):
                 records = deletes.count()
                 # In how many partitions of the table a key is does not matter.
-                keys = deletes.select(*(f"k{place}" for place in range(len(key_set.columns)))).distinct().count()
+                keys = (
+                    deletes.select(*(f"k{place}" for place in range(len(key_set.columns))))
+                    .distinct()
+                    .count()
+                )
             yield hinted(deletes, records) if keys >= UNSEEN else None
         finally:
             deletes.unpersist()
@@ -192,13 +264,17 @@ class _Check:
 
     def _found(self, key_sets: Sequence[KeySet], deletes: DataFrame | None) -> dict[int, Positions]:
         """The rows that a plain join finds deleted, after a check that all of them would be."""
-        frames = [self._rows([key_set], deletes).where("dead").select("f", "pos") for key_set in key_sets]
+        frames = [
+            self._rows([key_set], deletes).where("dead").select("f", "pos") for key_set in key_sets
+        ]
         every = reduce(lambda one, other: one.unionAll(other), frames)
         with self._shuffling(1 if deletes is None else SAMPLED_KEYS, key_sets):
             found = by_file(arrow_of(words(every, sum(key_set.records for key_set in key_sets))))
         for number, deleted in found.items():
             if lost := int((~_among(deleted, self.pending.dead.get(number))).sum()):
-                raise _differ(f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay")
+                raise _differ(
+                    f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay"
+                )
         return found
 
     def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
@@ -206,29 +282,43 @@ class _Check:
         records = sum(file.records for file in self.found.data) // SAMPLED_KEYS
         with self._shuffling(SAMPLED_KEYS, key_sets):
             got = arrow_of(words(self._rows(key_sets, deletes), records, "dead"))
-        dead, live = by_file(got.filter(got.column("dead"))), by_file(got.filter(pc.invert(got.column("dead"))))
+        dead, live = (
+            by_file(got.filter(got.column("dead"))),
+            by_file(got.filter(pc.invert(got.column("dead")))),
+        )
         for number in {*dead, *live}:
             deleted = self.pending.dead.get(number)
             lost = int((~_among(dead.get(number), deleted)).sum())
             taken = int(_among(live.get(number), deleted).sum())
             if lost or taken:
                 raise _differ(
-                    f"for one key in {SAMPLED_KEYS}, in {self.found.data[number].path} {count(lost, 'deleted row')} would stay, and {count(taken, 'row')} without a delete would be deleted"
+                    f"for one key in {SAMPLED_KEYS}, in {self.found.data[number].path} "
+                    f"{count(lost, 'deleted row')} would stay, and {count(taken, 'row')} without "
+                    "a delete would be deleted"
                 )
         return sum(positions.count for side in (dead, live) for positions in side.values())
 
     def _rows(self, key_sets: Sequence[KeySet], deletes: DataFrame | None) -> DataFrame:
         """All rows, or those of the sampled keys of the first set, whose ``deletes`` are given."""
-        return looked_up(self.spark, self.view, key_sets, self._sample(key_sets[0], 1 if deletes is None else SAMPLED_KEYS), deletes)
+        return looked_up(
+            self.spark,
+            self.view,
+            key_sets,
+            self._sample(key_sets[0], 1 if deletes is None else SAMPLED_KEYS),
+            deletes,
+        )
 
     def _check_files(self, chosen: Any) -> tuple[int, int]:
-        """Let Iceberg read some whole files with their deletes of now, and with those of after the commit; returns how many files and rows."""
+        """Let Iceberg read some whole files with their deletes of now, and with those of after the
+        commit; returns how many files and rows.
+        """
         if not int(chosen.size()):
             return 0, 0
         before, after = self._read(chosen), self._read(self.java.changed(chosen))
         if before != after:
             raise _differ(
-                f"from {count(int(chosen.size()), 'data file')}, Iceberg reads {before} before the commit, and would read {after} after it"
+                f"from {count(int(chosen.size()), 'data file')}, Iceberg reads {before} before "
+                f"the commit, and would read {after} after it"
             )
         return int(chosen.size()), after.row_count
 
@@ -257,7 +347,9 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _summed(positions: npt.NDArray[np.int64]) -> str:
-    """How many positions, and the sum of their hashes, as Java says it: the last steps of SplitMix64, modulo 2**64, as a signed number."""
+    """How many positions, and the sum of their hashes, as Java says it: the last steps of
+    SplitMix64, modulo 2**64, as a signed number.
+    """
     mixed = positions.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -266,4 +358,6 @@ def _summed(positions: npt.NDArray[np.int64]) -> str:
 
 
 def _differ(what: str) -> RowsDiffer:
-    return RowsDiffer.of("delete files", what, "`icekit compact` removes these deletes in another way.")
+    return RowsDiffer.of(
+        "delete files", what, "`icekit compact` removes these deletes in another way."
+    )

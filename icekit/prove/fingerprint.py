@@ -1,7 +1,8 @@
-"""Fingerprint rows in any order, in one Spark aggregation and plain SQL, with columns matched by field id.
+"""Fingerprint rows in any order, in one Spark aggregation and plain SQL, with columns matched by
+field id.
 
-A row is hashed to 64 bits and the hashes of all rows are added up: equal multisets of rows
-have equal fingerprints, and unequal ones differ except with a chance of about one in 2**64. This detects
+A row is hashed to 64 bits and the hashes of all rows are added up: equal multisets of rows have
+equal fingerprints, and unequal ones differ except with a chance of about one in 2**64. This detects
 errors; it does not protect against somebody who forges rows.
 """
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 MODULUS = 1 << 128
 #: Columns that a row keeps through every rewrite (table spec, "Row Lineage").
 LINEAGE = ("_row_id", "_last_updated_sequence_number")
-# A hash is added up in pieces of at most 22 bits, each in a bigint: no overflow (an error in ANSI mode)
-# below 2**41 rows, and no decimals, which are slow to add.
+# A hash is added up in pieces of at most 22 bits, each in a bigint: no overflow (an error in ANSI
+# mode) below 2**41 rows, and no decimals, which are slow to add.
 _PIECE_BITS = 22
 _SHIFTS = (0, 22, 44)
 
@@ -72,33 +73,53 @@ def fingerprint(
     ``snapshot_id`` reads another snapshot, whose schema and column names then
     apply to ``where`` (a SQL predicate) and ``by`` (SQL expressions to group by; the driver
     receives a row per group). Without ``by`` the only key is ``()``. ``schema`` names the columns
-    to compare and the types to compare them as; without it, all columns as they are. Compare fingerprints
-    only if they were made with equal schemas, up to names: see :func:`row_hash`. ``stripped``
-    is read instead of the table, and drops the rows that equality deletes delete. ``lineage``
-    includes each row's :data:`LINEAGE`, which a table has from format version 3 on.
+    to compare and the types to compare them as; without it, all columns as they are. Compare
+    fingerprints only if they were made with equal schemas, up to names: see :func:`row_hash`.
+    ``stripped`` is read instead of the table, and drops the rows that equality deletes delete.
+    ``lineage`` includes each row's :data:`LINEAGE`, which a table has from format version 3 on.
     """
     more = [identifier(name) for name in LINEAGE] if lineage else []
     if stripped is not None:
-        rows = spark.sql(f"SELECT {', '.join([*stripped.selected, *more, *stripped.columns])} FROM {identifier(*stripped.table)}")
-        hashed = row_hash(_with_lineage(schema if schema is not None else spark.table(identifier(*stripped.table)).schema, lineage))
+        rows = spark.sql(
+            f"SELECT {', '.join([*stripped.selected, *more, *stripped.columns])} FROM "
+            f"{identifier(*stripped.table)}"
+        )
+        hashed = row_hash(
+            _with_lineage(
+                schema if schema is not None else spark.table(identifier(*stripped.table)).schema,
+                lineage,
+            )
+        )
         kept = rows if where is None else rows.where(where)
         extra = [identifier(name) for name in rows.columns[-len(stripped.columns) :]]
-        return prints(stripped.finish(kept.selectExpr(*(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *extra)))
+        return prints(
+            stripped.finish(
+                kept.selectExpr(
+                    *(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h", *extra
+                )
+            )
+        )
     version = "" if snapshot_id is None else f" VERSION AS OF {snapshot_id}"
     rows = spark.sql(f"SELECT {', '.join(['*', *more])} FROM {identifier(*table)}{version}")
     hashed = row_hash(rows.schema if schema is None else _with_lineage(schema, lineage))
     kept = rows if where is None else rows.where(where)
-    return prints(kept.selectExpr(*(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h"))
+    return prints(
+        kept.selectExpr(*(f"{key} AS k{i}" for i, key in enumerate(by)), f"{hashed} AS h")
+    )
 
 
 def _with_lineage(schema: StructType, lineage: bool) -> StructType:
     from pyspark.sql import types as T
 
-    return T.StructType([*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)])
+    return T.StructType(
+        [*schema.fields, *(T.StructField(name, T.LongType()) for name in LINEAGE if lineage)]
+    )
 
 
 def exact_case(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The setting that a session needs to read the fields of a schema: some, of one struct, may differ by case alone."""
+    """The setting that a session needs to read the fields of a schema: some, of one struct, may
+    differ by case alone.
+    """
     names = [str(field["name"]).lower() for field in fields]
     inner = [kind for field in fields if isinstance(kind := field["type"], Mapping)]
     found = len(set(names)) < len(names)
@@ -106,7 +127,9 @@ def exact_case(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         kind = inner.pop()
         names = [str(field["name"]).lower() for field in kind.get("fields", ())]
         found = len(set(names)) < len(names)
-        held = [kind.get(key) for key in ("element", "key", "value")] + [field["type"] for field in kind.get("fields", ())]
+        held = [kind.get(key) for key in ("element", "key", "value")] + [
+            field["type"] for field in kind.get("fields", ())
+        ]
         inner += [each for each in held if isinstance(each, Mapping)]
     return {"spark.sql.caseSensitive": "true"} if found else {}
 
@@ -117,14 +140,19 @@ def summed_up(rows: DataFrame, hashed: str) -> Fingerprint:
 
 
 def summed(column: str, name: str, where: str = "true") -> list[Column]:
-    """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``where`` takes only some rows."""
+    """Aggregates that add up a column of hashes, for :meth:`Fingerprint.of_sums`; ``where`` takes
+    only some rows.
+    """
     from pyspark.sql import functions as F
 
     mask = (1 << _PIECE_BITS) - 1
     pieces = [(shift, f"shiftrightunsigned(`{column}`, {shift}) & {mask}L") for shift in _SHIFTS]
     return [
         F.expr(f"count_if({where})").alias(f"{name}_n"),
-        *(F.expr(f"sum(if({where}, {piece}, 0L))").alias(f"{name}_{shift}") for shift, piece in pieces),
+        *(
+            F.expr(f"sum(if({where}, {piece}, 0L))").alias(f"{name}_{shift}")
+            for shift, piece in pieces
+        ),
     ]
 
 
@@ -145,16 +173,20 @@ def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
 def row_hash(schema: StructType) -> str:
     """SQL for a 64-bit hash of a row of these columns; names and nullability do not affect it.
 
-    Distinguishes values that Spark's ``xxhash64`` confuses: it skips nulls, so each value is preceded
-    by whether it is null, and each collection by its size. ``xxhash64`` refuses maps, so a map is hashed
-    as the sorted hashes of its entries, in any order; it also refuses variants, so a variant is
-    hashed as its JSON and its types. A number, date or timestamp is cast to the type in
-    ``schema``, because an ``int`` and the ``bigint`` it was promoted to hash differently.
-    Values are equal if SQL calls them equal: 0.0 and -0.0, and any two NaN. Decimals hash by value at
+    Distinguishes values that Spark's ``xxhash64`` confuses: it skips nulls, so each value is
+    preceded by whether it is null, and each collection by its size. ``xxhash64`` refuses maps, so a
+    map is hashed as the sorted hashes of its entries, in any order; it also refuses variants, so a
+    variant is hashed as its JSON and its types. A number, date or timestamp is cast to the type in
+    ``schema``, because an ``int`` and the ``bigint`` it was promoted to hash differently. Values
+    are equal if SQL calls them equal: 0.0 and -0.0, and any two NaN. Decimals hash by value at
     their scale, binary by its bytes, timestamps by the instant.
     """
     # A row without columns is still a row.
-    arguments = [argument for field in schema.fields for argument in _arguments(identifier(field.name), field.dataType, 0)]
+    arguments = [
+        argument
+        for field in schema.fields
+        for argument in _arguments(identifier(field.name), field.dataType, 0)
+    ]
     return f"xxhash64({', '.join(arguments or ['true'])})"
 
 
@@ -170,12 +202,18 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
             yield from _arguments(f"{value}.{identifier(field.name)}", field.dataType, depth)
     elif isinstance(kind, T.ArrayType):
         yield f"size({value})"
-        yield f"transform({value}, {item} -> xxhash64({', '.join(_arguments(item, kind.elementType, depth + 1))}))"
+        yield (
+            f"transform({value}, {item} -> "
+            f"xxhash64({', '.join(_arguments(item, kind.elementType, depth + 1))}))"
+        )
     elif isinstance(kind, T.MapType):
         key = _arguments(f"{item}.key", kind.keyType, depth + 1)
         entry = _arguments(f"{item}.value", kind.valueType, depth + 1)
         yield f"size({value})"
-        yield f"sort_array(transform(map_entries({value}), {item} -> xxhash64({', '.join([*key, *entry])})))"
+        yield (
+            f"sort_array(transform(map_entries({value}), {item} -> "
+            f"xxhash64({', '.join([*key, *entry])})))"
+        )
     elif (variant := variant_type()) is not None and isinstance(kind, variant):
         yield f"to_json({value})"
         yield f"schema_of_variant({value})"
@@ -206,7 +244,9 @@ def shared(before: Json, after: Json) -> tuple[StructType, StructType, tuple[str
     return old, new, tuple(left_out)
 
 
-def _shared_fields(before: Sequence[Json], after: Sequence[Json], prefix: str, left_out: list[str]) -> tuple[StructType, StructType]:
+def _shared_fields(
+    before: Sequence[Json], after: Sequence[Json], prefix: str, left_out: list[str]
+) -> tuple[StructType, StructType]:
     from pyspark.sql.types import StructField, StructType
 
     olds, news = ({field["id"]: field for field in fields} for fields in (before, after))
@@ -216,18 +256,26 @@ def _shared_fields(before: Sequence[Json], after: Sequence[Json], prefix: str, l
         if old is None or new is None:
             left_out.append(prefix + (old or new or {})["name"])
             continue
-        old_type, new_type = _shared_types(old["type"], new["type"], f"{prefix}{old['name']}.", left_out)
+        old_type, new_type = _shared_types(
+            old["type"], new["type"], f"{prefix}{old['name']}.", left_out
+        )
         old_fields.append(StructField(old["name"], old_type))
         new_fields.append(StructField(new["name"], new_type))
     return StructType(old_fields), StructType(new_fields)
 
 
-def _shared_types(before: Any, after: Any, prefix: str, left_out: list[str]) -> tuple[DataType, DataType]:
+def _shared_types(
+    before: Any, after: Any, prefix: str, left_out: list[str]
+) -> tuple[DataType, DataType]:
     from pyspark.sql.types import ArrayType, MapType
 
     if isinstance(before, str) or isinstance(after, str):
         # Only an unknown type, which is always null, can have become a nested one.
-        kind = _primitive(_wider(before, after)) if isinstance(before, str) and isinstance(after, str) else _primitive("unknown")
+        kind = (
+            _primitive(_wider(before, after))
+            if isinstance(before, str) and isinstance(after, str)
+            else _primitive("unknown")
+        )
         return kind, kind
     if after["type"] == "struct":
         return _shared_fields(before["fields"], after["fields"], prefix, left_out)
@@ -235,7 +283,9 @@ def _shared_types(before: Any, after: Any, prefix: str, left_out: list[str]) -> 
         old, new = _shared_types(before["element"], after["element"], f"{prefix}element.", left_out)
         return ArrayType(old), ArrayType(new)
     old_key, new_key = _shared_types(before["key"], after["key"], f"{prefix}key.", left_out)
-    old_value, new_value = _shared_types(before["value"], after["value"], f"{prefix}value.", left_out)
+    old_value, new_value = _shared_types(
+        before["value"], after["value"], f"{prefix}value.", left_out
+    )
     return MapType(old_key, old_value), MapType(new_key, new_value)
 
 

@@ -1,4 +1,6 @@
-"""Prove that maintenance lost nothing: manifest entries, refs and snapshots, live files; reads no rows."""
+"""Prove that maintenance lost nothing: manifest entries, refs and snapshots, live files; reads no
+rows.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ _LOOKS = 5
 def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) -> InvariantProof:
     """Compare the live manifest entries of each commit with its parent's, in any order.
 
-    ``rewrite_manifests`` must keep these unchanged: each file with its partition, sequence
-    numbers, sizes and statistics. Reads every manifest of both sides, and no data file. A commit is not
+    ``rewrite_manifests`` must keep these unchanged: each file with its partition, sequence numbers,
+    sizes and statistics. Reads every manifest of both sides, and no data file. A commit is not
     provable if it or its parent has expired. ``table`` is without its catalog.
     """
     started = time.monotonic()
@@ -44,26 +46,42 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
             continue
         before, after = (_entries(lake, table, each) for each in (parent_id, snapshot_id))
         same = before == after
-        said = f"the same {count(after.row_count, 'live entry', 'live entries')} as before, with their statistics"
+        said = (
+            f"the same {count(after.row_count, 'live entry', 'live entries')} as before, with "
+            "their statistics"
+        )
         checks.append(
             Check(
                 same,
                 f"commit {snapshot_id}: "
-                + (said if same else f"{before.row_count:,} live entries before, {after.row_count:,} after, NOT THE SAME"),
+                + (
+                    said
+                    if same
+                    else f"{before.row_count:,} live entries before, {after.row_count:,} after, "
+                    "NOT THE SAME"
+                ),
             )
         )
     return InvariantProof("rewrite_manifests", tuple(checks), time.monotonic() - started)
 
 
 def _entries(lake: Lake, table: Identifier, snapshot_id: int) -> Fingerprint:
-    entries = metadata_table(lake.spark, lake.sql_name(table), "entries", snapshot_id).where("status < 2")
+    entries = metadata_table(lake.spark, lake.sql_name(table), "entries", snapshot_id).where(
+        "status < 2"
+    )
     # The readable metrics are derived from the statistics.
     frame = entries.select("snapshot_id", "sequence_number", "file_sequence_number", "data_file")
     return summed_up(frame, row_hash(frame.schema))
 
 
 def prove_history(
-    lake: Lake, table: Identifier, kept: Sequence[int], refs: Sequence[str], *, removed_more: bool = False, sample: int = SAMPLE
+    lake: Lake,
+    table: Identifier,
+    kept: Sequence[int],
+    refs: Sequence[str],
+    *,
+    removed_more: bool = False,
+    sample: int = SAMPLE,
 ) -> InvariantProof:
     """Check what an expiry had to keep: refs, snapshots, their manifests, a sample of their files.
 
@@ -77,30 +95,50 @@ def prove_history(
     gone = sum(snapshot_id not in there for snapshot_id in kept)
     checks = [Check(True, f"all {len(kept):,} snapshots that should stay exist")]
     if gone:
-        missing = f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the table"
-        why = "it is not known whether this expiry or another removed them" if removed_more else "this expiry did not name them"
+        missing = (
+            f"{gone:,} of {count(len(kept), 'snapshot')} that should stay are no longer in the "
+            "table"
+        )
+        why = (
+            "it is not known whether this expiry or another removed them"
+            if removed_more
+            else "this expiry did not name them"
+        )
         checks = [Check(None if removed_more else True, f"{missing}; {why}")]
     now_refs = metadata.get("refs") or {}
     broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in there]
     present = ", ".join(name for name in refs if name in now_refs) or "no ref"
     dropped = [name for name in refs if name not in now_refs and name != "main"]
     also = f"; no longer in the table: {', '.join(dropped)}" if dropped else ""
-    said = f"the snapshots of {', '.join(broken)} are GONE" if broken else f"{present} protected and present{also}"
+    said = (
+        f"the snapshots of {', '.join(broken)} are GONE"
+        if broken
+        else f"{present} protected and present{also}"
+    )
     checks.append(Check(not broken, said))
     checks += _readable(lake, table, sample)
-    return InvariantProof("expire_snapshots", tuple(checks), time.monotonic() - started, gone + len(dropped))
+    return InvariantProof(
+        "expire_snapshots", tuple(checks), time.monotonic() - started, gone + len(dropped)
+    )
 
 
-def prove_live(lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = (), *, sample: int = SAMPLE) -> InvariantProof:
-    """Check that every manifest of the table can be read and that a sample of the files they name is in storage."""
+def prove_live(
+    lake: Lake, table: Identifier, what: str, checks: Sequence[Check] = (), *, sample: int = SAMPLE
+) -> InvariantProof:
+    """Check that every manifest of the table can be read and that a sample of the files they name
+    is in storage.
+    """
     started = time.monotonic()
-    return InvariantProof(what, (*checks, *_readable(lake, table, sample)), time.monotonic() - started)
+    return InvariantProof(
+        what, (*checks, *_readable(lake, table, sample)), time.monotonic() - started
+    )
 
 
 def _readable(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
     """Every kept snapshot's manifest list and manifests, and some of the files that they name.
 
-    What another job has removed from the table meanwhile is not missed: after a failure, the metadata is read again.
+    What another job has removed from the table meanwhile is not missed: after a failure, the
+    metadata is read again.
     """
     name, problem = lake.sql_name(table), ""
     for _ in range(_LOOKS):
@@ -114,31 +152,54 @@ def _readable(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
             problem = str(known)
         if lake.tables.source(table).metadata_location == at:
             return [Check(False, f"a manifest of a kept snapshot cannot be read: {problem}")]
-    return [Check(None, f"other commits came during each of {_LOOKS} looks at the manifests ({problem})")]
+    return [
+        Check(
+            None, f"other commits came during each of {_LOOKS} looks at the manifests ({problem})"
+        )
+    ]
 
 
 def _look(lake: Lake, table: Identifier, sample: int) -> Sequence[Check]:
     spark, name = lake.spark, lake.sql_name(table)
     files = metadata_table(spark, name, "all_files").select("file_path").distinct()
     chosen, total = spread(files, sample), files.count()
-    readable = Check(True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}")
+    readable = Check(
+        True, f"all manifests of all snapshots are readable; they name {count(total, 'file')}"
+    )
     io = load_table(spark, name).io()
     gone = [path for path in chosen if not io.newInputFile(path).exists()]
     if not gone:
         return [readable, Check(True, f"{len(chosen):,} of them were checked in storage and exist")]
-    # Named in metadata that is read after the look: another job's expiry stops naming a file before it removes it.
-    missed = referenced(lake, table, wanted(spark, spark.createDataFrame([(path,) for path in gone], "file_path string")), len(gone))
+    # Named in metadata that is read after the look: another job's expiry stops naming a file before
+    # it removes it.
+    missed = referenced(
+        lake,
+        table,
+        wanted(spark, spark.createDataFrame([(path,) for path in gone], "file_path string")),
+        len(gone),
+    )
     if missed:
         return [
             readable,
-            Check(False, f"{count(len(missed), 'file')} of {len(chosen):,} checked in storage are GONE, for example {missed[0]}"),
+            Check(
+                False,
+                f"{count(len(missed), 'file')} of {len(chosen):,} checked in storage are GONE, "
+                f"for example {missed[0]}",
+            ),
         ]
     left = len(chosen) - len(gone)
     return [
         readable,
-        Check(True, f"{left:,} of them were checked in storage and exist; another job removed {len(gone):,} from the table meanwhile"),
+        Check(
+            True,
+            f"{left:,} of them were checked in storage and exist; another job removed "
+            f"{len(gone):,} from the table meanwhile",
+        ),
     ]
 
 
 def _snapshots(lake: Lake, table: Identifier) -> dict[int, Json]:
-    return {int(s["snapshot-id"]): s for s in load_metadata(lake.tables.source(table)).get("snapshots") or ()}
+    return {
+        int(s["snapshot-id"]): s
+        for s in load_metadata(lake.tables.source(table)).get("snapshots") or ()
+    }

@@ -19,7 +19,8 @@ _NAMED = 10
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its fingerprints.
+    """A partition whose rows differ: its path (``whole table`` if unpartitioned), and its
+    fingerprints.
 
     With ``of_lineage`` the rows are equal, and only their ids or sequence numbers differ.
     """
@@ -33,10 +34,15 @@ class Mismatch:
         gained = self.after.row_count - self.before.row_count
         name = printable(self.partition)
         if self.of_lineage:
-            return f"{name}: the same {count(self.after.row_count, 'row')}, but not the same row ids or sequence numbers (row lineage)"
+            return (
+                f"{name}: the same {count(self.after.row_count, 'row')}, but not the same row ids "
+                "or sequence numbers (row lineage)"
+            )
         if gained:
             what = f"{count(abs(gained), 'row')} {'too many' if gained > 0 else 'missing'}"
-            return f"{name}: {what} ({self.before.row_count:,} before, {self.after.row_count:,} after)"
+            return (
+                f"{name}: {what} ({self.before.row_count:,} before, {self.after.row_count:,} after)"
+            )
         return f"{name}: the same number of rows ({self.before.row_count:,}), but different rows"
 
 
@@ -44,12 +50,12 @@ class Mismatch:
 class CommitProof:
     """One commit compared with its own parent, deletes applied.
 
-    ``partitions_compared`` of ``partitions_changed``; with ``whole_table`` every row was
-    compared, and ``reason`` says why. ``before`` and ``after`` are fingerprints of all rows compared.
+    ``partitions_compared`` of ``partitions_changed``; with ``whole_table`` every row was compared,
+    and ``reason`` says why. ``before`` and ``after`` are fingerprints of all rows compared.
     ``columns_left_out`` are those that only one side has. A commit that is not ``provable`` has a
     ``reason`` and no fingerprints. ``rollback_sql`` undoes a damaged commit, and the
-    ``later_commits`` after it too. ``said`` is what was checked in another way: before the commit, or from
-    metadata alone; ``is_sampled`` if not all rows were compared.
+    ``later_commits`` after it too. ``said`` is what was checked in another way: before the commit,
+    or from metadata alone; ``is_sampled`` if not all rows were compared.
     """
 
     snapshot_id: int
@@ -95,17 +101,36 @@ class CommitProof:
             return [f"✔ {name}: {self.said}"]
         if self.before is None or self.after is None:
             return [f"? {name}: not provable: {self.reason}"]
-        what = "the whole table" if self.whole_table else f"{self.partitions_compared:,} of {self.partitions_changed:,} changed partitions"
+        what = (
+            "the whole table"
+            if self.whole_table
+            else f"{self.partitions_compared:,} of {self.partitions_changed:,} changed partitions"
+        )
         why = f" ({self.reason})" if self.reason else ""
-        left_out = [f"  not compared, because only one side has them: {', '.join(self.columns_left_out)}"] if self.columns_left_out else []
+        left_out = (
+            [f"  not compared, because only one side has them: {', '.join(self.columns_left_out)}"]
+            if self.columns_left_out
+            else []
+        )
         if not self.mismatches:
-            return [f"✔ {name}: the same {count(self.after.row_count, 'row')} in {what}{why}", *left_out]
-        lines = [f"✖ {name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared {what}{why}", *left_out]
+            return [
+                f"✔ {name}: the same {count(self.after.row_count, 'row')} in {what}{why}",
+                *left_out,
+            ]
+        lines = [
+            f"✖ {name}: ROWS CHANGED in {count(len(self.mismatches), 'partition')}; compared "
+            f"{what}{why}",
+            *left_out,
+        ]
         lines += [f"  {mismatch}" for mismatch in self.mismatches[:_NAMED]]
         if len(self.mismatches) > _NAMED:
             lines.append(f"  and {len(self.mismatches) - _NAMED:,} more")
         if self.rollback_sql:
-            also = f" (also undoes {count(self.later_commits, 'later commit')}" if self.later_commits else ""
+            also = (
+                f" (also undoes {count(self.later_commits, 'later commit')}"
+                if self.later_commits
+                else ""
+            )
             lines.append(f"  to roll back to its parent{also}: {self.rollback_sql}")
         return lines
 
@@ -122,7 +147,8 @@ class Check:
 class InvariantProof:
     """What maintenance had to keep, checked one by one; ``what`` names the procedure.
 
-    ``gone`` counts what had to stay and is no longer there, because another job removed it or may have.
+    ``gone`` counts what had to stay and is no longer there, because another job removed it or may
+    have.
     """
 
     what: str
@@ -137,7 +163,10 @@ class InvariantProof:
 
     def lines(self) -> list[str]:
         """Lines for a person, one per check."""
-        return [f"{ {True: '✔', False: '✖', None: '?'}[check.ok] } {self.what}: {check.said}" for check in self.checks]
+        return [
+            f"{ {True: '✔', False: '✖', None: '?'}[check.ok] } {self.what}: {check.said}"
+            for check in self.checks
+        ]
 
     def __repr__(self) -> str:
         return "\n".join(self.lines())
@@ -148,9 +177,10 @@ class Proof:
     """The result of comparing a run's commits with their parents.
 
     ``ok`` is False if rows changed anywhere, None if no change was found but some
-    commit is not provable. ``mode`` is :data:`CHECKED`, :data:`SCANNED`, ``full`` or ``sampled`` (some of the changed partitions), or several of these.
-    ``rows_read`` counts both sides. ``caution`` says why the reads themselves may be wrong.
-    ``kept`` holds the checks of maintenance.
+    commit is not provable. ``mode`` is :data:`CHECKED`, :data:`SCANNED`, ``full`` or ``sampled``
+    (some of the changed partitions), or several of these. ``rows_read`` counts both sides.
+    ``caution`` says why the reads themselves may be wrong. ``kept`` holds the checks of
+    maintenance.
     """
 
     table: str
@@ -174,11 +204,17 @@ class Proof:
             raise ValueError("no proofs to put together")
         commits = tuple(commit for proof in proofs for commit in proof.commits)
         kept = tuple(one for proof in proofs for one in proof.kept)
-        modes = {mode for proof in proofs if proof.commits or not proof.kept for mode in proof.mode.split(", ")} or {"metadata"}
+        modes = {
+            mode
+            for proof in proofs
+            if proof.commits or not proof.kept
+            for mode in proof.mode.split(", ")
+        } or {"metadata"}
         return cls(
             table=proofs[0].table,
             commits=commits,
-            # Taken from the proofs, not from their commits: a proof that could not be made has no commits.
+            # Taken from the proofs, not from their commits: a proof that could not be made has no
+            # commits.
             ok=verdict(proofs),
             mode=", ".join(sorted(modes)),
             seconds=sum(proof.seconds for proof in proofs),
@@ -195,7 +231,9 @@ class Proof:
 
     @property
     def is_sampled(self) -> bool:
-        """Whether some rows of a commit were not compared: of its partitions, or of those that equality deletes apply to."""
+        """Whether some rows of a commit were not compared: of its partitions, or of those that
+        equality deletes apply to.
+        """
         return any(commit.is_sampled or commit.is_partial for commit in self.commits)
 
     def __repr__(self) -> str:
@@ -204,28 +242,47 @@ class Proof:
     def lines(self) -> list[str]:
         """The verdict on one line, then the checks and what they leave open, for a person."""
         if not self.commits and self.kept:
-            fine = "this run lost nothing" if any(one.gone for one in self.kept) else "nothing was lost"
-            said = {True: fine, False: "SOMETHING WAS LOST", None: "not everything could be proved"}[self.ok]
-            return [f"{self.table}: {said}, in {self.seconds:.1f} s", *(line for one in self.kept for line in one.lines())]
+            fine = (
+                "this run lost nothing"
+                if any(one.gone for one in self.kept)
+                else "nothing was lost"
+            )
+            said = {
+                True: fine,
+                False: "SOMETHING WAS LOST",
+                None: "not everything could be proved",
+            }[self.ok]
+            return [
+                f"{self.table}: {said}, in {self.seconds:.1f} s",
+                *(line for one in self.kept for line in one.lines()),
+            ]
         fine = "no difference found" if self.is_sampled else "no row changed"
         said = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
             said = "SOMETHING WAS LOST"
         modes = self.mode.split(", ")
         # Where one commit is sampled, the figures say how much was compared.
-        how = ", ".join({"full": "compared in full"}.get(mode, mode) for mode in modes if mode != "full" or "sampled" not in modes)
+        how = ", ".join(
+            {"full": "compared in full"}.get(mode, mode)
+            for mode in modes
+            if mode != "full" or "sampled" not in modes
+        )
         # What was checked before a commit is part of the time of its rewrite.
         time_taken = "" if self.mode == CHECKED else f" in {self.seconds:.1f} s"
         where = count(len(self.commits), "commit")
         if any(commit.is_partial for commit in self.commits):
             compared, changed = self.partitions
             where = f"{compared:,} of {count(changed, 'changed partition')} ({where})"
-        head = f"{self.table}: {said} in {where}, {how}; {count(self.rows_read, 'row')} read{time_taken}"
+        head = (
+            f"{self.table}: {said} in {where}, {how}; {count(self.rows_read, 'row')} "
+            f"read{time_taken}"
+        )
         caution = [f"! {self.caution}"] if self.caution else []
         if any(commit.is_sampled for commit in self.commits):
             caution.append(
-                f"  Compared a sample of the rows that equality deletes apply to: it finds {UNSEEN} random wrong keys with a chance above 99 %. "
-                "`--prove full` compares every row."
+                "  Compared a sample of the rows that equality deletes apply to: it finds "
+                f"{UNSEEN} random wrong keys with a chance above 99 %. `--prove full` compares "
+                "every row."
             )
         return [
             head,
@@ -236,6 +293,8 @@ class Proof:
 
 
 def verdict(proven: Iterable[CommitProof | Check | InvariantProof | Proof]) -> bool | None:
-    """False if anything changed or is lost in one, else None if some are not provable, else True."""
+    """False if anything changed or is lost in one, else None if some are not provable, else
+    True.
+    """
     found = {one.ok for one in proven}
     return False if False in found else None if None in found else True

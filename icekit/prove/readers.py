@@ -48,13 +48,21 @@ def most_records(cluster: Cluster) -> int:
 
 
 @contextlib.contextmanager
-def resolving(reader: Reader, snapshot_ids: Sequence[int], resolve: bool | None) -> Iterator[Reader]:
-    """The reader, with the snapshots before and after some commits to read without the engine's own sets of equality deletes."""
+def resolving(
+    reader: Reader, snapshot_ids: Sequence[int], resolve: bool | None
+) -> Iterator[Reader]:
+    """The reader, with the snapshots before and after some commits to read without the engine's own
+    sets of equality deletes.
+    """
     lake = reader.lake
     most = 0 if resolve else most_records(cluster_of(lake.spark))
     sides: set[int] = set()
     if resolve is not False:
-        sides = {int(side["snapshot-id"]) for side in existing_sides(reader, snapshot_ids) if may_have_more(side, most)}
+        sides = {
+            int(side["snapshot-id"])
+            for side in existing_sides(reader, snapshot_ids)
+            if may_have_more(side, most)
+        }
     with contextlib.ExitStack() as stack:
         read: dict[int, Stripped] = {}
         for side in sorted(sides):
@@ -77,17 +85,26 @@ def resolving(reader: Reader, snapshot_ids: Sequence[int], resolve: bool | None)
 def existing_sides(reader: Reader, snapshot_ids: Sequence[int]) -> list[Json]:
     """Those of some commits and their parents that still exist."""
     commits = [*filter(None, map(reader.snapshots.get, snapshot_ids))]
-    return [*commits, *filter(None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits))]
+    return [
+        *commits,
+        *filter(
+            None, (reader.snapshots.get(commit.get("parent-snapshot-id")) for commit in commits)
+        ),
+    ]
 
 
 def _most_applied(found: Sequence[Scope]) -> int:
     """The most records of equality deletes that a reader of a data file may have to hold."""
     applied = [scope for scope in found if scope.data_files]
     everywhere = sum(scope.delete_records for scope in applied if scope.is_global)
-    return everywhere + max((scope.delete_records for scope in applied if not scope.is_global), default=0)
+    return everywhere + max(
+        (scope.delete_records for scope in applied if not scope.is_global), default=0
+    )
 
 
 def may_have_more(snapshot: Json, records: int) -> bool:
-    """Whether a snapshot may have more equality deletes than so many records: a writer may not count them."""
+    """Whether a snapshot may have more equality deletes than so many records: a writer may not
+    count them.
+    """
     told = str((snapshot.get("summary") or {}).get("total-equality-deletes", ""))
     return not told.isdecimal() or int(told) > records

@@ -1,4 +1,6 @@
-"""Run the diagnosis notebook unattended on many tables at once: HTML, JSON, an index, an exit status; finished tables survive an interruption."""
+"""Run the diagnosis notebook unattended on many tables at once: HTML, JSON, an index, an exit
+status; finished tables survive an interruption.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,19 @@ from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
 from icekit.report.index import Index, closing, write_index
 from icekit.report.journal import NAME, Journal, begin
-from icekit.report.rendering import FactsCache, Kernel, Kernels, TimedOut, clear, imports, kept, limited, notebook_path, observed, rendered
+from icekit.report.rendering import (
+    FactsCache,
+    Kernel,
+    Kernels,
+    TimedOut,
+    clear,
+    imports,
+    kept,
+    limited,
+    notebook_path,
+    observed,
+    rendered,
+)
 from icekit.report.result import KERNELS, Options, ReportRun, Row, exit_status
 from icekit.saving import slug, write_text
 from icekit.sql import Identifier, display_name
@@ -36,7 +50,8 @@ from icekit.status import Status
 from icekit.terminal import never_silent, stderr_to_file
 from icekit.units import count
 
-# --- Work on many tables at once: threads that observe, threads that render, and a row for each finished table
+# --- Work on many tables at once: threads that observe, threads that render, and a row for each
+# finished table
 
 
 T = TypeVar("T")
@@ -61,10 +76,11 @@ class _Observed:
 
 
 class Workers:
-    """Threads that report on tables; use it in a ``with`` block, which ends the threads and their kernels.
+    """Threads that report on tables; use it in a ``with`` block, which ends the threads and their
+    kernels.
 
-    ``history_of`` returns the file with a table's history, or an empty string; one thread at a time calls it.
-    ``known`` has the facts of tables observed before, and stores new ones.
+    ``history_of`` returns the file with a table's history, or an empty string; one thread at a time
+    calls it. ``known`` has the facts of tables observed before, and stores new ones.
     """
 
     def __init__(
@@ -77,7 +93,12 @@ class Workers:
         history_of: Callable[[str, Path], str],
         known: FactsCache | None = None,
     ) -> None:
-        self._lake, self._options, self._run_id, self._history_of = lake, options, run_id, history_of
+        self._lake, self._options, self._run_id, self._history_of = (
+            lake,
+            options,
+            run_id,
+            history_of,
+        )
         self._known = known or FactsCache()
         self._output = options.output.resolve()
         self._count = len(names)
@@ -92,7 +113,9 @@ class Workers:
         self._kernels = Kernels(reuse=not options.fresh_kernels)
         self._scratch = tempfile.TemporaryDirectory(prefix="icekit-")
         # Daemons: storage that does not answer must not keep the process alive.
-        workers = [self._observe] * min(options.jobs, self._count) + [self._render] * min(KERNELS, self._count)
+        workers = [self._observe] * min(options.jobs, self._count) + [self._render] * min(
+            KERNELS, self._count
+        )
         self._threads = [threading.Thread(target=work, daemon=True) for work in workers]
 
     def __enter__(self) -> Workers:
@@ -100,7 +123,12 @@ class Workers:
             thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stopped.set()
         if kind is not None:
             # A user who interrupts does not want to wait for running notebooks.
@@ -133,11 +161,23 @@ class Workers:
     def _observe_one(self, name: Identifier) -> _Observed:
         started = time.monotonic()
         clear(self._output, name)
-        facts, findings, waited = observed(self._lake, name, self._options, self._options.timeout_seconds, collect=self._known.observe)
+        facts, findings, waited = observed(
+            self._lake,
+            name,
+            self._options,
+            self._options.timeout_seconds,
+            collect=self._known.observe,
+        )
         chosen = limits(self._options.thresholds)
         won = wins(facts, findings, chosen)
         known = health(facts, findings, won, self._run_id)
-        return _Observed(name, kept(facts, Path(self._scratch.name)), time.monotonic() - started - waited, won, known)
+        return _Observed(
+            name,
+            kept(facts, Path(self._scratch.name)),
+            time.monotonic() - started - waited,
+            won,
+            known,
+        )
 
     def _render(self) -> None:
         with self._kernels.own() as kernel:
@@ -145,7 +185,10 @@ class Workers:
                 with contextlib.suppress(queue.Empty):
                     item = self._ready.get(timeout=_PATIENCE)
                     _start(kernel)
-                    row = self._guarded(item.name, lambda _, item=item: self._render_one(item, kernel))  # type: ignore[misc]
+                    row = self._guarded(
+                        item.name,
+                        lambda _, item=item: self._render_one(item, kernel),  # type: ignore[misc]
+                    )
                     # What was observed is known, whatever became of the notebook.
                     self._done.put(replace(row, wins=item.wins, health=item.health))
                     with contextlib.suppress(OSError):  # its folder goes with the run
@@ -157,7 +200,9 @@ class Workers:
         with self._remembering:
             started = time.monotonic()
             history = self._history_of(table, Path(self._scratch.name))
-        page, outcome, error, stages = rendered(kernel, item.name, item.facts_file, self._options, left, history=history)
+        page, outcome, error, stages = rendered(
+            kernel, item.name, item.facts_file, self._options, left, history=history
+        )
         return Row(
             table,
             outcome.status if outcome else Status.CRASHED,
@@ -180,13 +225,26 @@ class Workers:
         except Exception as problem:
             known = outside(problem)
             if known is None:
-                return Row(table, Status.CRASHED, time.monotonic() - started, error=self._traced(table, problem))
+                return Row(
+                    table,
+                    Status.CRASHED,
+                    time.monotonic() - started,
+                    error=self._traced(table, problem),
+                )
             return Row(table, Status.MISCONFIGURED, time.monotonic() - started, error=str(known))
-        except BaseException as problem:  # a cancelled task is no Exception, and without a row the run would wait forever
-            return Row(table, Status.CRASHED, time.monotonic() - started, error=self._traced(table, problem))
+        # a cancelled task is no Exception, and without a row the run would wait forever
+        except BaseException as problem:
+            return Row(
+                table,
+                Status.CRASHED,
+                time.monotonic() - started,
+                error=self._traced(table, problem),
+            )
 
     def _traced(self, table: str, problem: BaseException) -> str:
-        """Save the complete error in a file, and name the file; a full disk must not lose the row too."""
+        """Save the complete error in a file, and name the file; a full disk must not lose the row
+        too.
+        """
         first = f"{type(problem).__name__}: {first_line(problem)}"
         try:
             kept_in = write_text(self._output / f"{slug(table)}.error.txt", trace(problem))
@@ -196,7 +254,9 @@ class Workers:
 
 
 def _start(kernel: Kernel) -> None:
-    """Start the kernel if it is not running; if it does not start, its first notebook fails and becomes a row."""
+    """Start the kernel if it is not running; if it does not start, its first notebook fails and
+    becomes a row.
+    """
     # A cancelled task is no Exception.
     with contextlib.suppress(Exception, asyncio.CancelledError), limited(kernel, _START):
         kernel.ready(imports())
@@ -204,30 +264,41 @@ def _start(kernel: Kernel) -> None:
 
 #: The index is written again after this many seconds,
 _INDEX_SECONDS = 2.0
-#: and after this many times the seconds that writing it took, so that thousands of tables do not make it dominate.
+# : and after this many times the seconds that writing it took, so that thousands of tables do not
+# make it dominate.
 _INDEX_PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A report that is part of a larger run: ``before`` tables are done of ``altogether``, and some facts are known."""
+    """A report that is part of a larger run: ``before`` tables are done of ``altogether``, and some
+    facts are known.
+    """
 
     before: int
     altogether: int
     known: FactsCache | None = None
 
 
-def report(tables: Sequence[str], options: Options, *, progress: Callable[[str], None] = print, part: Part | None = None) -> ReportRun:
+def report(
+    tables: Sequence[str],
+    options: Options,
+    *,
+    progress: Callable[[str], None] = print,
+    part: Part | None = None,
+) -> ReportRun:
     """Report on tables (names or globs); every report is written before the gate fails.
 
-    One connection, and one Spark session if needed, serve all tables. Facts are collected
-    here, for ``options.jobs`` tables at once, and passed to the notebooks, a few of which run at once in
-    warm kernels. A table that cannot be read, or takes longer than ``options.timeout_seconds``,
-    gets a row that says so and does not stop the others; nor does a glob that matches nothing, as long
-    as another table is found, nor a history that cannot be written. When the run is interrupted (Ctrl-C, or a
-    signal), finished tables keep their reports, and ``index.html`` lists them. ``part``
+    One connection, and one Spark session if needed, serve all tables. Facts are collected here, for
+    ``options.jobs`` tables at once, and passed to the notebooks, a few of which run at once in warm
+    kernels. A table that cannot be read, or takes longer than ``options.timeout_seconds``, gets a
+    row that says so and does not stop the others; nor does a glob that matches nothing, as long as
+    another table is found, nor a history that cannot be written. When the run is interrupted
+    (Ctrl-C, or a signal), finished tables keep their reports, and ``index.html`` lists them.
+    ``part``
     numbers them after earlier ones. Raises
-    :class:`~icekit.errors.IcekitError` only for problems of all tables: the profile, the catalog, a parameter.
+    :class:`~icekit.errors.IcekitError` only for problems of all tables: the profile, the catalog, a
+    parameter.
     """
     chosen = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)
@@ -254,12 +325,16 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         remembered = kept_in.last(asked, other_than=begun.run_id) if kept_in else {}
 
         def history_of(table: str, folder: Path) -> str:
-            """A file with the earlier runs of one table for its notebook, empty without any: a notebook's kernel opens no catalog."""
+            """A file with the earlier runs of one table for its notebook, empty without any: a
+            notebook's kernel opens no catalog.
+            """
             path = folder / f"{slug(table)}.history.db"
             return str(path) if SqliteStore(path).append(remembered.get(table, ())) else ""
 
         def index() -> Path:
-            made_at = f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
+            made_at = (
+                f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
+            )
             shown = Index(
                 rows=rows,
                 made_at=made_at,
@@ -276,13 +351,23 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
                 Journal(begun, asked, options, output / NAME) as journal,
                 never_silent("working on the reports"),
                 stderr_to_file(),
-                Workers(lake, todo, options, begun.run_id, history_of=history_of, known=part.known if part else None) as crew,
+                Workers(
+                    lake,
+                    todo,
+                    options,
+                    begun.run_id,
+                    history_of=history_of,
+                    known=part.known if part else None,
+                ) as crew,
             ):
                 due = time.monotonic() + _INDEX_SECONDS
                 for row in crew.rows():
                     rows.append(row)
                     journal.add(row)
-                    progress(f"[{before + len(rows)}/{altogether}] {row.said}, {row.seconds:.1f} s{f': {row.error}' if row.error else ''}")
+                    progress(
+                        f"[{before + len(rows)}/{altogether}] {row.said}, {row.seconds:.1f} "
+                        f"s{f': {row.error}' if row.error else ''}"
+                    )
                     if (began := time.monotonic()) > due:
                         index()
                         due = next_index(began, time.monotonic())
@@ -290,15 +375,21 @@ def report(tables: Sequence[str], options: Options, *, progress: Callable[[str],
         finally:
             lost += remember(kept_in, rows, progress)
             page = index()
-    return ReportRun(tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost))
+    return ReportRun(
+        tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost)
+    )
 
 
 def next_index(began: float, ended: float) -> float:
-    """When to write the index next, given the last time: writing it takes a small share of the run."""
+    """When to write the index next, given the last time: writing it takes a small share of the
+    run.
+    """
     return ended + max(_INDEX_SECONDS, _INDEX_PATIENCE * (ended - began))
 
 
-def remember(kept_in: Store | None, rows: Sequence[Row], progress: Callable[[str], None]) -> list[str]:
+def remember(
+    kept_in: Store | None, rows: Sequence[Row], progress: Callable[[str], None]
+) -> list[str]:
     """Append this run's observations in one commit; returns an error sentence if that failed."""
     if kept_in is None:
         return []
@@ -327,4 +418,14 @@ def _absolute_lake() -> Iterator[None]:
             os.environ["ICEKIT_LAKE"] = before
 
 
-__all__ = ["FactsCache", "Options", "Part", "ReportRun", "Row", "closing", "exit_status", "notebook_path", "report"]
+__all__ = [
+    "FactsCache",
+    "Options",
+    "Part",
+    "ReportRun",
+    "Row",
+    "closing",
+    "exit_status",
+    "notebook_path",
+    "report",
+]

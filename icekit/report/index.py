@@ -21,7 +21,12 @@ from icekit.report.result import JUDGED, STATUSES, ReportRun, Row
 from icekit.saving import write_text
 from icekit.units import about, count, percent, size
 
-_SIGNS = dict.fromkeys(STATUSES[:3], "✖") | {"critical": "✖", "warning": "▲", "info": "●", "healthy": "✔"}
+_SIGNS = dict.fromkeys(STATUSES[:3], "✖") | {
+    "critical": "✖",
+    "warning": "▲",
+    "info": "●",
+    "healthy": "✔",
+}
 _SAID = {"warning": "with warnings", "info": "with notes"}
 #: Most tables named in the list of tables that got worse; the rows show all.
 _MOST_WORSE = 20
@@ -34,8 +39,9 @@ _DASH = "–"
 class Index:
     """The content of a run's index: its rows, and information about the run.
 
-    ``pending`` tables have no row yet; ``remembered`` holds earlier runs; ``thresholds`` decide which
-    tables got worse since then; ``problems`` belong to no table, and are shown above the tables.
+    ``pending`` tables have no row yet; ``remembered`` holds earlier runs; ``thresholds`` decide
+    which tables got worse since then; ``problems`` belong to no table, and are shown above the
+    tables.
     """
 
     rows: Sequence[Row]
@@ -48,7 +54,9 @@ class Index:
 
 
 class _Column(NamedTuple):
-    """``group`` is a heading over adjacent columns; an ``is_more`` column is shown only on request."""
+    """``group`` is a heading over adjacent columns; an ``is_more`` column is shown only on
+    request.
+    """
 
     name: str
     css: str = "n"
@@ -92,11 +100,15 @@ _FIGURES = (
 
 
 def write_index(index: Index, path: Path) -> Path:
-    """Rank the tables: what could not be read first, then by what maintenance would save a full scan."""
+    """Rank the tables: what could not be read first, then by what maintenance would save a full
+    scan.
+    """
     ranked = sorted(index.rows, key=rank)
     earlier = index.remembered
     compared = {
-        row.table: compare([*earlier[row.table], row.health], index.thresholds) for row in ranked if row.health and row.table in earlier
+        row.table: compare([*earlier[row.table], row.health], index.thresholds)
+        for row in ranked
+        if row.health and row.table in earlier
     }
     is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in ranked)
     figures = [column for column in _FIGURES if is_listed or column is not _ORPHANS]
@@ -112,16 +124,34 @@ def write_index(index: Index, path: Path) -> Path:
         verdict=_verdict(numbers, len(ranked)),
         totals=_totals([row.wins for row in ranked if row.wins]),
         compared=len(compared),
-        worse=[(row, "; ".join(compared[row.table].worse)) for row in ranked if row.table in compared and compared[row.table].worse],
+        worse=[
+            (row, "; ".join(compared[row.table].worse))
+            for row in ranked
+            if row.table in compared and compared[row.table].worse
+        ],
         most_worse=_MOST_WORSE,
         better=sum(bool(each.better) for each in compared.values()),
-        statuses=[{"name": s, "css": s.replace(" ", "-"), "sign": _SIGNS[s], "tables": numbers[s]} for s in STATUSES if numbers[s]],
-        groups=[(name, len(list(each))) for name, each in groupby(c.group for c in columns if not c.is_more)],
+        statuses=[
+            {"name": s, "css": s.replace(" ", "-"), "sign": _SIGNS[s], "tables": numbers[s]}
+            for s in STATUSES
+            if numbers[s]
+        ],
+        groups=[
+            (name, len(list(each)))
+            for name, each in groupby(c.group for c in columns if not c.is_more)
+        ],
         columns=columns,
         ranks={status: place for place, status in enumerate(STATUSES)},
         signs=_SIGNS,
         rows=[
-            (row, [pair for pair in zip(_FIGURES, _cells(row, compared.get(row.table)), strict=True) if pair[0] in figures])
+            (
+                row,
+                [
+                    pair
+                    for pair in zip(_FIGURES, _cells(row, compared.get(row.table)), strict=True)
+                    if pair[0] in figures
+                ],
+            )
             for row in ranked
         ],
         link=_link,
@@ -131,9 +161,17 @@ def write_index(index: Index, path: Path) -> Path:
 
 
 def rank(row: Row) -> tuple[int, int, int, int, str]:
-    """The order of the index: unreadable tables, then scan savings, freed storage, severity, name."""
+    """The order of the index: unreadable tables, then scan savings, freed storage, severity,
+    name.
+    """
     grave, won = STATUSES.index(row.status), row.wins or Savings()
-    return (grave if row.status not in JUDGED else len(STATUSES), -won.saved, -won.storage_bytes, grave, row.table)
+    return (
+        grave if row.status not in JUDGED else len(STATUSES),
+        -won.saved,
+        -won.storage_bytes,
+        grave,
+        row.table,
+    )
 
 
 #: Tables and findings that the closing words of a run name.
@@ -141,12 +179,16 @@ _WORST, _FINDINGS = 3, 4
 
 
 def closing(run: ReportRun, catalog: str) -> str:
-    """The closing words of a run for a terminal: the verdict, the worst tables with their findings, and what to run next."""
+    """The closing words of a run for a terminal: the verdict, the worst tables with their findings,
+    and what to run next.
+    """
     lines = [_verdict(Counter(row.status for row in run.rows), len(run.rows))]
     worst = [row for row in sorted(run.rows, key=rank) if row.status != "healthy"]
     width = max((len(row.table) for row in worst[:_WORST]), default=0)
     for row in worst[:_WORST]:
-        names = titles([str(finding["name"]) for finding in (row.outcome.findings if row.outcome else ())])
+        names = titles(
+            [str(finding["name"]) for finding in (row.outcome.findings if row.outcome else ())]
+        )
         more = f" and {len(names) - _FINDINGS} more" if len(names) > _FINDINGS else ""
         why = f": {', '.join(names[:_FINDINGS])}{more}" if names else ""
         lines.append(f"  {_SIGNS[row.status]} {row.table:<{width}}  {row.status}{why}")
@@ -157,7 +199,9 @@ def closing(run: ReportRun, catalog: str) -> str:
 
 
 def _verdict(numbers: Mapping[str, int], tables: int) -> str:
-    each = ", ".join(f"{numbers[status]:,} {_SAID.get(status, status)}" for status in STATUSES if numbers[status])
+    each = ", ".join(
+        f"{numbers[status]:,} {_SAID.get(status, status)}" for status in STATUSES if numbers[status]
+    )
     return f"{count(tables, 'table')}: {each}." if tables else ""
 
 
@@ -166,18 +210,33 @@ def _totals(each: Sequence[Savings]) -> list[_Box]:
         return []
     summed = total(each)
     boxes = [
-        _Box("not estimated" if summed.share is None else percent(summed.share), "of the cost of scanning every table once"),
+        _Box(
+            "not estimated" if summed.share is None else percent(summed.share),
+            "of the cost of scanning every table once",
+        ),
         _Box(f"{summed.opens_saved:,}", "file opens", f"of {summed.opens:,} in those scans"),
     ]
     if summed.delete_rows_gone:
-        boxes.append(_Box(f"{summed.delete_rows_gone:,}", "delete rows no longer applied", f"of {summed.delete_rows:,}"))
+        boxes.append(
+            _Box(
+                f"{summed.delete_rows_gone:,}",
+                "delete rows no longer applied",
+                f"of {summed.delete_rows:,}",
+            )
+        )
     if summed.manifests_gone:
         boxes.append(_Box(f"{summed.manifests_gone:,}", "manifests", f"of {summed.manifests:,}"))
     if summed.expirable_bytes:
         boxes.append(_Box(size(summed.expirable_bytes), "storage, by expiry", "at least"))
     if summed.orphan_files:
         held = _DASH if summed.orphan_bytes is None else _held(summed)
-        boxes.append(_Box(held, "storage, of orphan files", f"{count(summed.orphan_files, 'file')}, where storage was listed"))
+        boxes.append(
+            _Box(
+                held,
+                "storage, of orphan files",
+                f"{count(summed.orphan_files, 'file')}, where storage was listed",
+            )
+        )
     return [*boxes, _Box(size(summed.rewrite_bytes), "to rewrite", "of data files, to save this")]
 
 
@@ -188,14 +247,22 @@ def _cells(row: Row, compared: Comparison | None) -> list[_Cell]:
     has_findings = row.outcome is not None and bool(row.outcome.findings)
     # No finding of such a table has a saving that can be worked out: that is not to save nothing.
     unknown = won is not None and (share is None or (not share and has_findings))
-    of_cost = _Cell(percent(share), share, share) if share else _Cell("not estimated") if unknown else _Cell()
+    of_cost = (
+        _Cell(percent(share), share, share)
+        if share
+        else _Cell("not estimated")
+        if unknown
+        else _Cell()
+    )
     return [
         of_cost,
         _of(won.opens_saved, won.opens) if won else _Cell(),
         _of(won.delete_rows_gone, won.delete_rows) if won else _Cell(),
         _of(won.manifests_gone, won.manifests) if won else _Cell(),
         _bytes(won.rewrite_bytes if won else None),
-        _Cell("", len(compared.worse) + bool(compared.trend) / 2, note=compared) if compared else _Cell(value=0),
+        _Cell("", len(compared.worse) + bool(compared.trend) / 2, note=compared)
+        if compared
+        else _Cell(value=0),
         _bytes(won.saved if won else None),
         _Cell(f"{data['file_count']:,}", data["file_count"]) if data else _Cell(),
         _bytes(data["size_in_bytes"] if data else None),
@@ -233,7 +300,9 @@ def _finds(row: Row) -> str:
 
 
 def _link(row: Row) -> Any:
-    """The table's name, which leads to its page; a long one may be broken where a person would break it."""
+    """The table's name, which leads to its page; a long one may be broken where a person would
+    break it.
+    """
     from markupsafe import Markup, escape
 
     name = escape(row.table)

@@ -38,10 +38,20 @@ class StartedReport:
 class Journal:
     """The file that a run writes to; use it in a ``with`` block, by one thread."""
 
-    def __init__(self, begun: StartedReport, tables: Sequence[str], options: Options, path: Path) -> None:
+    def __init__(
+        self, begun: StartedReport, tables: Sequence[str], options: Options, path: Path
+    ) -> None:
         """Write the run's line and those of its rows that are done."""
-        head = {"version": _VERSION, "run_id": begun.run_id, "started_ms": begun.started_ms, "tables": list(tables)}
-        lines = [_line(head | {"options": _asked(options)}), *(_line(_plain(row)) for row in begun.done)]
+        head = {
+            "version": _VERSION,
+            "run_id": begun.run_id,
+            "started_ms": begun.started_ms,
+            "tables": list(tables),
+        }
+        lines = [
+            _line(head | {"options": _asked(options)}),
+            *(_line(_plain(row)) for row in begun.done),
+        ]
         write_text(path, "".join(lines), clean=True)
         self._path, self._file = path, path.open("a", encoding="utf-8")
 
@@ -77,20 +87,32 @@ def begin(tables: Sequence[str], options: Options, path: Path, now: dt.datetime)
     if not lines or lines[0].get("version") != _VERSION or any("ended" in line for line in lines):
         return new
     if lines[0]["options"] != _asked(options):
-        changed = sorted(key for key, value in _asked(options).items() if lines[0]["options"].get(key) != value)
+        changed = sorted(
+            key for key, value in _asked(options).items() if lines[0]["options"].get(key) != value
+        )
         raise ParameterError(
-            f"The interrupted run in {path.parent} had other options ({', '.join(changed)}). Use the same options, or leave out --resume."
+            f"The interrupted run in {path.parent} had other options ({', '.join(changed)}). Use "
+            "the same options, or leave out --resume."
         )
     newest = {line["table"]: line for line in lines[1:] if "table" in line}
-    rows = (_row(line, path.parent) for table, line in newest.items() if table in set(tables) and line["status"] in JUDGED)
-    return StartedReport(lines[0]["run_id"], lines[0]["started_ms"], tuple(row for row in rows if row is not None))
+    rows = (
+        _row(line, path.parent)
+        for table, line in newest.items()
+        if table in set(tables) and line["status"] in JUDGED
+    )
+    return StartedReport(
+        lines[0]["run_id"], lines[0]["started_ms"], tuple(row for row in rows if row is not None)
+    )
 
 
 def _asked(options: Options) -> dict[str, Any]:
     """The options that affect a table's report; where and how fast it is made does not matter."""
     names = ("catalog", "ref", "collector", "storage", "history")
     asked: dict[str, Any] = {name: getattr(options, name) for name in names}
-    return asked | {"thresholds": dict(options.thresholds), "filter_columns": list(options.filter_columns)}
+    return asked | {
+        "thresholds": dict(options.thresholds),
+        "filter_columns": list(options.filter_columns),
+    }
 
 
 def _plain(row: Row) -> dict[str, Any]:
@@ -121,7 +143,9 @@ def _row(line: dict[str, Any], output: Path) -> Row | None:
         page=line["page"],
         error=None,
         # Written by another icekit, it may say more than this one knows.
-        wins=Savings(**{f.name: wins[f.name] for f in fields(Savings) if f.name in wins}) if wins else None,
+        wins=Savings(**{f.name: wins[f.name] for f in fields(Savings) if f.name in wins})
+        if wins
+        else None,
         health=Health.of_plain(health) if health else None,
         stages=line["stages"],
     )

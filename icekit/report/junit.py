@@ -13,20 +13,34 @@ from icekit.terminal import harmless
 
 
 def write_junit(run: ReportRun, fail_on: str, path: Path) -> Path:
-    """Unhealthy tables are failures; tables that cannot be read, and problems of no table, are errors."""
+    """Unhealthy tables are failures; tables that cannot be read, and problems of no table, are
+    errors.
+    """
     suite = ElementTree.Element("testsuite", name="icekit report")
     found = {"failure": 0, "error": 0}
     cases = [(row.table, row.status, row.seconds, row.error or "", row.outcome) for row in run.rows]
-    for name, status, seconds, error, outcome in [*cases, *(("report", "misconfigured", 0.0, said, None) for said in run.problems)]:
-        case = ElementTree.SubElement(suite, "testcase", name=_clean(name), classname="icekit", time=f"{seconds:.3f}")
-        findings = [f"{finding['severity']}: {finding['name']}" for finding in (outcome.findings if outcome else ())]
+    for name, status, seconds, error, outcome in [
+        *cases,
+        *(("report", "misconfigured", 0.0, said, None) for said in run.problems),
+    ]:
+        case = ElementTree.SubElement(
+            suite, "testcase", name=_clean(name), classname="icekit", time=f"{seconds:.3f}"
+        )
+        findings = [
+            f"{finding['severity']}: {finding['name']}"
+            for finding in (outcome.findings if outcome else ())
+        ]
         said = _clean("\n".join([error, *findings] if error else findings))
         verdict = "error" if outcome is None else "failure" if gated(outcome.worst, fail_on) else ""
         if verdict:
             found[verdict] += 1
             ElementTree.SubElement(case, verdict, type=status, message=said.split("\n", 1)[0][:300])
         ElementTree.SubElement(case, "system-out").text = said
-    suite.attrib |= {"tests": str(len(suite)), "failures": str(found["failure"]), "errors": str(found["error"])}
+    suite.attrib |= {
+        "tests": str(len(suite)),
+        "failures": str(found["failure"]),
+        "errors": str(found["error"]),
+    }
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)

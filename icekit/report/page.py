@@ -27,17 +27,23 @@ class _Section(NamedTuple):
 
 
 def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -> Path:
-    """Export a notebook without its code into a page: its findings, and the other sections folded under one sentence each.
+    """Export a notebook without its code into a page: its findings, and the other sections folded
+    under one sentence each.
 
-    A section is everything after a heading cell (``## …``). A section without a table or a picture is left
-    out. If a notebook ``failed``, or has no findings, everything is shown and unfolded, because an error may be in any section.
+    A section is everything after a heading cell (``## …``). A section without a table or a picture
+    is left out. If a notebook ``failed``, or has no findings, everything is shown and unfolded,
+    because an error may be in any section.
 
     nbconvert's ``basic`` template renders the cells and nothing around them: its full
     templates fetch scripts when a page is opened, and are not made for a phone.
     """
     found = [_section(heading, cells) for heading, cells in _by_heading(without_widgets(notebook))]
     is_whole = failed or all(one.heading != _FIRST for one in found)
-    shown = [one for one in found if is_whole or re.search('<(img|table|div class="(finding|card))', one.body)]
+    shown = [
+        one
+        for one in found
+        if is_whole or re.search('<(img|table|div class="(finding|card))', one.body)
+    ]
     shown.sort(key=lambda one: one.heading != _FIRST)
     return write_text(path, render("table.html", title=title, sections=shown, is_open=is_whole))
 
@@ -55,7 +61,9 @@ def _by_heading(notebook: Any) -> Iterator[tuple[str, Any]]:
             return
         if new:
             heading, cells = cell.source.splitlines()[0].removeprefix("## "), []
-        elif TEACH not in cell.metadata.get("tags", ()) or any(o.output_type == "error" for o in cell.get("outputs", ())):
+        elif TEACH not in cell.metadata.get("tags", ()) or any(
+            o.output_type == "error" for o in cell.get("outputs", ())
+        ):
             cells = [*cells, cell]
 
 
@@ -63,9 +71,17 @@ def _section(heading: str, part: Any) -> _Section:
     from markupsafe import Markup
 
     body, _ = _exporter().from_notebook_node(part)
-    texts = [output.data.get("text/plain", "") for cell in part.cells for output in cell.get("outputs", ()) if "data" in output]
-    # A chart's text is a sentence; that of a table has lines, and that of what only controls show has brackets.
-    sentence = next((text for text in texts if text and "\n" not in text and not text.startswith("<")), "")
+    texts = [
+        output.data.get("text/plain", "")
+        for cell in part.cells
+        for output in cell.get("outputs", ())
+        if "data" in output
+    ]
+    # A chart's text is a sentence; that of a table has lines, and that of what only controls show
+    # has brackets.
+    sentence = next(
+        (text for text in texts if text and "\n" not in text and not text.startswith("<")), ""
+    )
     return _Section(heading, sentence, Markup(body))
 
 
@@ -76,13 +92,19 @@ def _exporter() -> Any:
         from nbconvert import HTMLExporter
 
         made = _OWN.exporter = HTMLExporter(  # type: ignore[no-untyped-call]
-            template_name="basic", exclude_input=True, exclude_input_prompt=True, exclude_output_prompt=True, exclude_anchor_links=True
+            template_name="basic",
+            exclude_input=True,
+            exclude_input_prompt=True,
+            exclude_output_prompt=True,
+            exclude_anchor_links=True,
         )
     return made
 
 
 def without_widgets(notebook: Any) -> Any:
-    """A copy whose outputs show what explorers say without controls: a page has no kernel to draw widgets from."""
+    """A copy whose outputs show what explorers say without controls: a page has no kernel to draw
+    widgets from.
+    """
     plain = copy.deepcopy(notebook)
     plain.metadata.pop("widgets", None)
     for cell in plain.cells:

@@ -1,4 +1,6 @@
-"""Observe a table within its time limit, execute the notebook on its facts in a kernel, and write its page."""
+"""Observe a table within its time limit, execute the notebook on its facts in a kernel, and write
+its page.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
 
-# --- Collect the facts of one table for its notebook within its time limit, and keep them until the table changes
+# --- Collect the facts of one table for its notebook within its time limit, and keep them until the
+# table changes
 
 
 class TimedOut(IcekitError):
@@ -46,7 +49,9 @@ class TimedOut(IcekitError):
 
 
 class Observed(NamedTuple):
-    """Facts and findings of one table; ``waited`` are seconds spent starting Spark, for all tables."""
+    """Facts and findings of one table; ``waited`` are seconds spent starting Spark, for all
+    tables.
+    """
 
     facts: TableFacts
     findings: Findings
@@ -61,10 +66,11 @@ def observed(
     *,
     collect: Callable[..., TableFacts] | None = None,
 ) -> Observed:
-    """A table's facts and findings; cancels its Spark work and raises :class:`TimedOut` after the time limit.
+    """A table's facts and findings; cancels its Spark work and raises :class:`TimedOut` after the
+    time limit.
 
-    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` replaces
-    :meth:`icekit.catalog.Lake.observe`.
+    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect``
+    replaces :meth:`icekit.catalog.Lake.observe`.
     """
     chosen, waited = limits(options.thresholds), Waited()
 
@@ -89,13 +95,17 @@ def observed(
             facts = in_time(lake, seconds, work, waited=waited)
         except DeadlineExceeded:
             raise timed_out(name, seconds) from None
-    return Observed(facts, diagnose(facts, chosen, session_conf=lake.session_conf()), waited.seconds)
+    return Observed(
+        facts, diagnose(facts, chosen, session_conf=lake.session_conf()), waited.seconds
+    )
 
 
 def timed_out(name: Identifier, seconds: float) -> TimedOut:
     """The error message for a table that took too long."""
     return TimedOut(
-        f"{display_name(name)} was not finished within {seconds:,.0f} s. Raise --timeout (`timeout` under `report` in a policy), or report on this table alone, with --collector spark if it is large."
+        f"{display_name(name)} was not finished within {seconds:,.0f} s. Raise --timeout "
+        "(`timeout` under `report` in a policy), or report on this table alone, with --collector "
+        "spark if it is large."
     )
 
 
@@ -115,11 +125,13 @@ def kept(facts: TableFacts, scratch: Path) -> Path:
 
 
 class FactsCache:
-    """Facts in files of a folder, for later requests for the same tables; only their names are in memory.
+    """Facts in files of a folder, for later requests for the same tables; only their names are in
+    memory.
 
-    Facts are valid while the table's metadata file is the one they were collected from: every commit, and every change of a
-    property, writes a new file. Storage changes without a new one (``remove_orphan_files`` commits nothing), so
-    call :meth:`forget` after any action on a table. Without a folder nothing is saved. Threads may share it.
+    Facts are valid while the table's metadata file is the one they were collected from: every
+    commit, and every change of a property, writes a new file. Storage changes without a new one
+    (``remove_orphan_files`` commits nothing), so call :meth:`forget` after any action on a table.
+    Without a folder nothing is saved. Threads may share it.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -130,7 +142,14 @@ class FactsCache:
         """Make the next call collect the table's facts again."""
         self._at.pop(name, None)
 
-    def facts(self, lake: Lake, name: Identifier, collect: Callable[[], TableFacts], *, storage: bool = False) -> TableFacts:
+    def facts(
+        self,
+        lake: Lake,
+        name: Identifier,
+        collect: Callable[[], TableFacts],
+        *,
+        storage: bool = False,
+    ) -> TableFacts:
         """The facts of the current table; collected if they are unknown, or the table has changed.
 
         ``storage`` asks for facts about the table's storage; the result may include them anyway.
@@ -153,7 +172,9 @@ class FactsCache:
         """As :func:`icekit.facts.observe`, of a table whose facts are not known."""
         from icekit.facts import observe
 
-        return self.facts(lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage")))
+        return self.facts(
+            lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage"))
+        )
 
 
 # --- Run the notebook on a table's facts in a warm kernel, and export its page
@@ -175,7 +196,8 @@ _RESET = "get_ipython().reset(new_session=True)"
 
 
 class Kernel:
-    """One process that runs notebooks, one at a time; started on first use, and again after it died.
+    """One process that runs notebooks, one at a time; started on first use, and again after it
+    died.
 
     It belongs to the thread that uses it; any thread may call :meth:`kill`.
     """
@@ -187,7 +209,9 @@ class Kernel:
         self.manager: Any = None
 
     def ready(self, imports: str) -> None:
-        """Start the process if there is none, and import what notebooks import; this time counts for no table."""
+        """Start the process if there is none, and import what notebooks import; this time counts
+        for no table.
+        """
         if self.manager is not None:
             return
         blank = nbformat.v4.new_notebook()  # type: ignore[no-untyped-call]
@@ -198,7 +222,9 @@ class Kernel:
         self._is_clean = False
 
     def execute(self, notebook: Any, kernel_name: str) -> Any:
-        """Run what papermill passes to an engine; any failure ends the process, because its state is then unknown."""
+        """Run what papermill passes to an engine; any failure ends the process, because its state
+        is then unknown.
+        """
         with self._client(PapermillNotebookClient, notebook, kernel_name) as client:
             if not self._is_clean:
                 client.start_new_kernel_client()
@@ -214,7 +240,9 @@ class Kernel:
     def _client(self, of: type[Any], notebook: Any, kernel_name: str) -> Iterator[Any]:
         if self.manager is None:
             self.manager = AsyncKernelManager(kernel_name=kernel_name)
-        client = of(notebook, km=self.manager, kernel_name=kernel_name, startup_timeout=60, timeout=None)
+        client = of(
+            notebook, km=self.manager, kernel_name=kernel_name, startup_timeout=60, timeout=None
+        )
         try:
             yield client
         except BaseException:
@@ -268,7 +296,9 @@ class _Engine(NBClientEngine):  # type: ignore[misc]
     """papermill's own engine, in a given kernel."""
 
     @classmethod
-    def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, *, kernel: Kernel, **_: Any) -> Any:
+    def execute_managed_notebook(
+        cls, nb_man: Any, kernel_name: str, *, kernel: Kernel, **_: Any
+    ) -> Any:
         """Run the notebook's cells as papermill does."""
         return kernel.execute(nb_man, kernel_name)
 
@@ -309,9 +339,16 @@ _LATER = "import matplotlib.pyplot, pandas"
 
 
 def rendered(
-    kernel: Kernel, name: Identifier, facts_file: Path, options: Options, seconds: float | None = None, *, history: str = ""
+    kernel: Kernel,
+    name: Identifier,
+    facts_file: Path,
+    options: Options,
+    seconds: float | None = None,
+    *,
+    history: str = "",
 ) -> tuple[Path, ReportedHealth | None, str | None, Mapping[str, float]]:
-    """A table's page, its document (None if a cell failed) with the reason, and the seconds of both steps.
+    """A table's page, its document (None if a cell failed) with the reason, and the seconds of both
+    steps.
 
     Kills the kernel and raises :class:`~icekit.report.rendering.TimedOut` after the time limit.
     """
@@ -320,14 +357,21 @@ def rendered(
     started = time.monotonic()
     with limited(kernel, seconds) as over:
         try:
-            notebook, error = _executed(kernel, _parameters(options, table, facts_file, history), output / f"{base}.ipynb")
+            notebook, error = _executed(
+                kernel, _parameters(options, table, facts_file, history), output / f"{base}.ipynb"
+            )
         except Exception:
             if over.is_set():
                 raise timed_out(name, options.timeout_seconds or 0.0) from None
             raise
     ran = time.monotonic()
     said = None if error else read(output / f"{base}.json")
-    page = write_page(notebook, f"{table}: {said.status if said else 'crashed'}", output / f"{base}.html", failed=said is None)
+    page = write_page(
+        notebook,
+        f"{table}: {said.status if said else 'crashed'}",
+        output / f"{base}.html",
+        failed=said is None,
+    )
     stages = {"notebook": ran - started, "page": time.monotonic() - ran}
     return page, said, error, stages
 
@@ -351,7 +395,9 @@ def _parameters(options: Options, table: str, facts_file: Path, history: str) ->
 def imports() -> str:
     """The notebook's imports as code, to prepare a kernel."""
     cells = json.loads(notebook_path().read_text(encoding="utf-8"))["cells"]
-    lines = [line.rstrip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]]
+    lines = [
+        line.rstrip() for cell in cells if cell["cell_type"] == "code" for line in cell["source"]
+    ]
     return "\n".join([*(line for line in lines if line.startswith(("import ", "from "))), _LATER])
 
 
@@ -370,7 +416,8 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
             kernel=kernel,
             progress_bar=False,
             kernel_name="python3",
-            # It is written once, at the end, because a table's notebook has half a megabyte of pictures.
+            # It is written once, at the end, because a table's notebook has half a megabyte of
+            # pictures.
             request_save_on_cell_execute=False,
         )
     except OSError as problem:
@@ -382,7 +429,8 @@ def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tup
     except papermill.PapermillExecutionError as problem:
         error = scrub(f"{problem.ename}: {problem.evalue}").splitlines()[0][:300]
         notebook = nbformat.read(executed, as_version=4)  # type: ignore[no-untyped-call]
-    # papermill wrote it while it ran; secrets must not stay in it. The file has lines one by one, so a key of several lines is not recognised there.
+    # papermill wrote it while it ran; secrets must not stay in it. The file has lines one by one,
+    # so a key of several lines is not recognised there.
     notebook = nbformat.from_dict(mask_data(_scrubbed(notebook)))  # type: ignore[no-untyped-call]
     write_text(executed, nbformat.writes(notebook))  # type: ignore[no-untyped-call]
     return notebook, error
@@ -392,7 +440,10 @@ def _scrubbed(notebook: Any) -> Any:
     """The notebook without secrets in logged messages and in stack traces."""
     for output in (output for cell in notebook.cells for output in cell.get("outputs", ())):
         if output.output_type == "error":
-            output.evalue, output.traceback = scrub(output.evalue), [scrub(frame) for frame in output.traceback]
+            output.evalue, output.traceback = (
+                scrub(output.evalue),
+                [scrub(frame) for frame in output.traceback],
+            )
         elif output.output_type == "stream" and output.name == "stderr":
             output.text = scrub(output.text)
     return notebook
@@ -400,7 +451,12 @@ def _scrubbed(notebook: Any) -> Any:
 
 def notebook_path() -> Path:
     """Where the notebook is: next to the package in a checkout, under share/ when installed."""
-    for folder in (Path(__file__).parents[2] / "notebooks", Path(sys.prefix) / "share" / "icekit" / "notebooks"):
+    for folder in (
+        Path(__file__).parents[2] / "notebooks",
+        Path(sys.prefix) / "share" / "icekit" / "notebooks",
+    ):
         if (folder / NOTEBOOK).exists():
             return folder / NOTEBOOK
-    raise MetadataUnreadable(f"The notebook {NOTEBOOK} is not installed. Run icekit from a checkout, or reinstall it.")
+    raise MetadataUnreadable(
+        f"The notebook {NOTEBOOK} is not installed. Run icekit from a checkout, or reinstall it."
+    )

@@ -8,7 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from icekit.diagnose.document import ReportedHealth
-from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_UNHEALTHY, ParameterError, require_seconds
+from icekit.errors import (
+    EXIT_HEALTHY,
+    EXIT_MISCONFIGURED,
+    EXIT_UNHEALTHY,
+    ParameterError,
+    require_seconds,
+)
 from icekit.facts.collect import Collector
 from icekit.history.store import Health
 from icekit.maintain.savings import Savings
@@ -21,7 +27,15 @@ JOBS = 4
 KERNELS = min(4, os.cpu_count() or 1)
 
 #: The result of a table, most serious first; the last four are what its findings say.
-STATUSES = (Status.CRASHED, Status.TIMED_OUT, Status.MISCONFIGURED, "critical", "warning", "info", "healthy")
+STATUSES = (
+    Status.CRASHED,
+    Status.TIMED_OUT,
+    Status.MISCONFIGURED,
+    "critical",
+    "warning",
+    "info",
+    "healthy",
+)
 #: Statuses of tables that could be diagnosed.
 JUDGED = frozenset(STATUSES[3:])
 
@@ -31,9 +45,9 @@ class Options:
     """The options of a report; the defaults are the notebook's.
 
     ``history`` is where health is recorded over time: empty for nowhere, ``table`` for the Iceberg
-    table ``icekit.health`` of the catalog, else a SQLite file. ``timeout_seconds`` is the limit for one table,
-    from its first byte to its page (None: no limit). ``jobs`` tables are observed at once.
-    ``resume`` continues the interrupted run in ``output``. ``fresh_kernels`` starts a
+    table ``icekit.health`` of the catalog, else a SQLite file. ``timeout_seconds`` is the limit for
+    one table, from its first byte to its page (None: no limit). ``jobs`` tables are observed at
+    once. ``resume`` continues the interrupted run in ``output``. ``fresh_kernels`` starts a
     kernel for each notebook, as papermill does by default.
     """
 
@@ -62,8 +76,9 @@ class Options:
 class Row:
     """One table of a run: its result, and its page.
 
-    ``wins`` and ``health`` are None if the table could not be read. ``seconds`` are work on the table, and
-    ``stages`` the seconds of ``observe``, ``notebook`` and ``page``: neither includes waiting for a free thread, a kernel or Spark.
+    ``wins`` and ``health`` are None if the table could not be read. ``seconds`` are work on the
+    table, and ``stages`` the seconds of ``observe``, ``notebook`` and ``page``: neither includes
+    waiting for a free thread, a kernel or Spark.
     """
 
     table: str
@@ -80,7 +95,9 @@ class Row:
     def said(self) -> str:
         """``db.events: critical, 2 findings``."""
         findings = self.outcome.findings if self.outcome else ()
-        return f"{self.table}: {self.status}" + (f", {count(len(findings), 'finding')}" if findings else "")
+        return f"{self.table}: {self.status}" + (
+            f", {count(len(findings), 'finding')}" if findings else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +115,9 @@ class ReportRun:
 
 
 def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ()) -> int:
-    """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing, or a history that was not written) 2, unhealthy by the gate 1, healthy 0."""
+    """The most serious of: crashed or timed out 3, misconfigured (also a glob that matches nothing,
+    or a history that was not written) 2, unhealthy by the gate 1, healthy 0.
+    """
     from icekit.notebook import gated
 
     found = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}

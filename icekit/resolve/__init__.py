@@ -1,1 +1,3 @@
-"""Resolve equality deletes: find the rows they delete with a join that Spark can spill, and delete those rows by position."""
+"""Resolve equality deletes: find the rows they delete with a join that Spark can spill, and delete
+those rows by position.
+"""

@@ -1,9 +1,10 @@
 """A row goes only by an equality delete that Iceberg's scan lists for the row's data file.
 
-By the specification (scan planning) an equality delete applies to every older data file of its partition. Iceberg's scan also
-leaves out the deletes that the bounds of the key columns rule out for a file. Where bounds are right, no row of the file
-has a key of such a delete. Some are wrong: Iceberg 1.12 compares the bounds of UUIDs as signed numbers. A join that
-finds a row by a delete that is ruled out for its file therefore fails, and nothing is committed.
+By the specification (scan planning) an equality delete applies to every older data file of its
+partition. Iceberg's scan also leaves out the deletes that the bounds of the key columns rule out
+for a file. Where bounds are right, no row of the file has a key of such a delete. Some are wrong:
+Iceberg 1.12 compares the bounds of UUIDs as signed numbers. A join that finds a row by a delete
+that is ruled out for its file therefore fails, and nothing is committed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from icekit.resolve.listing import File
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# The place of a delete file is the lower half of its order; a data file has the largest, so that only newer deletes have a higher order.
+# The place of a delete file is the lower half of its order; a data file has the largest, so that
+# only newer deletes have a higher order.
 _PLACE_BITS = 32
 _LAST = (1 << _PLACE_BITS) - 1
 # In the error that ends a join.
@@ -30,14 +32,17 @@ _NAMED = 5
 #: As many files are looked for: one more than an error names.
 MOST_FILES = _NAMED + 1
 
-#: The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its partition and of all partitions, as words of bits.
+# : The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its
+# partition and of all partitions, as words of bits.
 FILE, OWN, EVERYWHERE = "ruled f", "ruled own", "ruled everywhere"
 
 
 def order_of(sequence: int, place: int = _LAST) -> int:
-    """The order of a delete file, from its data sequence number and its place in a list of deletes; or, without a place, of a data file.
+    """The order of a delete file, from its data sequence number and its place in a list of deletes;
+    or, without a place, of a data file.
 
-    A delete is newer than a data file if its order is higher, and the highest order of a key tells which file has its newest delete.
+    A delete is newer than a data file if its order is higher, and the highest order of a key tells
+    which file has its newest delete.
     """
     return (sequence << _PLACE_BITS) | place
 
@@ -48,27 +53,36 @@ def order_sql(sequence: str, place: str = f"{_LAST}L") -> str:
 
 
 def unless_ruled_out(found: str, order: str, words: str) -> str:
-    """SQL for ``found``, which tells whether a delete matches a row; fails if the delete is ruled out for the row's file.
+    """SQL for ``found``, which tells whether a delete matches a row; fails if the delete is ruled
+    out for the row's file.
 
-    ``order`` is the delete's, and ``words`` has a bit for each place that is ruled out (null: none is).
+    ``order`` is the delete's, and ``words`` has a bit for each place that is ruled out (null: none
+    is).
     """
     failure = f"CAST(raise_error('{_MARK}') AS boolean)"
     return f"if({found}, if({_is_ruled_out(order, words)}, {failure}, true), false)"
 
 
 def by_ruled_out(found: str, order: str, words: str) -> str:
-    """SQL for whether a row is ``found`` by a delete that is ruled out for its file; see :func:`unless_ruled_out`."""
+    """SQL for whether a row is ``found`` by a delete that is ruled out for its file; see
+    :func:`unless_ruled_out`.
+    """
     return f"{found} AND {_is_ruled_out(order, words)}"
 
 
 def _is_ruled_out(order: str, words: str) -> str:
     place = f"({order} & {_LAST}L)"
-    return f"coalesce(bit_get(get({words}, CAST({place} DIV 64 AS int)), CAST({place} % 64 AS int)) = 1, false)"
+    return (
+        f"coalesce(bit_get(get({words}, CAST({place} DIV 64 AS int)), CAST({place} % 64 AS int)) "
+        "= 1, false)"
+    )
 
 
 @contextlib.contextmanager
 def disagreement(files: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
-    """Raise :class:`~icekit.errors.ReadersDisagree` where a query fails by :func:`unless_ruled_out`; ``files`` finds such data files, up to :data:`MOST_FILES`."""
+    """Raise :class:`~icekit.errors.ReadersDisagree` where a query fails by
+    :func:`unless_ruled_out`; ``files`` finds such data files, up to :data:`MOST_FILES`.
+    """
     try:
         yield
     except Exception as error:
@@ -77,9 +91,11 @@ def disagreement(files: Callable[[], Sequence[str]] = tuple) -> Iterator[None]:
         paths = files()
         names = ", ".join(paths[:_NAMED]) + (" and more" if len(paths) > _NAMED else "")
         raise ReadersDisagree(
-            f"{names or 'A data file'}: rows with the keys of equality deletes that Iceberg's readers do not apply to the file, because the "
-            "bounds of a key column in the metadata rule these deletes out. Iceberg's readers show the rows; by the specification they are "
-            "deleted. To keep what readers show, rewrite the file with Spark's own rewrite_data_files and rewrite-all."
+            f"{names or 'A data file'}: rows with the keys of equality deletes that Iceberg's "
+            "readers do not apply to the file, because the bounds of a key column in the metadata "
+            "rule these deletes out. Iceberg's readers show the rows; by the specification they "
+            "are deleted. To keep what readers show, rewrite the file with Spark's own "
+            "rewrite_data_files and rewrite-all."
         ) from error
 
 
@@ -89,11 +105,17 @@ def scan_of(spark: SparkSession, table: Any) -> Any:
 
 
 def ruled_out(
-    spark: SparkSession, table: Any, snapshot_id: int, data: Sequence[File], deletes: Iterable[tuple[File, int]]
+    spark: SparkSession,
+    table: Any,
+    snapshot_id: int,
+    data: Sequence[File],
+    deletes: Iterable[tuple[File, int]],
 ) -> DataFrame | None:
-    """The deletes that are ruled out for some of the listed data files, by :data:`FILE`, the file's place in ``data``; None if there are none.
+    """The deletes that are ruled out for some of the listed data files, by :data:`FILE`, the file's
+    place in ``data``; None if there are none.
 
-    ``deletes`` have the number of their partition, -1 for global ones; those of one partition follow one another in the order of their places.
+    ``deletes`` have the number of their partition, -1 for global ones; those of one partition
+    follow one another in the order of their places.
     """
     from pyspark.sql import DataFrame
 
@@ -109,4 +131,6 @@ def ruled_out(
 
 
 def _joined(files: Iterable[tuple[File, int]]) -> str:
-    return "\0".join(text for file, part in files for text in (file.path, str(part), str(file.sequence)))
+    return "\0".join(
+        text for file, part in files for text in (file.path, str(part), str(file.sequence))
+    )

@@ -1,4 +1,6 @@
-"""Resolve equality deletes into position deletes: find, join, write, commit; or read the table with them applied."""
+"""Resolve equality deletes into position deletes: find, join, write, commit; or read the table with
+them applied.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,17 @@ from icekit.facts.head import Head, since
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json, schema_of
 from icekit.resolve.applies import EVERYWHERE, FILE, OWN, disagreement, order_of, unless_ruled_out
-from icekit.resolve.delete_files import Delta, Placed, Positions, Present, Writer, commit, partitions_of, placed, present
+from icekit.resolve.delete_files import (
+    Delta,
+    Placed,
+    Positions,
+    Present,
+    Writer,
+    commit,
+    partitions_of,
+    placed,
+    present,
+)
 from icekit.resolve.find import Found, find
 from icekit.resolve.join import KeySet, dead_rows, deduplicated, disagreeing, hinted, tasks, words
 from icekit.resolve.key_view import key_view
@@ -39,18 +51,26 @@ if TYPE_CHECKING:
 __all__ = ["Found", "Stripped", "resolved", "stripped"]
 
 
-# --- Find the positions of the rows that equality deletes delete, and add the positions deleted before
+# --- Find the positions of the rows that equality deletes delete, and add the positions deleted
+# before
 
 
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 
-def deleted_positions(spark: SparkSession, view: Identifier, found: Found, say: Callable[[str], None]) -> dict[int, Positions]:
-    """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view of ``found``."""
+def deleted_positions(
+    spark: SparkSession, view: Identifier, found: Found, say: Callable[[str], None]
+) -> dict[int, Positions]:
+    """The deleted positions per data file, by its place in ``found.data``; ``view`` is the key view
+    of ``found``.
+    """
     records = sum(key_set.records for key_set in found.key_sets)
     spread = max(tasks(records), spark.sparkContext.defaultParallelism)
     say(
-        f"  {count(records, 'delete record')} in {count(len(found.deletes), 'equality delete file')}, {count(sum(f.records for f in found.data), 'row')} in {count(len(found.data), 'data file')}"
+        f"  {count(records, 'delete record')} in "
+        f"{count(len(found.deletes), 'equality delete file')}, "
+        f"{count(sum(f.records for f in found.data), 'row')} in "
+        f"{count(len(found.data), 'data file')}"
     )
     with lent(spark, {**_SETTINGS, "spark.sql.shuffle.partitions": str(spread)}):
         dead = dead_rows(spark, view, found.key_sets, found.ruled_out)
@@ -62,18 +82,29 @@ def _disagreeing(spark: SparkSession, view: Identifier, found: Found) -> list[st
     """Some data files that have rows which only the specification deletes."""
     if found.ruled_out is None:
         return []
-    return [found.data[number].path for number in disagreeing(spark, view, found.key_sets, found.ruled_out)]
+    return [
+        found.data[number].path
+        for number in disagreeing(spark, view, found.key_sets, found.ruled_out)
+    ]
 
 
 def merge(
-    spark: SparkSession, name: Identifier, known: Present, positions: dict[int, Positions], found: Found
+    spark: SparkSession,
+    name: Identifier,
+    known: Present,
+    positions: dict[int, Positions],
+    found: Found,
 ) -> tuple[list[Any], dict[int, Positions]]:
-    """Merge existing position deletes into the new vectors, because a data file has at most one vector; returns the delete files they replace, and the existing positions."""
+    """Merge existing position deletes into the new vectors, because a data file has at most one
+    vector; returns the delete files they replace, and the existing positions.
+    """
     numbers = {found.data[number].path: number for number in positions}
     touched = [path for path in numbers if path in known.of_data_file]
     if not (known.shared or touched):
         return [], {}
-    by_path = local(spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())})
+    by_path = local(
+        spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())}
+    )
     there = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
     _check_shared(spark, there, known.shared)
     old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
@@ -83,7 +114,8 @@ def merge(
         there_are = before.get(numbers[path], Positions()).count
         if there_are < (expected := max(map(_least, known.of_data_file[path]))):
             raise ConversionRefused(
-                f"Only {there_are} of {expected} positions deleted earlier could be read for {path}. Nothing was changed; run the conversion again."
+                f"Only {there_are} of {expected} positions deleted earlier could be read for "
+                f"{path}. Nothing was changed; run the conversion again."
             )
     for number, deleted in before.items():
         positions[number] = positions[number].with_more(deleted)
@@ -91,19 +123,29 @@ def merge(
 
 
 def _check_shared(spark: SparkSession, there: DataFrame, shared: Mapping[str, int]) -> None:
-    """Check that the metadata table lists all delete files of several data files: readers ignore such files once a vector exists."""
+    """Check that the metadata table lists all delete files of several data files: readers ignore
+    such files once a vector exists.
+    """
     if not shared:
         return
     paths = local(spark, {"path": (pa.string(), shared)})
-    read, expected = there.join(paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi").count(), sum(shared.values())
+    read, expected = (
+        there.join(
+            paths.hint("broadcast"), there.delete_file_path == paths.path, "left_semi"
+        ).count(),
+        sum(shared.values()),
+    )
     if read != expected:
         raise ConversionRefused(
-            f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} could be read. Nothing was changed; run the conversion again."
+            f"Only {read:,} of {expected:,} rows of {count(len(shared), 'position delete file')} "
+            "could be read. Nothing was changed; run the conversion again."
         )
 
 
 def _least(delete: Any) -> int:
-    """The minimum number of positions in a delete file of one data file; a vector names each once."""
+    """The minimum number of positions in a delete file of one data file; a vector names each
+    once.
+    """
     return int(delete.recordCount()) if delete.contentOffset() is not None else 1
 
 
@@ -114,7 +156,10 @@ def by_file(got: pa.Table) -> dict[int, Positions]:
     numbers, places, bits = numbers[order], places[order], bits[order]
     files, starts = np.unique(numbers, return_index=True)
     ends = [*starts, len(numbers)][1:]
-    return {int(file): Positions.of(places[start:end], bits[start:end]) for file, start, end in zip(files, starts, ends, strict=True)}
+    return {
+        int(file): Positions.of(places[start:end], bits[start:end])
+        for file, start, end in zip(files, starts, ends, strict=True)
+    }
 
 
 # In the summary of each commit, to recognize it if the catalog's answer is lost.
@@ -127,10 +172,11 @@ _REFUSALS = frozenset({"ValidationException", "CommitFailedException", "IllegalA
 class Pending:
     """What a conversion has written and is about to commit.
 
-    ``view`` is the key view of ``found``, None if its deletes apply to no file. ``dead`` are the positions found, by a file's place in ``found.data``,
-    and ``earlier`` those that were deleted before, where a deletion vector replaces other deletes. ``written`` are both of them for each place,
-    ``added`` the delete files that hold them, in this order; ``removed`` the delete files that go. ``slices`` is the part of the data
-    files: (2, 5) the third of five.
+    ``view`` is the key view of ``found``, None if its deletes apply to no file. ``dead`` are the
+    positions found, by a file's place in ``found.data``, and ``earlier`` those that were deleted
+    before, where a deletion vector replaces other deletes. ``written`` are both of them for each
+    place, ``added`` the delete files that hold them, in this order; ``removed`` the delete files
+    that go. ``slices`` is the part of the data files: (2, 5) the third of five.
     """
 
     spark: SparkSession
@@ -149,7 +195,8 @@ class Pending:
         return self.slices[0] == self.slices[1] - 1
 
 
-#: Checks what is about to be committed; returns what the commit's summary says of it, and raises if it is not right.
+# : Checks what is about to be committed; returns what the commit's summary says of it, and raises
+# if it is not right.
 Check = Callable[[Pending], Mapping[str, str]]
 
 
@@ -165,19 +212,25 @@ def convert(
     check: Check | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Replace a table's equality deletes with position deletes; see :func:`~icekit.resolve.find.find` for which are taken.
+    """Replace a table's equality deletes with position deletes; see
+    :func:`~icekit.resolve.find.find` for which are taken.
 
     One commit, or ``slices`` of them, each for a part of the data files: the last removes the
     equality deletes. Until then all of them apply, so a run that ends early has changed no row. All
-    slices use the deletes that the first one found, and the last is committed only if every
-    data file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
-    ``check`` sees each commit before it is made; if it raises, nothing is committed, and what was written is removed.
+    slices use the deletes that the first one found, and the last is committed only if every data
+    file with these deletes was in one of the slices; otherwise raises :class:`CommitConflict`.
+    ``check`` sees each commit before it is made; if it raises, nothing is committed, and what was
+    written is removed.
     """
-    _Conversion(spark, name, branch, {} if tags is None else tags, check, say).run(partitions, up_to, slices)
+    _Conversion(spark, name, branch, {} if tags is None else tags, check, say).run(
+        partitions, up_to, slices
+    )
 
 
 class _Conversion:
-    """One conversion, and the basis of its slices so far: the equality deletes, the snapshots they were listed at, the marks of their commits."""
+    """One conversion, and the basis of its slices so far: the equality deletes, the snapshots they
+    were listed at, the marks of their commits.
+    """
 
     def __init__(
         self,
@@ -188,7 +241,14 @@ class _Conversion:
         check: Check | None,
         say: Callable[[str], None],
     ) -> None:
-        self.spark, self.name, self.branch, self.tags, self.check, self.say = spark, name, branch, tags, check, say
+        self.spark, self.name, self.branch, self.tags, self.check, self.say = (
+            spark,
+            name,
+            branch,
+            tags,
+            check,
+            say,
+        )
         self.deletes: set[str] = set()
         self.listed_at: list[int] = []
         self.marks: set[str] = set()
@@ -196,8 +256,16 @@ class _Conversion:
     def run(self, partitions: Collection[Partition] | None, up_to: int | None, slices: int) -> None:
         """Commit slice by slice."""
         for place in range(slices):
-            # Read again for each slice: its snapshot must contain the commits of earlier slices, or the conversion must stop.
-            found = find(self.spark, self.name, branch=self.branch, partitions=partitions, up_to=up_to, slices=(place, slices))
+            # Read again for each slice: its snapshot must contain the commits of earlier slices, or
+            # the conversion must stop.
+            found = find(
+                self.spark,
+                self.name,
+                branch=self.branch,
+                partitions=partitions,
+                up_to=up_to,
+                slices=(place, slices),
+            )
             if found is None:
                 return
             deletes = {file.path for file in found.deletes}
@@ -208,52 +276,83 @@ class _Conversion:
             self.listed_at.append(found.at.snapshot_id)
             mark = uuid.uuid4().hex
             view_of = (
-                key_view(self.spark, self.name, found.at.metadata, found.keys, found.entries) if found.data else contextlib.nullcontext()
+                key_view(self.spark, self.name, found.at.metadata, found.keys, found.entries)
+                if found.data
+                else contextlib.nullcontext()
             )
             with view_of as view:
                 if self._slice(found, view, mark, (place, slices)):
                     self.marks.add(mark)
         self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")
 
-    def _check_before(self, found: Found, deletes: Collection[str], slices: int, *, is_last: bool) -> None:
-        """Check that a slice still fits the earlier ones: their deletes, their commits and, before the deletes are removed, all data files they apply to."""
+    def _check_before(
+        self, found: Found, deletes: Collection[str], slices: int, *, is_last: bool
+    ) -> None:
+        """Check that a slice still fits the earlier ones: their deletes, their commits and, before
+        the deletes are removed, all data files they apply to.
+        """
         if not self.listed_at:
             return
         if not self.deletes.issuperset(deletes):
             raise CommitConflict("older equality deletes were added while others were converted")
         commits, marks = _since(found, self.listed_at[0])
         if not self.marks <= marks:
-            raise CommitConflict("the table was rolled back while its equality deletes were converted")
+            raise CommitConflict(
+                "the table was rolled back while its equality deletes were converted"
+            )
         if not is_last:
             return
         # Newest first: a slice has not seen commits after the snapshot it was listed at.
-        unseen = [commits[: commits.index(start)] if start in commits else commits for start in self.listed_at]
-        files, path = uncovered(self.spark, self.name, found.at.snapshot_id, found.at.scopes, unseen, slices)
+        unseen = [
+            commits[: commits.index(start)] if start in commits else commits
+            for start in self.listed_at
+        ]
+        files, path = uncovered(
+            self.spark, self.name, found.at.snapshot_id, found.at.scopes, unseen, slices
+        )
         if files:
             raise CommitConflict(
-                f"another commit added {count(files, 'data file')} to which the equality deletes apply while they were converted "
-                f"(a compaction may keep an old sequence number): {path}"
+                f"another commit added {count(files, 'data file')} to which the equality deletes "
+                "apply while they were converted (a compaction may keep an old sequence number): "
+                f"{path}"
             )
 
-    def _slice(self, found: Found, view: Identifier | None, mark: str, slices: tuple[int, int]) -> bool:
-        """One commit: the positions found; the last commit also removes the equality deletes. False if there was nothing to commit."""
+    def _slice(
+        self, found: Found, view: Identifier | None, mark: str, slices: tuple[int, int]
+    ) -> bool:
+        """One commit: the positions found; the last commit also removes the equality deletes. False
+        if there was nothing to commit.
+        """
         spark, name = self.spark, self.name
         jvm: Any = spark._jvm
         at = found.at
-        known = present(at.table, at.snapshot, jvm, [f.path for f in found.deletes], positions=at.format_version >= 3)
+        known = present(
+            at.table,
+            at.snapshot,
+            jvm,
+            [f.path for f in found.deletes],
+            positions=at.format_version >= 3,
+        )
         missing = len(found.deletes) - len(known.equality)
         if missing:
             raise ConversionRefused(
-                f"{count(missing, 'equality delete file')} {'is' if missing == 1 else 'are'} in no readable manifest. Nothing was changed; run the conversion again."
+                f"{count(missing, 'equality delete file')} {'is' if missing == 1 else 'are'} in "
+                "no readable manifest. Nothing was changed; run the conversion again."
             )
         positions = deleted_positions(spark, view, found, self.say) if view else {}
         dead = dict(positions)
-        if twice := repeated(spark, name, at.snapshot_id, [found.data[number].path for number in positions]):
+        if twice := repeated(
+            spark, name, at.snapshot_id, [found.data[number].path for number in positions]
+        ):
             raise ConversionRefused(
-                f"{count(len(twice), 'data file')} {'is' if len(twice) == 1 else 'are'} in the table more than once (appended twice), and a position delete would apply to every copy: "
-                f"{twice[0]}. Rewrite them first (rewrite_data_files with rewrite-all)."
+                f"{count(len(twice), 'data file')} {'is' if len(twice) == 1 else 'are'} in the "
+                "table more than once (appended twice), and a position delete would apply to "
+                f"every copy: {twice[0]}. Rewrite them first (rewrite_data_files with "
+                "rewrite-all)."
             )
-        replaced, earlier = merge(spark, name, known, positions, found) if at.format_version >= 3 else ([], {})
+        replaced, earlier = (
+            merge(spark, name, known, positions, found) if at.format_version >= 3 else ([], {})
+        )
         hit = [(found.data[number], deleted) for number, deleted in sorted(positions.items())]
         writer, is_committing = Writer(spark, at.table, at.format_version), False
         try:
@@ -263,7 +362,11 @@ class _Conversion:
             if not added and not removed:
                 return False
             kind = "deletion vector" if at.format_version >= 3 else "position delete file"
-            self.say(f"  {count(len(added), kind)} for {count(sum(d.count for _, d in hit), 'deleted row')}, {size(writer.bytes_written)}")
+            self.say(
+                f"  {count(len(added), kind)} for "
+                f"{count(sum(d.count for _, d in hit), 'deleted row')}, "
+                f"{size(writer.bytes_written)}"
+            )
             pending = Pending(
                 spark,
                 found,
@@ -295,7 +398,9 @@ class _Conversion:
 
 
 def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> dict[str, Placed]:
-    """The partition of each data file: taken from a delete file of its partition, if there is one."""
+    """The partition of each data file: taken from a delete file of its partition, if there is
+    one.
+    """
     table, specs = found.at.table, found.at.table.specs()
     some = {f.part: known.equality[f.path] for f in found.deletes if not found.is_global(f)}
     by_part = {part: placed(jvm, table, delete) for part, delete in some.items()}
@@ -306,24 +411,34 @@ def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> 
 
 
 def _since(found: Found, start: int) -> tuple[list[int], set[str]]:
-    """The commits after a snapshot, newest first, and the marks in their summaries; a conflict if the snapshot is no longer an ancestor."""
+    """The commits after a snapshot, newest first, and the marks in their summaries; a conflict if
+    the snapshot is no longer an ancestor.
+    """
     at = Head(found.at.metadata, snapshots_by_id(found.at.metadata)[found.at.snapshot_id])
     try:
         commits = since(at, start)[::-1]
     except SnapshotNotFound:
-        raise CommitConflict("the table was rolled back, or its snapshots expired, while its equality deletes were converted") from None
-    return [int(commit["snapshot-id"]) for commit in commits], {str((commit.get("summary") or {}).get(_MARK)) for commit in commits}
+        raise CommitConflict(
+            "the table was rolled back, or its snapshots expired, while its equality deletes were "
+            "converted"
+        ) from None
+    return [int(commit["snapshot-id"]) for commit in commits], {
+        str((commit.get("summary") or {}).get(_MARK)) for commit in commits
+    }
 
 
 def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: str) -> bool:
-    """Whether a commit was certainly not made: Iceberg refused it, or nothing was sent, and no snapshot has its mark.
+    """Whether a commit was certainly not made: Iceberg refused it, or nothing was sent, and no
+    snapshot has its mark.
 
     A file that stays costs some bytes; removing a file that a commit names destroys the table.
     """
     if is_of_engine(error):
         cause: Any = getattr(error, "java_exception", None)
         # PySpark has its own name for Iceberg's argument checks.
-        name_of_it = type(error).__name__ if cause is None else str(cause.getClass().getSimpleName())
+        name_of_it = (
+            type(error).__name__ if cause is None else str(cause.getClass().getSimpleName())
+        )
         if name_of_it not in _REFUSALS:
             return False
     try:
@@ -332,20 +447,30 @@ def _is_refused(spark: SparkSession, name: Identifier, error: Exception, mark: s
         metadata = metadata_of(spark, table)
     except Exception:
         return False
-    return all((snapshot.get("summary") or {}).get(_MARK) != mark for snapshot in metadata.get("snapshots") or ())
+    return all(
+        (snapshot.get("summary") or {}).get(_MARK) != mark
+        for snapshot in metadata.get("snapshots") or ()
+    )
 
 
-# --- Read a table's rows with its equality deletes applied, in bounded memory and without changing the table
+# --- Read a table's rows with its equality deletes applied, in bounded memory and without changing
+# the table
 
 
 @contextlib.contextmanager
 def resolved(
-    lake: Lake, table: Identifier, snapshot: int | str | None = None, *, say: Callable[[str], None] = lambda _: None
+    lake: Lake,
+    table: Identifier,
+    snapshot: int | str | None = None,
+    *,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Iterator[DataFrame]:
-    """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes applied; valid only inside the ``with``.
+    """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes
+    applied; valid only inside the ``with``.
 
     The deletes are resolved once, on a zero-copy clone, and every query of the frame is then a
-    plain scan. Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
+    plain scan. Raises :class:`~icekit.errors.CloneRefused` and
+    :class:`~icekit.errors.ConversionRefused`.
     """
     with clone(lake, table, snapshot) as made:
         name = lake.sql_name(made.table)
@@ -358,8 +483,8 @@ class Stripped:
     """A clone without its equality deletes, and the steps that drop the rows they delete.
 
     Rows come as Iceberg reads them, with their own key columns; rows whose key is among
-    the deletes of a higher sequence number are dropped. Shared with a conversion are the list of files, with
-    their sequence numbers and partitions, and the reading of delete files.
+    the deletes of a higher sequence number are dropped. Shared with a conversion are the list of
+    files, with their sequence numbers and partitions, and the reading of delete files.
     """
 
     table: Identifier
@@ -373,10 +498,11 @@ _FILE, _SEQUENCE, _PART = "icekit file", "icekit sequence", "icekit part"
 
 @contextlib.contextmanager
 def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
-    """A snapshot read as the specification defines it; None if it has no equality deletes, a dropped key column, or a file twice.
+    """A snapshot read as the specification defines it; None if it has no equality deletes, a
+    dropped key column, or a file twice.
 
-    Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the frame: it drops
-    deleted rows, and those columns.
+    Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the
+    frame: it drops deleted rows, and those columns.
     """
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(clone(lake, table, snapshot_id))
@@ -385,31 +511,50 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
             found = find(lake.spark, name)
         except ConversionRefused:
             found = None
-        # The clone has the table's current columns: rows are compared under the column names of their own snapshot.
+        # The clone has the table's current columns: rows are compared under the column names of
+        # their own snapshot.
         now = schema_of(found.at.metadata)["fields"] if found else []
         then = _fields_of(found.at.metadata, snapshot_id) if found else []
-        names = {f["id"]: f["name"] for f in now if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)}
-        if found is None or len(names) < len(then) or not all(path_to(now, i) for i in found.keys.columns):
+        names = {
+            f["id"]: f["name"]
+            for f in now
+            if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)
+        }
+        if (
+            found is None
+            or len(names) < len(then)
+            or not all(path_to(now, i) for i in found.keys.columns)
+        ):
             yield None
             return
         if repeated(lake.spark, name, found.at.snapshot_id, [f.path for f in found.data]):
-            # A row identifies its file, but not which of two copies with different sequence numbers.
+            # A row identifies its file, but not which of two copies with different sequence
+            # numbers.
             yield None
             return
         _strip(lake, found)
         lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
         deletes = [entry for entry in found.entries if entry.kind >= 0]
-        view = stack.enter_context(key_view(lake.spark, name, found.at.metadata, found.keys, deletes))
+        view = stack.enter_context(
+            key_view(lake.spark, name, found.at.metadata, found.keys, deletes)
+        )
         columns = [f"_file AS {identifier(_FILE)}"]
-        columns += [f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}" for c in found.keys.columns.values()]
+        columns += [
+            f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}"
+            for c in found.keys.columns.values()
+        ]
         selected = [f"{identifier(names[t['id']])} AS {identifier(t['name'])}" for t in then]
-        yield Stripped(name, selected, columns, lambda frame: _without_deleted(lake, view, found, frame))
+        yield Stripped(
+            name, selected, columns, lambda frame: _without_deleted(lake, view, found, frame)
+        )
 
 
 def _strip(lake: Lake, found: Found) -> None:
     """Remove the equality deletes from a clone, only in its metadata."""
     jvm: Any = lake.spark._jvm
-    known = present(found.at.table, found.at.snapshot, jvm, [f.path for f in found.deletes], positions=False)
+    known = present(
+        found.at.table, found.at.snapshot, jvm, [f.path for f in found.deletes], positions=False
+    )
     delta = found.at.table.newRowDelta()
     for delete in known.equality.values():
         delta.removeDeletes(delete)
@@ -432,10 +577,14 @@ def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFram
     return rows.drop(FILE, _FILE, _SEQUENCE, _PART, *(_key(i) for i in found.keys.columns))
 
 
-def _anti(lake: Lake, view: Identifier, found: Found, key_set: KeySet, rows: DataFrame) -> DataFrame:
+def _anti(
+    lake: Lake, view: Identifier, found: Found, key_set: KeySet, rows: DataFrame
+) -> DataFrame:
     deletes = deduplicated(lake.spark, view, key_set)
     # The rows have names of their own.
-    deletes = deletes.selectExpr(*(f"{name} AS {identifier(_deleted(name))}" for name in deletes.columns))
+    deletes = deletes.selectExpr(
+        *(f"{name} AS {identifier(_deleted(name))}" for name in deletes.columns)
+    )
     order = identifier(_deleted("s"))
     equal = rows[_SEQUENCE] < deletes[_deleted("s")]
     if not key_set.is_global:
@@ -446,7 +595,9 @@ def _anti(lake: Lake, view: Identifier, found: Found, key_set: KeySet, rows: Dat
     if found.ruled_out is None:
         return rows.join(deletes, equal, "left_anti")
     words = identifier(EVERYWHERE if key_set.is_global else OWN)
-    matched = rows.join(deletes, equal, "left").join(found.ruled_out.hint("broadcast"), FILE, "left")
+    matched = rows.join(deletes, equal, "left").join(
+        found.ruled_out.hint("broadcast"), FILE, "left"
+    )
     is_deleted = unless_ruled_out(f"{order} IS NOT NULL", order, words)
     return matched.where(f"NOT {is_deleted}").drop(OWN, EVERYWHERE, *deletes.columns)
 

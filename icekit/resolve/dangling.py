@@ -44,7 +44,10 @@ def drop_dangling(
             _commit(spark, table, files, (branch or "main", snapshot_id), tags)
         except Exception as error:
             # Nobody else has committed: Iceberg would refuse it again.
-            is_final = kind_of(error) == "refused" and _snapshot_id(load_now(spark, name), branch) == snapshot_id
+            is_final = (
+                kind_of(error) == "refused"
+                and _snapshot_id(load_now(spark, name), branch) == snapshot_id
+            )
             if is_final or not tries_left or kind_of(error) not in {"conflict", "refused"}:
                 raise
         else:
@@ -58,8 +61,12 @@ def count_dangling(spark: SparkSession, name: Identifier, *, branch: str | None 
     return 0 if files is None else int(files.size())
 
 
-def removed(spark: SparkSession, name: Identifier, parent_id: int, snapshot_id: int) -> tuple[int, int]:
-    """Count the delete files that a commit removed, and those that applied to a data file before it."""
+def removed(
+    spark: SparkSession, name: Identifier, parent_id: int, snapshot_id: int
+) -> tuple[int, int]:
+    """Count the delete files that a commit removed, and those that applied to a data file before
+    it.
+    """
     table = load_table(spark, name)
     count, needed = _java(spark, table).removed(parent_id, snapshot_id)
     return int(count), int(needed)
@@ -69,7 +76,9 @@ def _java(spark: SparkSession, table: Any) -> Any:
     return compiled(spark._jvm, table, "Dangling", table)
 
 
-def _dangling(spark: SparkSession, name: Identifier, table: Any, branch: str | None) -> tuple[Any, int]:
+def _dangling(
+    spark: SparkSession, name: Identifier, table: Any, branch: str | None
+) -> tuple[Any, int]:
     """Java's list of the delete files (None without a snapshot), and the snapshot."""
     snapshot_id = _snapshot_id(table, branch)
     if snapshot_id is None:
@@ -88,7 +97,9 @@ def _snapshot_id(table: Any, branch: str | None) -> int | None:
     return None if snapshot is None else int(snapshot.snapshotId())
 
 
-def _commit(spark: SparkSession, table: Any, files: Any, base: tuple[str, int], tags: Mapping[str, str]) -> None:
+def _commit(
+    spark: SparkSession, table: Any, files: Any, base: tuple[str, int], tags: Mapping[str, str]
+) -> None:
     jvm: Any = spark._jvm
     checked = guarded(jvm, table, base=base)
     if checked is None:

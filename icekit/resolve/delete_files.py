@@ -1,4 +1,6 @@
-"""Write the position delete files and deletion vectors of a conversion, through the table's own FileIO."""
+"""Write the position delete files and deletion vectors of a conversion, through the table's own
+FileIO.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Write deleted positions in the formats of Iceberg's files: position delete files, and deletion vectors
+# --- Write deleted positions in the formats of Iceberg's files: position delete files, and deletion
+# vectors
 #
 # Spark returns positions as words of 64 bits, so the driver can hold those of many files.
 
@@ -46,10 +49,14 @@ class Positions:
 
     @classmethod
     def of(cls, words: npt.NDArray[np.int64], bits: npt.NDArray[np.int64]) -> Positions:
-        """The positions of a data file from words of 64 bits, each given once: ``words`` are the word numbers, ``bits`` their bits."""
+        """The positions of a data file from words of 64 bits, each given once: ``words`` are the
+        word numbers, ``bits`` their bits.
+        """
         order = np.argsort(words)
         words, bits = words[order], bits[order]
-        flags = np.unpackbits(bits.astype("<i8").view(np.uint8).reshape(len(bits), 8), axis=1, bitorder="little")
+        flags = np.unpackbits(
+            bits.astype("<i8").view(np.uint8).reshape(len(bits), 8), axis=1, bitorder="little"
+        )
         rows, places = np.nonzero(flags)
         return cls.at(words[rows] * _WORD + places)
 
@@ -75,16 +82,23 @@ class Positions:
 
     def all(self) -> npt.NDArray[np.int64]:
         """All positions, sorted."""
-        parts = [values.astype(np.int64) + container * CONTAINER for container, values in sorted(self.containers.items())]
+        parts = [
+            values.astype(np.int64) + container * CONTAINER
+            for container, values in sorted(self.containers.items())
+        ]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def vector_blob(positions: Positions) -> bytes:
-    """The positions as a ``deletion-vector-v1`` blob (Iceberg's Puffin specification): length, magic, bitmap, checksum."""
+    """The positions as a ``deletion-vector-v1`` blob (Iceberg's Puffin specification): length,
+    magic, bitmap, checksum.
+    """
     high: dict[int, dict[int, npt.NDArray[np.uint16]]] = {}
     for container, values in sorted(positions.containers.items()):
         high.setdefault(container >> 16, {})[container & 0xFFFF] = values
-    vector = struct.pack("<Q", len(high)) + b"".join(struct.pack("<I", key) + _roaring(low) for key, low in sorted(high.items()))
+    vector = struct.pack("<Q", len(high)) + b"".join(
+        struct.pack("<I", key) + _roaring(low) for key, low in sorted(high.items())
+    )
     body = _MAGIC + vector
     return struct.pack(">I", len(body)) + body + struct.pack(">I", zlib.crc32(body))
 
@@ -119,8 +133,15 @@ def position_file(path: str, positions: Positions) -> bytes:
     found = positions.all()
     schema = pa.schema(
         [
-            pa.field("file_path", pa.dictionary(pa.int32(), pa.string()), nullable=False, metadata={"PARQUET:field_id": str(PATH_ID)}),
-            pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}),
+            pa.field(
+                "file_path",
+                pa.dictionary(pa.int32(), pa.string()),
+                nullable=False,
+                metadata={"PARQUET:field_id": str(PATH_ID)},
+            ),
+            pa.field(
+                "pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(POSITION_ID)}
+            ),
         ]
     )
     paths = pa.DictionaryArray.from_arrays(np.zeros(len(found), dtype=np.int32), pa.array([path]))
@@ -128,7 +149,12 @@ def position_file(path: str, positions: Positions) -> bytes:
     out = io.BytesIO()
     # Deltas of sorted positions take about one bit each; a dictionary would take more.
     pq.write_table(
-        table, out, compression="zstd", use_dictionary=["file_path"], column_encoding={"pos": "DELTA_BINARY_PACKED"}, store_schema=False
+        table,
+        out,
+        compression="zstd",
+        use_dictionary=["file_path"],
+        column_encoding={"pos": "DELTA_BINARY_PACKED"},
+        store_schema=False,
     )
     return out.getvalue()
 
@@ -142,9 +168,11 @@ VECTORS_PER_FILE = 1_000
 
 @dataclass
 class Present:
-    """Delete files of a snapshot as Iceberg's API knows them: equality deletes by path, and position deletes by data file.
+    """Delete files of a snapshot as Iceberg's API knows them: equality deletes by path, and
+    position deletes by data file.
 
-    ``shared`` are position delete files that cover more than one data file: the rows of each, by path.
+    ``shared`` are position delete files that cover more than one data file: the rows of each, by
+    path.
     """
 
     equality: dict[str, Any] = field(default_factory=dict)
@@ -152,15 +180,21 @@ class Present:
     shared: dict[str, int] = field(default_factory=dict)
 
 
-def present(table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, positions: bool) -> Present:
-    """Find delete files in a snapshot's manifests; ``positions`` also finds position delete files that cover only one data file."""
+def present(
+    table: Any, snapshot: Any, jvm: Any, equality: Collection[str], *, positions: bool
+) -> Present:
+    """Find delete files in a snapshot's manifests; ``positions`` also finds position delete files
+    that cover only one data file.
+    """
     iceberg = jvm.org.apache.iceberg
     found = Present()
     wanted = set(equality)
     for manifest in elements(snapshot.deleteManifests(table.io())):
         if not positions and len(found.equality) == len(wanted):
             break
-        for delete in entries(iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())):
+        for delete in entries(
+            iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
+        ):
             location = delete.location()
             if location in wanted:
                 found.equality[location] = delete
@@ -201,7 +235,9 @@ def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -
     for manifest in elements(snapshot.dataManifests(table.io())):
         if len(found) == len(wanted):
             break
-        for data in entries(jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())):
+        for data in entries(
+            jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())
+        ):
             if (location := data.location()) in wanted:
                 found[location] = placed(jvm, table, data)
     return found
@@ -228,7 +264,9 @@ class Writer:
         self.bytes_written = 0
 
     def write(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
-        """Position delete files, or deletion vectors from format version 3 on, for (data file, positions, partition)."""
+        """Position delete files, or deletion vectors from format version 3 on, for (data file,
+        positions, partition).
+        """
         if not found:
             return []
         if self._version >= 3:
@@ -241,10 +279,22 @@ class Writer:
         location = self._location(file.spec_id, partition, "parquet")
         self._put(location, content)
         every = positions.all()
-        bounds = [{PATH_ID: file.path.encode(), POSITION_ID: int(p).to_bytes(8, "little")} for p in (every[0], every[-1])]
-        # The full path: it shows readers that ignore the referenced data file that this covers one file.
-        lower, upper = ({"keys": list(b), "values": [value.hex().upper() for value in b.values()]} for b in bounds)
-        more = {"record-count": len(every), "file-format": "PARQUET", "lower-bounds": lower, "upper-bounds": upper}
+        bounds = [
+            {PATH_ID: file.path.encode(), POSITION_ID: int(p).to_bytes(8, "little")}
+            for p in (every[0], every[-1])
+        ]
+        # The full path: it shows readers that ignore the referenced data file that this covers one
+        # file.
+        lower, upper = (
+            {"keys": list(b), "values": [value.hex().upper() for value in b.values()]}
+            for b in bounds
+        )
+        more = {
+            "record-count": len(every),
+            "file-format": "PARQUET",
+            "lower-bounds": lower,
+            "upper-bounds": upper,
+        }
         return self._made(file, partition, location, len(content), more)
 
     def _vectors(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
@@ -254,7 +304,9 @@ class Writer:
             some = found[start : start + VECTORS_PER_FILE]
             location = self._location(some[0][0].spec_id, some[0][2], "puffin")
             self.written.append(location)
-            writer = puffin.Puffin.write(self._io.newOutputFile(location)).createdBy("icekit").build()
+            writer = (
+                puffin.Puffin.write(self._io.newOutputFile(location)).createdBy("icekit").build()
+            )
             blobs = []
             try:
                 fields = java_list(self._spark, [_ROW_POSITION_ID])
@@ -262,19 +314,37 @@ class Writer:
                     content, count = vector_blob(positions), positions.count
                     properties = {"referenced-data-file": file.path, "cardinality": str(count)}
                     wrapped = jvm.java.nio.ByteBuffer.wrap(content)
-                    blob = puffin.Blob(_VECTOR, fields, -1, -1, wrapped, puffin.PuffinCompressionCodec.NONE, properties)
+                    blob = puffin.Blob(
+                        _VECTOR,
+                        fields,
+                        -1,
+                        -1,
+                        wrapped,
+                        puffin.PuffinCompressionCodec.NONE,
+                        properties,
+                    )
                     blobs.append((file, count, partition, writer.write(blob)))
             finally:
                 writer.close()
             size = writer.fileSize()
             self.bytes_written += size
             for file, count, partition, blob in blobs:
-                more = {"file-format": "PUFFIN", "content-offset": blob.offset(), "content-size-in-bytes": blob.length()}
-                made.append(self._made(file, partition, location, size, {"record-count": count, **more}))
+                more = {
+                    "file-format": "PUFFIN",
+                    "content-offset": blob.offset(),
+                    "content-size-in-bytes": blob.length(),
+                }
+                made.append(
+                    self._made(file, partition, location, size, {"record-count": count, **more})
+                )
         return made
 
-    def _made(self, file: File, partition: Placed, location: str, size: int, more: Mapping[str, Any]) -> Any:
-        """A delete file for Iceberg's API; from JSON, which takes a few calls where a builder takes dozens."""
+    def _made(
+        self, file: File, partition: Placed, location: str, size: int, more: Mapping[str, Any]
+    ) -> Any:
+        """A delete file for Iceberg's API; from JSON, which takes a few calls where a builder takes
+        dozens.
+        """
         said = {
             "spec-id": file.spec_id,
             "content": "POSITION_DELETES",
@@ -285,7 +355,9 @@ class Writer:
             **more,
         }
         iceberg = self._jvm.org.apache.iceberg
-        return iceberg.ContentFileParser.fromJson(self._mapper.readTree(json.dumps(said)), self._specs[file.spec_id])
+        return iceberg.ContentFileParser.fromJson(
+            self._mapper.readTree(json.dumps(said)), self._specs[file.spec_id]
+        )
 
     def _location(self, spec_id: int, partition: Placed, suffix: str) -> str:
         name = f"icekit-{uuid.uuid4()}-deletes.{suffix}"
@@ -308,7 +380,8 @@ class Writer:
 
 @dataclass(frozen=True, kw_only=True)
 class Delta:
-    """The delete files that one commit adds and removes; ``touched`` are the data files that ``added`` refers to.
+    """The delete files that one commit adds and removes; ``touched`` are the data files that
+    ``added`` refers to.
 
     The commit is based on the snapshot ``start``, and its summary has ``tags``.
     """
@@ -322,7 +395,8 @@ class Delta:
 
 
 def commit(spark: SparkSession, table: Any, delta: Delta) -> None:
-    """Replace equality deletes with position deletes in one commit, which fails if another commit interferes.
+    """Replace equality deletes with position deletes in one commit, which fails if another commit
+    interferes.
 
     The touched data files, and the files to be removed, must still exist. Deletes
     committed since the start stay, and apply.

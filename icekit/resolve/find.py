@@ -49,7 +49,9 @@ class At:
 
 @dataclass(frozen=True)
 class Found:
-    """The input of a conversion: the table at a snapshot, its equality deletes and the data files they apply to."""
+    """The input of a conversion: the table at a snapshot, its equality deletes and the data files
+    they apply to.
+    """
 
     at: At
     deletes: Sequence[File]
@@ -57,14 +59,23 @@ class Found:
     keys: DeleteKeys
     key_sets: Sequence[KeySet]
     kinds: Mapping[tuple[bool, tuple[int, ...]], int]
-    #: The deletes that Iceberg's scan rules out for some data files (:func:`icekit.resolve.applies.ruled_out`); None if there are none.
+    # : The deletes that Iceberg's scan rules out for some data files
+    # (:func:`icekit.resolve.applies.ruled_out`); None if there are none.
     ruled_out: DataFrame | None
 
     @property
     def entries(self) -> list[Entry]:
-        """The files as a key view lists them: data files by their place, delete files by their key set."""
+        """The files as a key view lists them: data files by their place, delete files by their key
+        set.
+        """
         data = [Entry(file, place, DATA) for place, file in enumerate(self.data)]
-        return [*data, *(Entry(file, place, self.kind(file)) for file, place in _placed(self.at.specs, self.deletes))]
+        return [
+            *data,
+            *(
+                Entry(file, place, self.kind(file))
+                for file, place in _placed(self.at.specs, self.deletes)
+            ),
+        ]
 
     def kind(self, file: File) -> int:
         """The number of a delete file's key set."""
@@ -83,14 +94,17 @@ def remaining(
     partitions: Collection[Partition] | None = None,
     up_to: int | None = None,
 ) -> At | None:
-    """Roll up the equality deletes of the current table, as :func:`find` takes them; None for a table without snapshots."""
+    """Roll up the equality deletes of the current table, as :func:`find` takes them; None for a
+    table without snapshots.
+    """
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     table = load_table(spark, name)
     # First: the manifest list of an encrypted table cannot be read here.
     _check_plain(table)
     if branch and (branch not in (refs := dict(table.refs())) or not refs[branch].isBranch()):
         raise SnapshotNotFound(
-            f"{branch!r} is not a branch of the table; its branches are {', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
+            f"{branch!r} is not a branch of the table; its branches are "
+            f"{', '.join(sorted(r for r in refs if refs[r].isBranch()))}."
         )
     snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
     if snapshot is None:
@@ -101,7 +115,11 @@ def remaining(
     snapshot_id = int(snapshot.snapshotId())
     chosen = None if partitions is None else set(partitions)
     expected = _expected(table.io(), snapshots_by_id(metadata)[snapshot_id])
-    found = [s for s in scopes(spark, name, snapshot_id, known, up_to, expected) if chosen is None or s.partition in chosen]
+    found = [
+        s
+        for s in scopes(spark, name, snapshot_id, known, up_to, expected)
+        if chosen is None or s.partition in chosen
+    ]
     return At(table, snapshot, snapshot_id, metadata, known, found)
 
 
@@ -122,17 +140,20 @@ def find(
     up_to: int | None = None,
     slices: tuple[int, int] = (0, 1),
 ) -> Found | None:
-    """List the equality deletes of a table (named with its catalog) and the data files they apply to; None if there are none.
+    """List the equality deletes of a table (named with its catalog) and the data files they apply
+    to; None if there are none.
 
-    ``partitions`` takes only the deletes of those partitions (None: all). ``up_to`` leaves out deletes
-    of later sequence numbers; ``slices`` takes a part of the data files, (2, 5) the third of five.
-    Raises :class:`~icekit.errors.ConversionRefused` for keys that cannot be converted.
+    ``partitions`` takes only the deletes of those partitions (None: all). ``up_to`` leaves out
+    deletes of later sequence numbers; ``slices`` takes a part of the data files, (2, 5) the third
+    of five. Raises :class:`~icekit.errors.ConversionRefused` for keys that cannot be converted.
     """
     at = remaining(spark, name, branch=branch, partitions=partitions, up_to=up_to)
     if at is None or not at.scopes:
         return None
     known = at.specs
-    deletes, data = files(spark, name, at.snapshot_id, known, FileSelection(at.scopes, up_to, slices))
+    deletes, data = files(
+        spark, name, at.snapshot_id, known, FileSelection(at.scopes, up_to, slices)
+    )
     _check_listed(at, deletes, data, is_whole=slices[1] == 1)
     _check_partitions(known, {file.spec_id for file in (*deletes, *data)})
     keys = keys_of(at.metadata, (i for file in deletes for i in file.field_ids))
@@ -141,19 +162,35 @@ def find(
         sets.setdefault((known[file.spec_id].is_unpartitioned, file.field_ids), []).append(file)
     ordered = sorted(sets.items(), key=lambda item: item[0])
     key_sets = [
-        KeySet(kind, tuple(keys.columns[i] for i in ids), is_global, sum(f.records for f in some), max(f.sequence for f in some))
+        KeySet(
+            kind,
+            tuple(keys.columns[i] for i in ids),
+            is_global,
+            sum(f.records for f in some),
+            max(f.sequence for f in some),
+        )
         for kind, ((is_global, ids), some) in enumerate(ordered)
     ]
     parts = [(file, _part(known, file)) for file in deletes]
     left_out = ruled_out(spark, at.table, at.snapshot_id, data, parts) if data else None
-    return Found(at, deletes, data, keys, key_sets, {key: kind for kind, (key, _) in enumerate(ordered)}, left_out)
+    return Found(
+        at,
+        deletes,
+        data,
+        keys,
+        key_sets,
+        {key: kind for kind, (key, _) in enumerate(ordered)},
+        left_out,
+    )
 
 
 def _part(specs: Mapping[int, PartitionSpec], delete: File) -> int:
     return -1 if specs[delete.spec_id].is_unpartitioned else delete.part
 
 
-def _placed(specs: Mapping[int, PartitionSpec], deletes: Sequence[File]) -> Iterator[tuple[File, int]]:
+def _placed(
+    specs: Mapping[int, PartitionSpec], deletes: Sequence[File]
+) -> Iterator[tuple[File, int]]:
     """Each delete file with its place among those of its partition, or among the global ones."""
     places: Counter[int] = Counter()
     for delete in deletes:
@@ -163,37 +200,55 @@ def _placed(specs: Mapping[int, PartitionSpec], deletes: Sequence[File]) -> Iter
 
 
 def _check_listed(at: At, deletes: Sequence[File], data: Sequence[File], *, is_whole: bool) -> None:
-    """Check that everything counted was also listed: an overlooked data file would get its deleted rows back."""
+    """Check that everything counted was also listed: an overlooked data file would get its deleted
+    rows back.
+    """
     expected = sum(scope.delete_files for scope in at.scopes)
     # Deletes of several unpartitioned specs apply to the same data files.
-    over = None if not is_whole or any(s.is_global for s in at.scopes) else sum(scope.data_files for scope in at.scopes)
+    over = (
+        None
+        if not is_whole or any(s.is_global for s in at.scopes)
+        else sum(scope.data_files for scope in at.scopes)
+    )
     if len(deletes) != expected or over not in (None, len(data)):
-        counted = count(expected, "equality delete file") + ("" if over is None else f" for {count(over, 'data file')}")
+        counted = count(expected, "equality delete file") + (
+            "" if over is None else f" for {count(over, 'data file')}"
+        )
         raise ConversionRefused(
-            f"Counted {counted}, but listed {len(deletes):,} for {len(data):,}. Nothing was changed; run the conversion again."
+            f"Counted {counted}, but listed {len(deletes):,} for {len(data):,}. Nothing was "
+            "changed; run the conversion again."
         )
 
 
 def _check_plain(table: Any) -> None:
     if encryption := encryption_of(table):
-        raise ConversionRefused(f"The table's files are encrypted ({encryption}), and a conversion would write unencrypted delete files.")
+        raise ConversionRefused(
+            f"The table's files are encrypted ({encryption}), and a conversion would write "
+            "unencrypted delete files."
+        )
 
 
 def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int]) -> None:
-    """Refuse partitions for which Iceberg cannot write manifests: 1.12 writes a null for a partition field whose column was dropped."""
+    """Refuse partitions for which Iceberg cannot write manifests: 1.12 writes a null for a
+    partition field whose column was dropped.
+    """
     gone = sorted({name for i in used for name in specs[i].dropped})
     if gone:
         raise ConversionRefused(
-            f"The source column of partition field {', '.join(map(identifier, gone))} was dropped, and Iceberg can no longer write delete files "
-            "for such partitions. Run icekit compact, which then rewrites the whole table."
+            f"The source column of partition field {', '.join(map(identifier, gone))} was "
+            "dropped, and Iceberg can no longer write delete files for such partitions. Run "
+            "icekit compact, which then rewrites the whole table."
         )
 
 
 # --- Choose the partitions that a filter may select, as Iceberg projects it onto each spec
 
 
-def partitions_where(spark: SparkSession, at: At, expression: Any, *, case_sensitive: bool = False) -> tuple[frozenset[Partition], bool]:
-    """The partitions with equality deletes that may hold rows of an Iceberg expression, and whether any were left out.
+def partitions_where(
+    spark: SparkSession, at: At, expression: Any, *, case_sensitive: bool = False
+) -> tuple[frozenset[Partition], bool]:
+    """The partitions with equality deletes that may hold rows of an Iceberg expression, and whether
+    any were left out.
 
     An expression that no partition field answers selects every partition; then none are left
     out. Raises Iceberg's error for a column that does not exist.
@@ -205,19 +260,29 @@ def partitions_where(spark: SparkSession, at: At, expression: Any, *, case_sensi
     for manifest in elements(at.snapshot.deleteManifests(at.table.io())):
         spec_id = int(manifest.partitionSpecId())
         if spec_id not in projected:
-            made = iceberg.expressions.Projections.inclusive(at.table.specs()[spec_id], case_sensitive).project(expression)
+            made = iceberg.expressions.Projections.inclusive(
+                at.table.specs()[spec_id], case_sensitive
+            ).project(expression)
             narrows = narrows or str(made) != "true"
             projected[spec_id] = made
-        reader = iceberg.ManifestFiles.readDeleteManifest(manifest, at.table.io(), at.table.specs()).filterPartitions(projected[spec_id])
+        reader = iceberg.ManifestFiles.readDeleteManifest(
+            manifest, at.table.io(), at.table.specs()
+        ).filterPartitions(projected[spec_id])
         width = len(at.specs[spec_id].fields)
         for delete in entries(reader):
             partition = delete.partition()
-            chosen.add(Partition(spec_id, tuple(_scalar(partition.get(place)) for place in range(width))))
+            chosen.add(
+                Partition(spec_id, tuple(_scalar(partition.get(place)) for place in range(width)))
+            )
     return frozenset(chosen), narrows
 
 
 def _scalar(value: Any) -> Scalar:
     """A value of Iceberg's API in the form that facts keep."""
     if hasattr(value, "getClass"):  # a Java object that py4j did not convert
-        return str(value.toString()) if "ByteBuffer" not in value.getClass().getName() else bytes(value.array()).hex()
+        return (
+            str(value.toString())
+            if "ByteBuffer" not in value.getClass().getName()
+            else bytes(value.array()).hex()
+        )
     return scalar(value)

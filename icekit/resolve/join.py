@@ -1,4 +1,6 @@
-"""Find the rows that equality deletes delete: one join on keys that Spark can spill, over a view that holds only keys."""
+"""Find the rows that equality deletes delete: one join on keys that Spark can spill, over a view
+that holds only keys.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from icekit.resolve.applies import EVERYWHERE, MOST_FILES, OWN, by_ruled_out, order_of, unless_ruled_out
+from icekit.resolve.applies import (
+    EVERYWHERE,
+    MOST_FILES,
+    OWN,
+    by_ruled_out,
+    order_of,
+    unless_ruled_out,
+)
 from icekit.resolve.applies import FILE as RULED_FILE
 from icekit.resolve.key_view import DATA, FILE, KIND, PART, SEQUENCE
 from icekit.resolve.keys import KeyColumn
@@ -27,7 +36,9 @@ _LEAST_TASKS = 4
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """Delete files with one key: ``kind`` is their number in the key view; global ones apply to every partition."""
+    """Delete files with one key: ``kind`` is their number in the key view; global ones apply to
+    every partition.
+    """
 
     kind: int
     columns: tuple[KeyColumn, ...]
@@ -36,16 +47,25 @@ class KeySet:
     max_sequence: int
 
 
-def dead_rows(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], ruled_out: DataFrame | None = None) -> DataFrame:
-    """The deleted rows, as ``f`` (number of the data file) and ``pos`` (bigint); a row may appear twice.
+def dead_rows(
+    spark: SparkSession,
+    view: Identifier,
+    key_sets: Sequence[KeySet],
+    ruled_out: DataFrame | None = None,
+) -> DataFrame:
+    """The deleted rows, as ``f`` (number of the data file) and ``pos`` (bigint); a row may appear
+    twice.
 
     A row is deleted by a delete with its key and a higher sequence number (and of its partition,
-    unless the delete is global). The query fails at a row with a delete that is ``ruled_out`` for its file.
+    unless the delete is global). The query fails at a row with a delete that is ``ruled_out`` for
+    its file.
     """
     return _united(_dead(spark, view, key_set, ruled_out, unless_ruled_out) for key_set in key_sets)
 
 
-def disagreeing(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], ruled_out: DataFrame) -> list[int]:
+def disagreeing(
+    spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], ruled_out: DataFrame
+) -> list[int]:
     """The numbers of some data files with rows at which :func:`dead_rows` fails."""
     rows = _united(_dead(spark, view, key_set, ruled_out, by_ruled_out) for key_set in key_sets)
     return sorted(row[0] for row in rows.select(FILE).distinct().limit(MOST_FILES).collect())
@@ -55,21 +75,39 @@ def _united(frames: Iterable[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionAll(other), frames)
 
 
-def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet], sample: str, given: DataFrame | None = None) -> DataFrame:
-    """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a newer delete, of any key set.
+def looked_up(
+    spark: SparkSession,
+    view: Identifier,
+    key_sets: Sequence[KeySet],
+    sample: str,
+    given: DataFrame | None = None,
+) -> DataFrame:
+    """Rows as ``f``, ``pos`` and ``dead``: whether a plain join on the keys themselves finds a
+    newer delete, of any key set.
 
-    ``sample`` is SQL (see :func:`sampled`) that takes only rows with some keys of the first key set; the deletes of the others are read in full.
-    ``given`` are the deletes of the first set (see :func:`deduplicated`), :func:`hinted`, if they have been read.
+    ``sample`` is SQL (see :func:`sampled`) that takes only rows with some keys of the first key
+    set; the deletes of the others are read in full. ``given`` are the deletes of the first set (see
+    :func:`deduplicated`), :func:`hinted`, if they have been read.
     """
     first = key_sets[0]
-    keys = [f"{c.sql} AS {_row_key(key_set, i)}" for key_set in key_sets for i, c in enumerate(key_set.columns)]
+    keys = [
+        f"{c.sql} AS {_row_key(key_set, i)}"
+        for key_set in key_sets
+        for i, c in enumerate(key_set.columns)
+    ]
     selected = ", ".join([FILE, "_pos AS pos", f"{SEQUENCE} AS r", f"{PART} AS part", *keys])
-    rows = spark.sql(f"SELECT {selected} FROM {identifier(*view)} WHERE {KIND} = {DATA} AND {sample}")
+    rows = spark.sql(
+        f"SELECT {selected} FROM {identifier(*view)} WHERE {KIND} = {DATA} AND {sample}"
+    )
     dead = ["false"]
     for key_set in key_sets:
         newest = f"s{key_set.kind}"
         taken = sample if key_set.columns == first.columns else "true"
-        deletes = given if given is not None and key_set is first else hinted(deduplicated(spark, view, key_set, taken), key_set.records)
+        deletes = (
+            given
+            if given is not None and key_set is first
+            else hinted(deduplicated(spark, view, key_set, taken), key_set.records)
+        )
         deletes = deletes.withColumnRenamed(SEQUENCE, newest)
         equal = deletes[newest] > rows["r"]
         if not key_set.is_global:
@@ -82,7 +120,9 @@ def looked_up(spark: SparkSession, view: Identifier, key_sets: Sequence[KeySet],
 
 
 def sampled(values: Sequence[str], salt: int, one_in: int) -> str:
-    """SQL for whether a row, or a delete, has one of the sampled keys: one in so many, by a hash with a salt of the key's ``values``, which are SQL."""
+    """SQL for whether a row, or a delete, has one of the sampled keys: one in so many, by a hash
+    with a salt of the key's ``values``, which are SQL.
+    """
     return "true" if one_in == 1 else f"pmod(xxhash64({salt}, {', '.join(values)}), {one_in}) = 0"
 
 
@@ -91,16 +131,21 @@ def _row_key(key_set: KeySet, place: int) -> str:
 
 
 def words(dead: DataFrame, records: int, *more: str) -> DataFrame:
-    """Positions of rows as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions per word; a row counts once.
+    """Positions of rows as ``f``, ``word`` (bigint) and ``bits`` (bigint): 64 positions per word; a
+    row counts once.
 
-    At most one bit per row, plus as much again for the word numbers, so the driver can hold a batch. Positions with different values in the columns
-    ``more`` are kept apart.
+    At most one bit per row, plus as much again for the word numbers, so the driver can hold a
+    batch. Positions with different values in the columns ``more`` are kept apart.
     """
     from pyspark.sql import functions as F
 
     # Only numbers, so that Spark aggregates in generated code; grouped by 32,768 positions first.
     placed = dead.selectExpr(
-        "f", "shiftright(pos, 15) AS b", "shiftright(pos, 6) AS word", "shiftleft(1L, CAST(pos & 63 AS int)) AS bit", *more
+        "f",
+        "shiftright(pos, 15) AS b",
+        "shiftright(pos, 6) AS word",
+        "shiftleft(1L, CAST(pos & 63 AS int)) AS bit",
+        *more,
     )
     gathered = (
         placed.repartition(max(tasks(records) // 4, _LEAST_TASKS), "f", "b")
@@ -115,11 +160,20 @@ def tasks(records: int) -> int:
     return max(1, math.ceil(records / KEYS_PER_TASK))
 
 
-def deduplicated(spark: SparkSession, view: Identifier, key_set: KeySet, where: str = "true") -> DataFrame:
-    """Each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence number ``s``; ``where`` takes only some."""
+def deduplicated(
+    spark: SparkSession, view: Identifier, key_set: KeySet, where: str = "true"
+) -> DataFrame:
+    """Each deleted key once (``k0``, ``k1`` …, and ``p`` unless global), with its highest sequence
+    number ``s``; ``where`` takes only some.
+    """
     names = ", ".join(_names(key_set))
-    rows = f"SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind} AND {where}"
-    return spark.sql(f"SELECT {names}, max({SEQUENCE}) AS {SEQUENCE} FROM ({rows}) GROUP BY {names}")
+    rows = (
+        f"SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = "
+        f"{key_set.kind} AND {where}"
+    )
+    return spark.sql(
+        f"SELECT {names}, max({SEQUENCE}) AS {SEQUENCE} FROM ({rows}) GROUP BY {names}"
+    )
 
 
 def hinted(deletes: DataFrame, records: int) -> DataFrame:
@@ -129,38 +183,61 @@ def hinted(deletes: DataFrame, records: int) -> DataFrame:
 
 def _names(key_set: KeySet) -> list[str]:
     """The identity of a key: its columns, and the number of its partition."""
-    return [*(() if key_set.is_global else (PART,)), *(f"k{i}" for i in range(len(key_set.columns)))]
+    return [
+        *(() if key_set.is_global else (PART,)),
+        *(f"k{i}" for i in range(len(key_set.columns))),
+    ]
 
 
 def _keys(key_set: KeySet) -> str:
-    return ", ".join([*(() if key_set.is_global else (PART,)), *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns))])
+    return ", ".join(
+        [
+            *(() if key_set.is_global else (PART,)),
+            *(f"{column.sql} AS k{i}" for i, column in enumerate(key_set.columns)),
+        ]
+    )
 
 
 def _dead(
-    spark: SparkSession, view: Identifier, key_set: KeySet, ruled_out: DataFrame | None, narrow: Callable[[str, str, str], str]
+    spark: SparkSession,
+    view: Identifier,
+    key_set: KeySet,
+    ruled_out: DataFrame | None,
+    narrow: Callable[[str, str, str], str],
 ) -> DataFrame:
-    """Join on a 64-bit hash of the key, which Spark looks up as a number, and then compare the keys themselves."""
+    """Join on a 64-bit hash of the key, which Spark looks up as a number, and then compare the keys
+    themselves.
+    """
     from pyspark.sql import functions as F
 
     names = _names(key_set)
     hashed = f"xxhash64({', '.join(names)}) AS h"
     older = f"{KIND} = {DATA} AND {SEQUENCE} < {order_of(key_set.max_sequence, 0)}L"
     rows = spark.sql(
-        f"SELECT *, {hashed} FROM (SELECT {FILE}, _pos AS pos, {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {older})"
+        f"SELECT *, {hashed} FROM (SELECT {FILE}, _pos AS pos, {SEQUENCE}, {_keys(key_set)} FROM "
+        f"{identifier(*view)} WHERE {older})"
     )
     deletes = spark.sql(
-        f"SELECT *, {hashed} FROM (SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} WHERE {KIND} = {key_set.kind})"
+        f"SELECT *, {hashed} FROM (SELECT {SEQUENCE}, {_keys(key_set)} FROM {identifier(*view)} "
+        f"WHERE {KIND} = {key_set.kind})"
     )
     few = key_set.records <= BROADCAST_KEYS
     if not few:
-        # By hash alone, as the join needs it: all deletes of a key are then in one task, and pre-aggregation
-        # gains nothing.
-        deletes = deletes.repartition(max(tasks(key_set.records), spark.sparkContext.defaultParallelism), "h")
-    once = deletes.groupBy("h", *names).agg(_max(SEQUENCE)).hint("broadcast" if few else "shuffle_hash")
+        # By hash alone, as the join needs it: all deletes of a key are then in one task, and
+        # pre-aggregation gains nothing.
+        deletes = deletes.repartition(
+            max(tasks(key_set.records), spark.sparkContext.defaultParallelism), "h"
+        )
+    once = (
+        deletes.groupBy("h", *names)
+        .agg(_max(SEQUENCE))
+        .hint("broadcast" if few else "shuffle_hash")
+    )
     on = F.expr(f"r.h = d.h AND {_matches(key_set, names)}")
     if ruled_out is None:
         return rows.alias("r").join(once.alias("d"), on, "left_semi").select(FILE, "pos")
-    # A delete of each key, so that no row is doubled. The words come to what was found, so that the shuffle does not move them.
+    # A delete of each key, so that no row is doubled. The words come to what was found, so that the
+    # shuffle does not move them.
     found = rows.alias("r").join(once.alias("d"), on).select(f"r.{FILE}", "r.pos", f"d.{SEQUENCE}")
     placed = found.join(ruled_out.hint("broadcast"), found[FILE] == ruled_out[RULED_FILE], "left")
     words = identifier(EVERYWHERE if key_set.is_global else OWN)
@@ -174,12 +251,19 @@ def _max(column: str) -> Column:
 
 
 def same_value(row: str, delete: str, *, required: bool) -> str:
-    """SQL for whether a key column of a row and of a delete are equal, nulls too unless it is required; not a plain equality, see :func:`_matches`."""
-    return f"coalesce({row} = {delete}, {'false' if required else f'isnull({row}) AND isnull({delete})'})"
+    """SQL for whether a key column of a row and of a delete are equal, nulls too unless it is
+    required; not a plain equality, see :func:`_matches`.
+    """
+    return (
+        f"coalesce({row} = {delete}, "
+        f"{'false' if required else f'isnull({row}) AND isnull({delete})'})"
+    )
 
 
 def _matches(key_set: KeySet, names: Sequence[str]) -> str:
-    """SQL for what else a row and a delete with one hash must agree in; written so that Spark joins on the hash and only filters on the keys."""
+    """SQL for what else a row and a delete with one hash must agree in; written so that Spark joins
+    on the hash and only filters on the keys.
+    """
     # Not as equalities: Spark would join on all of them, and look up strings.
     required = {f"k{i}" for i, column in enumerate(key_set.columns) if column.required}
     same = [same_value(f"r.{k}", f"d.{k}", required=k in required) for k in names if k != PART]

@@ -1,9 +1,10 @@
-"""Present the keys of data files and of equality delete files to Spark as one table, and nothing else from these files.
+"""Present the keys of data files and of equality delete files to Spark as one table, and nothing
+else from these files.
 
-A key view is a scratch Iceberg table whose data files are the table's own data files and
-delete files. Its schema holds the key columns by field id, so Iceberg's readers handle formats,
-renamed and promoted columns; the other properties of a file that a join needs (its number, its order by sequence
-number, partition and kind) are its partition values, which cost nothing to read, unlike a
+A key view is a scratch Iceberg table whose data files are the table's own data files and delete
+files. Its schema holds the key columns by field id, so Iceberg's readers handle formats, renamed
+and promoted columns; the other properties of a file that a join needs (its number, its order by
+sequence number, partition and kind) are its partition values, which cost nothing to read, unlike a
 column with the path. A key column that the table is partitioned by has the value of a data file's
 partition, as Iceberg reads it, so such files have their own spec in the view.
 """
@@ -50,14 +51,22 @@ class Entry:
     """One file of a key view and its partition values."""
 
     file: File
-    #: Of a data file its place in the listing, of a delete file its place among those of its partition.
+    # : Of a data file its place in the listing, of a delete file its place among those of its
+    # partition.
     number: int
     kind: int
 
 
 @contextlib.contextmanager
-def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: DeleteKeys, entries: Sequence[Entry]) -> Iterator[Identifier]:
-    """A key view of some files of a table (named with its catalog); dropped afterwards, with the few files it wrote.
+def key_view(
+    spark: SparkSession,
+    table: Identifier,
+    metadata: Json,
+    keys: DeleteKeys,
+    entries: Sequence[Entry],
+) -> Iterator[Identifier]:
+    """A key view of some files of a table (named with its catalog); dropped afterwards, with the
+    few files it wrote.
 
     Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register a scratch table.
     """
@@ -67,27 +76,39 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Delet
     scratch = scratch_folder(str(metadata["location"]), made)
     shapes = _shapes(keys, entries)
     location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    write_bytes(io, location, json.dumps(_metadata(metadata, keys, scratch, shapes, owned(table, scratch, own_files=True))).encode())
+    write_bytes(
+        io,
+        location,
+        json.dumps(
+            _metadata(metadata, keys, scratch, shapes, owned(table, scratch, own_files=True))
+        ).encode(),
+    )
     try:
         try:
             check_drop(spark, table, scratch)
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
-            spark.sql(call(table[0], "register_table", table=display_name(made), metadata_file=location))
+            spark.sql(
+                call(table[0], "register_table", table=display_name(made), metadata_file=location)
+            )
         except CloneRefused:
             raise
         except Exception as error:
-            if kind_of(error) == "conflict" or isinstance(explain(error, table), CatalogUnreachable):
+            if kind_of(error) == "conflict" or isinstance(
+                explain(error, table), CatalogUnreachable
+            ):
                 raise  # the next attempt may succeed
             raise CloneRefused(
-                f"Catalog {table[0]!r} cannot register a scratch table in namespace {NAMESPACE} ({reason(explain(error, table))}). The join of rows and deletes needs this table: "
-                "grant the right to create tables there.",
+                f"Catalog {table[0]!r} cannot register a scratch table in namespace {NAMESPACE} "
+                f"({reason(explain(error, table))}). The join of rows and deletes needs this "
+                "table: grant the right to create tables there.",
                 detail=scrub(str(error)),
             ) from None
         _append(spark, load_table(spark, view), keys, shapes, entries)
         spark.sql(f"REFRESH TABLE {identifier(*view)}")
         yield view
     finally:
-        # What stays is removed later as any stale clone is; and a commit that was made inside is no failure.
+        # What stays is removed later as any stale clone is; and a commit that was made inside is no
+        # failure.
         with contextlib.suppress(Exception):
             # Not PURGE: its data files belong to the table.
             spark.sql(f"DROP TABLE IF EXISTS {identifier(*view)}")
@@ -97,7 +118,9 @@ def key_view(spark: SparkSession, table: Identifier, metadata: Json, keys: Delet
 
 
 def _shapes(keys: DeleteKeys, entries: Sequence[Entry]) -> list[tuple[int, ...]]:
-    """The sets of key columns whose values come from partitions, among the files; the empty set first. Their places are the view's specs."""
+    """The sets of key columns whose values come from partitions, among the files; the empty set
+    first. Their places are the view's specs.
+    """
     return [(), *sorted({_from_partition(keys, entry) for entry in entries} - {()})]
 
 
@@ -106,17 +129,31 @@ def _from_partition(keys: DeleteKeys, entry: Entry) -> tuple[int, ...]:
 
 
 def _metadata(
-    table: Json, keys: DeleteKeys, location: str, shapes: Sequence[tuple[int, ...]], owner: Mapping[str, str]
+    table: Json,
+    keys: DeleteKeys,
+    location: str,
+    shapes: Sequence[tuple[int, ...]],
+    owner: Mapping[str, str],
 ) -> Mapping[str, Any]:
     """The metadata of an empty table with the key columns and the four that describe a file."""
     first = keys.last_column_id + 1
-    columns = [{"id": first + i, "name": name, "required": True, "type": kind} for i, (name, kind) in enumerate(_COLUMNS)]
+    columns = [
+        {"id": first + i, "name": name, "required": True, "type": kind}
+        for i, (name, kind) in enumerate(_COLUMNS)
+    ]
     partition = [
-        {"name": name, "transform": "identity", "source-id": first + i, "field-id": _PARTITION + i} for i, (name, _) in enumerate(_COLUMNS)
+        {"name": name, "transform": "identity", "source-id": first + i, "field-id": _PARTITION + i}
+        for i, (name, _) in enumerate(_COLUMNS)
     ]
     places = _places(shapes)
     specs = [
-        [*partition, *({"name": f"i{i}", "transform": "identity", "source-id": i, "field-id": places[i]} for i in shape)]
+        [
+            *partition,
+            *(
+                {"name": f"i{i}", "transform": "identity", "source-id": i, "field-id": places[i]}
+                for i in shape
+            ),
+        ]
         for shape in shapes
     ]
     properties = {
@@ -142,7 +179,9 @@ def _metadata(
         "current-schema-id": 0,
         "schemas": [{"type": "struct", "schema-id": 0, "fields": [*keys.fields, *columns]}],
         "default-spec-id": 0,
-        "partition-specs": [{"spec-id": number, "fields": fields} for number, fields in enumerate(specs)],
+        "partition-specs": [
+            {"spec-id": number, "fields": fields} for number, fields in enumerate(specs)
+        ],
         "last-partition-id": max([_PARTITION + len(_COLUMNS), *places.values()]),
         "default-sort-order-id": 0,
         "sort-orders": [{"order-id": 0, "fields": []}],
@@ -160,11 +199,21 @@ def _places(shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
     return {field_id: _PARTITION + len(_COLUMNS) + place for place, field_id in enumerate(found)}
 
 
-def _append(spark: SparkSession, view: Any, keys: DeleteKeys, shapes: Sequence[tuple[int, ...]], entries: Sequence[Entry]) -> None:
+def _append(
+    spark: SparkSession,
+    view: Any,
+    keys: DeleteKeys,
+    shapes: Sequence[tuple[int, ...]],
+    entries: Sequence[Entry],
+) -> None:
     jvm: Any = spark._jvm
     iceberg = jvm.org.apache.iceberg
     mapper = iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
-    parser, numbers, places = iceberg.ContentFileParser, {shape: number for number, shape in enumerate(shapes)}, _places(shapes)
+    parser, numbers, places = (
+        iceberg.ContentFileParser,
+        {shape: number for number, shape in enumerate(shapes)},
+        _places(shapes),
+    )
     specs = [view.specs()[number] for number in numbers.values()]
     append = view.newFastAppend()
     for entry in entries:
@@ -177,7 +226,9 @@ def _append(spark: SparkSession, view: Any, keys: DeleteKeys, shapes: Sequence[t
 
 
 def single_value(kind: str, value: Scalar) -> Scalar:
-    """A partition value in Iceberg's JSON format (table spec, "JSON single-value serialization")."""
+    """A partition value in Iceberg's JSON format (table spec, "JSON single-value
+    serialization").
+    """
     if value is None or isinstance(value, bool):
         return value
     try:
@@ -185,9 +236,14 @@ def single_value(kind: str, value: Scalar) -> Scalar:
             return (_EPOCH + dt.timedelta(days=int(value))).date().isoformat()
         if kind in {"timestamp", "timestamptz"}:
             moment = _EPOCH + dt.timedelta(microseconds=int(value))
-            return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + ("+00:00" if kind == "timestamptz" else "")
+            return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + (
+                "+00:00" if kind == "timestamptz" else ""
+            )
     except OverflowError:
-        raise ConversionRefused(f"A partition value is a {kind} before year 1 or after 9999, which cannot be written as a key.") from None
+        raise ConversionRefused(
+            f"A partition value is a {kind} before year 1 or after 9999, which cannot be written "
+            "as a key."
+        ) from None
     if kind == "binary" or kind.startswith("fixed"):
         return str(value).upper()
     return value

@@ -11,12 +11,21 @@ from icekit.facts.metadata import Json, schema_of
 from icekit.sql import identifier
 
 #: Spark has no type for their values, so it cannot read a table with such a column.
-_UNREADABLE = {"time", "timestamp_ns", "timestamptz_ns", "variant", "geometry", "geography", "unknown"}
+_UNREADABLE = {
+    "time",
+    "timestamp_ns",
+    "timestamptz_ns",
+    "variant",
+    "geometry",
+    "geography",
+    "unknown",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyColumn:
-    """One column of a key: its field id, its names from the outermost struct in, and its place in a key view.
+    """One column of a key: its field id, its names from the outermost struct in, and its place in a
+    key view.
 
     ``sql`` reads it from a key view, where columns are named after their ids. A ``required`` one
     is null in no row.
@@ -39,33 +48,51 @@ class DeleteKeys:
 
 
 def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
-    """Find key columns in a table's schemas, the current one first, then the newest that has the field.
+    """Find key columns in a table's schemas, the current one first, then the newest that has the
+    field.
 
     A delete applies to rows even if its key column was dropped or renamed. Raises
     :class:`~icekit.errors.ConversionRefused` for a floating-point key (not
     allowed by Iceberg's specification, equality delete files), for a type Spark cannot
     read, and for a field that no schema has.
     """
-    schemas = [schema_of(metadata), *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0)))]
+    schemas = [
+        schema_of(metadata),
+        *sorted(metadata.get("schemas") or (), key=lambda s: -int(s.get("schema-id", 0))),
+    ]
     tops: dict[int, dict[str, Any]] = {}
     columns: dict[int, KeyColumn] = {}
     for field_id in sorted(set(field_ids)):
-        path = next((found for schema in schemas if (found := path_to(schema["fields"], field_id))), None)
+        path = next(
+            (found for schema in schemas if (found := path_to(schema["fields"], field_id))), None
+        )
         names = tuple(str(field["name"]) for field in path or ())
         if path is None:
             raise ConversionRefused(
-                f"Equality deletes name field {field_id}, which no schema of the table has, so icekit cannot tell which rows they delete."
+                f"Equality deletes name field {field_id}, which no schema of the table has, so "
+                "icekit cannot tell which rows they delete."
             )
         kind = path[-1]["type"]
         _check(identifier(*names), kind)
-        columns[field_id] = KeyColumn(field_id, names, str(kind), key_sql([_name(f) for f in path]), _is_required(schemas, field_id))
+        columns[field_id] = KeyColumn(
+            field_id,
+            names,
+            str(kind),
+            key_sql([_name(f) for f in path]),
+            _is_required(schemas, field_id),
+        )
         _add(tops, path)
-    every = [int(metadata.get("last-column-id") or 0), *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"]))]
+    every = [
+        int(metadata.get("last-column-id") or 0),
+        *(int(f["id"]) for schema in schemas for f in _walk(schema["fields"])),
+    ]
     return DeleteKeys(columns, [_json(top) for top in tops.values()], max(every))
 
 
 def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
-    """Whether no row has a null in this column: false if any schema allowed nulls, because old files may hold them."""
+    """Whether no row has a null in this column: false if any schema allowed nulls, because old
+    files may hold them.
+    """
     paths = [found for schema in schemas if (found := path_to(schema["fields"], field_id))]
     return all(field.get("required") for found in paths for field in found)
 
@@ -73,8 +100,8 @@ def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
 def key_sql(names: Sequence[str]) -> str:
     """SQL for the value of a key column by its names, outermost first.
 
-    To Iceberg's readers a struct that is null does not equal one whose field is null, so the value of
-    a nested field includes whether each of its structs is null.
+    To Iceberg's readers a struct that is null does not equal one whose field is null, so the value
+    of a nested field includes whether each of its structs is null.
     """
     if len(names) == 1:
         return identifier(*names)
@@ -85,15 +112,20 @@ def key_sql(names: Sequence[str]) -> str:
 def _check(name: str, kind: object) -> None:
     if not isinstance(kind, str):
         raise ConversionRefused(
-            f"Key column {name} is a {kind.get('type') if isinstance(kind, Mapping) else kind}; a key must be a primitive type."
+            f"Key column {name} is a {kind.get('type') if isinstance(kind, Mapping) else kind}; a "
+            "key must be a primitive type."
         )
     if kind in {"float", "double"}:
         raise ConversionRefused(
-            f"Key column {name} is a {kind}: floating-point numbers cannot be keys (NaN and -0.0 equal different values "
-            "in different engines, and Iceberg's specification forbids them). Give the writer another key, and compact the table to remove these deletes."
+            f"Key column {name} is a {kind}: floating-point numbers cannot be keys (NaN and -0.0 "
+            "equal different values in different engines, and Iceberg's specification forbids "
+            "them). Give the writer another key, and compact the table to remove these deletes."
         )
     if kind.partition("(")[0] in _UNREADABLE:
-        raise ConversionRefused(f"Key column {name} is a {kind}, which Spark cannot read. Convert these deletes with an engine that can.")
+        raise ConversionRefused(
+            f"Key column {name} is a {kind}, which Spark cannot read. Convert these deletes with "
+            "an engine that can."
+        )
 
 
 def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
@@ -102,7 +134,11 @@ def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
         if field["id"] == field_id:
             return (field,)
         kind = field["type"]
-        if isinstance(kind, Mapping) and kind.get("type") == "struct" and (found := path_to(kind["fields"], field_id)):
+        if (
+            isinstance(kind, Mapping)
+            and kind.get("type") == "struct"
+            and (found := path_to(kind["fields"], field_id))
+        ):
             return (field, *found)
     return None
 
@@ -115,7 +151,9 @@ def _walk(fields: Sequence[Json]) -> Iterable[Json]:
 
 
 def _name(field: Json) -> str:
-    """The name in a key view: derived from the id, so names cannot clash, whatever case or characters the table uses."""
+    """The name in a key view: derived from the id, so names cannot clash, whatever case or
+    characters the table uses.
+    """
     return f"c{field['id']}"
 
 
@@ -130,6 +168,10 @@ def _add(tops: dict[int, dict[str, Any]], path: Sequence[Json]) -> None:
 def _json(node: Mapping[str, Any]) -> dict[str, Any]:
     """A field for the metadata of a key view: optional, because old files may lack it."""
     field, inner = node["field"], node["inner"]
-    kind = {"type": "struct", "fields": [_json(each) for each in inner.values()]} if inner else field["type"]
+    kind = (
+        {"type": "struct", "fields": [_json(each) for each in inner.values()]}
+        if inner
+        else field["type"]
+    )
     defaults = {key: field[key] for key in ("initial-default", "write-default") if key in field}
     return {"id": field["id"], "name": _name(field), "required": False, "type": kind, **defaults}

@@ -27,7 +27,8 @@ _REDUCERS = 4
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The equality deletes of one partition, or the global ones of an unpartitioned spec, and the data files they may apply to.
+    """The equality deletes of one partition, or the global ones of an unpartitioned spec, and the
+    data files they may apply to.
 
     ``data_*`` count the data files older than the newest of these deletes: for global deletes in
     the complete table, else in the partition.
@@ -47,7 +48,8 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A data file or an equality delete file (``field_ids`` are its key's), and the number of its partition.
+    """A data file or an equality delete file (``field_ids`` are its key's), and the number of its
+    partition.
 
     ``constants`` are the columns of a data file (by field id) whose value is the partition's
     value: Iceberg reads them from there, whatever the file holds.
@@ -82,15 +84,20 @@ def scopes(
     """
     entries = _entries(spark, table, snapshot_id)
     if expected is not None:
-        # Not with an observation of the query below: Spark does not observe plans that it finds to be empty.
+        # Not with an observation of the query below: Spark does not observe plans that it finds to
+        # be empty.
         check_listed(spark, table, snapshot_id, expected, _counted(entries))
     names = unified(specs.values())
-    keyed = entries.selectExpr(*_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names))
+    keyed = entries.selectExpr(
+        *_PLAIN, _key(entries), *partition_columns(entries, "data_file.partition", names)
+    )
     is_delete = "content = 2" if up_to is None else f"content = 2 AND sequence <= {up_to}"
     # Gathered by partition once, in few tasks: the rows are narrow.
     counted = arrow_of(
         keyed.repartition(_REDUCERS, "part_key")
-        .selectExpr("*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest")
+        .selectExpr(
+            "*", f"max(if({is_delete}, sequence, NULL)) OVER (PARTITION BY part_key) AS newest"
+        )
         .where(f"newest IS NOT NULL AND (({is_delete}) OR (content = 0 AND sequence < newest))")
         .groupBy("spec_id", "part_key", *(f"p{i}" for i in range(len(names))), "content", "newest")
         .agg(*_sums())
@@ -99,8 +106,13 @@ def scopes(
         return ()
     told: dict[tuple[str, int], tuple[int, int, int]] = {}
     where: dict[str, tuple[Partition, int]] = {}
-    columns = [counted.column(c).to_pylist() for c in ("part_key", "content", "newest", "files", "records", "bytes")]
-    for partition, key, content, newest, *sums in zip(Partitions(specs, names).read(counted), *columns, strict=True):
+    columns = [
+        counted.column(c).to_pylist()
+        for c in ("part_key", "content", "newest", "files", "records", "bytes")
+    ]
+    for partition, key, content, newest, *sums in zip(
+        Partitions(specs, names).read(counted), *columns, strict=True
+    ):
         told[key, content] = (sums[0], sums[1], sums[2])
         where[key] = (partition, newest)
     made = []
@@ -118,7 +130,9 @@ def _counted(entries: DataFrame) -> FileCounts:
 
 @dataclass(frozen=True, slots=True)
 class FileSelection:
-    """Equality deletes of some scopes, up to a sequence number (None: all), and a part of the data files: (2, 5) is the third of five."""
+    """Equality deletes of some scopes, up to a sequence number (None: all), and a part of the data
+    files: (2, 5) is the third of five.
+    """
 
     scopes: Sequence[Scope]
     up_to: int | None = None
@@ -126,7 +140,11 @@ class FileSelection:
 
 
 def files(
-    spark: SparkSession, table: Identifier, snapshot_id: int, specs: Mapping[int, PartitionSpec], selection: FileSelection
+    spark: SparkSession,
+    table: Identifier,
+    snapshot_id: int,
+    specs: Mapping[int, PartitionSpec],
+    selection: FileSelection,
 ) -> tuple[list[File], list[File]]:
     """The equality delete files of some scopes, and the data files older than their newest.
 
@@ -181,43 +199,69 @@ def files(
 
 
 def uncovered(
-    spark: SparkSession, table: Identifier, snapshot_id: int, chosen: Sequence[Scope], since: Sequence[Collection[int]], slices: int
+    spark: SparkSession,
+    table: Identifier,
+    snapshot_id: int,
+    chosen: Sequence[Scope],
+    since: Sequence[Collection[int]],
+    slices: int,
 ) -> tuple[int, str]:
-    """Count the data files with some scopes' deletes that the earlier slices have not seen, and name one.
+    """Count the data files with some scopes' deletes that the earlier slices have not seen, and
+    name one.
 
-    ``since`` has, for each earlier slice, the commits made after it was listed. A rewrite may
-    give the files of such a commit the sequence number that the rewrite started from, so that deletes
+    ``since`` has, for each earlier slice, the commits made after it was listed. A rewrite may give
+    the files of such a commit the sequence number that the rewrite started from, so that deletes
     older than the file apply to it.
     """
     entries = _entries(spark, table, snapshot_id)
-    listed = entries.selectExpr(*_PLAIN, _key(entries), "data_file.file_path AS path", "snapshot_id")
+    listed = entries.selectExpr(
+        *_PLAIN, _key(entries), "data_file.file_path AS path", "snapshot_id"
+    )
     joined, older = _beside(spark, listed, chosen)
     new = " OR ".join(
         f"({_slice(slices)} = {place} AND snapshot_id IN ({', '.join(map(str, sorted(commits)))}))"
         for place, commits in enumerate(since)
         if commits
     )
-    row = joined.where(f"{older} AND ({new or 'false'})").selectExpr("count(*)", "min(path)").first()
+    row = (
+        joined.where(f"{older} AND ({new or 'false'})").selectExpr("count(*)", "min(path)").first()
+    )
     return (int(row[0]), str(row[1])) if row is not None else (0, "")
 
 
-def _beside(spark: SparkSession, listed: DataFrame, chosen: Sequence[Scope]) -> tuple[DataFrame, str]:
-    """Entries with their scope (``chosen_key``, None for another scope), and SQL for the data files older than its newest delete."""
+def _beside(
+    spark: SparkSession, listed: DataFrame, chosen: Sequence[Scope]
+) -> tuple[DataFrame, str]:
+    """Entries with their scope (``chosen_key``, None for another scope), and SQL for the data files
+    older than its newest delete.
+    """
     newest = {scope.key: scope.max_sequence for scope in chosen if not scope.is_global}
     everywhere = max((scope.max_sequence for scope in chosen if scope.is_global), default=-1)
     keys = sorted({scope.key for scope in chosen})
-    by_key = local(spark, {"chosen_key": (pa.string(), keys), "newest": (pa.int64(), [newest.get(key, -1) for key in keys])})
+    by_key = local(
+        spark,
+        {
+            "chosen_key": (pa.string(), keys),
+            "newest": (pa.int64(), [newest.get(key, -1) for key in keys]),
+        },
+    )
     joined = listed.join(by_key.hint("broadcast"), listed.part_key == by_key.chosen_key, "left")
     return joined, f"content = 0 AND sequence < greatest(coalesce(newest, -1L), {everywhere}L)"
 
 
 def _slice(slices: int) -> str:
-    """SQL for the slice of a data file: computed from its path, so the file stays in its slice whatever is added or removed."""
+    """SQL for the slice of a data file: computed from its path, so the file stays in its slice
+    whatever is added or removed.
+    """
     return f"crc32(CAST(path AS binary)) % {slices}"
 
 
-def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Collection[str]) -> list[str]:
-    """The given data files that a snapshot holds more than once (appended twice), with different sequence numbers."""
+def repeated(
+    spark: SparkSession, table: Identifier, snapshot_id: int, paths: Collection[str]
+) -> list[str]:
+    """The given data files that a snapshot holds more than once (appended twice), with different
+    sequence numbers.
+    """
     if not paths:
         return []
     chosen = local(spark, {"path": (pa.string(), paths)})
@@ -230,15 +274,28 @@ def repeated(spark: SparkSession, table: Identifier, snapshot_id: int, paths: Co
     return sorted(row["path"] for row in found.groupBy("path").count().where("count > 1").collect())
 
 
-def local(spark: SparkSession, columns: Mapping[str, tuple[pa.DataType, Iterable[Any]]]) -> DataFrame:
-    """A frame of values from the driver, sent as Arrow: rows would be unpacked by Python processes."""
-    return frame_of(spark, pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}))
+def local(
+    spark: SparkSession, columns: Mapping[str, tuple[pa.DataType, Iterable[Any]]]
+) -> DataFrame:
+    """A frame of values from the driver, sent as Arrow: rows would be unpacked by Python
+    processes.
+    """
+    return frame_of(
+        spark,
+        pa.table({name: pa.array(list(values), kind) for name, (kind, values) in columns.items()}),
+    )
 
 
 def _constants(spec: PartitionSpec, partition: Partition) -> tuple[tuple[int, Scalar], ...]:
     """The columns whose values a partition gives, by field id."""
     pairs = zip(spec.fields, partition.values, strict=True)
-    return tuple(sorted({field.source_id: value for field, value in pairs if field.transform == "identity"}.items()))
+    return tuple(
+        sorted(
+            {
+                field.source_id: value for field, value in pairs if field.transform == "identity"
+            }.items()
+        )
+    )
 
 
 _PLAIN = (
@@ -260,18 +317,29 @@ def _key(entries: DataFrame) -> str:
 
 
 def partition_text(entries: DataFrame) -> str:
-    """SQL for a text that distinguishes a partition from the others of its spec; empty if the table has none, whose entries have no such column."""
+    """SQL for a text that distinguishes a partition from the others of its spec; empty if the table
+    has none, whose entries have no such column.
+    """
     struct: Any = entries.select("data_file.*").schema
-    has_partition = "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
+    has_partition = (
+        "partition" in struct.fieldNames() and len(struct["partition"].dataType.fields) > 0
+    )
     # Without formats JSON truncates to milliseconds, and partitions may differ by less.
-    moments = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'"
+    moments = (
+        "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd "
+        "HH:mm:ss.SSSSSS'"
+    )
     return f"to_json(data_file.partition, map({moments}))" if has_partition else "''"
 
 
 def _sums() -> list[Any]:
     from pyspark.sql import functions as F
 
-    return [F.count("*").alias("files"), F.sum("records").alias("records"), F.sum("size").alias("bytes")]
+    return [
+        F.count("*").alias("files"),
+        F.sum("records").alias("records"),
+        F.sum("size").alias("bytes"),
+    ]
 
 
 def _all_older(keyed: DataFrame, sequence: int) -> tuple[int, int, int]:

@@ -1,4 +1,6 @@
-"""Run a plan under a checkpoint: claims, attempts, conflicts, proofs, resume; and the full conversion of equality deletes."""
+"""Run a plan under a checkpoint: claims, attempts, conflicts, proofs, resume; and the full
+conversion of equality deletes.
+"""
 
 from icekit.run.attempt import Limits, sampled
 from icekit.run.checkpointed import clear, convert_equality_deletes, resume, run

@@ -1,4 +1,6 @@
-"""Run one action until it is finished: retry after a conflict, split an action that is too large."""
+"""Run one action until it is finished: retry after a conflict, split an action that is too
+large.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
-from icekit.compact.execute import RewriteResult, ask_planner, deletes_left, execute, narrowed, only_dangling, partitions_left
+from icekit.compact.execute import (
+    RewriteResult,
+    ask_planner,
+    deletes_left,
+    execute,
+    narrowed,
+    only_dangling,
+    partitions_left,
+)
 from icekit.compact.model import CONVERT, DANGLING, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
@@ -40,8 +50,8 @@ class Retry:
     """How often and with which waits a conflict is retried, and how small an action may become.
 
     Waits grow from ``first_wait`` to ``longest_wait`` seconds with a random part (tenacity's
-    exponential jitter). ``floor_files`` is the smallest group size, in target files; below it icekit gives up
-    on an action that is too large.
+    exponential jitter). ``floor_files`` is the smallest group size, in target files; below it
+    icekit gives up on an action that is too large.
     """
 
     attempts: int = 5
@@ -50,8 +60,9 @@ class Retry:
     floor_files: int = 2
 
 
-#: What is proved of a run: ``checked`` (each rewrite before it is committed; commits that were not checked are compared in full), ``full``
-#: (all changed partitions of every commit compared after it), ``none``, or how many changed partitions of a commit are compared.
+# : What is proved of a run: ``checked`` (each rewrite before it is committed; commits that were not
+# checked are compared in full), ``full`` : (all changed partitions of every commit compared after
+# it), ``none``, or how many changed partitions of a commit are compared.
 Prove = Literal["checked", "full", "none"] | int
 
 
@@ -74,11 +85,16 @@ def sampled(text: str) -> Prove:
         return text  # type: ignore[return-value]
     if str(text).isdecimal() and int(text) > 0:
         return int(text)
-    raise ParameterError(f"prove cannot be {text!r}; use checked, full, none, or the number of partitions per commit.")
+    raise ParameterError(
+        f"prove cannot be {text!r}; use checked, full, none, or the number of partitions per "
+        "commit."
+    )
 
 
 # The procedures that commit a snapshot.
-_COMMITTING = frozenset({"rewrite_data_files", "rewrite_position_delete_files", "rewrite_manifests", CONVERT})
+_COMMITTING = frozenset(
+    {"rewrite_data_files", "rewrite_position_delete_files", "rewrite_manifests", CONVERT}
+)
 
 
 # Outermost exceptions of a call that has committed nothing.
@@ -87,15 +103,18 @@ _BEFORE_COMMIT = {
     "org.apache.iceberg.exceptions.CommitFailedException",
     "java.lang.IllegalArgumentException",
 }
-# A choice: refusals in the same words after which another attempt is expected to end like the last. Other writers may get in the way of one file
-# twice; but after a fresh plan most conflicts are about other files.
+# A choice: refusals in the same words after which another attempt is expected to end like the last.
+# Other writers may get in the way of one file twice; but after a fresh plan most conflicts are
+# about other files.
 _SAME_REFUSALS = 3
 # A choice: seconds between two looks for commits of an action that is still at work.
 _LOOK_SECONDS = 60.0
 
 
 class Conflict(Exception):
-    """Another commit was in the way, or a commit of ours is missing from the table; ``is_alone`` if nobody else has committed meanwhile."""
+    """Another commit was in the way, or a commit of ours is missing from the table; ``is_alone`` if
+    nobody else has committed meanwhile.
+    """
 
     def __init__(self, said: str, *, is_alone: bool = False) -> None:
         super().__init__(said)
@@ -108,7 +127,9 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an action ended, and why; ``split``: it was too large, and is to be run in smaller parts."""
+    """How an action ended, and why; ``split``: it was too large, and is to be run in smaller
+    parts.
+    """
 
     status: Status
     error: str | None = None
@@ -116,12 +137,19 @@ class Ended:
 
 def ended_by(problem: BaseException, attempts: int) -> Ended:
     """How an error ends an action: the first kind of :data:`ENDS` that it is of."""
-    return next(Ended(status, why(problem, attempts)) for kind, status, why in ENDS if isinstance(problem, kind))
+    return next(
+        Ended(status, why(problem, attempts))
+        for kind, status, why in ENDS
+        if isinstance(problem, kind)
+    )
 
 
 def _after_conflict(problem: Any, attempts: int) -> str:
     busy = "Run it again when fewer writers are active, or with a narrower time window."
-    alone = "No other commit to this table came in between: run it again once the catalog answers. The engine logs the reason."
+    alone = (
+        "No other commit to this table came in between: run it again once the catalog answers. "
+        "The engine logs the reason."
+    )
     return f"{problem}; {count(attempts, 'attempt')} made. {alone if problem.is_alone else busy}"
 
 
@@ -140,8 +168,9 @@ ENDS: tuple[tuple[type[BaseException], Status, Callable[[Any, int], str | None]]
 class ActionProgress:
     """The results of one action so far; kept across its attempts.
 
-    ``commits`` are its commits by id, oldest first, as the table had them right after each; ``on_commit`` is called when there are new ones,
-    and ``before_call`` right before the engine is: it raises if the action must not run.
+    ``commits`` are its commits by id, oldest first, as the table had them right after each;
+    ``on_commit`` is called when there are new ones, and ``before_call`` right before the engine is:
+    it raises if the action must not run.
     """
 
     starting_snapshot_id: int | None
@@ -162,25 +191,43 @@ class ActionProgress:
         return list(self.commits)
 
     def note(self, commits: Sequence[Json], at: Head) -> None:
-        """Add the action's commits as the table has them now; those that another job has let expire since stay."""
+        """Add the action's commits as the table has them now; those that another job has let expire
+        since stay.
+        """
         there = snapshots_by_id(at.metadata)
-        known = {snapshot_id: commit for snapshot_id, commit in self.commits.items() if snapshot_id not in there}
+        known = {
+            snapshot_id: commit
+            for snapshot_id, commit in self.commits.items()
+            if snapshot_id not in there
+        }
         self.commits = {**known, **{int(commit["snapshot-id"]): commit for commit in commits}}
         self.actual = actual(self.commits.values())
         if commits:
             self.on_commit()
 
     def note_failure(self, failure: Exception, *, is_unchanged: bool) -> None:
-        """An attempt has failed: unless it certainly committed nothing, nobody knows how much it did."""
+        """An attempt has failed: unless it certainly committed nothing, nobody knows how much it
+        did.
+        """
         refused = _BEFORE_COMMIT.intersection(java_classes(failure)[:1])
         if not (is_unchanged or refused):
             self.result = replace(self.result, manifest_lists=None)
 
 
 class Runner:
-    """Runs actions of one run on one table; holds no state but the lake, the tags and the limits."""
+    """Runs actions of one run on one table; holds no state but the lake, the tags and the
+    limits.
+    """
 
-    def __init__(self, lake: Lake, run_id: str, limits: Limits, stop: Stop, say: Callable[[str], None], lost: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        run_id: str,
+        limits: Limits,
+        stop: Stop,
+        say: Callable[[str], None],
+        lost: Callable[[], bool],
+    ) -> None:
         self.lake = lake
         self.run_id = run_id
         self.retry, self.check = limits.retry, limits.prove != "none"
@@ -194,18 +241,22 @@ class Runner:
         return self.lake.spark
 
     def complete(self, action: Action, progress: ActionProgress) -> None:
-        """Run an action until the table has nothing left for it to do; ``progress`` is filled during the run.
+        """Run an action until the table has nothing left for it to do; ``progress`` is filled
+        during the run.
 
         Conflicts are retried with a fresh plan. Raises :class:`Conflict` when all attempts are
         used, :class:`TooLarge`, :class:`Stopped`, or the engine's error.
         """
         retrying = Retrying(
             stop=stop_after_attempt(self.retry.attempts),
-            wait=wait_random_exponential(multiplier=self.retry.first_wait, max=self.retry.longest_wait),
+            wait=wait_random_exponential(
+                multiplier=self.retry.first_wait, max=self.retry.longest_wait
+            ),
             retry=retry_if_exception_type(Conflict),
             sleep=self.stop.sleep,
             before_sleep=lambda state: self.say(
-                f"  conflict ({state.outcome.exception() if state.outcome else ''}); trying again with a fresh plan"
+                f"  conflict ({state.outcome.exception() if state.outcome else ''}); trying again "
+                "with a fresh plan"
             ),
             reraise=True,
         )
@@ -213,20 +264,28 @@ class Runner:
             with attempt:
                 self._attempt(action, progress)
 
-    def what_is_left(self, action: Action, progress: ActionProgress) -> tuple[Action | None, PlannedRewrite | None]:
-        """The action cut down to what is left of it in the table (None if nothing is left), and the planner's answer, if it was asked.
+    def what_is_left(
+        self, action: Action, progress: ActionProgress
+    ) -> tuple[Action | None, PlannedRewrite | None]:
+        """The action cut down to what is left of it in the table (None if nothing is left), and the
+        planner's answer, if it was asked.
 
-        The planner selects what is left; but it may also select files that the run itself has written: a
-        rewrite of every file does, and deletes as new as the snapshot it started from still apply
-        to its output. So a partition is done if the planner selects no file in it from before the run.
+        The planner selects what is left; but it may also select files that the run itself has
+        written: a rewrite of every file does, and deletes as new as the snapshot it started from
+        still apply to its output. So a partition is done if the planner selects no file in it from
+        before the run.
         """
         if action.procedure == CONVERT:
-            # A batch of several commits may have been killed between them: the table shows what is left.
-            return (action if not progress.attempts or deletes_left(self.spark, action) else None), None
+            # A batch of several commits may have been killed between them: the table shows what is
+            # left.
+            return (
+                action if not progress.attempts or deletes_left(self.spark, action) else None
+            ), None
         if action.procedure == "expire_snapshots":
             return self._unexpired(action), None
         if action.procedure != "rewrite_data_files":
-            # An action without commits (expiry, orphans) does what is left of it when it runs again.
+            # An action without commits (expiry, orphans) does what is left of it when it runs
+            # again.
             return (None if progress.actual.any else action), None
         if progress.actual.any:
             left = self._partitions_of_before(action, progress)
@@ -236,16 +295,22 @@ class Runner:
                 action = narrowed(self.lake, action, left)
         planned = ask_planner(self.spark, action)
         # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
-        return (action if planned.groups or action.options.get(DANGLING) == "true" else None), planned
+        return (
+            action if planned.groups or action.options.get(DANGLING) == "true" else None
+        ), planned
 
     def _unexpired(self, action: Action) -> Action | None:
-        """An expiry cut down to those of its snapshots that are still in the table: Iceberg may fail if most are not."""
+        """An expiry cut down to those of its snapshots that are still in the table: Iceberg may
+        fail if most are not.
+        """
         named = action.arguments.get("snapshot_ids")
         if not isinstance(named, tuple):
             return action
         there = snapshots_by_id(head(self.lake, action.table).metadata)
         left = tuple(snapshot_id for snapshot_id in named if snapshot_id in there)
-        return replace(action, arguments={**action.arguments, "snapshot_ids": left}) if left else None
+        return (
+            replace(action, arguments={**action.arguments, "snapshot_ids": left}) if left else None
+        )
 
     def _attempt(self, action: Action, progress: ActionProgress) -> None:
         left, planned = self.what_is_left(action, progress)
@@ -279,7 +344,11 @@ class Runner:
             progress.seconds += time.monotonic() - started
             now = head(self.lake, action.table, action.branch)
             self._reconcile(action, progress, now)
-            after = actual(commit for snapshot_id, commit in progress.commits.items() if snapshot_id not in earlier)
+            after = actual(
+                commit
+                for snapshot_id, commit in progress.commits.items()
+                if snapshot_id not in earlier
+            )
         is_alone = not _moved(before, now, progress.commits)
         if failure is not None:
             progress.note_failure(failure, is_unchanged=now.metadata == before.metadata)
@@ -292,35 +361,70 @@ class Runner:
             if _is_gone(before, now) and is_of_engine(failure) and kind_of(failure) == "other":
                 raise Conflict(reason(failure))  # whatever Iceberg says of that
             raise _as_kind(failure, progress, is_alone=is_alone, has_committed=after.any)
-        progress.result = answer if progress.result.manifest_lists is not None else replace(answer, manifest_lists=None)
+        progress.result = (
+            answer
+            if progress.result.manifest_lists is not None
+            else replace(answer, manifest_lists=None)
+        )
         if action.procedure == CONVERT and not after.any and deletes_left(self.spark, action):
-            raise Conflict("the equality deletes are still there, and no commit was made", is_alone=is_alone)
+            raise Conflict(
+                "the equality deletes are still there, and no commit was made", is_alone=is_alone
+            )
         if planned is not None:
             _check(planned, answer, after, is_alone=is_alone)
         elif answer.failed_data_files:
-            raise TooLarge(f"{count(answer.failed_data_files, 'data file')} in failed groups; the engine logs the reason")
+            raise TooLarge(
+                f"{count(answer.failed_data_files, 'data file')} in failed groups; the engine "
+                "logs the reason"
+            )
 
     def _check_fragile(self, action: Action, before: Head) -> None:
-        """Refuse a commit that may change which rows are deleted: the column of a partition field was dropped, see :func:`fragile`."""
+        """Refuse a commit that may change which rows are deleted: the column of a partition field
+        was dropped, see :func:`fragile`.
+        """
         gone = {spec.spec_id: spec.dropped for spec in specs(before.metadata) if spec.dropped}
         is_whole = action.where is None and action.options.get("rewrite-all") == "true"
         is_whole = is_whole and action.options.get("partial-progress.enabled") != "true"
-        if not gone or is_whole or before.snapshot_id is None or action.procedure not in _COMMITTING:
+        if (
+            not gone
+            or is_whole
+            or before.snapshot_id is None
+            or action.procedure not in _COMMITTING
+        ):
             return
-        entries = metadata_table(self.spark, action.sql_name, "entries", before.snapshot_id).where("status < 2")
-        listed = entries.selectExpr("data_file.spec_id AS spec_id", f"{CONTENT} = 0 AS is_data").distinct().collect()
+        entries = metadata_table(self.spark, action.sql_name, "entries", before.snapshot_id).where(
+            "status < 2"
+        )
+        listed = (
+            entries.selectExpr("data_file.spec_id AS spec_id", f"{CONTENT} = 0 AS is_data")
+            .distinct()
+            .collect()
+        )
         kinds = {(int(row.spec_id), bool(row.is_data)) for row in listed}
-        fields = [name for spec_id, names in gone.items() if {(spec_id, True), (spec_id, False)} <= kinds for name in names]
+        fields = [
+            name
+            for spec_id, names in gone.items()
+            if {(spec_id, True), (spec_id, False)} <= kinds
+            for name in names
+        ]
         if fields:
             raise ParameterError(f"{fragile(fields)} Run icekit compact, which plans that rewrite.")
 
     def _reconcile(self, action: Action, progress: ActionProgress, now: Head) -> None:
-        """Read the commits of the attempt from the table's history, whatever the engine reported."""
+        """Read the commits of the attempt from the table's history, whatever the engine
+        reported.
+        """
         mine = {int(s["snapshot-id"]) for s in own_commits(now, self.run_id, {action.action_id})}
-        progress.note(own_commits(now, self.run_id, (), among=mine | set(progress.snapshot_ids)), now)
+        progress.note(
+            own_commits(now, self.run_id, (), among=mine | set(progress.snapshot_ids)), now
+        )
 
-    def _partitions_of_before(self, action: Action, progress: ActionProgress) -> Sequence[Partition] | None:
-        """The action's partitions that still have data files from before the run; None if that cannot be determined."""
+    def _partitions_of_before(
+        self, action: Action, progress: ActionProgress
+    ) -> Sequence[Partition] | None:
+        """The action's partitions that still have data files from before the run; None if that
+        cannot be determined.
+        """
         if progress.starting_sequence_number:
             return partitions_left(self.spark, action, progress.starting_sequence_number)
         if action.options.get("rewrite-all") != "true":
@@ -330,19 +434,41 @@ class Runner:
             return None
         entries = metadata_table(self.spark, action.sql_name, "entries", now.snapshot_id)
         own = ", ".join(map(str, progress.snapshot_ids)) or "-1"
-        before = f"coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND snapshot_id NOT IN ({own})"
+        before = (
+            f"coalesce(file_sequence_number, 0) <= {progress.starting_sequence_number} AND "
+            f"snapshot_id NOT IN ({own})"
+        )
         chosen = entries.where(f"status < 2 AND {CONTENT} = 0 AND {before}")
-        partition = ["data_file.partition AS partition"] if "partition" in chosen.select("data_file.*").columns else []
-        rows = chosen.selectExpr("data_file.spec_id AS spec_id", *partition).distinct().toLocalIterator()
+        partition = (
+            ["data_file.partition AS partition"]
+            if "partition" in chosen.select("data_file.*").columns
+            else []
+        )
+        rows = (
+            chosen.selectExpr("data_file.spec_id AS spec_id", *partition)
+            .distinct()
+            .toLocalIterator()
+        )
         field_names = {spec.spec_id: [f.name for f in spec.fields] for spec in specs(now.metadata)}
         found = set()
         for row in rows:
-            values = row["partition"].asDict() if "partition" in row and row["partition"] is not None else {}
-            found.add(Partition(row["spec_id"], tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]])))
+            values = (
+                row["partition"].asDict()
+                if "partition" in row and row["partition"] is not None
+                else {}
+            )
+            found.add(
+                Partition(
+                    row["spec_id"],
+                    tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]]),
+                )
+            )
         return [p for p in action.partitions if p in found]
 
     def _tick(self, action: Action, progress: ActionProgress) -> Callable[[float], None]:
-        """Report from time to time how long the action has taken, and how long it may still take; and note its commits before they can expire."""
+        """Report from time to time how long the action has taken, and how long it may still take;
+        and note its commits before they can expire.
+        """
         expected = action.prediction.seconds
         said, looked = [0.0], [0.0]
 
@@ -363,31 +489,51 @@ class Runner:
 
 
 def _is_gone(before: Head, now: Head) -> bool:
-    """Whether the snapshot that an attempt began from is no longer in the history: the branch was rolled back, or the snapshot expired."""
-    return before.snapshot_id is not None and all(commit["snapshot-id"] != before.snapshot_id for commit in now.lineage())
+    """Whether the snapshot that an attempt began from is no longer in the history: the branch was
+    rolled back, or the snapshot expired.
+    """
+    return before.snapshot_id is not None and all(
+        commit["snapshot-id"] != before.snapshot_id for commit in now.lineage()
+    )
 
 
 def _moved(before: Head, now: Head, own: Collection[int]) -> bool:
-    """Whether another writer has moved the head of the branch since ``before``; ``own`` are the ids of our commits."""
-    return _is_gone(before, now) or any(int(commit["snapshot-id"]) not in own for commit in since(now, before.snapshot_id))
+    """Whether another writer has moved the head of the branch since ``before``; ``own`` are the ids
+    of our commits.
+    """
+    return _is_gone(before, now) or any(
+        int(commit["snapshot-id"]) not in own for commit in since(now, before.snapshot_id)
+    )
 
 
-def _check(planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *, is_alone: bool) -> None:
-    """Compare plan and table: with partial progress an engine only logs what failed; ``is_alone``: nobody else has committed meanwhile."""
+def _check(
+    planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *, is_alone: bool
+) -> None:
+    """Compare plan and table: with partial progress an engine only logs what failed; ``is_alone``:
+    nobody else has committed meanwhile.
+    """
     missing = planned.files_in - committed.files_in
     if missing <= 0:
         return
     if answer.failed_groups or answer.failed_data_files:
-        raise TooLarge(f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}")
-    said = f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not replaced"
+        raise TooLarge(
+            f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}"
+        )
+    said = (
+        f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not "
+        "replaced"
+    )
     raise Conflict(said, is_alone=is_alone)
 
 
-def _as_kind(error: Exception, progress: ActionProgress, *, is_alone: bool, has_committed: bool) -> Exception:
+def _as_kind(
+    error: Exception, progress: ActionProgress, *, is_alone: bool, has_committed: bool
+) -> Exception:
     """An attempt's error as a conflict, as too large an action, as a refusal for good, or as it is.
 
-    A catalog may be busy with another table, or not answer, so a commit may fail although nobody has changed this one. But if Iceberg refuses
-    a commit to a table that nobody else has changed, and the attempt itself committed nothing, it always will; and it may in any case.
+    A catalog may be busy with another table, or not answer, so a commit may fail although nobody
+    has changed this one. But if Iceberg refuses a commit to a table that nobody else has changed,
+    and the attempt itself committed nothing, it always will; and it may in any case.
     """
     kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
     said = reason(error)
@@ -403,4 +549,6 @@ def _as_kind(error: Exception, progress: ActionProgress, *, is_alone: bool, has_
 
 
 def _refused(why: str, said: str) -> EngineFailed:
-    return EngineFailed(f"Iceberg refuses this action, and {why}, so it would refuse the next attempt, too: {said}.")
+    return EngineFailed(
+        f"Iceberg refuses this action, and {why}, so it would refuse the next attempt, too: {said}."
+    )

@@ -1,4 +1,5 @@
-"""Run the actions of a plan under a claim, record each before and after, prove it, and block the table if the proof fails.
+"""Run the actions of a plan under a claim, record each before and after, prove it, and block the
+table if the proof fails.
 
 Also the verbs: run a plan, resume a run that was killed, convert a table's equality deletes.
 """
@@ -24,7 +25,14 @@ from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import Ledger, let_go_of_dead, open_ledger
 from icekit.compact.model import Action, Plan
-from icekit.compact.outcome import ActionOutcome, Outcome, as_before, is_there, measured, own_commits
+from icekit.compact.outcome import (
+    ActionOutcome,
+    Outcome,
+    as_before,
+    is_there,
+    measured,
+    own_commits,
+)
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
@@ -50,7 +58,9 @@ _PLAN = TypeAdapter(Plan)
 
 
 def kept(plan: Plan) -> dict[str, Any]:
-    """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run does."""
+    """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
+    does.
+    """
     written: dict[str, Any] = _PLAN.dump_python(plan, mode="json")
     return written if mask_data(written) == written else {}
 
@@ -60,40 +70,63 @@ def plan_of(record: RunRecord) -> Plan:
     return _PLAN.validate_python(record.plan)
 
 
-# --- Block a table after a run whose proof failed, until a person has looked at the table and clears the run
+# --- Block a table after a run whose proof failed, until a person has looked at the table and
+# clears the run
 
 
 def finding(proof: Proof) -> str:
-    """What a failed proof found, as the ledger stores it: the commits that changed rows, how to roll back, and what was lost."""
-    lines = [one.lines() for one in proof.commits if one.ok is False] + [one.lines() for one in proof.kept if one.ok is False]
+    """What a failed proof found, as the ledger stores it: the commits that changed rows, how to
+    roll back, and what was lost.
+    """
+    lines = [one.lines() for one in proof.commits if one.ok is False] + [
+        one.lines() for one in proof.kept if one.ok is False
+    ]
     return " ".join(line.strip() for several in lines for line in several)
 
 
 def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
-    """Raise :class:`~icekit.errors.RunDisproved` for a table that a person has yet to look at, under any of its names."""
+    """Raise :class:`~icekit.errors.RunDisproved` for a table that a person has yet to look at,
+    under any of its names.
+    """
     for run in _held(ledger.disproved(), table, uuid):
         raise RunDisproved(
-            f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} ago, failed: {run.error} "
-            "icekit runs nothing more on the table, and does not resume that run, until a person has looked at it. Compare the rows before and after, "
-            "and roll back if they are damaged; do not let any snapshot expire until then. After that, clear the run with "
-            f"`{clearing(run)}` (and the same --ledger, if you gave one), and plan again: the new plan includes work that was rolled back.",
+            f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} "
+            f"ago, failed: {run.error} icekit runs nothing more on the table, and does not resume "
+            "that run, until a person has looked at it. Compare the rows before and after, and "
+            "roll back if they are damaged; do not let any snapshot expire until then. After "
+            f"that, clear the run with `{clearing(run)}` (and the same --ledger, if you gave "
+            "one), and plan again: the new plan includes work that was rolled back.",
             run.run_id,
         )
 
 
-def clear(lake: Lake, table: Identifier | str, run_id: str | None = None, *, ledger: Ledger | str | None = None) -> tuple[RunRecord, ...]:
-    """Record that a person has looked at a failed or missing proof; returns the runs that blocked the table.
+def clear(
+    lake: Lake,
+    table: Identifier | str,
+    run_id: str | None = None,
+    *,
+    ledger: Ledger | str | None = None,
+) -> tuple[RunRecord, ...]:
+    """Record that a person has looked at a failed or missing proof; returns the runs that blocked
+    the table.
 
-    ``run_id`` is the run that was looked at (None: all runs that block the table). Runs on the table are then allowed again; a cleared run
-    is not resumed, and new plans start from the table as it is. Raises :class:`~icekit.errors.ParameterError` if that run does not block the table.
+    ``run_id`` is the run that was looked at (None: all runs that block the table). Runs on the
+    table are then allowed again; a cleared run is not resumed, and new plans start from the table
+    as it is. Raises :class:`~icekit.errors.ParameterError` if that run does not block the table.
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     book = open_ledger(ledger)
     there = holding(lake, name, book)
     found = tuple(run for run in there if run_id in {None, run.run_id})
     if run_id is not None and not found:
-        known = f"the table is blocked by run {', '.join(run.run_id for run in there)}" if there else "no run blocks the table"
-        raise ParameterError(f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger).")
+        known = (
+            f"the table is blocked by run {', '.join(run.run_id for run in there)}"
+            if there
+            else "no run blocks the table"
+        )
+        raise ParameterError(
+            f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger)."
+        )
     for run in found:
         book.save_run(replace(run, status=Status.CLEARED))
     return found
@@ -108,11 +141,17 @@ def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, .
         uuid = head(lake, table).metadata.get("table-uuid")
     except TableNotFound:
         uuid = None  # dropped meanwhile
-    return _held((*ledger.disproved(), *ledger.unproved()), display_name(lake.sql_name(table)), uuid)
+    return _held(
+        (*ledger.disproved(), *ledger.unproved()), display_name(lake.sql_name(table)), uuid
+    )
 
 
 def _held(runs: Sequence[RunRecord], table: str, uuid: str | None) -> tuple[RunRecord, ...]:
-    return tuple(run for run in runs if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table))
+    return tuple(
+        run
+        for run in runs
+        if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table)
+    )
 
 
 def clearing(run: RunRecord) -> str:
@@ -127,16 +166,20 @@ def clearing(run: RunRecord) -> str:
 EXAMPLES = 20
 
 
-def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[str, ...], str | None]:
+def find_leftovers(
+    lake: Lake, table: Identifier, since_ms: int
+) -> tuple[tuple[str, ...], str | None]:
     """Data files under the table's location, written since a given moment, that no snapshot names.
 
     Returns at most twenty paths, and the command that removes all of them once they are three days
-    old (a writer may be about to commit younger ones), unless another table keeps files there. Raises the errors
-    of :func:`icekit.engine.metadata_tables.files_below`.
+    old (a writer may be about to commit younger ones), unless another table keeps files there.
+    Raises the errors of :func:`icekit.engine.metadata_tables.files_below`.
     """
     spark, name = lake.spark, lake.sql_name(table)
     metadata = head(lake, table).metadata
-    folder = (metadata.get("properties") or {}).get("write.data.path") or f"{metadata['location'].rstrip('/')}/data"
+    folder = (metadata.get("properties") or {}).get(
+        "write.data.path"
+    ) or f"{metadata['location'].rstrip('/')}/data"
     written = files_below(spark, name, folder, since_ms)
     known = metadata_table(spark, name, "all_files")
     lost = (
@@ -148,8 +191,14 @@ def find_leftovers(lake: Lake, table: Identifier, since_ms: int) -> tuple[tuple[
     if not paths:
         return (), None
     when = dt.datetime.now(dt.UTC) + ORPHAN_AGE
-    command = f"icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} --procedures remove_orphan_files"
-    return paths, f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (lists them; with --execute removes them)"
+    command = (
+        f"icekit maintain {shlex.quote(display_name(table))} --catalog {shlex.quote(lake.name)} "
+        "--procedures remove_orphan_files"
+    )
+    return (
+        paths,
+        f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (lists them; with --execute removes them)",
+    )
 
 
 Say = Callable[[str], None]
@@ -158,11 +207,15 @@ _KEPT_OF_A_COMMIT = ("snapshot-id", "parent-snapshot-id", "summary")
 
 
 class CheckpointedRun:
-    """One run: the claim, the record, the actions in order, the proof; calls ``say`` with progress lines; ``stop`` ends it."""
+    """One run: the claim, the record, the actions in order, the proof; calls ``say`` with progress
+    lines; ``stop`` ends it.
+    """
 
     record: RunRecord
 
-    def __init__(self, lake: Lake, plan: Plan, ledger: Ledger, limits: Limits, stop: Stop, say: Say) -> None:
+    def __init__(
+        self, lake: Lake, plan: Plan, ledger: Ledger, limits: Limits, stop: Stop, say: Say
+    ) -> None:
         require_classic(lake.spark)
         self.lake, self.plan, self.ledger = lake, plan, ledger
         self.limits, self.stop, self.say = limits, stop, say
@@ -191,10 +244,22 @@ class CheckpointedRun:
 
     def resume(self, record: RunRecord) -> Outcome:
         """Run what is left of a run that ended early."""
-        self.record = replace(record, status=Status.RUNNING, ended_ms=None, error=None, host=socket.gethostname(), pid=os.getpid())
+        self.record = replace(
+            record,
+            status=Status.RUNNING,
+            ended_ms=None,
+            error=None,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
         before = {r.action_id: r for r in self.ledger.actions(record.run_id)}
-        self.say(f"resuming run {record.run_id} on {self.table}, which began {span(max(now_ms() - record.started_ms, 0))} ago")
-        return self._under_claim([(action, before.get(action.action_id)) for action in self.plan.actions])
+        self.say(
+            f"resuming run {record.run_id} on {self.table}, which began "
+            f"{span(max(now_ms() - record.started_ms, 0))} ago"
+        )
+        return self._under_claim(
+            [(action, before.get(action.action_id)) for action in self.plan.actions]
+        )
 
     def _under_claim(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> Outcome:
         started = time.monotonic()
@@ -204,11 +269,15 @@ class CheckpointedRun:
             refuse(self.ledger, self.table, uuid)
             now = head(self.lake, self.plan.table)
             if self.plan.table_uuid and now.metadata.get("table-uuid") != self.plan.table_uuid:
-                raise ParameterError(f"{self.table} was dropped and created again since it was planned. Plan again.")
+                raise ParameterError(
+                    f"{self.table} was dropped and created again since it was planned. Plan again."
+                )
             version = iceberg_version(self.lake.spark, self.lake.name)
             require_api(self.lake.spark, [action for action, _ in todo])
             self.ledger.save_run(self.record)
-            runner = Runner(self.lake, self.record.run_id, self.limits, self.stop, self.say, held.lost.is_set)
+            runner = Runner(
+                self.lake, self.record.run_id, self.limits, self.stop, self.say, held.lost.is_set
+            )
             came_through = False
             try:
                 for place, (action, record) in enumerate(todo):
@@ -223,9 +292,13 @@ class CheckpointedRun:
             finally:
                 pending = self._pending(todo)
                 ended = self._ended(is_whole=came_through and not pending)
-                self.ledger.save_run(replace(self.record, status=ended, ended_ms=now_ms(), error=self._error))
+                self.ledger.save_run(
+                    replace(self.record, status=ended, ended_ms=now_ms(), error=self._error)
+                )
             if ended is Status.STOPPED:
-                self.say(f"stopped; commits made so far stay. Continue with `{self.plan.resume_command}`")
+                self.say(
+                    f"stopped; commits made so far stay. Continue with `{self.plan.resume_command}`"
+                )
         leftovers, clean_up = self._leftovers()
         if self.limits.prove == "none" and any(outcome.snapshot_ids for outcome in self.outcomes):
             self.notes.append("Nothing was compared before or after the commits: prove is none.")
@@ -243,27 +316,47 @@ class CheckpointedRun:
 
     def _pending(self, todo: Sequence[tuple[Action, ActionRecord | None]]) -> list[ActionOutcome]:
         begun = {o.action.action_id.split(".")[0] for o in self.outcomes}
-        return [ActionOutcome(action, Status.PENDING) for action, _ in todo if action.action_id not in begun]
+        return [
+            ActionOutcome(action, Status.PENDING)
+            for action, _ in todo
+            if action.action_id not in begun
+        ]
 
     def _ended(self, *, is_whole: bool) -> Status:
-        """How the run ended, as the ledger stores it; ``is_whole`` if the run reached every action."""
+        """How the run ended, as the ledger stores it; ``is_whole`` if the run reached every
+        action.
+        """
         if self._disproved:
             return Status.DISPROVED
-        if is_whole and all(o.status in {Status.DONE, Status.SKIPPED, Status.SPLIT} for o in self.outcomes):
+        if is_whole and all(
+            o.status in {Status.DONE, Status.SKIPPED, Status.SPLIT} for o in self.outcomes
+        ):
             return Status.DONE
         return Status.STOPPED if self.stop.is_set else Status.FAILED
 
-    def _one(self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int) -> None:
+    def _one(
+        self, runner: Runner, action: Action, record: ActionRecord | None, place: int, of: int
+    ) -> None:
         """Run one action and its parts; record and prove the result."""
         if record is not None and record.status == Status.DONE:
-            if is_there(head(self.lake, self.plan.table, action.branch), record.snapshot_ids, record.started_ms or 0):
+            if is_there(
+                head(self.lake, self.plan.table, action.branch),
+                record.snapshot_ids,
+                record.started_ms or 0,
+            ):
                 self.say(f"[{place + 1}/{of}] {action.title}: done before")
                 self.outcomes.append(as_before(action, record))
                 return
-            self.say(f"{action.title} was done before, but its commits are no longer in the table's history (rolled back)")
+            self.say(
+                f"{action.title} was done before, but its commits are no longer in the table's "
+                "history (rolled back)"
+            )
         if record is None or record.status != Status.SPLIT:
             predicted = action.prediction
-            self.say(f"[{place + 1}/{of}] {action.title}: {predicted.change}, {size(predicted.bytes_in)}{predicted.about}")
+            self.say(
+                f"[{place + 1}/{of}] {action.title}: {predicted.change}, "
+                f"{size(predicted.bytes_in)}{predicted.about}"
+            )
         waiting = [(action, record)]
         while waiting:
             part, before = waiting.pop(0)
@@ -273,11 +366,15 @@ class CheckpointedRun:
                 self.outcomes += [ActionOutcome(part, Status.PENDING) for part, _ in waiting]
                 return
 
-    def _part(self, runner: Runner, action: Action, record: ActionRecord | None, place: int) -> Sequence[Action]:
+    def _part(
+        self, runner: Runner, action: Action, record: ActionRecord | None, place: int
+    ) -> Sequence[Action]:
         """Run one part; returns the smaller parts to run instead, if it was too large."""
         progress, started_ms = self._begun(action, record), now_ms()
 
-        def save(status: Status, error: str | None = None, outcome: ActionOutcome | None = None) -> None:
+        def save(
+            status: Status, error: str | None = None, outcome: ActionOutcome | None = None
+        ) -> None:
             self.ledger.save_action(
                 ActionRecord(
                     self.record.run_id,
@@ -289,17 +386,23 @@ class CheckpointedRun:
                     attempt=progress.attempts,
                     sql=action.sql,
                     predicted={k: v for k, v in asdict(action.prediction).items() if v is not None},
-                    actual=dict(measured(outcome, whole=record is None)) if outcome and outcome.actual.any else None,
+                    actual=dict(measured(outcome, whole=record is None))
+                    if outcome and outcome.actual.any
+                    else None,
                     snapshot_ids=tuple(progress.snapshot_ids),
                     started_ms=started_ms,
                     ended_ms=None if status is Status.RUNNING else now_ms(),
                     error=error,
-                    commits=tuple({key: commit.get(key) for key in _KEPT_OF_A_COMMIT} for commit in progress.commits.values()),
+                    commits=tuple(
+                        {key: commit.get(key) for key in _KEPT_OF_A_COMMIT}
+                        for commit in progress.commits.values()
+                    ),
                 )
             )
 
         save(Status.RUNNING)
-        # What was checked of a commit is known from then on, even if another job lets the commit expire before it is proved.
+        # What was checked of a commit is known from then on, even if another job lets the commit
+        # expire before it is proved.
         progress.on_commit = lambda: save(Status.RUNNING)
         guard = guard_of(self.lake, action, self.say, self.stop)
         parts: Sequence[Action] = ()
@@ -311,7 +414,14 @@ class CheckpointedRun:
                 self.stop.set(self.stop.reason or "person")
             if ended.status is Status.SPLIT:
                 parts = self._smaller(action)
-                self.say(f"  {problem}; " + (f"split into {count(len(parts), 'part')}" if parts else "it cannot be made smaller"))
+                self.say(
+                    f"  {problem}; "
+                    + (
+                        f"split into {count(len(parts), 'part')}"
+                        if parts
+                        else "it cannot be made smaller"
+                    )
+                )
                 ended = replace(ended, status=Status.SPLIT if parts else Status.FAILED)
         outcome = ActionOutcome(
             action=action,
@@ -329,7 +439,9 @@ class CheckpointedRun:
         return parts
 
     def _begun(self, action: Action, record: ActionRecord | None) -> ActionProgress:
-        """The progress of an action so far: that of a killed run is in the table's history, and in its record."""
+        """The progress of an action so far: that of a killed run is in the table's history, and in
+        its record.
+        """
         now = head(self.lake, self.plan.table, action.branch)
         progress = ActionProgress(now.snapshot_id, now.sequence_number)
         if record is not None and record.starting_snapshot_id is not None:
@@ -337,12 +449,18 @@ class CheckpointedRun:
             progress.starting_snapshot_id = record.starting_snapshot_id
             by_id = {s["snapshot-id"]: s for s in now.lineage()}
             begun = by_id.get(record.starting_snapshot_id)
-            progress.starting_sequence_number = int((begun or {}).get("sequence-number") or progress.starting_sequence_number)
+            progress.starting_sequence_number = int(
+                (begun or {}).get("sequence-number") or progress.starting_sequence_number
+            )
             progress.attempts = record.attempt
             if record.attempt:
                 progress.result = replace(progress.result, manifest_lists=None)
             # Including the commits of the smaller actions that it was split into.
-            ids = {r.action_id for r in self.ledger.actions(self.record.run_id) if f"{r.action_id}.".startswith(f"{action.action_id}.")}
+            ids = {
+                r.action_id
+                for r in self.ledger.actions(self.record.run_id)
+                if f"{r.action_id}.".startswith(f"{action.action_id}.")
+            }
             progress.commits = {int(commit["snapshot-id"]): commit for commit in record.commits}
             progress.note(own_commits(now, self.record.run_id, ids, among=record.snapshot_ids), now)
         return progress
@@ -364,17 +482,22 @@ class CheckpointedRun:
         with contextlib.suppress(Exception):
             in_force = settings(head(self.lake, self.plan.table).metadata.get("properties") or {})
             target_bytes = int_setting(in_force, "write.target-file-size-bytes")
-            return smaller_parts(self.lake, action, floor_bytes=self.limits.retry.floor_files * target_bytes)
+            return smaller_parts(
+                self.lake, action, floor_bytes=self.limits.retry.floor_files * target_bytes
+            )
         return ()
 
     def _proved(self, outcome: ActionOutcome, guard: Guard, progress: ActionProgress) -> Status:
-        """Report an action, prove it, and return its status; a failed proof blocks the table before anything else is recorded."""
+        """Report an action, prove it, and return its status; a failed proof blocks the table before
+        anything else is recorded.
+        """
         try:
             self.say(f"  {outcome.text}")
             guard.result, guard.commits = progress.result, progress.commits
             proof = self._proof(outcome, guard)
         except KeyboardInterrupt:
-            # Nothing is left to do, but the action is not proved: a resumed run tries the proof again.
+            # Nothing is left to do, but the action is not proved: a resumed run tries the proof
+            # again.
             self.stop.set()
             return Status.STOPPED
         finally:
@@ -388,8 +511,12 @@ class CheckpointedRun:
         return Status.UNPROVED if outcome.status in {Status.DONE, Status.SPLIT} else outcome.status
 
     def _proof(self, outcome: ActionOutcome, guard: Guard) -> Proof | None:
-        """Compare the action's commits with their parents, or check what it must keep; None if there is nothing to compare."""
-        if self.limits.prove == "none" or (not outcome.snapshot_ids and outcome.status != Status.DONE):
+        """Compare the action's commits with their parents, or check what it must keep; None if
+        there is nothing to compare.
+        """
+        if self.limits.prove == "none" or (
+            not outcome.snapshot_ids and outcome.status != Status.DONE
+        ):
             return None
         proof: Proof | None
         try:
@@ -401,7 +528,8 @@ class CheckpointedRun:
         if proof is None:
             return None
         self.proofs.append(proof)
-        # If something is wrong, print all of it: a user who keeps only the progress output then has the rollback, too.
+        # If something is wrong, print all of it: a user who keeps only the progress output then has
+        # the rollback, too.
         self.say("\n".join(f"  {line}" for line in proof.lines()[: 1 if proof.ok else None]))
         return proof
 
@@ -419,13 +547,18 @@ class CheckpointedRun:
     def _leftovers(self) -> tuple[tuple[str, ...], str | None]:
         """Files left by failed attempts, if there were any."""
         if (
-            all(o.status in {Status.DONE, Status.SKIPPED} and o.attempts <= 1 for o in self.outcomes)
+            all(
+                o.status in {Status.DONE, Status.SKIPPED} and o.attempts <= 1 for o in self.outcomes
+            )
             and self.record.started_ms == self.started_ms
         ):
             return (), None
         with contextlib.suppress(Exception):
             return find_leftovers(self.lake, self.plan.table, self.record.started_ms)
-        self.notes.append("The table's location could not be listed, so files of failed attempts are not reported.")
+        self.notes.append(
+            "The table's location could not be listed, so files of failed attempts are not "
+            "reported."
+        )
         return (), None
 
 
@@ -437,9 +570,15 @@ UNFINISHED = (Status.RUNNING, Status.STOPPED, Status.FAILED)
 
 
 def interrupted(lake: Lake, table: Identifier, ledger: Ledger) -> RunRecord | None:
-    """The last run on a table, if it was killed or stopped and its plan is stored; a run that failed is planned again, because its plan is the reason."""
+    """The last run on a table, if it was killed or stopped and its plan is stored; a run that
+    failed is planned again, because its plan is the reason.
+    """
     record = ledger.last_run(display_name(lake.sql_name(table)))
-    return record if record is not None and record.status in {Status.RUNNING, Status.STOPPED} and record.plan else None
+    return (
+        record
+        if record is not None and record.status in {Status.RUNNING, Status.STOPPED} and record.plan
+        else None
+    )
 
 
 def new_run_id() -> str:
@@ -461,20 +600,24 @@ def run(
     """Run a plan; a dry run unless ``execute`` is true.
 
     Each action is recorded in the ledger (a :class:`Ledger`, a path, or None for
-    the default file) before and after, tagged in the snapshots it commits, retried or split
-    where that helps, and proved as ``limits`` say. Raises :class:`~icekit.errors.TableClaimed` if
-    another run holds the table, and :class:`~icekit.errors.RunDisproved` if the proof of an earlier run
-    failed and nobody has cleared it (:func:`~icekit.run.checkpointed.clear`). Failures of an action are in the outcome. Pass ``run_id``
-    (from :func:`new_run_id`) to know it before the run begins.
+    the default file) before and after, tagged in the snapshots it commits, retried or split where
+    that helps, and proved as ``limits`` say. Raises :class:`~icekit.errors.TableClaimed` if another
+    run holds the table, and :class:`~icekit.errors.RunDisproved` if the proof of an earlier run
+    failed and nobody has cleared it (:func:`~icekit.run.checkpointed.clear`). Failures of an action
+    are in the outcome. Pass ``run_id`` (from :func:`new_run_id`) to know it before the run begins.
     """
     if not execute:
-        return Outcome(plan, None, tuple(ActionOutcome(action, Status.PLANNED) for action in plan.actions))
+        return Outcome(
+            plan, None, tuple(ActionOutcome(action, Status.PLANNED) for action in plan.actions)
+        )
     book = open_ledger(ledger)
     if not plan.actions:
         # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
         refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
         return Outcome(plan, None, ())
-    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).start(run_id or new_run_id())
+    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).start(
+        run_id or new_run_id()
+    )
 
 
 def resume(
@@ -491,8 +634,9 @@ def resume(
     """Continue the last run on a table, if it is unfinished; does only what is left of it.
 
     What was done is read from the table's own snapshots, not from the killed run's last
-    records: work that was rolled back is done again. ``command`` is ``compact``, ``convert`` or ``maintain``: a run of another command is refused,
-    and so is any run but ``run_id``, if that is given.
+    records: work that was rolled back is done again. ``command`` is ``compact``, ``convert`` or
+    ``maintain``: a run of another command is refused, and so is any run but ``run_id``, if that is
+    given.
     Raises :class:`~icekit.errors.ParameterError` if there is none,
     :class:`~icekit.errors.TableClaimed` if it is still running, and
     :class:`~icekit.errors.RunDisproved` as :func:`run` does.
@@ -505,21 +649,28 @@ def resume(
     record = book.last_run(full)
     if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
         let_go_of_dead(book, full)
-        raise ParameterError(f"The ledger has no unfinished run on {display_name(name)}. Plan and run without --resume.")
+        raise ParameterError(
+            f"The ledger has no unfinished run on {display_name(name)}. Plan and run without "
+            "--resume."
+        )
     if not record.plan:
         raise ParameterError(
-            f"The plan of run {record.run_id} contains a secret, so the ledger did not store it. Plan and run without --resume."
+            f"The plan of run {record.run_id} contains a secret, so the ledger did not store it. "
+            "Plan and run without --resume."
         )
     plan = plan_of(record)
     if plan.command != command:
         raise ParameterError(
-            f"The unfinished run on {display_name(name)} is of another command. Continue it with `{plan.resume_command}`, or plan again."
+            f"The unfinished run on {display_name(name)} is of another command. Continue it with "
+            f"`{plan.resume_command}`, or plan again."
         )
     if plan.converts:
         # Clones that the killed run left next to the table.
         with contextlib.suppress(IcekitError):
             remove_stale(lake, stale_clones(lake, name))
-    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(record)
+    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(
+        record
+    )
 
 
 # --- Convert a table's equality deletes: plan, run under a checkpoint, and prove
@@ -538,7 +689,8 @@ def convert_equality_deletes(
     stop: Stop | None = None,
     progress: Callable[[str], None] = print,
 ) -> Outcome:
-    """Replace a table's equality deletes with position deletes (deletion vectors from format version 3 on).
+    """Replace a table's equality deletes with position deletes (deletion vectors from format
+    version 3 on).
 
     A dry run unless ``execute`` is true. Each batch is one commit (or
     several, where a partition is too large for the disk),
@@ -546,7 +698,11 @@ def convert_equality_deletes(
     :func:`icekit.run.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
     as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`.
     """
-    plan = plan_conversion(lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger)
+    plan = plan_conversion(
+        lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger
+    )
     if execute and plan.actions:
         progress(f"{plan.text()}\n")
-    return run(lake, plan, execute=execute, ledger=ledger, limits=limits, stop=stop, progress=progress)
+    return run(
+        lake, plan, execute=execute, ledger=ledger, limits=limits, stop=stop, progress=progress
+    )

@@ -1,4 +1,6 @@
-"""Read the options of the commands that may change a table: one reader for the command line and for policies."""
+"""Read the options of the commands that may change a table: one reader for the command line and for
+policies.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,13 @@ from icekit.compact.policy import Policy
 from icekit.engine.predicate import check_text
 from icekit.facts.retention import Retention
 from icekit.maintain.plan import DEFAULT_PROCEDURES, check_procedures
-from icekit.options.commands import CompactSection, ConvertSection, MaintainSection, PolicyOptions, Proving
+from icekit.options.commands import (
+    CompactSection,
+    ConvertSection,
+    MaintainSection,
+    PolicyOptions,
+    Proving,
+)
 from icekit.parsing import size_in_bytes
 from icekit.run.attempt import Limits, sampled
 
@@ -19,8 +27,9 @@ from icekit.run.attempt import Limits, sampled
 class CommandOptions:
     """The options of one command.
 
-    ``settings`` are a :class:`icekit.compact.Policy` for a compaction; ``where`` and ``batch_bytes`` for a conversion; ``retention``,
-    ``procedures`` and ``storage`` for maintenance. ``given`` is what was given, as JSON, without what changes no plan (``prove``, ``trial``).
+    ``settings`` are a :class:`icekit.compact.Policy` for a compaction; ``where`` and
+    ``batch_bytes`` for a conversion; ``retention``, ``procedures`` and ``storage`` for maintenance.
+    ``given`` is what was given, as JSON, without what changes no plan (``prove``, ``trial``).
     """
 
     settings: Any
@@ -30,11 +39,17 @@ class CommandOptions:
 
 
 def read_options(options: Proving) -> CommandOptions:
-    """Read the options of ``convert``, ``compact`` or ``maintain``; raises :class:`~icekit.errors.ParameterError`.
+    """Read the options of ``convert``, ``compact`` or ``maintain``; raises
+    :class:`~icekit.errors.ParameterError`.
 
-    What an empty text means is up to the reader of each option: a filter of a variable without a value must not select the whole table.
+    What an empty text means is up to the reader of each option: a filter of a variable without a
+    value must not select the whole table.
     """
-    kind = next(kind for kind in (CompactSection, ConvertSection, MaintainSection) if isinstance(options, kind))
+    kind = next(
+        kind
+        for kind in (CompactSection, ConvertSection, MaintainSection)
+        if isinstance(options, kind)
+    )
     own = options.changed(kind)
     limits, trial = Limits(prove=sampled(options.prove)), own.pop("trial", False)
     own.pop("prove", None)
@@ -48,5 +63,9 @@ def read_options(options: Proving) -> CommandOptions:
         procedures = options.procedures or DEFAULT_PROCEDURES
         check_procedures(procedures)
         storage = options.storage or "remove_orphan_files" in procedures
-        settings = {"retention": Retention.of(options.only("keep", "keep_last", "need")), "procedures": procedures, "storage": storage}
+        settings = {
+            "retention": Retention.of(options.only("keep", "keep_last", "need")),
+            "procedures": procedures,
+            "storage": storage,
+        }
     return CommandOptions(settings, limits, trial, json.dumps(own))

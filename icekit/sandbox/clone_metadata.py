@@ -22,11 +22,17 @@ if TYPE_CHECKING:
 
 
 #: These set where files are written, in addition to the location and ``write.data.path``.
-_ELSEWHERE = ("write.location-provider.impl", "write.object-storage.path", "write.folder-storage.path")
+_ELSEWHERE = (
+    "write.location-provider.impl",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
 
 
 def own_paths(scratch: str) -> dict[str, str]:
-    """The table properties that keep everything written through a clone in its folder, and prevent everything else from being deleted."""
+    """The table properties that keep everything written through a clone in its folder, and prevent
+    everything else from being deleted.
+    """
     return {
         "gc.enabled": "false",
         "write.data.path": f"{scratch}/data",
@@ -35,14 +41,18 @@ def own_paths(scratch: str) -> dict[str, str]:
     }
 
 
-def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], snapshot: str | int | None = None) -> dict[str, Any]:
-    """The metadata of a clone whose location is ``scratch``, and whose main branch is at ``snapshot``.
+def clone_metadata(
+    metadata: Json, scratch: str, properties: Mapping[str, str], snapshot: str | int | None = None
+) -> dict[str, Any]:
+    """The metadata of a clone whose location is ``scratch``, and whose main branch is at
+    ``snapshot``.
 
     Schemas, specs, snapshots, branches and tags are those of the table. Different are
 
-    - ``location``, because ``remove_orphan_files`` lists it and some engines and catalogs delete it with the table;
-    - ``metadata-log``, which is empty: otherwise a commit would delete the table's metadata files under
-      ``write.metadata.delete-after-commit.enabled``;
+    - ``location``, because ``remove_orphan_files`` lists it and some engines and catalogs delete it
+      with the table;
+    - ``metadata-log``, which is empty: otherwise a commit would delete the table's metadata files
+      under ``write.metadata.delete-after-commit.enabled``;
     - ``table-uuid``, because catalogs and caches distinguish tables by it;
     - properties: those of :func:`own_paths`, those given, and none that points to another folder.
 
@@ -64,8 +74,14 @@ def clone_metadata(metadata: Json, scratch: str, properties: Mapping[str, str], 
     now = max(time.time_ns() // 1_000_000, int(metadata["last-updated-ms"]))
     refs = metadata.get("refs") or {}
     made["current-snapshot-id"] = moved
-    made["refs"] = {**refs, "main": {"type": "branch", **refs.get("main", {}), "snapshot-id": moved}}
-    made["snapshot-log"] = [*(metadata.get("snapshot-log") or ()), {"timestamp-ms": now, "snapshot-id": moved}]
+    made["refs"] = {
+        **refs,
+        "main": {"type": "branch", **refs.get("main", {}), "snapshot-id": moved},
+    }
+    made["snapshot-log"] = [
+        *(metadata.get("snapshot-log") or ()),
+        {"timestamp-ms": now, "snapshot-id": moved},
+    ]
     made["last-updated-ms"] = now
     return made
 
@@ -75,10 +91,11 @@ _keeping: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
 
 
 def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
-    """Raise :class:`~icekit.errors.CloneRefused` if the catalog of a table (named with it) deletes files when a table is dropped.
+    """Raise :class:`~icekit.errors.CloneRefused` if the catalog of a table (named with it) deletes
+    files when a table is dropped.
 
-    Asked once in a session, of a table of icekit's own next to ``scratch``: another is registered over its
-    files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
+    Asked once in a session, of a table of icekit's own next to ``scratch``: another is registered
+    over its files, as a clone is, and dropped. Cannot tell of a catalog that deletes later.
     """
     asked = _keeping.setdefault(spark, set())
     if table[0] in asked:
@@ -102,36 +119,57 @@ def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
             remove_folders(spark, folder)
     if gone:
         raise CloneRefused(
-            f"Catalog {table[0]!r} deletes the files of a table that is dropped, so dropping a clone would delete files of the table: {LOST_WITHOUT_CLONES}."
+            f"Catalog {table[0]!r} deletes the files of a table that is dropped, so dropping a "
+            f"clone would delete files of the table: {LOST_WITHOUT_CLONES}."
         )
     asked.add(table[0])
 
 
-def _table_of_one_file(spark: Any, table: Identifier, made: Identifier, folder: str) -> tuple[list[str], Any]:
-    """Make a scratch table with a file that nobody reads; returns its data file, manifest and manifest list, and its FileIO."""
+def _table_of_one_file(
+    spark: Any, table: Identifier, made: Identifier, folder: str
+) -> tuple[list[str], Any]:
+    """Make a scratch table with a file that nobody reads; returns its data file, manifest and
+    manifest list, and its FileIO.
+    """
     name = (table[0], *made)
-    properties = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in owned(table, folder, own_files=True).items())
+    properties = ", ".join(
+        f"{literal(k)} = {literal(v)}" for k, v in owned(table, folder, own_files=True).items()
+    )
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
-    spark.sql(f"CREATE TABLE {identifier(*name)} (id INT) USING iceberg LOCATION {literal(folder)} TBLPROPERTIES ({properties})")
+    spark.sql(
+        f"CREATE TABLE {identifier(*name)} (id INT) USING iceberg LOCATION {literal(folder)} "
+        f"TBLPROPERTIES ({properties})"
+    )
     loaded = load_table(spark, name)
     io, path = loaded.io(), f"{loaded.location()}/data/one.parquet"
     write_bytes(io, path, b"nobody reads it")
     file = spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path)
     loaded.newAppend().appendFile(file.withFileSizeInBytes(15).withRecordCount(1).build()).commit()
     snapshot = loaded.currentSnapshot()
-    return [path, str(snapshot.manifestListLocation()), *(str(m.path()) for m in elements(snapshot.allManifests(io)))], io
+    return [
+        path,
+        str(snapshot.manifestListLocation()),
+        *(str(m.path()) for m in elements(snapshot.allManifests(io))),
+    ], io
 
 
-def _register_over(spark: Any, table: Identifier, made: tuple[Identifier, Identifier], folder: str, io: Any) -> None:
+def _register_over(
+    spark: Any, table: Identifier, made: tuple[Identifier, Identifier], folder: str, io: Any
+) -> None:
     """Register the second scratch table over the files of the first, as a clone is."""
     metadata = metadata_of(spark, load_table(spark, (table[0], *made[0])))
     file = f"{folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    write_bytes(io, file, json.dumps(clone_metadata(metadata, folder, owned(table, folder, own_files=True))).encode())
+    write_bytes(
+        io,
+        file,
+        json.dumps(clone_metadata(metadata, folder, owned(table, folder, own_files=True))).encode(),
+    )
     spark.sql(call(table[0], "register_table", table=display_name(made[1]), metadata_file=file))
 
 
 # What works without a clone.
 LOST_WITHOUT_CLONES = (
     "without clones there are no trials and no conversion of equality deletes; diagnosis, plans, "
-    "runs and their proof still work (leave out --trial), and you can try changes to rows on a copied sample (CREATE TABLE … AS SELECT)"
+    "runs and their proof still work (leave out --trial), and you can try changes to rows on a "
+    "copied sample (CREATE TABLE … AS SELECT)"
 )

@@ -16,7 +16,14 @@ from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused
 from icekit.facts.metadata_file import load_metadata
 from icekit.sandbox.clone_metadata import LOST_WITHOUT_CLONES, check_drop, clone_metadata
-from icekit.sandbox.scratch import NAMESPACE, discard, drop_statement, owner_properties, scratch_folder, scratch_name
+from icekit.sandbox.scratch import (
+    NAMESPACE,
+    discard,
+    drop_statement,
+    owner_properties,
+    scratch_folder,
+    scratch_name,
+)
 from icekit.sandbox.stale import stale_clones
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
@@ -36,13 +43,15 @@ class Clone:
 
 
 @contextlib.contextmanager
-def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | int | None = None) -> Iterator[Clone]:
+def clone(
+    where: Lake | SparkSession, table: str | Identifier, snapshot: str | int | None = None
+) -> Iterator[Clone]:
     """A zero-copy clone of a table; the clone and everything it wrote are removed afterwards.
 
-    ``where`` is a lake, or a Spark session: then the first part of the table's name is the catalog if
-    the session has a catalog of that name; otherwise the table is looked up in the current catalog. The clone
-    is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a tag); it has all of the table's
-    snapshots, branches and tags.
+    ``where`` is a lake, or a Spark session: then the first part of the table's name is the catalog
+    if the session has a catalog of that name; otherwise the table is looked up in the current
+    catalog. The clone is at the table's current snapshot, or at ``snapshot`` (an id, a branch or a
+    tag); it has all of the table's snapshots, branches and tags.
 
     Nothing that Iceberg's procedures, Spark's SQL and writers do to the clone deletes or
     overwrites a file of the table: the clone has its own metadata file, location, data and
@@ -53,21 +62,22 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
 
     - setting ``gc.enabled=true`` and then expiring, purging or removing orphan files;
     - purging with a tool that ignores ``gc.enabled``: ``dropTable(…, purge=true)`` of the Java
-      catalog (deletes manifests and manifest lists), PyIceberg's ``purge_table`` (data files
-      too), an engine that deletes a table's files whenever it is dropped, or a catalog that does so later (one that does so at once is refused);
+      catalog (deletes manifests and manifest lists), PyIceberg's ``purge_table`` (data files too),
+      an engine that deletes a table's files whenever it is dropped, or a catalog that does so later
+      (one that does so at once is refused);
     - giving a procedure a path inside the table's location to write to, such as
       ``staging_location`` of ``rewrite_table_path``;
     - unsetting ``write.data.path`` after ``SET LOCATION`` to the table's location: that overwrites
       nothing, but leaves files there.
 
-    Work on the table itself can continue: files that its own expiry deletes are then missing for the clone too.
-    A process that is killed leaves the clone behind; :func:`~icekit.sandbox.stale_clones` finds it.
-    Files of the clone that the table has adopted meanwhile are kept, with a warning; files adopted by
-    another table are not looked for.
+    Work on the table itself can continue: files that its own expiry deletes are then missing for
+    the clone too. A process that is killed leaves the clone behind;
+    :func:`~icekit.sandbox.stale_clones` finds it. Files of the clone that the table has adopted
+    meanwhile are kept, with a warning; files adopted by another table are not looked for.
 
-    Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register such a table or
-    gives it no access to the table's files; :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect;
-    :class:`~icekit.errors.SnapshotNotFound`; and the errors of finding a table.
+    Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register such a table or gives
+    it no access to the table's files; :class:`~icekit.errors.ClassicSessionRequired` over Spark
+    Connect; :class:`~icekit.errors.SnapshotNotFound`; and the errors of finding a table.
     """
     lake, name = _located(where, table)
     try:
@@ -76,7 +86,12 @@ def clone(where: Lake | SparkSession, table: str | Identifier, snapshot: str | i
         made = scratch_name(name)
         metadata = load_metadata(source)
         scratch = scratch_folder(str(metadata["location"]), made)
-        wanted = clone_metadata(metadata, scratch, owner_properties(lake, name, scratch, metadata.get("table-uuid")), snapshot)
+        wanted = clone_metadata(
+            metadata,
+            scratch,
+            owner_properties(lake, name, scratch, metadata.get("table-uuid")),
+            snapshot,
+        )
         _tell_of_stale(lake, name)
         copy = Clone(name, made, scratch)
         io = _io(lake, name)
@@ -110,7 +125,9 @@ def _io(lake: Lake, table: Identifier) -> Any:
 
 
 def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any:
-    """Write the clone's metadata file and register it; returns the clone's own FileIO, which has read from the table."""
+    """Write the clone's metadata file and register it; returns the clone's own FileIO, which has
+    read from the table.
+    """
     spark = lake.spark
     jvm: Any = spark._jvm
     file = f"{copy.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
@@ -119,7 +136,9 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
         parser = jvm.org.apache.iceberg.TableMetadataParser
         parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
-        spark.sql(call(lake.name, "register_table", table=display_name(copy.table), metadata_file=file))
+        spark.sql(
+            call(lake.name, "register_table", table=display_name(copy.table), metadata_file=file)
+        )
         loaded = load_table(spark, lake.sql_name(copy.table))
         # A catalog may grant access only to a table's own location.
         if loaded.currentSnapshot() is not None:
@@ -130,13 +149,16 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
     except Exception as error:
         why = reason(explain(error, lake.sql_name(copy.table)))
         raise CloneRefused(
-            f"Catalog {lake.name!r} does not accept a clone of {display_name(copy.of)} ({why}): {LOST_WITHOUT_CLONES}.",
+            f"Catalog {lake.name!r} does not accept a clone of {display_name(copy.of)} ({why}): "
+            f"{LOST_WITHOUT_CLONES}.",
             detail=scrub(str(error)),
         ) from None
 
 
 def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
-    """Drop the clone and remove its folder; warn about what is left, because the error from inside says more."""
+    """Drop the clone and remove its folder; warn about what is left, because the error from inside
+    says more.
+    """
     try:
         is_unchanged = lake.tables.source(copy.of).metadata_location == began
     except Exception:
@@ -145,17 +167,23 @@ def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
         discard(lake, copy.table, copy.of, copy.scratch, io, none_adopted=is_unchanged)
     except Exception as error:
         warnings.warn(
-            f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}). Run {drop_statement(lake, copy.table)} and remove the folder {copy.scratch}.",
+            f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}). "
+            f"Run {drop_statement(lake, copy.table)} and remove the folder {copy.scratch}.",
             stacklevel=2,
         )
 
 
 def _tell_of_stale(lake: Lake, table: Identifier) -> None:
-    """Warn about clones of the same table that killed processes left behind; reads no metadata if no name matches."""
+    """Warn about clones of the same table that killed processes left behind; reads no metadata if
+    no name matches.
+    """
     with contextlib.suppress(Exception):
         dead = sum(stale.is_dead for stale in stale_clones(lake, table))
         if dead:
             said = (
-                f"{count(dead, 'clone')} of {display_name(table)} {'was' if dead == 1 else 'were'} left behind by processes that have ended"
+                f"{count(dead, 'clone')} of {display_name(table)} "
+                f"{'was' if dead == 1 else 'were'} left behind by processes that have ended"
             )
-            warnings.warn(f"{said}. List and remove stale clones with `icekit admin clones`.", stacklevel=4)
+            warnings.warn(
+                f"{said}. List and remove stale clones with `icekit admin clones`.", stacklevel=4
+            )

@@ -50,12 +50,16 @@ class StaleClone:
         elif self.is_dead:
             whose = f"dead: process {self.owner.pid} has ended"
         else:
-            whose = f"unknown: process {self.owner.pid} on {self.owner.host or 'an unknown host'} cannot be checked from here"
+            whose = (
+                f"unknown: process {self.owner.pid} on {self.owner.host or 'an unknown host'} "
+                "cannot be checked from here"
+            )
         return f"{display_name(self.table)}  of {of}, {old}; {whose}"
 
 
 def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, ...]:
-    """The scratch tables that dead processes left behind, and those of processes that cannot be checked from here.
+    """The scratch tables that dead processes left behind, and those of processes that cannot be
+    checked from here.
 
     Checks every table in the namespace ``icekit_scratch`` that has the properties of
     :func:`~icekit.sandbox.owner_properties`, or those ``of`` one table. Reads one
@@ -76,7 +80,8 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
 
 
 def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tuple[StaleClone, ...]:
-    """Drop the stale clones whose process is known to have ended, and remove their folders; returns those clones.
+    """Drop the stale clones whose process is known to have ended, and remove their folders; returns
+    those clones.
 
     ``clones`` are some results of :func:`stale_clones`; default: all. Each is checked
     again before it is dropped. Files that the source table has adopted stay, with a warning. Raises
@@ -102,14 +107,24 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
 
 
 def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
-    """The state of a scratch table; None if its process is alive, or if it does not belong to icekit."""
+    """The state of a scratch table; None if its process is alive, or if it does not belong to
+    icekit.
+    """
     drop = drop_statement(lake, table)
     try:
         whose = ownership(load_metadata(lake.tables.source(table)).get("properties") or {})
     except TableNotFound:
         raise
     except IcekitError:
-        return StaleClone(table=table, of=None, owner=None, started_ms=None, scratch=None, is_dead=False, drop=drop)
+        return StaleClone(
+            table=table,
+            of=None,
+            owner=None,
+            started_ms=None,
+            scratch=None,
+            is_dead=False,
+            drop=drop,
+        )
     if whose is None or (whose.owner.is_visible() and not whose.owner.has_ended()):
         return None
     return StaleClone(

@@ -1,4 +1,6 @@
-"""Try changes in sandboxes: zero-copy clones or, if the catalog does not accept them, copied samples, within a budget of time and bytes."""
+"""Try changes in sandboxes: zero-copy clones or, if the catalog does not accept them, copied
+samples, within a budget of time and bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,23 @@ from icekit.facts.sort_order import DISTRIBUTION, undo_order
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone
-from icekit.sandbox.scratch import NAMESPACE, owner_properties, remove_folders, scratch_folder, scratch_name
-from icekit.sql import Identifier, display_name, identifier, literal, set_properties, statements, transform_of, unset_properties
+from icekit.sandbox.scratch import (
+    NAMESPACE,
+    owner_properties,
+    remove_folders,
+    scratch_folder,
+    scratch_name,
+)
+from icekit.sql import (
+    Identifier,
+    display_name,
+    identifier,
+    literal,
+    set_properties,
+    statements,
+    transform_of,
+    unset_properties,
+)
 from icekit.units import percent, plain, size
 
 if TYPE_CHECKING:
@@ -60,23 +77,30 @@ class Budget:
         self._stop = Stop(seconds)
 
     def check(self, next_bytes: int = 0) -> None:
-        """Raise :class:`BudgetSpent` when the time is up, or when the next step would write too much."""
+        """Raise :class:`BudgetSpent` when the time is up, or when the next step would write too
+        much.
+        """
         if self._stop.is_set:
             raise BudgetSpent(f"the time budget of {plain(self.seconds, 6)} s ran out")
         if self.bytes is not None and self.bytes_written + next_bytes > self.bytes:
             raise BudgetSpent(
-                f"the next step would write about {size(next_bytes)}, and {size(self.bytes_written)} of the budget of {size(self.bytes)} are used"
+                f"the next step would write about {size(next_bytes)}, and "
+                f"{size(self.bytes_written)} of the budget of {size(self.bytes)} are used"
             )
 
     @contextmanager
     def watching(self, spark: SparkSession, next_bytes: int = 0) -> Iterator[None]:
-        """Cancel the Spark jobs of the block when the time is up; raises :class:`BudgetSpent` then."""
+        """Cancel the Spark jobs of the block when the time is up; raises :class:`BudgetSpent`
+        then.
+        """
         self.check(next_bytes)
         try:
             with _interruptible(spark), self._stop.watching(spark):
                 yield
         except Stopped as stopped:
-            raise BudgetSpent(f"the time budget of {plain(self.seconds, 6)} s ran out during a step") from stopped.__cause__
+            raise BudgetSpent(
+                f"the time budget of {plain(self.seconds, 6)} s ran out during a step"
+            ) from stopped.__cause__
 
 
 @contextmanager
@@ -98,7 +122,9 @@ _FANOUT = "write.spark.fanout.enabled"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The result of a statement: wall-clock seconds, the snapshots it made, its frame, and its cost in the sandbox's unit."""
+    """The result of a statement: wall-clock seconds, the snapshots it made, its frame, and its cost
+    in the sandbox's unit.
+    """
 
     seconds: float
     snapshots: Sequence[Json]
@@ -107,15 +133,18 @@ class Committed:
 
     def summed(self, key: str) -> int:
         """A counter of the snapshots' summaries, such as ``added-files-size``."""
-        return sum(int((snapshot.get("summary") or {}).get(key) or 0) for snapshot in self.snapshots)
+        return sum(
+            int((snapshot.get("summary") or {}).get(key) or 0) for snapshot in self.snapshots
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sandbox:
-    """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as large.
+    """A table that may be written to: a clone, or a sample of a table that is ``scale`` times as
+    large.
 
-    The budget applies to each step, and what the step writes counts against it. ``unit`` is what the cost of a step is measured in
-    (see :mod:`icekit.engine.effort`).
+    The budget applies to each step, and what the step writes counts against it. ``unit`` is what
+    the cost of a step is measured in (see :mod:`icekit.engine.effort`).
     """
 
     lake: Lake
@@ -136,18 +165,30 @@ class Sandbox:
         for statement in statements(sql):
             self.lake.spark.sql(statement)
 
-    def run(self, sql: str, *, expected_bytes: int = 0, settings: Mapping[str, str] | None = None) -> Committed:
-        """Run a statement with temporary session settings; raises :class:`BudgetSpent` if it may write more than is left."""
+    def run(
+        self, sql: str, *, expected_bytes: int = 0, settings: Mapping[str, str] | None = None
+    ) -> Committed:
+        """Run a statement with temporary session settings; raises :class:`BudgetSpent` if it may
+        write more than is left.
+        """
         spark, before = self.lake.spark, head(self.lake, self.table).snapshot_id
-        with lent(spark, settings or {}), self.budget.watching(spark, expected_bytes), metered(spark, self.unit) as effort:
+        with (
+            lent(spark, settings or {}),
+            self.budget.watching(spark, expected_bytes),
+            metered(spark, self.unit) as effort,
+        ):
             frame = spark.sql(sql)
             frame.collect()
-        done = Committed(effort.seconds, since(head(self.lake, self.table), before), frame, effort.cost)
+        done = Committed(
+            effort.seconds, since(head(self.lake, self.table), before), frame, effort.cost
+        )
         self.budget.bytes_written += done.summed("added-files-size")
         return done
 
     def scan(self, condition: str | None = None, *, snapshot_id: int | None = None) -> Effort:
-        """Read all columns of the table or of one of its snapshots, and discard the rows; delete files are read again each time in a local session."""
+        """Read all columns of the table or of one of its snapshots, and discard the rows; delete
+        files are read again each time in a local session.
+        """
         version = f" VERSION AS OF {snapshot_id}" if snapshot_id is not None else ""
         with self.budget.watching(self.lake.spark):
             rows = self.lake.spark.sql(f"SELECT * FROM {identifier(*self.name)}{version}")
@@ -169,7 +210,9 @@ class Sandbox:
 
 @dataclass(kw_only=True)
 class Trial:
-    """What a question about a table may try, and within which limits; ``stopped`` says why the trial ended early, None if it did not."""
+    """What a question about a table may try, and within which limits; ``stopped`` says why the
+    trial ended early, None if it did not.
+    """
 
     lake: Lake
     facts: TableFacts
@@ -189,12 +232,16 @@ class Trial:
         *,
         if_empty: str = "",
     ) -> Trial:
-        """A trial of the current table; refused over Spark Connect, and with ``if_empty`` as the consequence for a table without data files."""
+        """A trial of the current table; refused over Spark Connect, and with ``if_empty`` as the
+        consequence for a table without data files.
+        """
         sample = size_in_bytes(sample_bytes)
         require_classic(lake.spark)
         facts = observe(lake, table, collector="spark")
         if if_empty and not facts.data.file_count:
-            raise ParameterError(f"{display_name(facts.table)} has no data files, so {if_empty}. Write to it first.")
+            raise ParameterError(
+                f"{display_name(facts.table)} has no data files, so {if_empty}. Write to it first."
+            )
         return cls(lake=lake, facts=facts, budget=budget, sample_bytes=sample, progress=progress)
 
     @property
@@ -204,9 +251,11 @@ class Trial:
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
-        """End the block, but not the question, when the budget runs out, when there is nothing to try on, or when the engine fails.
+        """End the block, but not the question, when the budget runs out, when there is nothing to
+        try on, or when the engine fails.
 
-        Measurements stand, unmeasured changes are not advised, and the answer says why (``stopped``).
+        Measurements stand, unmeasured changes are not advised, and the answer says why
+        (``stopped``).
         """
         try:
             yield
@@ -215,26 +264,41 @@ class Trial:
         except (SparkUnavailable, CloneRefused) as error:
             self.stopped = f"nothing could be tried: {error}"
         except engine_errors() as error:
-            self.stopped = f"Spark failed during the trial ({reason(error)}); the table was not touched"
+            self.stopped = (
+                f"Spark failed during the trial ({reason(error)}); the table was not touched"
+            )
         else:
             return
         self.progress(f"stopped: {self.stopped}; the answer rests on the measurements so far")
 
     @contextmanager
     def clones(self, number: int) -> Iterator[Sequence[Sandbox]]:
-        """Provide ``number`` clones and remove all of them; raises :class:`~icekit.errors.CloneRefused`."""
+        """Provide ``number`` clones and remove all of them; raises
+        :class:`~icekit.errors.CloneRefused`.
+        """
         with contextlib.ExitStack() as stack:
             facts = self.facts
-            copies = [stack.enter_context(clone(self.lake, facts.table, facts.ref or facts.snapshot_id)) for _ in range(number)]
+            copies = [
+                stack.enter_context(clone(self.lake, facts.table, facts.ref or facts.snapshot_id))
+                for _ in range(number)
+            ]
             unit = unit_for(self.lake.spark, facts.location)
             yield [
-                Sandbox(lake=self.lake, table=copy.table, size_in_bytes=facts.data.size_in_bytes, budget=self.budget, unit=unit)
+                Sandbox(
+                    lake=self.lake,
+                    table=copy.table,
+                    size_in_bytes=facts.data.size_in_bytes,
+                    budget=self.budget,
+                    unit=unit,
+                )
                 for copy in copies
             ]
 
     @contextmanager
     def sandboxes(self, number: int, *, always_sample: bool = False) -> Iterator[Sequence[Sandbox]]:
-        """Provide ``number`` clones, or copied samples where the catalog refuses clones, and remove all of them."""
+        """Provide ``number`` clones, or copied samples where the catalog refuses clones, and remove
+        all of them.
+        """
         with contextlib.ExitStack() as stack:
             if not always_sample:
                 try:
@@ -247,16 +311,19 @@ class Trial:
             samples = [stack.enter_context(self._sample()) for _ in range(number)]
             first = samples[0]
             self.progress(
-                f"tried on a copied sample of {size(first.size_in_bytes)}, {percent(1 / first.scale)} of the table; figures are scaled"
+                f"tried on a copied sample of {size(first.size_in_bytes)}, "
+                f"{percent(1 / first.scale)} of the table; figures are scaled"
             )
             yield samples
 
     @contextmanager
     def _sample(self) -> Iterator[Sandbox]:
-        """A copy of some of a table's rows with its partitioning, sort order and properties; removed afterwards.
+        """A copy of some of a table's rows with its partitioning, sort order and properties;
+        removed afterwards.
 
-        Takes complete partitions from all over the table while they fit, otherwise some data files. Rows are copied in file order, neither shuffled
-        nor sorted, so that the copy is clustered as poorly as the table; the sort order and the distribution are set afterwards.
+        Takes complete partitions from all over the table while they fit, otherwise some data files.
+        Rows are copied in file order, neither shuffled nor sorted, so that the copy is clustered as
+        poorly as the table; the sort order and the distribution are set afterwards.
         """
         lake, facts = self.lake, self.facts
         made = scratch_name(facts.table)
@@ -264,7 +331,11 @@ class Trial:
         source = identifier(*lake.sql_name(facts.table))
         scratch = scratch_folder(facts.location, made)
         properties = {
-            **{k: v for k, v in facts.properties.items() if k.startswith(("write.", "read.", "format-version")) and "path" not in k},
+            **{
+                k: v
+                for k, v in facts.properties.items()
+                if k.startswith(("write.", "read.", "format-version")) and "path" not in k
+            },
             "format-version": str(facts.format_version),
             **owner_properties(lake, facts.table, scratch, own_files=True),
         }
@@ -273,22 +344,35 @@ class Trial:
         lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
         try:
             lake.spark.sql(
-                f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ({pairs}) LOCATION {literal(scratch)} AS SELECT * FROM {source} LIMIT 0"
+                f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ({pairs}) LOCATION "
+                f"{literal(scratch)} AS SELECT * FROM {source} LIMIT 0"
             )
             for part in facts.default_spec.fields:
                 if part.source is not None and part.transform != "void":
                     column = next(c for c in facts.columns if c.field_id == part.source_id)
-                    lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform_of(identifier(*column.names), part.transform)}")
+                    lake.spark.sql(
+                        f"ALTER TABLE {name} ADD PARTITION FIELD "
+                        f"{transform_of(identifier(*column.names), part.transform)}"
+                    )
             # Without an id, the columns are those that the table has now, as those of the copy.
             version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
             # Only the copy can be cancelled: the removal of the table must not be.
             with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
-                lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {_chosen(lake, facts, self.sample_bytes)}")
+                lake.spark.sql(
+                    f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE "
+                    f"{_chosen(lake, facts, self.sample_bytes)}"
+                )
             _set_as_it_is(lake, facts, lake.sql_name(made))
-            got = metadata_table(lake.spark, lake.sql_name(made), "data_files").selectExpr("coalesce(sum(file_size_in_bytes), 0)").collect()
+            got = (
+                metadata_table(lake.spark, lake.sql_name(made), "data_files")
+                .selectExpr("coalesce(sum(file_size_in_bytes), 0)")
+                .collect()
+            )
             copied = int(got[0][0])
             if not copied:
-                raise ParameterError("The sample of the table has no rows. Give a larger sample_bytes.")
+                raise ParameterError(
+                    "The sample of the table has no rows. Give a larger sample_bytes."
+                )
             self.budget.bytes_written += copied
             yield Sandbox(
                 lake=lake,
@@ -312,31 +396,49 @@ def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:
     for statement in statements(undo_order(full, facts)):
         lake.spark.sql(statement)
     there = facts.properties.get(_FANOUT)
-    lake.spark.sql(unset_properties(full, [_FANOUT]) if there is None else set_properties(full, {_FANOUT: there}))
+    lake.spark.sql(
+        unset_properties(full, [_FANOUT])
+        if there is None
+        else set_properties(full, {_FANOUT: there})
+    )
 
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"
     taken = some_partitions(facts, sample_bytes)
-    predicate = where(facts.catalog, facts.specs_by_id, facts.columns, taken, of_rows=True) if taken else None
+    predicate = (
+        where(facts.catalog, facts.specs_by_id, facts.columns, taken, of_rows=True)
+        if taken
+        else None
+    )
     if predicate is not None:
         return predicate
     return some_files(lake, facts, sample_bytes)
 
 
 def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
-    """Partitions with data from all over the table, in the order of a hash of their values, that fit this many bytes together.
+    """Partitions with data from all over the table, in the order of a hash of their values, that
+    fit this many bytes together.
 
-    Partitions larger than the rest of the budget are skipped; empty if no predicate can name any. Pure.
+    Partitions larger than the rest of the budget are skipped; empty if no predicate can name any.
+    Pure.
     """
-    usable = {s.spec_id for s in facts.specs if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)}
+    usable = {
+        s.spec_id
+        for s in facts.specs
+        if not s.is_unpartitioned and not unfiltered_fields(s, facts.columns)
+    }
     groups = [
-        g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id in usable and askable(facts.spec(g.partition.spec_id), g.partition)
+        g
+        for g in facts.of_kind(Kind.DATA)
+        if g.partition.spec_id in usable and askable(facts.spec(g.partition.spec_id), g.partition)
     ]
     taken: list[Partition] = []
     reached = 0
-    for group in sorted(groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())):
+    for group in sorted(
+        groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())
+    ):
         if reached + group.size_in_bytes <= sample_bytes:
             taken.append(group.partition)
             reached += group.size_in_bytes
@@ -346,10 +448,12 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
 
 
 def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
-    """A predicate for the rows of some data files from all over the table, about this many bytes in total; ``true`` if that is all.
+    """A predicate for the rows of some data files from all over the table, about this many bytes in
+    total; ``true`` if that is all.
 
-    It limits the rows but not the files opened: Iceberg does not plan by the column ``_file``, so Spark opens each data file of the
-    snapshot and reads the requested columns. Iceberg would plan by complete partitions, but they would not represent the partitions left out.
+    It limits the rows but not the files opened: Iceberg does not plan by the column ``_file``, so
+    Spark opens each data file of the snapshot and reads the requested columns. Iceberg would plan
+    by complete partitions, but they would not represent the partitions left out.
     """
     if facts.data.size_in_bytes <= sample_bytes:
         return "true"

@@ -1,4 +1,6 @@
-"""Post one JSON message to the address of a policy when the status of a table changes; no part of the address is ever repeated."""
+"""Post one JSON message to the address of a policy when the status of a table changes; no part of
+the address is ever repeated.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +32,41 @@ def unset(address: str) -> list[str]:
 
 
 def url_of(address: str) -> str:
-    """The address with its variables in place, which are masked in all output from now on; empty if there is none.
+    """The address with its variables in place, which are masked in all output from now on; empty if
+    there is none.
 
-    Raises :class:`~icekit.errors.ParameterError` for variables that are not set, and for an address that cannot be posted to.
+    Raises :class:`~icekit.errors.ParameterError` for variables that are not set, and for an address
+    that cannot be posted to.
     """
     if missing := unset(address):
-        raise ParameterError(f"Environment variables missing for notify: {', '.join(missing)}. Set them, or remove notify.")
+        raise ParameterError(
+            f"Environment variables missing for notify: {', '.join(missing)}. Set them, or remove "
+            "notify."
+        )
     for name in _VARIABLE.findall(address):
         for spelt in (os.environ[name], quote(os.environ[name], safe="")):
             secrets.remember({"password": spelt})
-    # An address that is a single variable is used as it is; a variable within one is quoted, because it may contain any character.
+    # An address that is a single variable is used as it is; a variable within one is quoted,
+    # because it may contain any character.
     whole = _VARIABLE.fullmatch(address)
-    url = os.environ[whole[1]] if whole else _VARIABLE.sub(lambda found: quote(os.environ[found[1]], safe=""), address)
+    url = (
+        os.environ[whole[1]]
+        if whole
+        else _VARIABLE.sub(lambda found: quote(os.environ[found[1]], safe=""), address)
+    )
     with contextlib.suppress(ValueError):
         parts = urlsplit(url)
-        if not url or (parts.scheme in {"http", "https"} and parts.hostname and "@" not in parts.netloc and parts.port != 0):
+        if not url or (
+            parts.scheme in {"http", "https"}
+            and parts.hostname
+            and "@" not in parts.netloc
+            and parts.port != 0
+        ):
             return url
-    raise ParameterError("notify is no address that a message can be posted to. Write https://host/path, without user:password@.")
+    raise ParameterError(
+        "notify is no address that a message can be posted to. Write https://host/path, without "
+        "user:password@."
+    )
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -60,7 +80,9 @@ def post(url: str, message: Mapping[str, Any]) -> str | None:
     """Post a message, without secrets; returns why that failed, or None."""
     try:
         body = as_json(dict(message)).encode()
-        request = Request(url, body, {"Content-Type": "application/json", "User-Agent": "icekit"}, method="POST")
+        request = Request(
+            url, body, {"Content-Type": "application/json", "User-Agent": "icekit"}, method="POST"
+        )
         with build_opener(_NoRedirect).open(request, timeout=_TIMEOUT_SECONDS):
             return None
     except Exception as error:
@@ -68,8 +90,14 @@ def post(url: str, message: Mapping[str, Any]) -> str | None:
 
 
 def _without_address(text: str, url: str) -> str:
-    """A text without any part of an address: each may be the secret, and the policy may have it in plain text."""
-    parts = {part for spelt in (url, unquote(url)) for part in (spelt, *re.split(r"[^\w.+~%-]+", spelt.partition("://")[2]))}
+    """A text without any part of an address: each may be the secret, and the policy may have it in
+    plain text.
+    """
+    parts = {
+        part
+        for spelt in (url, unquote(url))
+        for part in (spelt, *re.split(r"[^\w.+~%-]+", spelt.partition("://")[2]))
+    }
     for part in sorted(parts, key=len, reverse=True):
         if len(part) >= _SHORTEST_PART:
             text = re.sub(re.escape(part), secrets.MASK, text, flags=re.IGNORECASE)
@@ -77,21 +105,41 @@ def _without_address(text: str, url: str) -> str:
 
 
 def tell(made: PassResult, url: str, path: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """Post the tables whose status is another than the one posted last; returns what ``pass.json`` keeps of that.
+    """Post the tables whose status is another than the one posted last; returns what ``pass.json``
+    keeps of that.
 
-    ``notified`` is the status posted last of each table that was not well then; ``path`` is the ``pass.json`` of the last pass. A message that
-    cannot be posted (``error`` says why) is left to the next pass.
+    ``notified`` is the status posted last of each table that was not well then; ``path`` is the
+    ``pass.json`` of the last pass. A message that cannot be posted (``error`` says why) is left to
+    the next pass.
     """
     before: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         before = json.loads(path.read_text(encoding="utf-8"))["news"]["notified"]
     # What only this pass has come to is no news.
-    lasting = [one for one in made.tables if one.status not in (Status.STOPPED, Status.BUSY, Status.WAITS)]
+    lasting = [
+        one for one in made.tables if one.status not in (Status.STOPPED, Status.BUSY, Status.WAITS)
+    ]
     now = {one.table: str(one.status) if one.status.exit_status else "" for one in lasting}
     news = [one for one in lasting if now[one.table] != before.get(one.table, "")]
     error = None
     if url and news:
-        text = "\n".join([f"icekit {made.policy}: {len(news)} of {len(made.tables)} tables changed their status", *map(str, news)])
-        error = post(url, {"text": text, "exit_status": made.exit_status, "tables": [one.document() for one in news]})
+        text = "\n".join(
+            [
+                f"icekit {made.policy}: {len(news)} of {len(made.tables)} tables changed their "
+                "status",
+                *map(str, news),
+            ]
+        )
+        error = post(
+            url,
+            {
+                "text": text,
+                "exit_status": made.exit_status,
+                "tables": [one.document() for one in news],
+            },
+        )
         say(f"not notified: {error}" if error else "notified")
-    return {"notified": before if error else {k: v for k, v in (before | now).items() if v}, "error": error}
+    return {
+        "notified": before if error else {k: v for k, v in (before | now).items() if v},
+        "error": error,
+    }

@@ -1,4 +1,6 @@
-"""Run a policy once: report on its tables, then plan and run what their rules allow, worst table first; safe to call every hour."""
+"""Run a policy once: report on its tables, then plan and run what their rules allow, worst table
+first; safe to call every hour.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,16 @@ _PREVENTED = {Stopped: Status.STOPPED, TableClaimed: Status.BUSY, RunDisproved: 
 _GOES_ON = (Status.PLANNED, Status.DONE, Status.NOTHING)
 
 
-def run_policy(policy: SchedulePolicy, *, dry_run: bool = False, clock: Clock = _NOW, say: Say = print) -> PassResult:
-    """Run one pass of a policy, post its news and write ``pass.json``; returns the result, also of a pass that was asked to end.
+def run_policy(
+    policy: SchedulePolicy, *, dry_run: bool = False, clock: Clock = _NOW, say: Say = print
+) -> PassResult:
+    """Run one pass of a policy, post its news and write ``pass.json``; returns the result, also of
+    a pass that was asked to end.
 
-    A failing table does not stop the others, nor does a message that cannot be posted. A dry run takes no claim, writes nothing and
-    posts nothing. Raises :class:`~icekit.errors.TableClaimed` while another pass of the policy is running, and
-    :class:`~icekit.errors.IcekitError` for problems of all tables (the catalog, the ledger, the output).
+    A failing table does not stop the others, nor does a message that cannot be posted. A dry run
+    takes no claim, writes nothing and posts nothing. Raises :class:`~icekit.errors.TableClaimed`
+    while another pass of the policy is running, and :class:`~icekit.errors.IcekitError` for
+    problems of all tables (the catalog, the ledger, the output).
     """
     url = "" if dry_run else url_of(policy.notify)
     made = PassResult(policy.name, policy.catalog, clock())
@@ -68,7 +74,9 @@ def run_policy(policy: SchedulePolicy, *, dry_run: bool = False, clock: Clock = 
             key = f"The pass of policy {policy.name} into {policy.output}"
             stack.enter_context(claimed(open_ledger(policy.ledger), key, new_run_id()))
         ending = stack.enter_context(ended_like_interrupted())
-        known = FactsCache(Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))))
+        known = FactsCache(
+            Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        )
         lake = connect(policy.catalog or None)
         stack.callback(let_go, lake, ending)
         try:
@@ -80,7 +88,8 @@ def run_policy(policy: SchedulePolicy, *, dry_run: bool = False, clock: Clock = 
         made.interrupted, made.seconds = ending.is_asked, (clock() - made.started).total_seconds()
         say(f"\n{made}")
         if not dry_run:
-            # From here on the result is posted and written whatever signal arrives; that takes seconds.
+            # From here on the result is posted and written whatever signal arrives; that takes
+            # seconds.
             ending.hear()
             path = policy.output / "pass.json"
             made.news = tell(made, url, path, say)
@@ -89,7 +98,9 @@ def run_policy(policy: SchedulePolicy, *, dry_run: bool = False, clock: Clock = 
 
 
 def assign(lake: Lake, rules: Sequence[Rule]) -> tuple[list[TableResult], list[str]]:
-    """Each table with the first rule that matches it, and a sentence for each pattern that matches no table."""
+    """Each table with the first rule that matches it, and a sentence for each pattern that matches
+    no table.
+    """
     tables: dict[Identifier, TableResult] = {}
     problems: list[str] = []
     for rule in rules:
@@ -106,8 +117,17 @@ def assign(lake: Lake, rules: Sequence[Rule]) -> tuple[list[TableResult], list[s
 
 
 def mark(rule: Rule, command: str) -> str:
-    """How the ids of the runs begin that a pass starts by a rule; it changes with every option that decides what they do."""
-    around = json.dumps([command, rule.actions[command].given, dict(rule.report.thresholds), rule.report.filter_columns])
+    """How the ids of the runs begin that a pass starts by a rule; it changes with every option that
+    decides what they do.
+    """
+    around = json.dumps(
+        [
+            command,
+            rule.actions[command].given,
+            dict(rule.report.thresholds),
+            rule.report.filter_columns,
+        ]
+    )
     return hashlib.sha256(around.encode()).hexdigest()[:8]
 
 
@@ -132,7 +152,10 @@ class _Pass:
     def go(self) -> None:
         made = self.made
         made.tables, made.problems = assign(self.lake, self.policy.rules)
-        self.say(f"{count(len(made.tables), 'table')} of catalog {self.lake.name} under policy {made.policy}")
+        self.say(
+            f"{count(len(made.tables), 'table')} of catalog {self.lake.name} under policy "
+            f"{made.policy}"
+        )
         if not self.dry_run:
             self._report(made.tables)
         for one in made.tables if self.dry_run else ():
@@ -147,14 +170,18 @@ class _Pass:
                     self.ending.check()
                     if step.status not in _GOES_ON:
                         break
-        self._report([one for one in made.tables if any(step.run_id for step in one.steps)], "after")
+        self._report(
+            [one for one in made.tables if any(step.run_id for step in one.steps)], "after"
+        )
 
     def _report(self, tables: Sequence[TableResult], folder: str = "") -> None:
         left = {one.table: one for one in tables}
         for rule in self.policy.rules:
             names = [name for name, one in left.items() if one.rule is rule]
             output, policy = self.policy.output / rule.name / folder, self.policy
-            options = replace(rule.options, output=output, catalog=policy.catalog, history=policy.history)
+            options = replace(
+                rule.options, output=output, catalog=policy.catalog, history=policy.history
+            )
             part = Part(len(tables) - len(left), len(tables), self.known)
             try:
                 made = report(names, options, progress=self._said, part=part) if names else None
@@ -169,22 +196,38 @@ class _Pass:
             self.made.problems += made.problems if made else ()
             for row in made.rows if made else ():
                 one = left.pop(row.table)
-                one.page, one.error = str(Path(rule.name, folder, row.page or "index.html")), row.error or ""
-                one.reported = Status.MISCONFIGURED if row.status == Status.MISCONFIGURED else Status.CRASHED
+                one.page, one.error = (
+                    str(Path(rule.name, folder, row.page or "index.html")),
+                    row.error or "",
+                )
+                one.reported = (
+                    Status.MISCONFIGURED if row.status == Status.MISCONFIGURED else Status.CRASHED
+                )
                 if row.outcome is not None:
                     one.health, one.saved = row.outcome.status, row.wins.saved if row.wins else 0
-                    one.reported = Status.UNHEALTHY if gated(row.outcome.worst, rule.fail_on) else Status.NOTHING
+                    one.reported = (
+                        Status.UNHEALTHY
+                        if gated(row.outcome.worst, rule.fail_on)
+                        else Status.NOTHING
+                    )
 
     def _said(self, line: str) -> None:
-        """Print a line of a report, which ends between two tables when the time of the pass is over."""
+        """Print a line of a report, which ends between two tables when the time of the pass is
+        over.
+        """
         self.say(line)
         if self.clock() >= self.deadline:
             raise Stopped
 
     def _look(self, one: TableResult) -> None:
         facts, findings, _ = self._observed(one)
-        one.health, one.saved = status_of(findings), wins(facts, findings, one.rule.thresholds).saved
-        one.reported = Status.UNHEALTHY if gated(findings.worst, one.rule.fail_on) else Status.NOTHING
+        one.health, one.saved = (
+            status_of(findings),
+            wins(facts, findings, one.rule.thresholds).saved,
+        )
+        one.reported = (
+            Status.UNHEALTHY if gated(findings.worst, one.rule.fail_on) else Status.NOTHING
+        )
 
     @contextlib.contextmanager
     def _on(self, one: TableResult) -> Iterator[None]:
@@ -201,25 +244,47 @@ class _Pass:
 
     def _left(self) -> dict[str, float]:
         """What is left of the pass's budget of bytes, files and rows."""
-        return {name: self.policy.budget[name] - getattr(self.spent, _READS[name]) for name in _READS if name in self.policy.budget}
+        return {
+            name: self.policy.budget[name] - getattr(self.spent, _READS[name])
+            for name in _READS
+            if name in self.policy.budget
+        }
 
     def _steps(self, one: TableResult) -> Iterator[Step]:
         if one.rule.execute:
-            held, record = holding(self.lake, one.name, self.ledger), interrupted(self.lake, one.name, self.ledger)
+            held, record = (
+                holding(self.lake, one.name, self.ledger),
+                interrupted(self.lake, one.name, self.ledger),
+            )
             command = plan_of(record).command if record else ""
-            # Only a run that a pass began by the same rule is resumed; that makes its missing proof.
+            # Only a run that a pass began by the same rule is resumed; that makes its missing
+            # proof.
             own = command in one.rule.actions and mark(one.rule, command)
-            if record and own and record.run_id.startswith(own) and all(run.run_id == record.run_id for run in held):
+            if (
+                record
+                and own
+                and record.run_id.startswith(own)
+                and all(run.run_id == record.run_id for run in held)
+            ):
                 yield self._step(one, command, record)
                 held = holding(self.lake, one.name, self.ledger)
             for run in held:
-                said = f"run {run.run_id} was not proved ({run.error}). Look at the table, then allow runs again: `{clearing(run)}`"
-                yield Step("run", Status.DISPROVED if run.status is Status.DISPROVED else Status.UNPROVED, said)
+                said = (
+                    f"run {run.run_id} was not proved ({run.error}). Look at the table, then "
+                    f"allow runs again: `{clearing(run)}`"
+                )
+                yield Step(
+                    "run",
+                    Status.DISPROVED if run.status is Status.DISPROVED else Status.UNPROVED,
+                    said,
+                )
         for command in one.rule.actions:
             yield self._step(one, command)
 
     def _step(self, one: TableResult, command: str, record: RunRecord | None = None) -> Step:
-        """Resume a run, or plan a command and run the plan, as far as rule, time and budget allow."""
+        """Resume a run, or plan a command and run the plan, as far as rule, time and budget
+        allow.
+        """
         left = self._left()
         if self.clock() >= self.deadline:
             return Step(command, Status.WAITS, "the time of this pass is over")
@@ -227,14 +292,21 @@ class _Pass:
             return Step(command, Status.WAITS, "the budget of this pass is spent")
         if record is not None:
             said = f"run {record.run_id} is unfinished; a pass resumes it"
-            return Step(command, Status.PLANNED, said) if self.dry_run else self._do(one, command, record)
+            return (
+                Step(command, Status.PLANNED, said)
+                if self.dry_run
+                else self._do(one, command, record)
+            )
         plan = self._plan(one, command)
         if plan is None or not (plan.actions or plan.refused):
             return Step(command, Status.NOTHING, (plan and plan.waits) or "")
         self.say(f"{plan.text()}\n")
         if not one.rule.execute:
             return planned(command, plan, "its rule does not say execute: true")
-        if any(need > left.get(name, need) for name, need in zip(("budget_files", "budget_bytes"), plan.reads, strict=True)):
+        if any(
+            need > left.get(name, need)
+            for name, need in zip(("budget_files", "budget_bytes"), plan.reads, strict=True)
+        ):
             return Step(command, Status.WAITS, "the rest of the budget of this pass is too small")
         if self.dry_run:
             self.spent += Actual(*plan.reads, rows_in=plan.prediction.rows_in)
@@ -242,42 +314,92 @@ class _Pass:
         return self._do(one, command, plan)
 
     def _do(self, one: TableResult, command: str, what: Plan | RunRecord) -> Step:
-        """Run a plan, or resume a run, until the time of the pass is over; what prevents that becomes the step."""
+        """Run a plan, or resume a run, until the time of the pass is over; what prevents that
+        becomes the step.
+        """
         section = one.rule.actions[command]
         stop = Stop((self.deadline - self.clock()).total_seconds())
-        given: dict[str, Any] = {"ledger": self.ledger, "limits": section.limits, "stop": stop, "progress": self.say}
+        given: dict[str, Any] = {
+            "ledger": self.ledger,
+            "limits": section.limits,
+            "stop": stop,
+            "progress": self.say,
+        }
         try:
             with heeded(stop.set):
                 if isinstance(what, RunRecord):
-                    outcome = resume(self.lake, one.name, command=command, run_id=what.run_id, **given)
+                    outcome = resume(
+                        self.lake, one.name, command=command, run_id=what.run_id, **given
+                    )
                 else:
                     plan = (section.trial and self._plan(one, command, stop)) or what
-                    outcome = run(self.lake, plan, execute=True, run_id=mark(one.rule, command) + new_run_id(), **given)
+                    outcome = run(
+                        self.lake,
+                        plan,
+                        execute=True,
+                        run_id=mark(one.rule, command) + new_run_id(),
+                        **given,
+                    )
         except (Stopped, TableClaimed, RunDisproved) as problem:
-            return Step(command, _PREVENTED[type(problem)], str(problem) or "its trial was stopped; nothing was run")
+            return Step(
+                command,
+                _PREVENTED[type(problem)],
+                str(problem) or "its trial was stopped; nothing was run",
+            )
         self.known.forget(one.name)
         self.spent += outcome.actual
         step = ran(command, outcome)
         if step.status is Status.FAILED and self.ending.is_asked:
             return replace(step, status=Status.STOPPED)
-        return replace(step, status=Status.BUSY) if step.status is Status.STOPPED and stop.reason == "claim" else step
+        return (
+            replace(step, status=Status.BUSY)
+            if step.status is Status.STOPPED and stop.reason == "claim"
+            else step
+        )
 
     def _plan(self, one: TableResult, command: str, trial: Stop | None = None) -> Plan | None:
-        """The plan of a command, as the command makes it; None if the findings ask for nothing, which needs no Spark."""
+        """The plan of a command, as the command makes it; None if the findings ask for nothing,
+        which needs no Spark.
+        """
         facts, findings, _ = self._observed(one)
         lake, settings = self.lake, one.rule.actions[command].settings
         given: dict[str, Any] = {"thresholds": one.rule.thresholds, "now": self.clock()}
         if command == "convert":
-            return plan_conversion(lake, one.name, ledger=self.ledger, **settings) if "equality_deletes" in findings.names else None
+            return (
+                plan_conversion(lake, one.name, ledger=self.ledger, **settings)
+                if "equality_deletes" in findings.names
+                else None
+            )
         if command == "compact":
             policy = cut(settings, self._left())
-            given |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial, "progress": lambda _: None}
-            return plan_table(lake, facts, findings, policy, **given) if findings or policy.scope != "minor" else None
+            given |= {
+                "ledger": self.ledger,
+                "trial": trial is not None,
+                "stop": trial,
+                "progress": lambda _: None,
+            }
+            return (
+                plan_table(lake, facts, findings, policy, **given)
+                if findings or policy.scope != "minor"
+                else None
+            )
         # In a policy the retention is the limit of an expiry, and the finding its reason.
-        given["procedures"] = [p for p in settings["procedures"] if p != "expire_snapshots" or "snapshots_piling_up" in findings.names]
-        return plan_maintenance_table(lake, facts, findings, settings["retention"], **given) if findings else None
+        given["procedures"] = [
+            p
+            for p in settings["procedures"]
+            if p != "expire_snapshots" or "snapshots_piling_up" in findings.names
+        ]
+        return (
+            plan_maintenance_table(lake, facts, findings, settings["retention"], **given)
+            if findings
+            else None
+        )
 
     def _observed(self, one: TableResult) -> Observed:
-        """A table's facts and findings by its rule; the facts of its report if the table has not changed since."""
+        """A table's facts and findings by its rule; the facts of its report if the table has not
+        changed since.
+        """
         options = one.rule.options
-        return observed(self.lake, one.name, options, options.timeout_seconds, collect=self.known.observe)
+        return observed(
+            self.lake, one.name, options, options.timeout_seconds, collect=self.known.observe
+        )

@@ -1,4 +1,6 @@
-"""Hold the result of a pass: a status for each table and what was done to it, and the exit status; as text and as one JSON document."""
+"""Hold the result of a pass: a status for each table and what was done to it, and the exit status;
+as text and as one JSON document.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,16 @@ from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import size, span
 
-#: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not count.
+# : Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not
+# count.
 SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One command on a table; ``figures`` are what a run read and wrote according to the table's own commits, or what a plan would."""
+    """One command on a table; ``figures`` are what a run read and wrote according to the table's
+    own commits, or what a plan would.
+    """
 
     action: str
     status: Status
@@ -48,12 +53,20 @@ def ran(action: str, outcome: Outcome) -> Step:
     if proof is not None and proof.ok:
         parts.append("no difference found in a sample" if proof.is_sampled else "proved")
     parts += [one.error for one in outcome.actions if one.error][:1] if status.exit_status else []
-    return Step(action, status, ", ".join(parts), outcome.run_id, asdict(outcome.actual) | {"seconds": outcome.seconds})
+    return Step(
+        action,
+        status,
+        ", ".join(parts),
+        outcome.run_id,
+        asdict(outcome.actual) | {"seconds": outcome.seconds},
+    )
 
 
 @dataclass
 class TableResult:
-    """A table in a pass: status and health of its newest report, and its steps; ``saved`` is what maintenance saves a full scan, in bytes."""
+    """A table in a pass: status and health of its newest report, and its steps; ``saved`` is what
+    maintenance saves a full scan, in bytes.
+    """
 
     name: Identifier
     rule: Rule
@@ -72,24 +85,35 @@ class TableResult:
     @property
     def status(self) -> Status:
         """The most serious status of its report and its steps."""
-        return min((self.reported, *(step.status for step in self.steps)), key=lambda status: status.rank)
+        return min(
+            (self.reported, *(step.status for step in self.steps)), key=lambda status: status.rank
+        )
 
     def __str__(self) -> str:
-        lines = [f"{self.status:<13} {self.health:<9} {self.table}", *filter(None, [self.error]), *map(str, self.steps)]
+        lines = [
+            f"{self.status:<13} {self.health:<9} {self.table}",
+            *filter(None, [self.error]),
+            *map(str, self.steps),
+        ]
         return "\n              ".join(lines)
 
     def document(self) -> dict[str, Any]:
         """As plain data."""
         steps = [asdict(step) for step in self.steps]
-        return vars(self) | {"table": self.table, "status": self.status, "rule": self.rule.name, "steps": steps}
+        return vars(self) | {
+            "table": self.table,
+            "status": self.status,
+            "rule": self.rule.name,
+            "steps": steps,
+        }
 
 
 @dataclass
 class PassResult:
     """One pass of a policy.
 
-    ``problems`` belong to no table: a pattern that matches nothing, a history that was not written. ``news`` is what was posted, see
-    :func:`icekit.schedule.notify.tell`.
+    ``problems`` belong to no table: a pattern that matches nothing, a history that was not written.
+    ``news`` is what was posted, see :func:`icekit.schedule.notify.tell`.
     """
 
     policy: str
@@ -103,11 +127,13 @@ class PassResult:
 
     @property
     def exit_status(self) -> int:
-        """130 if it was stopped by hand or by a signal, else the most serious of its tables and problems (2)."""
+        """130 if it was stopped by hand or by a signal, else the most serious of its tables and
+        problems (2).
+        """
         # What the window or the budget stopped goes on in the next pass.
-        every = [one.status.exit_status for one in self.tables if one.status is not Status.STOPPED] + [
-            EXIT_MISCONFIGURED for _ in self.problems
-        ]
+        every = [
+            one.status.exit_status for one in self.tables if one.status is not Status.STOPPED
+        ] + [EXIT_MISCONFIGURED for _ in self.problems]
         return EXIT_STOPPED if self.interrupted else max(every, default=EXIT_HEALTHY)
 
     def __str__(self) -> str:
@@ -115,9 +141,15 @@ class PassResult:
         counted = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
         tables = sorted(self.tables, key=lambda one: (one.status.rank, one.table))
         problems = [f"policy: {problem}" for problem in self.problems]
-        return "\n".join([*map(str, tables), f"{counted or 'no table'}; {span(self.seconds * 1000)}", *problems])
+        return "\n".join(
+            [*map(str, tables), f"{counted or 'no table'}; {span(self.seconds * 1000)}", *problems]
+        )
 
     def document(self) -> dict[str, Any]:
         """As plain data; secrets are masked when it is written."""
-        own = {"schema_version": SCHEMA_VERSION, "exit_status": self.exit_status, "versions": versions()}
+        own = {
+            "schema_version": SCHEMA_VERSION,
+            "exit_status": self.exit_status,
+            "versions": versions(),
+        }
         return own | vars(self) | {"tables": [one.document() for one in self.tables]}

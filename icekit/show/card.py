@@ -1,4 +1,6 @@
-"""A table's health on one screen: as plain text for a terminal, as HTML for a notebook; no pandas, no matplotlib."""
+"""A table's health on one screen: as plain text for a terminal, as HTML for a notebook; no pandas,
+no matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from icekit.answer import html
-from icekit.diagnose.findings import SYMBOLS, Finding, Findings, Severity, Thresholds, badge, covered_by, summary
+from icekit.diagnose.findings import (
+    SYMBOLS,
+    Finding,
+    Findings,
+    Severity,
+    Thresholds,
+    badge,
+    covered_by,
+    summary,
+)
 from icekit.facts.files import Kind, median_bytes
 from icekit.facts.integrity import DeleteState
 from icekit.facts.model import TableFacts
@@ -40,10 +51,12 @@ def card(
     color: bool = False,
     width: int | None = WIDTH,
 ) -> str:
-    """A table's health in about 24 lines of ``width`` columns (None: one line per sentence); remedies and statements are never cut.
+    """A table's health in about 24 lines of ``width`` columns (None: one line per sentence);
+    remedies and statements are never cut.
 
-    ``thresholds`` are the limits of the findings and of the file size ranges. ``later`` is the sentence about what
-    compaction would leave alone now (:func:`icekit.maintain.savings.waiting`). ``color`` adds ANSI colours, for a terminal.
+    ``thresholds`` are the limits of the findings and of the file size ranges. ``later`` is the
+    sentence about what compaction would leave alone now (:func:`icekit.maintain.savings.waiting`).
+    ``color`` adds ANSI colours, for a terminal.
     """
     columns = max(width, _LEAST) if width is not None else _UNLIMITED
 
@@ -52,25 +65,40 @@ def card(
 
     def rows(label: str, said: str, at_most: int | None = 2) -> list[str]:
         parts = _wrapped(said, columns - _LABEL, at_most)
-        return [painted((label if i == 0 else "").ljust(_LABEL), _DIM) + part for i, part in enumerate(parts)]
+        return [
+            painted((label if i == 0 else "").ljust(_LABEL), _DIM) + part
+            for i, part in enumerate(parts)
+        ]
 
     worst = findings.worst
     mood = f"{SYMBOLS[worst]} {worst.name.lower()}" if worst is not None else "✔ healthy"
-    title = _cut(f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})", columns - len(mood) - 2)
+    title = _cut(
+        f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})",
+        columns - len(mood) - 2,
+    )
     told = [
-        painted(title, _BOLD) + "  " + painted(mood, _PAINT[worst] if worst is not None else _GREEN),
+        painted(title, _BOLD)
+        + "  "
+        + painted(mood, _PAINT[worst] if worst is not None else _GREEN),
         painted("─" * min(columns, WIDTH), _DIM),
     ]
     for name, sentence in lines(facts, thresholds):
         told += rows(name, sentence)
         if name == "data files" and facts.data.file_count:
-            told += [painted(_bar(each, facts), _GREEN if each.is_left_alone else _PLAIN) for each in size_classes(facts, thresholds)]
+            told += [
+                painted(_bar(each, facts), _GREEN if each.is_left_alone else _PLAIN)
+                for each in size_classes(facts, thresholds)
+            ]
     told += rows("findings", _verdict(facts, findings))
     covered = _covered(findings)
     for finding in findings[:FINDINGS]:
         mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
         # With few findings there is room for each in full.
-        parts = _wrapped(f"{finding.title}{covered[finding.name]}: {finding.evidence}", columns - 4, None if len(findings) <= 2 else 2)
+        parts = _wrapped(
+            f"{finding.title}{covered[finding.name]}: {finding.evidence}",
+            columns - 4,
+            None if len(findings) <= 2 else 2,
+        )
         told += [(mark if i == 0 else "    ") + part for i, part in enumerate(parts)]
     if len(findings) > FINDINGS:
         told.append(f"    and {len(findings) - FINDINGS} more")
@@ -79,7 +107,11 @@ def card(
     step = _next_step(findings)
     if step is not None:
         told += rows("next", f"{step.title}: {step.remedy}", None)
-        told += [f"  {step.command}"] if step.command else [f"  {line}" for line in _sql_lines(step.sql[0], columns)]
+        told += (
+            [f"  {step.command}"]
+            if step.command
+            else [f"  {line}" for line in _sql_lines(step.sql[0], columns)]
+        )
     return "\n".join(told)
 
 
@@ -93,16 +125,25 @@ def _bar(each: SizeClass, facts: TableFacts) -> str:
 
 
 def _covered(findings: Sequence[Finding]) -> dict[str, str]:
-    """By the name of each finding, which other finding's action also fixes it, in brackets; empty where none does."""
+    """By the name of each finding, which other finding's action also fixes it, in brackets; empty
+    where none does.
+    """
     covered = covered_by(f.name for f in findings)
-    return {f.name: f" (same fix as {covered[f.name].replace('_', ' ')})" if f.name in covered else "" for f in findings}
+    return {
+        f.name: f" (same fix as {covered[f.name].replace('_', ' ')})" if f.name in covered else ""
+        for f in findings
+    }
 
 
 def _next_step(findings: Sequence[Finding]) -> Finding | None:
-    """The most serious finding that has a command or a statement to run, or the finding whose action also fixes it."""
+    """The most serious finding that has a command or a statement to run, or the finding whose
+    action also fixes it.
+    """
     covered = covered_by(f.name for f in findings)
     first = next((f for f in findings if f.command or f.sql), None)
-    instead = next((f for f in findings if first is not None and f.name == covered.get(first.name)), None)
+    instead = next(
+        (f for f in findings if first is not None and f.name == covered.get(first.name)), None
+    )
     return instead or first
 
 
@@ -123,7 +164,11 @@ def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:
     if at_most is not None:
         return [_cut(part, width) for part in whole]
     # A wide character takes two columns, so that half as many always fit.
-    return [line for part in whole for line in ([part] if _columns(part) <= width else textwrap.wrap(part, width // 2))]
+    return [
+        line
+        for part in whole
+        for line in ([part] if _columns(part) <= width else textwrap.wrap(part, width // 2))
+    ]
 
 
 def _columns(text: str) -> int:
@@ -143,11 +188,22 @@ def _cut(text: str, width: int) -> str:
     return text
 
 
-def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None, *, counted: bool = False) -> str:
-    """The same card for a notebook: facts, sizes, short findings (or only their count if ``counted``), and the next statement to copy."""
+def card_html(
+    facts: TableFacts,
+    findings: Findings,
+    thresholds: Thresholds | None = None,
+    *,
+    counted: bool = False,
+) -> str:
+    """The same card for a notebook: facts, sizes, short findings (or only their count if
+    ``counted``), and the next statement to copy.
+    """
     worst = findings.worst
     mood = badge(worst) if worst is not None else '<span class="badge">✔ healthy</span>'
-    heading = f'<p class="title">{mood} {html.text(facts.name)} <small>format version {facts.format_version}</small></p>'
+    heading = (
+        f'<p class="title">{mood} {html.text(facts.name)} <small>format version '
+        f"{facts.format_version}</small></p>"
+    )
     said = [(name, html.prose(sentence)) for name, sentence in lines(facts, thresholds)]
     if facts.data.file_count:
         said.insert(3, ("sizes", _sizes_html(facts, thresholds)))
@@ -156,19 +212,25 @@ def card_html(facts: TableFacts, findings: Findings, thresholds: Thresholds | No
     else:
         said += _findings_html(facts, findings)
     return html.framed(
-        f'<div class="card {worst.name.lower() if worst is not None else "fine"}">{heading}{html.definitions((name.capitalize(), value) for name, value in said)}</div>'
+        '<div class="card '
+        f'{worst.name.lower() if worst is not None else "fine"}">{heading}{html.definitions((name.capitalize(), value) for name, value in said)}</div>'
     )
 
 
 def _verdict(facts: TableFacts, findings: Sequence[Finding]) -> str:
     """The number of findings, and what was not looked for."""
-    return summary(findings) if _is_searched(facts) else f"{summary(findings).rstrip('.')}; storage not searched (--storage)"
+    return (
+        summary(findings)
+        if _is_searched(facts)
+        else f"{summary(findings).rstrip('.')}; storage not searched (--storage)"
+    )
 
 
 def _findings_html(facts: TableFacts, findings: Sequence[Finding]) -> list[tuple[str, str]]:
     covered = _covered(findings)
     rows = [
-        f'<p class="{f.severity.name.lower()}">{badge(f.severity)} <b>{html.text(f.title)}</b>{html.text(covered[f.name])}: {html.prose(f.evidence)}</p>'
+        f'<p class="{f.severity.name.lower()}">{badge(f.severity)} '
+        f"<b>{html.text(f.title)}</b>{html.text(covered[f.name])}: {html.prose(f.evidence)}</p>"
         for f in findings
     ]
     if not rows or not _is_searched(facts):
@@ -176,7 +238,13 @@ def _findings_html(facts: TableFacts, findings: Sequence[Finding]) -> list[tuple
     told = [("findings", "".join(rows))]
     step = _next_step(findings)
     if step is not None:
-        told.append(("next", f"for {html.text(step.title)}: {html.prose(step.remedy)}{html.statements(step.sql[:1])}"))
+        told.append(
+            (
+                "next",
+                f"for {html.text(step.title)}: "
+                f"{html.prose(step.remedy)}{html.statements(step.sql[:1])}",
+            )
+        )
     return told
 
 
@@ -184,10 +252,16 @@ def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:
     cells = []
     for each in size_classes(facts, thresholds):
         width = 100 * each.file_count / facts.data.file_count
-        share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of the bytes" if each.file_count else ""
+        share = (
+            percent(each.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of the bytes"
+            if each.file_count
+            else ""
+        )
         cells.append(
-            f'<tr{" class=band" if each.is_left_alone else ""}><th scope="row">{html.text(each.label)}</th><td class="n">{each.file_count:,}</td>'
-            f'<td><span class="track"><span class="bar" style="width:{width:.1f}%"></span></span></td>'
+            f"<tr{' class=band' if each.is_left_alone else ''}><th "
+            f'scope="row">{html.text(each.label)}</th><td class="n">{each.file_count:,}</td>'
+            '<td><span class="track"><span class="bar" '
+            f'style="width:{width:.1f}%"></span></span></td>'
             f"<td>{html.prose(share)}{' (left alone by rewrite_data_files)' if each.is_left_alone else ''}</td></tr>"
         )
     return f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
@@ -201,7 +275,9 @@ MISLEADING = 2
 
 
 def lines(facts: TableFacts, thresholds: Thresholds | None = None) -> list[tuple[str, str]]:
-    """Facts of a table as (name, sentence); sizes and findings are shown separately. ``thresholds`` set which files are undersized."""
+    """Facts of a table as (name, sentence); sizes and findings are shown separately. ``thresholds``
+    set which files are undersized.
+    """
     return [
         ("snapshot", _snapshot(facts)),
         ("partitions", _partitions(facts)),
@@ -218,7 +294,8 @@ def _snapshot(facts: TableFacts) -> str:
     if facts.snapshot_id is None or facts.snapshot_ms is None:
         lost = count(facts.history.snapshot_count, "snapshot")
         return (
-            f"no current snapshot, although the metadata lists {lost}: staged, on other branches, or older than a CREATE OR REPLACE"
+            f"no current snapshot, although the metadata lists {lost}: staged, on other branches, "
+            "or older than a CREATE OR REPLACE"
             if facts.history.snapshot_count
             else "none: the table is empty; its metadata lists no snapshots"
         )
@@ -230,7 +307,10 @@ def _snapshot(facts: TableFacts) -> str:
 
 def _partitions(facts: TableFacts) -> str:
     fields = [f for f in facts.default_spec.fields if f.transform != "void"]
-    by = ", ".join(f.source or f.name if f.transform == "identity" else f"{f.transform}({f.source or f.name})" for f in fields)
+    by = ", ".join(
+        f.source or f.name if f.transform == "identity" else f"{f.transform}({f.source or f.name})"
+        for f in fields
+    )
     used = dict.fromkeys(facts.partitions())
     told = f"{len(used):,} by {by}" if by else "unpartitioned"
     old = {p.spec_id for p in used} - {facts.default_spec_id}
@@ -243,11 +323,14 @@ def _data(facts: TableFacts, thresholds: Thresholds | None) -> str:
         return f"none; target {size(facts.target_bytes)}"
     mean = f"mean {size(data.mean_bytes)}"
     median = median_bytes(facts.of_kind(Kind.DATA))
-    if median is not None and not data.mean_bytes <= MISLEADING * median <= MISLEADING**2 * data.mean_bytes:
+    if (
+        median is not None
+        and not data.mean_bytes <= MISLEADING * median <= MISLEADING**2 * data.mean_bytes
+    ):
         mean += f", median about {size(median)}"
     return (
-        f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; {mean}, target {size(facts.target_bytes)}"
-        f"{_undersized(facts, thresholds)}"
+        f"{data.file_count:,}, {size(data.size_in_bytes)}, {count(data.record_count, 'record')}; "
+        f"{mean}, target {size(facts.target_bytes)}{_undersized(facts, thresholds)}"
     )
 
 
@@ -266,16 +349,27 @@ def _deletes(facts: TableFacts) -> str:
         (Kind.EQUALITY_DELETES, "equality delete file"),
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
-    told = [count(total.file_count, noun) for kind, noun in kinds if (total := facts.total(kind)).file_count]
+    told = [
+        count(total.file_count, noun)
+        for kind, noun in kinds
+        if (total := facts.total(kind)).file_count
+    ]
     misfiled = sum(each.file_count for each in facts.unapplied_in(DeleteState.MISFILED))
     if unapplied := sum(each.file_count for each in facts.unapplied) - misfiled:
-        told.append(f"{count(unapplied, 'delete file')} that {'applies' if unapplied == 1 else 'apply'} to no data file")
+        told.append(
+            f"{count(unapplied, 'delete file')} that {'applies' if unapplied == 1 else 'apply'} "
+            "to no data file"
+        )
     if misfiled:
         # Whether they apply depends on the version of Iceberg.
         told.append(count(misfiled, "misfiled delete file"))
     if not told:
         return "none"
-    share = "no data to compare with" if ratio.by_records is None else f"{percent(ratio.by_records)} of the data records"
+    share = (
+        "no data to compare with"
+        if ratio.by_records is None
+        else f"{percent(ratio.by_records)} of the data records"
+    )
     return f"{', '.join(told)}; {count(ratio.delete_record_count, 'record')}, {share}"
 
 
@@ -285,7 +379,10 @@ def _manifests(facts: TableFacts) -> str:
         return "none"
     told = [
         f"{count(n, f'{what} manifest')}, {size(held)}"
-        for what, n, held in (("data", m.data_count, m.data_bytes), ("delete", m.delete_count, m.delete_bytes))
+        for what, n, held in (
+            ("data", m.data_count, m.data_bytes),
+            ("delete", m.delete_count, m.delete_bytes),
+        )
         if n
     ]
     if m.data_count:
@@ -296,7 +393,11 @@ def _manifests(facts: TableFacts) -> str:
 def _history(facts: TableFacts) -> str:
     h = facts.history
     told = count(h.snapshot_count, "snapshot")
-    if h.oldest_snapshot_ms is not None and h.newest_snapshot_ms is not None and h.snapshot_count > 1:
+    if (
+        h.oldest_snapshot_ms is not None
+        and h.newest_snapshot_ms is not None
+        and h.snapshot_count > 1
+    ):
         lasted = h.newest_snapshot_ms - h.oldest_snapshot_ms
         told += f" {'in' if lasted < 1000 else 'over'} {span(lasted)}"
     if h.median_seconds_between_commits is not None:
@@ -309,7 +410,9 @@ def _writes(facts: TableFacts) -> str:
     modes: dict[str, list[str]] = {}
     for d in facts.distribution:
         modes.setdefault(d.mode, []).append(d.operation)
-    return "distribution " + "; ".join(f"{mode} for {', '.join(operations)}" for mode, operations in modes.items())
+    return "distribution " + "; ".join(
+        f"{mode} for {', '.join(operations)}" for mode, operations in modes.items()
+    )
 
 
 def _is_searched(facts: TableFacts) -> bool:

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from matplotlib.legend import Legend
 
 # Okabe and Ito, "Color Universal Design": distinguishable with any colour vision.
-BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#000000"
+BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK = (
+    "#0072B2",
+    "#E69F00",
+    "#009E73",
+    "#D55E00",
+    "#CC79A7",
+    "#56B4E9",
+    "#000000",
+)
 GREY, BAND = "#595959", "#D9EFE6"
 
 # A phone shrinks a figure of 1152 pixels to 360: 13 points become 9 pixels.
@@ -76,7 +84,8 @@ class Chart:
         if self.figure is None:
             raise ValueError(self.alt)
         stream = io.BytesIO()
-        # The same pixels as from savefig, which would draw twice and encode an image that is decoded again here.
+        # The same pixels as from savefig, which would draw twice and encode an image that is
+        # decoded again here.
         agg: Any = FigureCanvasAgg(self.figure)
         with styled(), warnings.catch_warnings():
             # Characters that the font lacks show as boxes; the table has the full name.
@@ -84,7 +93,9 @@ class Chart:
             agg.draw()
         drawn = Image.frombytes("RGBA", agg.get_width_height(), bytes(agg.buffer_rgba()))
         # A report of many tables has many images; a palette makes each a third of the size.
-        drawn.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(stream, "png")
+        drawn.convert("RGB").quantize(64, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(
+            stream, "png"
+        )
         return stream.getvalue()
 
     def _repr_html_(self) -> str:
@@ -93,7 +104,8 @@ class Chart:
             return html.framed(f"<p>{said}</p>")
         source = base64.b64encode(self.png()).decode()
         return html.framed(
-            f'<img alt="{said}" width="800" style="max-width:100%;height:auto" src="data:image/png;base64,{source}">',
+            f'<img alt="{said}" width="800" style="max-width:100%;height:auto" '
+            f'src="data:image/png;base64,{source}">',
             # The sentence is already in alt: a screen reader must not read it twice.
             f'<p aria-hidden="true">{html.prose(self.alt)}</p>',
             f"<details><summary>Figures as a table</summary>{self.table.html()}</details>",
@@ -110,11 +122,19 @@ def styled() -> AbstractContextManager[None]:
     return style.context(["default", _STYLE])
 
 
-def canvas(title: str, height: float, panels: tuple[float, ...] = (1,), *, sharex: bool = False) -> tuple[Figure, list[Axes]]:
+def canvas(
+    title: str, height: float, panels: tuple[float, ...] = (1,), *, sharex: bool = False
+) -> tuple[Figure, list[Axes]]:
     """A figure with a title and stacked panels of the given relative heights."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     what, _, name = printable(title).partition(": ")
-    figure.suptitle(f"{what}: {shorten(name, 56 - len(what))}", x=0.01, ha="left", fontsize=FONT + 1, fontweight="bold")
+    figure.suptitle(
+        f"{what}: {shorten(name, 56 - len(what))}",
+        x=0.01,
+        ha="left",
+        fontsize=FONT + 1,
+        fontweight="bold",
+    )
     grid = figure.subplots(len(panels), 1, height_ratios=panels, sharex=sharex, squeeze=False)
     return figure, list(grid[:, 0])
 
@@ -122,7 +142,13 @@ def canvas(title: str, height: float, panels: tuple[float, ...] = (1,), *, share
 def legend(axes: Axes, *, columns: int = 2, **options: Any) -> Legend:
     """A legend above the plot, where it covers no data."""
     return axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2, handlelength=1.6, columnspacing=1.2, **options
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        borderaxespad=0.2,
+        handlelength=1.6,
+        columnspacing=1.2,
+        **options,
     )
 
 
@@ -137,9 +163,18 @@ def named_rows(axes: Axes, names: Sequence[str]) -> None:
 def partition_rows(axes: Axes, paths: Sequence[str]) -> None:
     """Rows named by partition; for long paths, by values, with the fields next to the axis."""
     if max(map(len, paths)) > NAME:
-        fields = {"/".join(part.partition("=")[0] for part in path.split("/")) for path in paths if "=" in path}
-        axes.set_ylabel(shorten(printable(fields.pop()), 40) if len(fields) == 1 else "partition values", labelpad=8)
-        paths = ["/".join(part.partition("=")[2] or part for part in path.split("/")) for path in paths]
+        fields = {
+            "/".join(part.partition("=")[0] for part in path.split("/"))
+            for path in paths
+            if "=" in path
+        }
+        axes.set_ylabel(
+            shorten(printable(fields.pop()), 40) if len(fields) == 1 else "partition values",
+            labelpad=8,
+        )
+        paths = [
+            "/".join(part.partition("=")[2] or part for part in path.split("/")) for path in paths
+        ]
     named_rows(axes, paths)
 
 
@@ -162,14 +197,25 @@ def draw_bars(
     told: Callable[[float], str] | None = None,
     height: float = 0.7,
 ) -> None:
-    """One row per name from top to bottom, with kinds next to each other or stacked; ``told`` formats the value at a bar."""
+    """One row per name from top to bottom, with kinds next to each other or stacked; ``told``
+    formats the value at a bar.
+    """
     thick = height if stacked else height / len(kinds)
     ends = [0.0] * len(names)
     for place, kind in enumerate(kinds):
         values = [value or 0.0 for value in kind.values]
-        rows = [row + (0 if stacked else (place - (len(kinds) - 1) / 2) * thick) for row in range(len(names))]
+        rows = [
+            row + (0 if stacked else (place - (len(kinds) - 1) / 2) * thick)
+            for row in range(len(names))
+        ]
         left = ends if stacked else 0
-        looks: dict[str, Any] = {"facecolor": kind.color, "hatch": kind.hatch, "edgecolor": BLACK, "linewidth": 0.6, "label": kind.label}
+        looks: dict[str, Any] = {
+            "facecolor": kind.color,
+            "hatch": kind.hatch,
+            "edgecolor": BLACK,
+            "linewidth": 0.6,
+            "label": kind.label,
+        }
         if any(values):
             axes.barh(rows, values, thick * (1 if len(kinds) == 1 else 0.94), left=left, **looks)
         ends = [end + value for end, value in zip(ends, values, strict=True)]
@@ -186,7 +232,9 @@ def draw_bars(
 def note(axes: Axes, text: str, x: float, row: float) -> None:
     """A short text at the end of a bar, readable even on a dashed line."""
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    axes.annotate(text, (x, row), (5, 0), textcoords="offset points", va="center", fontsize=SMALL, bbox=ground)
+    axes.annotate(
+        text, (x, row), (5, 0), textcoords="offset points", va="center", fontsize=SMALL, bbox=ground
+    )
 
 
 def sizes_up_to(axis: Axis, longest: float) -> None:
@@ -196,18 +244,49 @@ def sizes_up_to(axis: Axis, longest: float) -> None:
 
 
 def beside(there: int, needed: int) -> str:
-    """``24 → 1`` if fewer are needed, ``7 of 13`` if more are needed, ``4`` if the number is right."""
-    return f"{there:,} → {needed:,}" if needed < there else f"{there:,} of {needed:,}" if needed > there else f"{there:,}"
+    """``24 → 1`` if fewer are needed, ``7 of 13`` if more are needed, ``4`` if the number is
+    right.
+    """
+    return (
+        f"{there:,} → {needed:,}"
+        if needed < there
+        else f"{there:,} of {needed:,}"
+        if needed > there
+        else f"{there:,}"
+    )
 
 
-def needed_rows(axes: Axes, names: Sequence[str], existing: Bars, needed: Sequence[int], each: str, *, height: float = 0.7) -> None:
-    """A bar per row for the files or manifests that exist, and a mark at the number that would be enough at ``each``, a size."""
+def needed_rows(
+    axes: Axes,
+    names: Sequence[str],
+    existing: Bars,
+    needed: Sequence[int],
+    each: str,
+    *,
+    height: float = 0.7,
+) -> None:
+    """A bar per row for the files or manifests that exist, and a mark at the number that would be
+    enough at ``each``, a size.
+    """
     draw_bars(axes, names, [existing], height=height)
-    looks: dict[str, Any] = {"linestyle": "none", "marker": "D", "markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
+    looks: dict[str, Any] = {
+        "linestyle": "none",
+        "marker": "D",
+        "markersize": 8,
+        "color": ORANGE,
+        "markeredgecolor": BLACK,
+    }
     axes.plot(needed, range(len(needed)), label=f"needed at {each} each", **looks)
     for place, (number, enough) in enumerate(zip(existing.values, needed, strict=True)):
         is_at = max(number or 0, enough), place
-        axes.annotate(beside(int(number or 0), enough), is_at, (9, 0), textcoords="offset points", va="center", fontsize=SMALL)
+        axes.annotate(
+            beside(int(number or 0), enough),
+            is_at,
+            (9, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=SMALL,
+        )
     whole_numbers(axes.xaxis)
     axes.set_xlabel(existing.label.capitalize())
     legend(axes)

@@ -59,11 +59,18 @@ _NOUNS = {
     Kind.EQUALITY_DELETES: "equality delete file",
     Kind.DELETION_VECTORS: "deletion vector",
 }
-_REWRITES = {Kind.DATA: "rewrite_data_files", Kind.POSITION_DELETES: "rewrite_position_delete_files"}
+_REWRITES = {
+    Kind.DATA: "rewrite_data_files",
+    Kind.POSITION_DELETES: "rewrite_position_delete_files",
+}
 
 
-def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> Chart:
-    """Number of files and share of bytes by file size, and the sizes that a rewrite leaves alone (under ``thresholds``, if given)."""
+def file_sizes(
+    facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None
+) -> Chart:
+    """Number of files and share of bytes by file size, and the sizes that a rewrite leaves alone
+    (under ``thresholds``, if given).
+    """
     title = f"Sizes of {_NOUNS[kind]}s: {facts.name}"
     bars = size_bars(facts, kind, thresholds, with_band=True)
     if not bars:
@@ -82,7 +89,13 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
         whole_numbers(files.yaxis)
         in_all = max(1, facts.total(kind).size_in_bytes)
         share.bar(
-            places, [b.size_in_bytes / in_all for b in bars], width=0.86, facecolor=ORANGE, edgecolor=BLACK, linewidth=0.6, hatch="//"
+            places,
+            [b.size_in_bytes / in_all for b in bars],
+            width=0.86,
+            facecolor=ORANGE,
+            edgecolor=BLACK,
+            linewidth=0.6,
+            hatch="//",
         )
         share.set_ylabel("Bytes (%)")
         percentages(share.yaxis, ticks=3)
@@ -92,10 +105,22 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
         names = [*map(size, limits), "∞" if last is None else size(last)]
         share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
         share.set_xlabel("File size (each bar from one limit up to the next)")
-    return Chart(figure, title, _sizes_told(facts, kind, bars, band), tables.file_sizes(facts, kind, thresholds))
+    return Chart(
+        figure,
+        title,
+        _sizes_told(facts, kind, bars, band),
+        tables.file_sizes(facts, kind, thresholds),
+    )
 
 
-def _mark_band(files: Axes, share: Axes, facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], band: tuple[int, int] | None) -> None:
+def _mark_band(
+    files: Axes,
+    share: Axes,
+    facts: TableFacts,
+    kind: Kind,
+    bars: Sequence[HistogramBar],
+    band: tuple[int, int] | None,
+) -> None:
     """Shade the sizes that a rewrite leaves alone, and mark the target, in both panels."""
     lowers = [b.lower_bytes for b in bars]
     target = target_of(facts, kind)
@@ -105,22 +130,39 @@ def _mark_band(files: Axes, share: Axes, facts: TableFacts, kind: Kind, bars: Se
             label = f"{size(band[0])}–{size(band[1])}: left alone by {_REWRITES[kind]}"
             axes.axvspan(min(inside), max(inside) + 1, color=BAND, zorder=0, label=label)
         if target in lowers:
-            axes.axvline(lowers.index(target), color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {size(target)}")
+            axes.axvline(
+                lowers.index(target),
+                color=VERMILLION,
+                linestyle="--",
+                linewidth=1.8,
+                label=f"target {size(target)}",
+            )
     if files.get_legend_handles_labels()[1]:
         legend(files, columns=1)
 
 
-def _sizes_told(facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], band: tuple[int, int] | None) -> str:
+def _sizes_told(
+    facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], band: tuple[int, int] | None
+) -> str:
     total = facts.total(kind)
     fullest = max(bars, key=lambda b: b.file_count)
     target = target_of(facts, kind)
-    told = f"{count(total.file_count, _NOUNS[kind])} of {facts.name}, {size(total.size_in_bytes)} in total, {size(total.mean_bytes or 0)} on average"
+    told = (
+        f"{count(total.file_count, _NOUNS[kind])} of {facts.name}, {size(total.size_in_bytes)} in "
+        f"total, {size(total.mean_bytes or 0)} on average"
+    )
     told += f" (the target is {size(target)})" if target is not None else ""
-    told += f"; the largest group, {count(fullest.file_count, 'file')}, is {size_range(fullest.lower_bytes, fullest.upper_bytes)}"
+    told += (
+        f"; the largest group, {count(fullest.file_count, 'file')}, is "
+        f"{size_range(fullest.lower_bytes, fullest.upper_bytes)}"
+    )
     if band is not None:
         inside = [b for b in bars if in_band(b, band)]
         files, held = sum(b.file_count for b in inside), sum(b.size_in_bytes for b in inside)
-        told += f". {_REWRITES[kind]} leaves alone {size_range(*band)}: {percent(files / total.file_count)} of the files"
+        told += (
+            f". {_REWRITES[kind]} leaves alone {size_range(*band)}: "
+            f"{percent(files / total.file_count)} of the files"
+        )
         told += f" with {percent(held / max(1, total.size_in_bytes))} of the bytes"
     return told + "."
 
@@ -140,13 +182,23 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     )
     # A partition without data has no ratio: a note replaces its bar.
     kinds = [
-        Bars(name, [n / r.data_record_count if r.data_record_count else None for n, r in zip(records, worst, strict=True)], color, hatch)
+        Bars(
+            name,
+            [
+                n / r.data_record_count if r.data_record_count else None
+                for n, r in zip(records, worst, strict=True)
+            ],
+            color,
+            hatch,
+        )
         for name, color, hatch, records in counted
     ]
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(worst))
         draw_bars(axes, [""] * len(worst), kinds, stacked=True)
-        axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
+        axes.axvline(
+            limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}"
+        )
         for row, ratio in enumerate(worst):
             note(axes, _share(ratio), sum(kind.values[row] or 0.0 for kind in kinds), row)
         partition_rows(axes, [facts.partition_name(r.partition) for r in worst])
@@ -157,7 +209,11 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
 
 
 def _share(ratio: DeleteRatio) -> str:
-    return percent(ratio.by_records) if ratio.by_records is not None else f"no data, {count(ratio.delete_record_count, 'delete record')}"
+    return (
+        percent(ratio.by_records)
+        if ratio.by_records is not None
+        else f"no data, {count(ratio.delete_record_count, 'delete record')}"
+    )
 
 
 def _deletes_told(facts: TableFacts, ratios: Sequence[DeleteRatio], limit: float) -> str:
@@ -171,9 +227,11 @@ def _deletes_told(facts: TableFacts, ratios: Sequence[DeleteRatio], limit: float
     over = sum(r.by_records is None or r.by_records >= limit for r in ratios)
     worst = f"{facts.partition_name(ratios[0].partition)} with {_share(ratios[0])}"
     return (
-        f"{count(whole.delete_record_count, 'delete record')} ({parts}) for {count(whole.data_record_count, 'data record')} of {facts.name}"
+        f"{count(whole.delete_record_count, 'delete record')} ({parts}) for "
+        f"{count(whole.data_record_count, 'data record')} of {facts.name}"
         + (f", {percent(whole.by_records)}" if whole.by_records is not None else "")
-        + f", in {count(len(ratios), 'partition')}; {over:,} at or over the threshold of {percent(limit)}; the worst is {worst}."
+        + f", in {count(len(ratios), 'partition')}; {over:,} at or over the threshold of "
+        f"{percent(limit)}; the worst is {worst}."
     )
 
 
@@ -187,14 +245,22 @@ def partitions(facts: TableFacts) -> Chart:
     needed = [expected_files(g.size_in_bytes, facts.target_bytes) for g in groups]
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(groups))
-        needed_rows(axes, [""] * len(groups), Bars("data files", files, BLUE), needed, size(facts.target_bytes))
+        needed_rows(
+            axes,
+            [""] * len(groups),
+            Bars("data files", files, BLUE),
+            needed,
+            size(facts.target_bytes),
+        )
         partition_rows(axes, [facts.partition_name(g.partition) for g in groups])
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
     told = (
-        f"{count(facts.data.file_count, 'data file')} of {facts.name} in {count(len(everywhere), 'partition')}; "
-        f"within these partitions, {enough:,} of {size(facts.target_bytes)} would be enough. The worst is {facts.partition_name(groups[0].partition)} "
-        f"with {count(files[0], 'file')}; {needed[0]:,} would be enough."
+        f"{count(facts.data.file_count, 'data file')} of {facts.name} in "
+        f"{count(len(everywhere), 'partition')}; within these partitions, {enough:,} of "
+        f"{size(facts.target_bytes)} would be enough. The worst is "
+        f"{facts.partition_name(groups[0].partition)} with {count(files[0], 'file')}; "
+        f"{needed[0]:,} would be enough."
     )
     return Chart(figure, title, told, tables.worst_partitions(facts, WORST))
 
@@ -214,11 +280,22 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
     with styled():
         figure, (axes,) = canvas(title, 3.8)
         axes.step(spent, won, where="post", color=GREY, linewidth=1.2)
-        axes.plot(spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(found), "candidate"))
+        axes.plot(
+            spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(found), "candidate")
+        )
         if taken.candidates:
             label = f"this plan: {size(taken.bytes_in)}"
-            axes.plot([taken.bytes_in], [taken.file_opens_saved], "D", color=VERMILLION, markersize=10, label=label)
-        axes.axvline(total, color=SKY, linestyle="--", linewidth=1.8, label=f"entire table: {size(total)}")
+            axes.plot(
+                [taken.bytes_in],
+                [taken.file_opens_saved],
+                "D",
+                color=VERMILLION,
+                markersize=10,
+                label=label,
+            )
+        axes.axvline(
+            total, color=SKY, linestyle="--", linewidth=1.8, label=f"entire table: {size(total)}"
+        )
         axes.set_xlim(0, max(total, spent[-1]) * 1.04)
         axes.set_ylim(0, won[-1] * 1.12)
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -229,9 +306,12 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
         legend(axes, columns=1)
     best = found[0]
     told = (
-        f"{count(len(found), 'candidate')} of {facts.name} would save a full scan {count(won[-1], 'file open')} for {size(spent[-1])} rewritten; "
-        f"the best, {facts.partition_name(best.partitions[0])}, saves {best.file_opens_saved:,} for {size(best.bytes_in)}. "
-        f"The plan takes {count(taken.candidates, 'candidate')}: {percent(taken.share_won or 0)} of the possible savings for {percent(taken.bytes_in / max(total, 1))} of the table's bytes."
+        f"{count(len(found), 'candidate')} of {facts.name} would save a full scan "
+        f"{count(won[-1], 'file open')} for {size(spent[-1])} rewritten; the best, "
+        f"{facts.partition_name(best.partitions[0])}, saves {best.file_opens_saved:,} for "
+        f"{size(best.bytes_in)}. The plan takes {count(taken.candidates, 'candidate')}: "
+        f"{percent(taken.share_won or 0)} of the possible savings for "
+        f"{percent(taken.bytes_in / max(total, 1))} of the table's bytes."
     )
     return Chart(figure, title, told, candidate_grid(facts, found, plan))
 

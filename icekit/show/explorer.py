@@ -1,4 +1,6 @@
-"""Show an explorer twice in one output: with controls if there is a front end, and as plain HTML everywhere; no ipywidgets."""
+"""Show an explorer twice in one output: with controls if there is a front end, and as plain HTML
+everywhere; no ipywidgets.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,23 @@ _OFF = f"<p>Controls are off. To use them, set {SWITCH} to on and run the notebo
 
 
 def widgets_on() -> bool:
-    """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill sets for itself.
+    """Tell whether explorers have controls: unless ``ICEKIT_WIDGETS=off``, which a run by papermill
+    sets for itself.
 
     Raises :class:`~icekit.errors.ParameterError` for a value other than on and off.
     """
     state = os.environ.get(SWITCH) or "on"
     if state not in _STATES:
-        raise ParameterError(f"{SWITCH} is {state!r}{nearest(state, _STATES, count=1) or '; use on or off.'}")
+        raise ParameterError(
+            f"{SWITCH} is {state!r}{nearest(state, _STATES, count=1) or '; use on or off.'}"
+        )
     return state == "on"
 
 
 def has_front_end() -> bool:
-    """Tell whether a front end such as JupyterLab sent the running cell: it sends the cell's id, papermill does not."""
+    """Tell whether a front end such as JupyterLab sent the running cell: it sends the cell's id,
+    papermill does not.
+    """
     if "IPython" not in sys.modules:
         return False
     from IPython.core.getipython import get_ipython
@@ -69,7 +76,8 @@ class Explorer(ABC):
         if widgets_on():
             bundle[WIDGET_VIEW] = self.controls._repr_mimebundle_()[WIDGET_VIEW]
         elif has_front_end():
-            # Only with a front end: a page or a stored notebook says nothing about missing controls.
+            # Only with a front end: a page or a stored notebook says nothing about missing
+            # controls.
             bundle["text/html"] += _OFF
         return bundle
 

@@ -47,9 +47,15 @@ from icekit.units import at, count, moment, percent, plain, size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MARKS = {"append": (BLUE, "o"), "overwrite": (VERMILLION, "s"), "delete": (PURPLE, "v"), "replace": (GREEN, "D")}
+_MARKS = {
+    "append": (BLUE, "o"),
+    "overwrite": (VERMILLION, "s"),
+    "delete": (PURPLE, "v"),
+    "replace": (GREEN, "D"),
+}
 _OTHER = (GREY, "X")
-# For axes of years, months, days, hours, minutes and seconds: formats of the ticks, and of the end of the axis.
+# For axes of years, months, days, hours, minutes and seconds: formats of the ticks, and of the end
+# of the axis.
 _TICKS = ["%Y", "%b", "%d", "%H:%M", "%H:%M", "%H:%M:%S"]
 _AXIS_ENDS = ["", "%Y", "%b %Y", "%Y-%m-%d", "%Y-%m-%d", "%Y-%m-%d"]
 # With fewer ticks the locator finds no interval for some spans and warns.
@@ -59,7 +65,9 @@ _LOG_RATIO = 50
 
 
 def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
-    """Manifests next to the number needed at the target size, and their overlap by partition field."""
+    """Manifests next to the number needed at the target size, and their overlap by partition
+    field.
+    """
     title = f"Manifests: {facts.name}"
     found = facts.manifests
     if not found.data_count and not found.delete_count:
@@ -67,7 +75,12 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
     target = facts.int_setting("commit.manifest.target-size-bytes")
     limit = (thresholds or Thresholds()).overlap_share
     rows = [
-        (name, there, expected_manifests(held, target), f"{size(held / there)}, {entries / there:,.1f} entries each")
+        (
+            name,
+            there,
+            expected_manifests(held, target),
+            f"{size(held / there)}, {entries / there:,.1f} entries each",
+        )
         for name, there, held, entries in (
             ("data", found.data_count, found.data_bytes, found.data_entry_count),
             ("deletes", found.delete_count, found.delete_bytes, found.delete_entry_count),
@@ -77,15 +90,28 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
     overlaps = found.overlaps
     with styled():
         weights = (1.0 + len(rows), 1.0 + len(overlaps)) if overlaps else (1.0,)
-        figure, panels = canvas(title, 1.9 + 0.6 * len(rows) + (1.2 + 0.36 * len(overlaps) if overlaps else 0), weights)
+        figure, panels = canvas(
+            title, 1.9 + 0.6 * len(rows) + (1.2 + 0.36 * len(overlaps) if overlaps else 0), weights
+        )
         _draw_manifests(panels[0], rows, target)
         if overlaps:
             axes = panels[1]
             # Several specs may have the same field.
             several = len({o.spec_id for o in overlaps}) > 1
             names = [f"{o.field} (spec {o.spec_id})" if several else o.field for o in overlaps]
-            draw_bars(axes, names, [Bars("overlap", [o.mean_share for o in overlaps], ORANGE, "//")], told=percent)
-            axes.axvline(limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}")
+            draw_bars(
+                axes,
+                names,
+                [Bars("overlap", [o.mean_share for o in overlaps], ORANGE, "//")],
+                told=percent,
+            )
+            axes.axvline(
+                limit,
+                color=BLACK,
+                linestyle="--",
+                linewidth=1.8,
+                label=f"threshold {percent(limit)}",
+            )
             axes.set_xlim(0, 1.16)
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
             axes.set_xlabel("Mean share of the other data manifests that a manifest overlaps (%)")
@@ -95,9 +121,19 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
 
 def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], target: int) -> None:
     existing = Bars("manifests", [row[1] for row in rows], BLUE)
-    needed_rows(axes, [row[0] for row in rows], existing, [row[2] for row in rows], size(target), height=0.5)
+    needed_rows(
+        axes, [row[0] for row in rows], existing, [row[2] for row in rows], size(target), height=0.5
+    )
     for place, (*_, told) in enumerate(rows):
-        axes.annotate(told, (0, place + 0.27), (2, -2), textcoords="offset points", va="top", fontsize=SMALL, color=GREY)
+        axes.annotate(
+            told,
+            (0, place + 0.27),
+            (2, -2),
+            textcoords="offset points",
+            va="top",
+            fontsize=SMALL,
+            color=GREY,
+        )
     axes.set_ylim(len(rows) - 0.2, -0.5)
 
 
@@ -105,17 +141,24 @@ def _manifests_told(facts: TableFacts, found: ManifestFacts, target: int) -> str
     told = []
     if found.data_count:
         told.append(
-            f"{count(found.data_count, 'data manifest')} of {facts.name}, {size(found.data_bytes / found.data_count)} and "
-            f"{found.data_entry_count / found.data_count:,.1f} live entries each on average; {expected_manifests(found.data_bytes, target):,} of {size(target)} would be enough"
+            f"{count(found.data_count, 'data manifest')} of {facts.name}, "
+            f"{size(found.data_bytes / found.data_count)} and "
+            f"{found.data_entry_count / found.data_count:,.1f} live entries each on average; "
+            f"{expected_manifests(found.data_bytes, target):,} of {size(target)} would be enough"
         )
     if found.delete_count:
         told.append(
-            f"{count(found.delete_count, 'delete manifest')}, {size(found.delete_bytes / found.delete_count)} on average; "
+            f"{count(found.delete_count, 'delete manifest')}, "
+            f"{size(found.delete_bytes / found.delete_count)} on average; "
             f"{expected_manifests(found.delete_bytes, target):,} would be enough"
         )
     else:
         told.append("no delete manifests")
-    told += [f"by {o.field} (spec {o.spec_id}) a data manifest overlaps {percent(o.mean_share)} of the others" for o in found.overlaps]
+    told += [
+        f"by {o.field} (spec {o.spec_id}) a data manifest overlaps {percent(o.mean_share)} of the "
+        "others"
+        for o in found.overlaps
+    ]
     return "; ".join(told) + "."
 
 
@@ -133,32 +176,62 @@ def commits(facts: TableFacts) -> Chart:
             mine = [c for c in told if c.operation == operation]
             scatter = partial(_scatter, operation=operation, many=len(told) > 100)
             scatter(files, [(c, c.added_data_files) for c in mine if c.added_data_files])
-            scatter(files, [(c, c.added_delete_files) for c in mine if c.added_delete_files], outline=True)
+            scatter(
+                files,
+                [(c, c.added_delete_files) for c in mine if c.added_delete_files],
+                outline=True,
+            )
             scatter(sizes, [(c, mean) for c, mean in means if c.operation == operation])
-        _count_axis(files, [n for c in told for n in (c.added_data_files, c.added_delete_files) if n])
+        _count_axis(
+            files, [n for c in told for n in (c.added_data_files, c.added_delete_files) if n]
+        )
         _size_axis(sizes, [mean for _, mean in means], facts.target_bytes)
         _time_axis(sizes, [c.committed_at_ms for c in told], "Committed at (UTC)")
         legend(files, columns=3, handles=_operations(told))
         legend(sizes)
-    return Chart(figure, title, _commits_told(facts, told, [mean for _, mean in means]), tables.commits(facts, limit=None))
+    return Chart(
+        figure,
+        title,
+        _commits_told(facts, told, [mean for _, mean in means]),
+        tables.commits(facts, limit=None),
+    )
 
 
 def _added(commit: Commit) -> int:
     return (commit.added_data_files or 0) + (commit.added_delete_files or 0)
 
 
-def _scatter(axes: Axes, points: Sequence[tuple[Commit, float]], *, operation: str | None, many: bool, outline: bool = False) -> None:
+def _scatter(
+    axes: Axes,
+    points: Sequence[tuple[Commit, float]],
+    *,
+    operation: str | None,
+    many: bool,
+    outline: bool = False,
+) -> None:
     if not points:
         return
     color, marker = _MARKS.get(operation or "", _OTHER)
     times: Any = [at(c.committed_at_ms) for c, _ in points]
     # An outline is larger, to be seen around a mark at the same place.
     looks: dict[str, Any] = (
-        {"color": BLACK, "markerfacecolor": "none", "markersize": 7 if many else 12, "markeredgewidth": 0.8 if many else 1.4}
+        {
+            "color": BLACK,
+            "markerfacecolor": "none",
+            "markersize": 7 if many else 12,
+            "markeredgewidth": 0.8 if many else 1.4,
+        }
         if outline
         else {"color": color, "markeredgewidth": 0, "markersize": 5 if many else 8}
     )
-    axes.plot(times, [y for _, y in points], linestyle="none", marker=marker, alpha=0.6 if many else 0.9, **looks)
+    axes.plot(
+        times,
+        [y for _, y in points],
+        linestyle="none",
+        marker=marker,
+        alpha=0.6 if many else 0.9,
+        **looks,
+    )
 
 
 def _operations(told: Sequence[Commit]) -> list[Line2D]:
@@ -167,11 +240,28 @@ def _operations(told: Sequence[Commit]) -> list[Line2D]:
     for operation, times in Counter(c.operation for c in told).most_common():
         color, marker = _MARKS.get(operation or "", _OTHER)
         handles.append(
-            Line2D([], [], linestyle="none", marker=marker, markersize=8, color=color, label=f"{operation or 'unknown'} ({times:,})")
+            Line2D(
+                [],
+                [],
+                linestyle="none",
+                marker=marker,
+                markersize=8,
+                color=color,
+                label=f"{operation or 'unknown'} ({times:,})",
+            )
         )
     if any(c.added_delete_files for c in told):
         handles.append(
-            Line2D([], [], linestyle="none", marker="o", markersize=8, color=BLACK, markerfacecolor="none", label="outlines: delete files")
+            Line2D(
+                [],
+                [],
+                linestyle="none",
+                marker="o",
+                markersize=8,
+                color=BLACK,
+                markerfacecolor="none",
+                label="outlines: delete files",
+            )
         )
     return handles
 
@@ -180,7 +270,9 @@ def _count_axis(axes: Axes, counts: Sequence[int]) -> None:
     if max(counts) > _LOG_RATIO * min(counts):
         axes.set_yscale("log")
         axes.set_ylim(min(counts) / 2, max(counts) * 2)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else ""))
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else "")
+        )
         axes.set_ylabel("Files added (log)")
         return
     axes.set_ylim(0, max(counts) * 1.15)
@@ -189,8 +281,13 @@ def _count_axis(axes: Axes, counts: Sequence[int]) -> None:
 
 
 def _size_axis(axes: Axes, means: Sequence[float], target: int) -> None:
-    axes.axhline(target, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {size(target)}")
-    low, high = math.floor(math.log2(min(means, default=target))) - 1, math.ceil(math.log2(max(target, *means, 1))) + 1
+    axes.axhline(
+        target, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {size(target)}"
+    )
+    low, high = (
+        math.floor(math.log2(min(means, default=target))) - 1,
+        math.ceil(math.log2(max(target, *means, 1))) + 1,
+    )
     axes.set_yscale("log", base=2)
     axes.set_ylim(2.0**low, 2.0**high)
     step = max(1, -(-(high - low) // 5))
@@ -203,19 +300,31 @@ def _size_axis(axes: Axes, means: Sequence[float], target: int) -> None:
 def _time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
     first, last = sorted((at(moments_ms[0]), at(moments_ms[-1])))
     # A single moment has no width to draw in.
-    room = max((last - first) * 0.03, dt.timedelta(seconds=2)) if first != last else dt.timedelta(minutes=30)
+    room = (
+        max((last - first) * 0.03, dt.timedelta(seconds=2))
+        if first != last
+        else dt.timedelta(minutes=30)
+    )
     ends: Any = first - room, last + room
     axes.set_xlim(ends)
     locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=_MOST_TICKS)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    formatter = dates.ConciseDateFormatter(locator, tz=dt.UTC, formats=_TICKS, offset_formats=_AXIS_ENDS)  # type: ignore[no-untyped-call]
+    formatter = dates.ConciseDateFormatter(
+        locator, tz=dt.UTC, formats=_TICKS, offset_formats=_AXIS_ENDS
+    )  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_formatter(formatter)
     axes.set_xlabel(label)
 
 
 def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[float]) -> str:
-    operations = ", ".join(f"{n:,} {operation or 'unknown'}" for operation, n in Counter(c.operation for c in told).most_common())
-    files, deletes = sum(c.added_data_files or 0 for c in told), sum(c.added_delete_files or 0 for c in told)
+    operations = ", ".join(
+        f"{n:,} {operation or 'unknown'}"
+        for operation, n in Counter(c.operation for c in told).most_common()
+    )
+    files, deletes = (
+        sum(c.added_data_files or 0 for c in told),
+        sum(c.added_delete_files or 0 for c in told),
+    )
     when = moment(told[0].committed_at_ms)
     when = f"at {when}" if len(told) == 1 else f"from {when} to {moment(told[-1].committed_at_ms)}"
     kept = facts.history.commits
@@ -226,10 +335,16 @@ def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[flo
         if facts.history.lineage_count <= len(kept)
         else f" of the newest {len(kept):,}"
     )
-    sentence = f"{len(told):,}{of} commit{'s' if len(kept) != 1 else ''} of {facts.name} {when} ({operations}) added {count(files, 'data file')} and {count(deletes, 'delete file')}"
+    sentence = (
+        f"{len(told):,}{of} commit{'s' if len(kept) != 1 else ''} of {facts.name} {when} "
+        f"({operations}) added {count(files, 'data file')} and {count(deletes, 'delete file')}"
+    )
     sentence += f", {plain(statistics.median(map(_added, told)), 4)} per commit (median)"
     if means:
-        sentence += f"; the mean size of an added file is {size(statistics.median(means))} (median over commits); the target is {size(facts.target_bytes)}"
+        sentence += (
+            f"; the mean size of an added file is {size(statistics.median(means))} (median over "
+            f"commits); the target is {size(facts.target_bytes)}"
+        )
     return sentence + "."
 
 
@@ -237,10 +352,16 @@ def _commits_told(facts: TableFacts, told: Sequence[Commit], means: Sequence[flo
 
 
 def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = None) -> Chart:
-    """The figure that reaches its threshold first (file size if none does) over the runs, oldest first; the sentence says what got worse or better."""
+    """The figure that reaches its threshold first (file size if none does) over the runs, oldest
+    first; the sentence says what got worse or better.
+    """
     title = f"Trend: {table}"
     if len(runs) < 2:
-        return nothing(title, "No earlier run to compare with: icekit report --history FILE (or table) keeps each run.")
+        return nothing(
+            title,
+            "No earlier run to compare with: icekit report --history FILE (or table) keeps each "
+            "run.",
+        )
     compared = compare(runs, thresholds)
     coming = compared.trend
     measure = coming.measure if coming else MEASURES[0]
@@ -248,13 +369,31 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
     times = [run.observed_at_ms for run in runs]
     with styled():
         figure, (axes,) = canvas(title, 3.6)
-        points: Any = [(at(run.observed_at_ms), value) for run in runs if (value := measure.value(run)) is not None]
-        axes.plot(*zip(*points, strict=True), color=BLUE, marker="o", label=measure.title) if points else None
+        points: Any = [
+            (at(run.observed_at_ms), value)
+            for run in runs
+            if (value := measure.value(run)) is not None
+        ]
+        axes.plot(
+            *zip(*points, strict=True), color=BLUE, marker="o", label=measure.title
+        ) if points else None
         if limit is not None:
-            axes.axhline(limit, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"threshold {measure.write(limit)}")
+            axes.axhline(
+                limit,
+                color=VERMILLION,
+                linestyle="--",
+                linewidth=1.8,
+                label=f"threshold {measure.write(limit)}",
+            )
         if coming:
             ahead: Any = [at(times[-1]), at(round(times[-1] + coming.days * 86_400_000))]
-            axes.plot(ahead, [coming.limit - coming.per_day * coming.days, coming.limit], color=GREY, linestyle=":", label="trend")
+            axes.plot(
+                ahead,
+                [coming.limit - coming.per_day * coming.days, coming.limit],
+                color=GREY,
+                linestyle=":",
+                label="trend",
+            )
             # As far ahead as the runs go back, so that these do not shrink to a point.
             times.append(round(times[-1] + min(coming.days * 86_400_000, times[-1] - times[0])))
         top = max((*(value for _, value in points), limit or 0))
@@ -264,8 +403,18 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
             sizes_up_to(axes.yaxis, top)
         _time_axis(axes, times, "Observed at (UTC)")
         legend(axes, columns=3)
-    told = f"{count(len(runs), 'run')} of {table} from {moment(runs[0].observed_at_ms)} to {moment(runs[-1].observed_at_ms)}; {compared}."
+    told = (
+        f"{count(len(runs), 'run')} of {table} from {moment(runs[0].observed_at_ms)} to "
+        f"{moment(runs[-1].observed_at_ms)}; {compared}."
+    )
     units = {size: BYTES, percent: SHARE}
-    columns = {"observed_at": TIME, **{m.title: units.get(m.write, COUNT) for m in MEASURES}, "status": TEXT}
-    rows = [(at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status) for run in reversed(runs)]
+    columns = {
+        "observed_at": TIME,
+        **{m.title: units.get(m.write, COUNT) for m in MEASURES},
+        "status": TEXT,
+    }
+    rows = [
+        (at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status)
+        for run in reversed(runs)
+    ]
     return Chart(figure, title, told, Grid("", columns, rows))

@@ -1,4 +1,6 @@
-"""Draw the sizes of a table's data files next to the target as a small picture, without matplotlib."""
+"""Draw the sizes of a table's data files next to the target as a small picture, without
+matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ _BAR, _BAND, _TEXT = "#0072b2", "#e3f1ea", "#1b1b1b"
 
 
 def sizes_picture(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
-    """Data files by size as columns, with the sizes that a rewrite leaves alone shaded; empty without data files."""
+    """Data files by size as columns, with the sizes that a rewrite leaves alone shaded; empty
+    without data files.
+    """
     if not facts.data.file_count:
         return ""
     classes = size_classes(facts, thresholds)
@@ -25,16 +29,21 @@ def sizes_picture(facts: TableFacts, thresholds: Thresholds | None = None) -> st
     said = html.text(sizes_sentence(facts, classes))
     return (
         f'<svg role="img" aria-label="{said}" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-        f'style="display:block;max-width:100%;height:auto;margin:.4em 0;background:#fff" font-family="system-ui, sans-serif" font-size="{_FONT}" fill="{_TEXT}">'
-        f'<title>{said}</title><text x="4" y="14" font-weight="600">Data files by size, and their share of the bytes</text>'
-        f'{"".join(parts)}<line x1="0" y1="{floor}" x2="{_WIDTH}" y2="{floor}" stroke="#595959"/></svg>'
+        'style="display:block;max-width:100%;height:auto;margin:.4em 0;background:#fff" '
+        f'font-family="system-ui, sans-serif" font-size="{_FONT}" fill="{_TEXT}">'
+        f'<title>{said}</title><text x="4" y="14" font-weight="600">Data files by size, and their '
+        f'share of the bytes</text>{"".join(parts)}<line x1="0" y1="{floor}" x2="{_WIDTH}" '
+        f'y2="{floor}" stroke="#595959"/></svg>'
     )
 
 
 def sizes_sentence(facts: TableFacts, classes: tuple[SizeClass, ...]) -> str:
     """The picture in words."""
     ranges = ", ".join(f"{each.file_count:,} {each.label}" for each in classes if each.file_count)
-    return f"Sizes of {count(facts.data.file_count, 'data file')}: {ranges}; the target is {size(facts.target_bytes)}."
+    return (
+        f"Sizes of {count(facts.data.file_count, 'data file')}: {ranges}; the target is "
+        f"{size(facts.target_bytes)}."
+    )
 
 
 def _column(each: SizeClass, facts: TableFacts, left: float, wide: float, most: int) -> str:
@@ -42,14 +51,29 @@ def _column(each: SizeClass, facts: TableFacts, left: float, wide: float, most: 
     # A single file among many still shows.
     high = max(3.0, (floor - _TOP) * each.file_count / most) if each.file_count else 0.0
     middle = left + wide / 2
-    share = f" ({percent(each.size_in_bytes / max(1, facts.data.size_in_bytes))})" if each.file_count else ""
+    share = (
+        f" ({percent(each.size_in_bytes / max(1, facts.data.size_in_bytes))})"
+        if each.file_count
+        else ""
+    )
     below = f"target {size(facts.target_bytes)}" if each.is_left_alone else ""
-    kept = f'<text x="{middle:.1f}" y="14" fill="#00634a">left alone</text>' if each.is_left_alone else ""
-    shade = f'<rect x="{left:.1f}" y="0" width="{wide:.1f}" height="{_HEIGHT}" fill="{_BAND}"/>' if each.is_left_alone else ""
+    kept = (
+        f'<text x="{middle:.1f}" y="14" fill="#00634a">left alone</text>'
+        if each.is_left_alone
+        else ""
+    )
+    shade = (
+        f'<rect x="{left:.1f}" y="0" width="{wide:.1f}" height="{_HEIGHT}" fill="{_BAND}"/>'
+        if each.is_left_alone
+        else ""
+    )
     return (
         f"{shade}"
-        f'<rect x="{left + wide * 0.14:.1f}" y="{floor - high:.1f}" width="{wide * 0.72:.1f}" height="{high:.1f}" fill="{_BAR}"/>'
-        f'<g text-anchor="middle"><text x="{middle:.1f}" y="{floor - high - 5:.1f}">{html.prose(f"{each.file_count:,}{share}")}</text>'
+        f'<rect x="{left + wide * 0.14:.1f}" y="{floor - high:.1f}" '
+        f'width="{wide * 0.72:.1f}" height="{high:.1f}" fill="{_BAR}"/>'
+        f'<g text-anchor="middle"><text x="{middle:.1f}" '
+        f'y="{floor - high - 5:.1f}">{html.prose(f"{each.file_count:,}{share}")}</text>'
         f'<text x="{middle:.1f}" y="{floor + 17}">{html.prose(each.label)}</text>'
-        f'<text x="{middle:.1f}" y="{floor + 34}" fill="#00634a">{html.prose(below)}</text>{kept}</g>'
+        f'<text x="{middle:.1f}" y="{floor + 34}" '
+        f'fill="#00634a">{html.prose(below)}</text>{kept}</g>'
     )

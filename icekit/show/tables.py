@@ -1,4 +1,6 @@
-"""Facts as tables, with the column names of Iceberg's metadata tables, and ranges of file sizes; no pandas, no matplotlib."""
+"""Facts as tables, with the column names of Iceberg's metadata tables, and ranges of file sizes; no
+pandas, no matplotlib.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from icekit.facts import rollup
 from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import HistogramBar, expected_files, file_size_histogram, max_file_size, min_file_size
+from icekit.facts.rollup import (
+    HistogramBar,
+    expected_files,
+    file_size_histogram,
+    max_file_size,
+    min_file_size,
+)
 from icekit.units import at, size, size_range
 
 __all__ = [
@@ -32,11 +40,18 @@ def target_of(facts: TableFacts, kind: Kind) -> int | None:
     """The target size of one kind of file, in bytes; None for deletion vectors."""
     if kind is Kind.DATA:
         return facts.target_bytes
-    return None if kind is Kind.DELETION_VECTORS else facts.int_setting("write.delete.target-file-size-bytes")
+    return (
+        None
+        if kind is Kind.DELETION_VECTORS
+        else facts.int_setting("write.delete.target-file-size-bytes")
+    )
 
 
-def left_alone_sizes(facts: TableFacts, kind: Kind, thresholds: Thresholds | None = None) -> tuple[int, int] | None:
-    """The smallest and largest size that a rewrite leaves alone, in bytes; None for kinds without a size rule.
+def left_alone_sizes(
+    facts: TableFacts, kind: Kind, thresholds: Thresholds | None = None
+) -> tuple[int, int] | None:
+    """The smallest and largest size that a rewrite leaves alone, in bytes; None for kinds without a
+    size rule.
 
     Uses the given limits for data files, and Iceberg's own limits for position delete files.
     """
@@ -46,29 +61,55 @@ def left_alone_sizes(facts: TableFacts, kind: Kind, thresholds: Thresholds | Non
     if target is None or kind is Kind.EQUALITY_DELETES:
         return None
     chosen = thresholds if thresholds is not None and kind is Kind.DATA else Thresholds()
-    return min_file_size(target, chosen.min_file_size_ratio), max_file_size(target, chosen.max_file_size_ratio)
+    return min_file_size(target, chosen.min_file_size_ratio), max_file_size(
+        target, chosen.max_file_size_ratio
+    )
 
 
 def cut_at(edges: Iterable[int], band: tuple[int, int] | None) -> tuple[int, ...]:
-    """Bucket edges plus the limits of the band: a changed limit lies between buckets, or findings reject it."""
+    """Bucket edges plus the limits of the band: a changed limit lies between buckets, or findings
+    reject it.
+    """
     # A rewrite leaves a file of exactly either limit alone.
-    return tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]})) if band is not None else tuple(edges)
+    return (
+        tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]}))
+        if band is not None
+        else tuple(edges)
+    )
 
 
-def class_limits(target_bytes: int, band: tuple[int, int]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def class_limits(
+    target_bytes: int, band: tuple[int, int]
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Lower limits and names of a few size ranges: below the band, the band, and above it.
 
-    The ranges below the band end at 1/16 and 1/4 of the target and at the band; a range without room is left out.
+    The ranges below the band end at 1/16 and 1/4 of the target and at the band; a range without
+    room is left out.
     """
     low, over = band[0], band[1] + 1
-    limits = tuple(sorted({0, *(limit for limit in (target_bytes // 16, target_bytes // 4) if limit < low), low, over}))
-    names = (f"under {size(limits[1])}", *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])), f"over {size(over)}")
+    limits = tuple(
+        sorted(
+            {
+                0,
+                *(limit for limit in (target_bytes // 16, target_bytes // 4) if limit < low),
+                low,
+                over,
+            }
+        )
+    )
+    names = (
+        f"under {size(limits[1])}",
+        *(f"{size(a)}–{size(b)}" for a, b in pairwise(limits[1:])),
+        f"over {size(over)}",
+    )
     return limits, names
 
 
 @dataclass(frozen=True, slots=True)
 class SizeClass:
-    """Data files in a range of sizes relative to the target; ``is_left_alone`` marks the range that no size rule selects."""
+    """Data files in a range of sizes relative to the target; ``is_left_alone`` marks the range that
+    no size rule selects.
+    """
 
     label: str
     file_count: int
@@ -79,27 +120,42 @@ class SizeClass:
 def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
     """Ranges of data file sizes, see :func:`class_limits`; ``thresholds`` set the band.
 
-    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings reject others), so
-    the counts are exact.
+    The limits are bucket edges, or lie between buckets (:func:`icekit.facts.rollup.edges`; findings
+    reject others), so the counts are exact.
     """
     band = left_alone_sizes(facts, Kind.DATA, thresholds)
     assert band is not None  # data files always have one
     limits, labels = class_limits(facts.target_bytes, band)
-    bars = {bar.lower_bytes: (bar.file_count, bar.size_in_bytes) for bar in file_size_histogram(facts, Kind.DATA, limits)}
+    bars = {
+        bar.lower_bytes: (bar.file_count, bar.size_in_bytes)
+        for bar in file_size_histogram(facts, Kind.DATA, limits)
+    }
     return tuple(
-        SizeClass(label, *bars.get(limit, (0, 0)), is_left_alone=limit == band[0]) for limit, label in zip(limits, labels, strict=True)
+        SizeClass(label, *bars.get(limit, (0, 0)), is_left_alone=limit == band[0])
+        for limit, label in zip(limits, labels, strict=True)
     )
 
 
 def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
     """Tell whether all sizes of a bar are within the band, whose limits are bucket edges."""
-    return band is not None and band[0] <= bar.lower_bytes and bar.upper_bytes is not None and bar.upper_bytes <= band[1] + 1
+    return (
+        band is not None
+        and band[0] <= bar.lower_bytes
+        and bar.upper_bytes is not None
+        and bar.upper_bytes <= band[1] + 1
+    )
 
 
 def size_bars(
-    facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None, *, with_band: bool = False
+    facts: TableFacts,
+    kind: Kind = Kind.DATA,
+    thresholds: Thresholds | None = None,
+    *,
+    with_band: bool = False,
 ) -> tuple[HistogramBar, ...]:
-    """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` adds empty bars up to the band."""
+    """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` adds empty
+    bars up to the band.
+    """
     band = left_alone_sizes(facts, kind, thresholds)
     edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
     return file_size_histogram(facts, kind, cut_at(edges, band), reach=band if with_band else None)
@@ -122,14 +178,27 @@ def files(facts: TableFacts) -> Grid:
     }
     there = [(kind, facts.total(kind), facts.of_kind(kind)) for kind in Kind if facts.of_kind(kind)]
     rows = [
-        (kind.value, t.file_count, t.size_in_bytes, t.record_count, t.mean_bytes, t.min_bytes, t.max_bytes, len(groups))
+        (
+            kind.value,
+            t.file_count,
+            t.size_in_bytes,
+            t.record_count,
+            t.mean_bytes,
+            t.min_bytes,
+            t.max_bytes,
+            len(groups),
+        )
         for kind, t, groups in there
     ]
     return Grid("", columns, rows)
 
 
-def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> Grid:
-    """Files of one kind by size; ``left_alone`` marks sizes that no size rule of a rewrite selects."""
+def file_sizes(
+    facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None
+) -> Grid:
+    """Files of one kind by size; ``left_alone`` marks sizes that no size rule of a rewrite
+    selects.
+    """
     columns = {
         "size": TEXT,
         "lower_bytes": BYTES("from"),
@@ -158,7 +227,9 @@ def file_sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds
 
 
 def delete_ratios(facts: TableFacts) -> Grid:
-    """Deletes compared with data, for each partition with deletes; highest ratio by records first."""
+    """Deletes compared with data, for each partition with deletes; highest ratio by records
+    first.
+    """
     columns = {
         "partition": NAME,
         "record_count": COUNT("records"),
@@ -229,9 +300,20 @@ def manifests(facts: TableFacts) -> Grid:
         "entries_per_manifest": NUMBER("entries per manifest"),
     }
     target, m = facts.int_setting("commit.manifest.target-size-bytes"), facts.manifests
-    found = [("data", m.data_count, m.data_bytes, m.data_entry_count), ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count)]
+    found = [
+        ("data", m.data_count, m.data_bytes, m.data_entry_count),
+        ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count),
+    ]
     rows = [
-        (content, number, expected_manifests(held, target), held, held / number, entries, entries / number)
+        (
+            content,
+            number,
+            expected_manifests(held, target),
+            held,
+            held / number,
+            entries,
+            entries / number,
+        )
         for content, number, held, entries in found
         if number
     ]
@@ -239,7 +321,9 @@ def manifests(facts: TableFacts) -> Grid:
 
 
 def commits(facts: TableFacts, limit: int | None = 20) -> Grid:
-    """The newest commits of the lineage, newest first, from their summaries; ``limit`` None gives all in the facts."""
+    """The newest commits of the lineage, newest first, from their summaries; ``limit`` None gives
+    all in the facts.
+    """
     columns = {
         "committed_at": TIME,
         "snapshot_id": IDENTIFIER("snapshot"),
@@ -293,8 +377,14 @@ def columns(facts: TableFacts) -> Grid:
     rows = []
     for c in facts.columns:
         found = sample.column(c.name)
-        seen = (found.bounds_file_count, found.counts_file_count, found.stab_share) if found else (None, None, None)
-        rows.append((c.field_id, c.name, c.type, c.required, c.metrics_mode, sample.file_count, *seen))
+        seen = (
+            (found.bounds_file_count, found.counts_file_count, found.stab_share)
+            if found
+            else (None, None, None)
+        )
+        rows.append(
+            (c.field_id, c.name, c.type, c.required, c.metrics_mode, sample.file_count, *seen)
+        )
     return Grid("", heads, rows, 200)
 
 

@@ -1,4 +1,6 @@
-"""Tune how a table is written and read: questions by name; settings are measured before they are advised."""
+"""Tune how a table is written and read: questions by name; settings are measured before they are
+advised.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ QUESTIONS = {
 
 
 def answering(question: str) -> Callable[..., Any]:
-    """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for an unknown question."""
+    """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for an
+    unknown question.
+    """
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
     answers: dict[str, Callable[..., Any]] = {
@@ -42,11 +46,17 @@ def answering(question: str) -> Callable[..., Any]:
 def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Any:
     """Answer one of :data:`QUESTIONS` about a table; only reads the table.
 
-    The options are those of the function that answers; raises :class:`~icekit.errors.ParameterError` for an unknown option.
+    The options are those of the function that answers; raises
+    :class:`~icekit.errors.ParameterError` for an unknown option.
     """
     answer = answering(question)
-    known = [name for name, p in inspect.signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    known = [
+        name for name, p in inspect.signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY
+    ]
     for name in options:
         if name not in known:
-            raise ParameterError(f"{question} has no option {name}{nearest(name, known) or '; its options are ' + ', '.join(known) + '.'}")
+            raise ParameterError(
+                f"{question} has no option "
+                f"{name}{nearest(name, known) or '; its options are ' + ', '.join(known) + '.'}"
+            )
     return answer(lake, table, **options)

@@ -1,6 +1,7 @@
 """Hold the answer to one question about a table as data, and show every answer in one way.
 
-A question says what was measured of each variant and what to change. The card, the text, the JSON, the script and the chart follow.
+A question says what was measured of each variant and what to change. The card, the text, the JSON,
+the script and the chart follow.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from icekit.answer.grid import FIGURE, NAME, TEXT, Grid, Unit
 from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown, Sql
 from icekit.facts.model import TableFacts
 from icekit.saving import slug, versions, write_json
-from icekit.sql import Identifier, display_name, reset_session, set_properties, set_session, statements, unset_properties
+from icekit.sql import (
+    Identifier,
+    display_name,
+    reset_session,
+    set_properties,
+    set_session,
+    statements,
+    unset_properties,
+)
 from icekit.tune.in_force import Link
 
 #: Properties that no statement can undo.
@@ -27,11 +36,13 @@ _ONE_WAY = frozenset({"format-version"})
 class Change:
     """One setting to change, or to keep where ``proposed`` equals ``now``.
 
-    ``why`` is a sentence with the number behind it. ``sql`` is the statement to paste (several are separated by semicolons), None if
-    no statement makes the change; ``undo`` reverts it, None if nothing can. ``properties`` are the table properties that ``sql``
-    sets, so that several changes are one statement. ``check`` is a query that must return 0 just before the change.
-    ``is_alternative`` marks a change to make instead of the others; it is not in the script. ``is_whole`` says that ``sql`` is one statement of a
-    person's own, which is not split at its semicolons.
+    ``why`` is a sentence with the number behind it. ``sql`` is the statement to paste (several are
+    separated by semicolons), None if no statement makes the change; ``undo`` reverts it, None if
+    nothing can. ``properties`` are the table properties that ``sql`` sets, so that several changes
+    are one statement. ``check`` is a query that must return 0 just before the change.
+    ``is_alternative`` marks a change to make instead of the others; it is not in the script.
+    ``is_whole`` says that ``sql`` is one statement of a person's own, which is not split at its
+    semicolons.
     """
 
     setting: str
@@ -57,18 +68,43 @@ class Change:
         return self.sql is not None or self.proposed != self.now
 
 
-def to_set(facts: TableFacts, properties: Mapping[str, str], why: str, *, now: str | None, side_effect: str | None = None) -> Change:
+def to_set(
+    facts: TableFacts,
+    properties: Mapping[str, str],
+    why: str,
+    *,
+    now: str | None,
+    side_effect: str | None = None,
+) -> Change:
     """A change of table properties; it is named after the last of them."""
     table = facts.sql_name
     name, value = list(properties.items())[-1]
     undo = "; ".join(_undone(table, facts.properties, properties)) or None
-    return Change(name, now, value, why, set_properties(table, dict(properties)), undo, tuple(properties.items()), side_effect)
+    return Change(
+        name,
+        now,
+        value,
+        why,
+        set_properties(table, dict(properties)),
+        undo,
+        tuple(properties.items()),
+        side_effect,
+    )
 
 
 def overriding(link: Link, why: str = "") -> Change:
     """Reset a setting of the session that overrides the table's property."""
-    reason = f"The session's {link.name} = {link.value} overrides the table's property. {why}".rstrip()
-    return Change(link.name, link.value, None, reason, reset_session(link.name), set_session(link.name, link.value or ""))
+    reason = (
+        f"The session's {link.name} = {link.value} overrides the table's property. {why}".rstrip()
+    )
+    return Change(
+        link.name,
+        link.value,
+        None,
+        reason,
+        reset_session(link.name),
+        set_session(link.name, link.value or ""),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +116,11 @@ class Script:
 
 
 def script(table: Identifier, existing: Mapping[str, str], changes: Iterable[Change]) -> Script:
-    """All changes in one script: a single ALTER TABLE for the properties, then the other statements; and the undo.
+    """All changes in one script: a single ALTER TABLE for the properties, then the other
+    statements; and the undo.
 
-    Changes are in order of importance: if two set the same property, the first wins, or the larger of two limits in bytes.
+    Changes are in order of importance: if two set the same property, the first wins, or the larger
+    of two limits in bytes.
     """
     properties: dict[str, str] = {}
     others: list[Change] = []
@@ -101,15 +139,24 @@ def script(table: Identifier, existing: Mapping[str, str], changes: Iterable[Cha
     return Script(tuple(sql), (*undo, *_undone(table, existing, properties)))
 
 
-def _undone(table: Identifier, existing: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
-    back = {name: existing[name] for name in properties if name in existing and name not in _ONE_WAY}
+def _undone(
+    table: Identifier, existing: Mapping[str, str], properties: Mapping[str, str]
+) -> list[str]:
+    back = {
+        name: existing[name] for name in properties if name in existing and name not in _ONE_WAY
+    }
     gone = [name for name in properties if name not in existing and name not in _ONE_WAY]
-    return [*([set_properties(table, back)] if back else []), *([unset_properties(table, gone)] if gone else [])]
+    return [
+        *([set_properties(table, back)] if back else []),
+        *([unset_properties(table, gone)] if gone else []),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One figure of every variant; ``of`` makes one value of its repeats, and ``is_cost`` marks what a change costs once."""
+    """One figure of every variant; ``of`` makes one value of its repeats, and ``is_cost`` marks
+    what a change costs once.
+    """
 
     name: str
     unit: Unit
@@ -146,19 +193,44 @@ class Measurements:
 
     def grid(self, caption: str = "Measured") -> Grid:
         """A row per variant, and a column for each measure that has a value."""
-        measures = [m for m in self.measures if any(m.name in figures for figures in self.rounds.values())]
-        columns = {"variant": NAME(""), **{m.name.replace(" ", "_"): m.unit(m.name) for m in measures}}
-        return Grid(caption, columns, [(variant, *(self.value(variant, m.name) for m in measures)) for variant in self.rounds])
+        measures = [
+            m for m in self.measures if any(m.name in figures for figures in self.rounds.values())
+        ]
+        columns = {
+            "variant": NAME(""),
+            **{m.name.replace(" ", "_"): m.unit(m.name) for m in measures},
+        }
+        return Grid(
+            caption,
+            columns,
+            [
+                (variant, *(self.value(variant, m.name) for m in measures))
+                for variant in self.rounds
+            ],
+        )
 
     def effects(self, now: str, after: str | None) -> Grid:
-        """What changes from one variant to another, gains first and costs last; empty without the other."""
-        pairs = [(m, self.value(now, m.name), self.value(after, m.name)) for m in self.measures] if after is not None else []
+        """What changes from one variant to another, gains first and costs last; empty without the
+        other.
+        """
+        pairs = (
+            [(m, self.value(now, m.name), self.value(after, m.name)) for m in self.measures]
+            if after is not None
+            else []
+        )
         rows = [
-            (m.name, "–" if before is None else m.unit.write(before), m.unit.write(then), "cost" if m.is_cost else "")
+            (
+                m.name,
+                "–" if before is None else m.unit.write(before),
+                m.unit.write(then),
+                "cost" if m.is_cost else "",
+            )
             for m, before, then in sorted(pairs, key=lambda pair: pair[0].is_cost)
             if then is not None and then != before
         ]
-        return Grid("", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows)
+        return Grid(
+            "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
+        )
 
 
 class Confidence(StrEnum):
@@ -170,17 +242,21 @@ class Confidence(StrEnum):
     NONE = "not measured"
 
 
-#: Goes up by one when a JSON field changes its meaning or is removed; an added field does not count.
+# : Goes up by one when a JSON field changes its meaning or is removed; an added field does not
+# count.
 SCHEMA_VERSION = 5
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class Answer(Shown):
-    """The answer to a question about a table: a verdict, changes with SQL and undo, and what was measured of each variant.
+    """The answer to a question about a table: a verdict, changes with SQL and undo, and what was
+    measured of each variant.
 
-    The effects compare the variants ``now`` and ``advised``. ``because`` says why the confidence is what it is, ``notes`` what the answer
-    rests on and where it ends, one sentence each. ``tables`` are further figures and ``plans`` texts of the engine, by name, which a page folds.
-    ``stopped`` says why a trial is incomplete, and ``failure`` why a run that asked this failed (None: it did not).
+    The effects compare the variants ``now`` and ``advised``. ``because`` says why the confidence is
+    what it is, ``notes`` what the answer rests on and where it ends, one sentence each. ``tables``
+    are further figures and ``plans`` texts of the engine, by name, which a page folds. ``stopped``
+    says why a trial is incomplete, and ``failure`` why a run that asked this failed (None: it did
+    not).
     """
 
     question: str
@@ -229,7 +305,9 @@ class Answer(Shown):
         return "warning", "▲ change"
 
     def blocks(self) -> list[Block]:
-        """What every renderer shows: verdict, effects, confidence, SQL and undo; then the reasons and the measurements, folded."""
+        """What every renderer shows: verdict, effects, confidence, SQL and undo; then the reasons
+        and the measurements, folded.
+        """
         kind, label = self.badge()
         changed = [c for c in self.changes if c.is_change and c.sql and not c.is_alternative]
         by_hand = [c for c in self.changes if c.is_change and not c.sql]
@@ -248,12 +326,22 @@ class Answer(Shown):
             *(
                 block
                 for c in by_hand
-                for block in (Sentence(_reason(c), "Change by hand"), Sql("Check first; this must return 0", _check(c)))
+                for block in (
+                    Sentence(_reason(c), "Change by hand"),
+                    Sql("Check first; this must return 0", _check(c)),
+                )
             ),
-            *(block for c in instead for block in (Sentence(_reason(c), "Alternative"), Sql("SQL", c.statements))),
+            *(
+                block
+                for c in instead
+                for block in (Sentence(_reason(c), "Alternative"), Sql("SQL", c.statements))
+            ),
             Folded("Why", [Sentence(_reason(c)) for c in changed]),
             Folded("Also checked", [Sentence(_reason(c)) for c in kept]),
-            Folded("Measurements", [self.measured.grid(), *self.tables.values(), *map(Sentence, self.notes)]),
+            Folded(
+                "Measurements",
+                [self.measured.grid(), *self.tables.values(), *map(Sentence, self.notes)],
+            ),
             *(Folded(caption, [Listing(text)]) for caption, text in self.plans.items()),
         ]
 
@@ -278,12 +366,16 @@ class Answer(Shown):
             "advised": self.advised,
             "measured": self.measured.rounds,
             "notes": list(self.notes),
-            "tables": to_jsonable_python({name: grid.records() for name, grid in self.tables.items()}, inf_nan_mode="null"),
+            "tables": to_jsonable_python(
+                {name: grid.records() for name, grid in self.tables.items()}, inf_nan_mode="null"
+            ),
             "versions": versions(),
         }
 
     def write_into(self, folder: Path) -> Path:
-        """Write the document into a folder, named after the table and the question; a reader never sees a half-written file."""
+        """Write the document into a folder, named after the table and the question; a reader never
+        sees a half-written file.
+        """
         return write_json(folder / f"{slug(self.name)}.{self.question}.json", self.document())
 
 
@@ -294,5 +386,9 @@ def _check(change: Change) -> tuple[str, ...]:
 def _reason(change: Change) -> str:
     if change.now is None and change.proposed is None:
         return f"{change.setting}: {change.why}"
-    values = change.now or "not set" if change.proposed == change.now else f"{change.now or 'not set'} → {change.proposed or 'not set'}"
+    values = (
+        change.now or "not set"
+        if change.proposed == change.now
+        else f"{change.now or 'not set'} → {change.proposed or 'not set'}"
+    )
     return f"{change.setting}: {values}. {change.why}"

@@ -1,4 +1,6 @@
-"""Write rows of a table again as one commit, and measure its files: by Iceberg's metadata, and the shuffle by Spark's own metrics."""
+"""Write rows of a table again as one commit, and measure its files: by Iceberg's metadata, and the
+shuffle by Spark's own metrics.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,13 @@ from icekit.units import count, size
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Choices: how far below the target a file may be; target sizes that a partition of a large commit should have; recent commits to choose from.
+# : Choices: how far below the target a file may be; target sizes that a partition of a large commit
+# should have; recent commits to choose from.
 TOLERANCE, ENOUGH, _RECENT = 0.15, 12, 20
 #: Spark's split of a large file; a writer's task reads about as much.
 _SPLIT_BYTES, _MIN_SPLIT_BYTES = 128 << 20, 64 << 10
-#: A commit with more files than this for each partition and each target size did not bring its rows together.
+# : A commit with more files than this for each partition and each target size did not bring its
+# rows together.
 _SCATTERED = 2.0
 _ALONE = str(2**40)
 
@@ -38,7 +42,8 @@ _ALONE = str(2**40)
 class TrialRows:
     """Rows of a table to write again, which have ``size_in_bytes`` in it now.
 
-    ``options`` are those of the read, ``where`` is SQL that filters it, and ``tasks`` get the rows in no particular order, if it is not 0.
+    ``options`` are those of the read, ``where`` is SQL that filters it, and ``tasks`` get the rows
+    in no particular order, if it is not 0.
     """
 
     described: str
@@ -50,21 +55,36 @@ class TrialRows:
 
 
 def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> TrialRows | None:
-    """The rows of a recent append of median size; None if the snapshots have none, or it is too large.
+    """The rows of a recent append of median size; None if the snapshots have none, or it is too
+    large.
 
-    Rows that a commit did not bring together are read with one task for each file: the tasks that wrote them. Of others the original
-    distribution is not known, so ``tasks`` read them in no particular order.
+    Rows that a commit did not bring together are read with one task for each file: the tasks that
+    wrote them. Of others the original distribution is not known, so ``tasks`` read them in no
+    particular order.
     """
-    appends = [(before, commit) for before, commit in pairwise(facts.history.commits) if _is_append(commit)][-_RECENT:]
+    appends = [
+        (before, commit) for before, commit in pairwise(facts.history.commits) if _is_append(commit)
+    ][-_RECENT:]
     if not appends:
         return None
-    before, commit = sorted(appends, key=lambda pair: pair[1].added_records or 0)[(len(appends) - 1) // 2]
+    before, commit = sorted(appends, key=lambda pair: pair[1].added_records or 0)[
+        (len(appends) - 1) // 2
+    ]
     added = commit.added_bytes or 0
     if added > sample_bytes:
         return None
-    is_scattered = (commit.added_data_files or 1) >= _SCATTERED * (max(commit.changed_partitions or 1, 1) + added // facts.target_bytes)
-    how = "one task per file that it wrote" if is_scattered else f"read by {count(max(1, tasks), 'task')} in no particular order"
-    options = {"start-snapshot-id": str(before.snapshot_id), "end-snapshot-id": str(commit.snapshot_id)}
+    is_scattered = (commit.added_data_files or 1) >= _SCATTERED * (
+        max(commit.changed_partitions or 1, 1) + added // facts.target_bytes
+    )
+    how = (
+        "one task per file that it wrote"
+        if is_scattered
+        else f"read by {count(max(1, tasks), 'task')} in no particular order"
+    )
+    options = {
+        "start-snapshot-id": str(before.snapshot_id),
+        "end-snapshot-id": str(commit.snapshot_id),
+    }
     return TrialRows(
         described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
         table=facts.sql_name,
@@ -75,43 +95,75 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> Trial
 
 
 def _is_append(commit: Commit) -> bool:
-    return commit.operation == "append" and bool(commit.added_data_files) and bool(commit.added_records)
+    return (
+        commit.operation == "append"
+        and bool(commit.added_data_files)
+        and bool(commit.added_records)
+    )
 
 
 def trial_target(facts: TableFacts, sample_bytes: int) -> int:
-    """The target size for the trial: the table's own, or a smaller one if the sample has too few files of that size."""
+    """The target size for the trial: the table's own, or a smaller one if the sample has too few
+    files of that size.
+    """
     largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
     wanted = ENOUGH * facts.target_bytes
-    return facts.target_bytes if largest < wanted or wanted <= sample_bytes else max(1, sample_bytes // ENOUGH)
+    return (
+        facts.target_bytes
+        if largest < wanted or wanted <= sample_bytes
+        else max(1, sample_bytes // ENOUGH)
+    )
 
 
-def large_commit(facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes: int) -> TrialRows | None:
-    """Rows of the largest partitions, enough for several files of the target size where the table has them; None without rows.
+def large_commit(
+    facts: TableFacts, data_files: str, *, target_bytes: int, sample_bytes: int
+) -> TrialRows | None:
+    """Rows of the largest partitions, enough for several files of the target size where the table
+    has them; None without rows.
 
-    They are read by tasks of a quarter of the target, as Spark's splits of 128 MB are of 512 MB. ``data_files`` is SQL for that metadata table.
+    They are read by tasks of a quarter of the target, as Spark's splits of 128 MB are of 512 MB.
+    ``data_files`` is SQL for that metadata table.
     """
-    groups = sorted((g for g in facts.of_kind(Kind.DATA) if g.size_in_bytes), key=lambda g: -g.size_in_bytes)
+    groups = sorted(
+        (g for g in facts.of_kind(Kind.DATA) if g.size_in_bytes), key=lambda g: -g.size_in_bytes
+    )
     if not groups:
         return None
     wanted = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
     taken = _taken(groups, wanted)
     is_whole = len(taken) == len(groups)
-    predicate = None if is_whole else where(facts.catalog, facts.specs_by_id, facts.columns, [g.partition for g in taken], of_rows=True)
+    predicate = (
+        None
+        if is_whole
+        else where(
+            facts.catalog,
+            facts.specs_by_id,
+            facts.columns,
+            [g.partition for g in taken],
+            of_rows=True,
+        )
+    )
     chosen = taken if predicate else groups
     total = sum(g.size_in_bytes for g in chosen)
     share = min(1.0, wanted / total)
     conditions = [f"({predicate})"] if predicate else []
     if share < 0.9:
-        # Whole files, so that rows stay as near each other as they are; of a few that are large, rows.
-        paths = f"SELECT file_path FROM {data_files} WHERE pmod(xxhash64(file_path), 1000) < {max(1, round(share * 1000))}"
+        # Whole files, so that rows stay as near each other as they are; of a few that are large,
+        # rows.
+        paths = (
+            f"SELECT file_path FROM {data_files} WHERE pmod(xxhash64(file_path), 1000) < "
+            f"{max(1, round(share * 1000))}"
+        )
         has_many = facts.data.file_count * share >= ENOUGH * 4
         conditions.append(f"_file IN ({paths})" if has_many else f"rand(7) < {share:.6f}")
     split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
-    # The current snapshot is read without its id: with it, Spark reads the columns of the snapshot, not those that the table has now.
+    # The current snapshot is read without its id: with it, Spark reads the columns of the snapshot,
+    # not those that the table has now.
     at = at_snapshot(facts.snapshot_id or 0) if facts.ref else {}
     size_in_bytes = round(total * (share if share < 0.9 else 1.0))
     return TrialRows(
-        described=f"{size(size_in_bytes)} of rows of {count(len(chosen), 'partition')} in one commit (read by tasks of {size(split)})",
+        described=f"{size(size_in_bytes)} of rows of {count(len(chosen), 'partition')} in one "
+        f"commit (read by tasks of {size(split)})",
         table=facts.sql_name,
         size_in_bytes=size_in_bytes,
         options={**at, "split-size": str(split), "file-open-cost": "0"},
@@ -135,8 +187,9 @@ def _taken(groups: Sequence[FileGroup], wanted: int) -> list[FileGroup]:
 class Written:
     """The data files of one commit.
 
-    ``small_bytes`` are in files under the limit of a default rewrite, ``fewest`` is the number of files if each partition were cut at 85 % of
-    the target. ``shuffle_bytes`` is what adaptive execution took the shuffle for (0: no shuffle), ``tasks`` those after it.
+    ``small_bytes`` are in files under the limit of a default rewrite, ``fewest`` is the number of
+    files if each partition were cut at 85 % of the target. ``shuffle_bytes`` is what adaptive
+    execution took the shuffle for (0: no shuffle), ``tasks`` those after it.
     """
 
     files: int
@@ -152,7 +205,9 @@ class Written:
 
 
 def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[str, str]) -> Written:
-    """Write a trial's rows to a sandbox under temporary session settings, and measure the commit."""
+    """Write a trial's rows to a sandbox under temporary session settings, and measure the
+    commit.
+    """
     with _view_of(box.lake.spark, rows) as view:
         sql = f"INSERT INTO {identifier(*box.name)} SELECT * FROM {identifier(view)}"
         done = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
@@ -173,12 +228,18 @@ def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[st
                   GROUP BY spec, p)""",
         entries=entries,
     ).collect()[0]
-    return Written(**{name: int(value) for name, value in row.asDict().items()}, **_shuffle(ran_command(done.frame)), seconds=done.seconds)
+    return Written(
+        **{name: int(value) for name, value in row.asDict().items()},
+        **_shuffle(ran_command(done.frame)),
+        seconds=done.seconds,
+    )
 
 
 @contextlib.contextmanager
 def _view_of(spark: SparkSession, rows: TrialRows) -> Iterator[str]:
-    """The name of a temporary view of a trial's rows: the SQL of Spark 3.5 takes no options of a read."""
+    """The name of a temporary view of a trial's rows: the SQL of Spark 3.5 takes no options of a
+    read.
+    """
     frame = spark.read.options(**rows.options).table(identifier(*rows.table))
     frame = frame.where(rows.where) if rows.where else frame
     view = f"icekit_{uuid.uuid4().hex}"
@@ -190,7 +251,9 @@ def _view_of(spark: SparkSession, rows: TrialRows) -> Iterator[str]:
 
 
 def _shuffle(plan: Any) -> dict[str, int]:
-    """The last shuffle before the writer, from the metrics of the plan that was run; empty where there is none."""
+    """The last shuffle before the writer, from the metrics of the plan that was run; empty where
+    there is none.
+    """
     spilled, read = 0, dict[str, int]()
     for node in nodes_with_searches(plan) if plan is not None else ():
         name = kind(node)

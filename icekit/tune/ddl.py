@@ -1,4 +1,6 @@
-"""Hold partition fields and orders of rows, and write the statements that change a table's, its data files, and their undo; pure."""
+"""Hold partition fields and orders of rows, and write the statements that change a table's, its
+data files, and their undo; pure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from icekit.units import count
 SORT, ZORDER = "sort", "zorder"
 OLD_DATA = "existing data files"
 
-#: What one statement rewrites at most, where a predicate can name a part of a larger table: one file group of Iceberg's (max-file-group-size-bytes).
+# : What one statement rewrites at most, where a predicate can name a part of a larger table: one
+# file group of Iceberg's (max-file-group-size-bytes).
 PORTION_BYTES = 100 << 30
 #: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.
 _PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
@@ -25,7 +28,9 @@ _PORTIONS = {"rewrite-all": "true", "partial-progress.enabled": "true"}
 
 @dataclass(frozen=True, slots=True, order=True)
 class Field:
-    """A partition field: a column by name and its transform as a spec names it (``day``, ``bucket[16]``)."""
+    """A partition field: a column by name and its transform as a spec names it (``day``,
+    ``bucket[16]``).
+    """
 
     column: str
     transform: str
@@ -36,7 +41,11 @@ class Field:
 
 def fields_of(spec: PartitionSpec) -> tuple[Field, ...]:
     """A spec's fields by column; those that are void or whose column is gone are left out."""
-    return tuple(Field(f.source, f.transform) for f in spec.fields if f.source is not None and f.transform != "void")
+    return tuple(
+        Field(f.source, f.transform)
+        for f in spec.fields
+        if f.source is not None and f.transform != "void"
+    )
 
 
 def spec_name(spec: Sequence[Field]) -> str:
@@ -46,7 +55,9 @@ def spec_name(spec: Sequence[Field]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowOrder:
-    """An order of rows within a partition: ``kind`` is sort or zorder. Only a rewrite can apply a z-order."""
+    """An order of rows within a partition: ``kind`` is sort or zorder. Only a rewrite can apply a
+    z-order.
+    """
 
     kind: str
     columns: tuple[str, ...]
@@ -70,9 +81,15 @@ def _terms(columns: Mapping[str, Column], names: Sequence[str]) -> str:
     return ", ".join(f"{quoted(columns, n)} ASC NULLS FIRST" for n in names)
 
 
-def write_order(table: Identifier, columns: Mapping[str, Column], names: Sequence[str], *, by_partition: bool) -> str:
-    """The statement that new writes are ordered by; ``by_partition`` brings each partition to one task instead of sorting all rows."""
-    how = "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if by_partition else "WRITE ORDERED BY"
+def write_order(
+    table: Identifier, columns: Mapping[str, Column], names: Sequence[str], *, by_partition: bool
+) -> str:
+    """The statement that new writes are ordered by; ``by_partition`` brings each partition to one
+    task instead of sorting all rows.
+    """
+    how = (
+        "WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY" if by_partition else "WRITE ORDERED BY"
+    )
     return f"ALTER TABLE {identifier(*table)} {how} {_terms(columns, names)}"
 
 
@@ -85,42 +102,79 @@ def rewrite(
     *,
     by_table: bool = False,
 ) -> str:
-    """The call that rewrites old data, sorted where there is an order; ``table`` is named with its catalog.
+    """The call that rewrites old data, sorted where there is an order; ``table`` is named with its
+    catalog.
 
-    ``by_table`` sorts by the order that the table has itself, directions, nulls and transforms included. The call takes files of a good size too (``rewrite-all``), so it should have a ``where`` on a large table.
+    ``by_table`` sorts by the order that the table has itself, directions, nulls and transforms
+    included. The call takes files of a good size too (``rewrite-all``), so it should have a
+    ``where`` on a large table.
     """
     sorting: dict[str, str] = {"strategy": "sort"} if order is not None or by_table else {}
     if order is not None:
-        terms = _terms(columns, order.columns) if order.kind == SORT else ", ".join(quoted(columns, n) for n in order.columns)
+        terms = (
+            _terms(columns, order.columns)
+            if order.kind == SORT
+            else ", ".join(quoted(columns, n) for n in order.columns)
+        )
         sorting["sort_order"] = terms if order.kind == SORT else f"zorder({terms})"
     asked = {} if where is None else {"where": where}
-    return rewrite_data_files(table[0], table=display_name(table[1:]), **sorting, **asked, options={**_PORTIONS, **(options or {})})
+    return rewrite_data_files(
+        table[0],
+        table=display_name(table[1:]),
+        **sorting,
+        **asked,
+        options={**_PORTIONS, **(options or {})},
+    )
 
 
-def rewrite_old(facts: TableFacts, why: str, order: RowOrder | None = None, *, by_table: bool = False) -> Change:
+def rewrite_old(
+    facts: TableFacts, why: str, order: RowOrder | None = None, *, by_table: bool = False
+) -> Change:
     """Rewrite the existing data files; of a large table, the portion that a predicate selects."""
     is_large = facts.data.size_in_bytes > PORTION_BYTES
     predicate, files = portion(facts, PORTION_BYTES) if is_large else (None, 0)
     if is_large and predicate is None:
-        why += " No predicate selects a part of the table by partitions: call rewrite_data_files with a where of your own."
+        why += (
+            " No predicate selects a part of the table by partitions: call rewrite_data_files "
+            "with a where of your own."
+        )
         return Change(OLD_DATA, "as they are", "rewritten in parts", why)
     if predicate is not None:
-        why += f" The statement is for one portion of {count(files, 'data file')}: continue with other partitions."
+        why += (
+            f" The statement is for one portion of {count(files, 'data file')}: continue with "
+            "other partitions."
+        )
     sql = rewrite(facts.sql_name, facts.by_name, order, predicate, by_table=by_table)
-    return Change(OLD_DATA, "as they are", "rewritten", why, sql, side_effect="the undo does not move rewritten files back")
+    return Change(
+        OLD_DATA,
+        "as they are",
+        "rewritten",
+        why,
+        sql,
+        side_effect="the undo does not move rewritten files back",
+    )
 
 
 def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
-    """A ``where`` for the last partitions that fit into ``limit_bytes`` together (one at least), and their data files.
+    """A ``where`` for the last partitions that fit into ``limit_bytes`` together (one at least),
+    and their data files.
 
-    None where no predicate can tell them from the rest: the table is not partitioned, a column is gone, a value has no literal.
+    None where no predicate can tell them from the rest: the table is not partitioned, a column is
+    gone, a value has no literal.
     """
-    groups = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [_comparable(v) for v in g.partition.values]))
+    groups = sorted(
+        facts.of_kind(Kind.DATA),
+        key=lambda g: (g.partition.spec_id, [_comparable(v) for v in g.partition.values]),
+    )
     taken: list[Partition] = []
     reached = files = 0
     for group in reversed(groups):
         spec = facts.spec(group.partition.spec_id)
-        if spec.is_unpartitioned or unfiltered_fields(spec, facts.columns) or not askable(spec, group.partition):
+        if (
+            spec.is_unpartitioned
+            or unfiltered_fields(spec, facts.columns)
+            or not askable(spec, group.partition)
+        ):
             continue
         if taken and (reached + group.size_in_bytes > limit_bytes or len(taken) >= MOST_PARTITIONS):
             break
@@ -136,8 +190,12 @@ def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:
     return value is not None, False, float(value or 0), ""
 
 
-def change_spec(table: Identifier, columns: Mapping[str, Column], old: Sequence[Field], new: Sequence[Field]) -> tuple[str, ...]:
-    """The statements from one spec to another: each replaces, adds or drops one field; called the other way round they undo."""
+def change_spec(
+    table: Identifier, columns: Mapping[str, Column], old: Sequence[Field], new: Sequence[Field]
+) -> tuple[str, ...]:
+    """The statements from one spec to another: each replaces, adds or drops one field; called the
+    other way round they undo.
+    """
     gone = [f for f in old if f not in new]
     added = [f for f in new if f not in old]
     name = identifier(*table)
@@ -147,7 +205,10 @@ def change_spec(table: Identifier, columns: Mapping[str, Column], old: Sequence[
 
     both = min(len(gone), len(added))
     return (
-        *(f"ALTER TABLE {name} REPLACE PARTITION FIELD {term(a)} WITH {term(b)}" for a, b in zip(gone, added, strict=False)),
+        *(
+            f"ALTER TABLE {name} REPLACE PARTITION FIELD {term(a)} WITH {term(b)}"
+            for a, b in zip(gone, added, strict=False)
+        ),
         *(f"ALTER TABLE {name} DROP PARTITION FIELD {term(f)}" for f in gone[both:]),
         *(f"ALTER TABLE {name} ADD PARTITION FIELD {term(f)}" for f in added[both:]),
     )

@@ -1,4 +1,6 @@
-"""Try variants of a table side by side, each in a sandbox of its own, until the figures have settled or the budget is spent."""
+"""Try variants of a table side by side, each in a sandbox of its own, until the figures have
+settled or the budget is spent.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,17 @@ from icekit.units import count, percent
 
 #: What a variant changes of a sandbox before it is measured.
 SetUp = Callable[[Sandbox], object]
-#: One round of a workload: runs it in the sandbox of a variant, and returns figures by the name of their measure.
+# : One round of a workload: runs it in the sandbox of a variant, and returns figures by the name of
+# their measure.
 Workload = Callable[[str, Sandbox], Mapping[str, float]]
 
 
 def mean(weighted: Iterable[tuple[float, float]]) -> float:
     """The mean of pairs of weight and value; 0 without any."""
     pairs = list(weighted)
-    return sum(weight * value for weight, value in pairs) / (sum(weight for weight, _ in pairs) or 1.0)
+    return sum(weight * value for weight, value in pairs) / (
+        sum(weight for weight, _ in pairs) or 1.0
+    )
 
 
 def unchanged(_: Sandbox) -> None:
@@ -28,12 +33,14 @@ def unchanged(_: Sandbox) -> None:
 
 @dataclass(kw_only=True)
 class Experiment:
-    """Variants by name × measures, on zero-copy clones, or on copied samples where the catalog refuses clones or with ``always_sample``.
+    """Variants by name × measures, on zero-copy clones, or on copied samples where the catalog
+    refuses clones or with ``always_sample``.
 
     ``spare`` sandboxes are not measured: for a warm-up, or for a step that is not a variant.
 
-    ``with experiment.open():`` provides and sets up the sandboxes, and removes them; it ends the block, but not the question, when the
-    budget is spent or the engine fails, and what was measured stands.
+    ``with experiment.open():`` provides and sets up the sandboxes, and removes them; it ends the
+    block, but not the question, when the budget is spent or the engine fails, and what was measured
+    stands.
     """
 
     trial: Trial
@@ -50,9 +57,16 @@ class Experiment:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """Provide the sandboxes, each set up as its variant; ``boxes`` is empty in the block where that failed."""
+        """Provide the sandboxes, each set up as its variant; ``boxes`` is empty in the block where
+        that failed.
+        """
         names = list(self.variants)
-        with self.trial.attempt(), self.trial.sandboxes(len(names) + self.spare, always_sample=self.always_sample) as boxes:
+        with (
+            self.trial.attempt(),
+            self.trial.sandboxes(
+                len(names) + self.spare, always_sample=self.always_sample
+            ) as boxes,
+        ):
             boxes_by_name = dict(zip(names, boxes, strict=False))
             for name, set_up in self.variants.items():
                 set_up(boxes_by_name[name])
@@ -71,7 +85,9 @@ class Experiment:
         is_settled: Callable[[Measurements], bool] | None = None,
         only: Collection[str] = (),
     ) -> None:
-        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and on until its figures have settled or ``most_rounds`` are done."""
+        """Run a workload in each sandbox in turn (or ``only`` in some), for ``rounds``, and on
+        until its figures have settled or ``most_rounds`` are done.
+        """
         boxes = {name: box for name, box in self.boxes.items() if not only or name in only}
         self.trial.progress(f"measuring {what} of {count(len(boxes), 'variant')}")
         for number in range(max(rounds, most_rounds)):
@@ -93,9 +109,15 @@ class Experiment:
     def confidence(self) -> tuple[Confidence, str]:
         """How sure an answer from these measurements is, and why."""
         if not self.measured.rounds:
-            return Confidence.NONE, f"nothing was measured{f': {self.trial.stopped}' if self.trial.stopped else ''}."
+            return (
+                Confidence.NONE,
+                f"nothing was measured{f': {self.trial.stopped}' if self.trial.stopped else ''}.",
+            )
         if self.trial.stopped:
             return Confidence.LOW, f"the trial is incomplete: {self.trial.stopped}."
         if self.is_sample:
-            return Confidence.MEDIUM, f"tried on a copied sample of {percent(1 / self.scale)} of the table."
+            return (
+                Confidence.MEDIUM,
+                f"tried on a copied sample of {percent(1 / self.scale)} of the table.",
+            )
         return Confidence.HIGH, "tried on zero-copy clones of the table."

@@ -1,6 +1,8 @@
-"""Answer why files miss their target size: rows of the table are written again under each distribution mode and another advisory partition size.
+"""Answer why files miss their target size: rows of the table are written again under each
+distribution mode and another advisory partition size.
 
-Source: ``SparkWriteConf`` of Iceberg 1.12. ``hash`` without a partitioning and ``range`` without a partitioning or an order become ``none`` for appends.
+Source: ``SparkWriteConf`` of Iceberg 1.12. ``hash`` without a partitioning and ``range`` without a
+partitioning or an order become ``none`` for appends.
 """
 
 from __future__ import annotations
@@ -23,7 +25,15 @@ from icekit.facts.rollup import min_file_size, split_bytes
 from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties, set_session
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
-from icekit.tune.commits import TOLERANCE, TrialRows, Written, large_commit, trial_target, typical_commit, write
+from icekit.tune.commits import (
+    TOLERANCE,
+    TrialRows,
+    Written,
+    large_commit,
+    trial_target,
+    typical_commit,
+    write,
+)
 from icekit.tune.experiment import Experiment, SetUp
 from icekit.tune.in_force import SESSION, InForce, in_force
 from icekit.units import count, percent, raised, size, span
@@ -32,13 +42,21 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 NOW, NONE, HASH, RANGE, SIZED = "now", "none", "hash", "range", "another advisory size"
-FILES, MEAN, WELL_SIZED = "data files of a typical commit", "mean file of a typical commit", "well-sized bytes of a typical commit"
+FILES, MEAN, WELL_SIZED = (
+    "data files of a typical commit",
+    "mean file of a typical commit",
+    "well-sized bytes of a typical commit",
+)
 LARGE_FILES, LARGE_MEAN, LARGE_WELL_SIZED = (
     "data files of a large commit",
     "mean file of a large commit",
     "well-sized bytes of a large commit",
 )
-SHUFFLED, TASKS, TIME = "bytes shuffled by a large commit", "tasks that write a large commit", "time of a large commit"
+SHUFFLED, TASKS, TIME = (
+    "bytes shuffled by a large commit",
+    "tasks that write a large commit",
+    "time of a large commit",
+)
 _MEASURES = (
     Measure(FILES, COUNT),
     Measure(MEAN, BYTES),
@@ -51,13 +69,21 @@ _MEASURES = (
     Measure(TIME, SECONDS, is_cost=True),
 )
 DISTRIBUTION, ADVISORY = "write.distribution-mode", "write.spark.advisory-partition-size-bytes"
-_DISTRIBUTION_SESSION, _ADVISORY_SESSION = "spark.sql.iceberg.distribution-mode", "spark.sql.iceberg.advisory-partition-size"
-_ADAPTIVE, _SPARK_ADVISORY = "spark.sql.adaptive.enabled", "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+_DISTRIBUTION_SESSION, _ADVISORY_SESSION = (
+    "spark.sql.iceberg.distribution-mode",
+    "spark.sql.iceberg.advisory-partition-size",
+)
+_ADAPTIVE, _SPARK_ADVISORY = (
+    "spark.sql.adaptive.enabled",
+    "spark.sql.adaptive.advisoryPartitionSizeInBytes",
+)
 COMMIT_FREQUENCY = "commit frequency"
 #: Choices: a shuffle or another size must save this share of the files, and more than one.
 _GAIN = 0.15
-#: Adaptive execution packs map outputs up to the advisory size; the writer begins another file at about 93 % of the target, because the open row
-#: group counts uncompressed (``ParquetWriter.length``). Two advisory sizes are tried, the second corrected by the result of the first.
+# : Adaptive execution packs map outputs up to the advisory size; the writer begins another file at
+# about 93 % of the target, because the open row : group counts uncompressed
+# (``ParquetWriter.length``). Two advisory sizes are tried, the second corrected by the result of
+# the first.
 _ROOM, _TRIES = 0.9, 2
 
 
@@ -70,20 +96,34 @@ def tune_file_sizes(
     sample_bytes: str = "1 GB",
     progress: Callable[[str], None] = print,
 ) -> Answer:
-    """Write rows of a typical and of a large commit again to clones, under each distribution mode and another advisory size; only reads the table.
+    """Write rows of a typical and of a large commit again to clones, under each distribution mode
+    and another advisory size; only reads the table.
 
-    A trial writes rows of at most ``sample_bytes`` at a time. Raises :class:`~icekit.errors.ParameterError` for a table without data files.
+    A trial writes rows of at most ``sample_bytes`` at a time. Raises
+    :class:`~icekit.errors.ParameterError` for a table without data files.
     """
-    trial = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress, if_empty="there is nothing to measure")
+    trial = Trial.of(
+        lake,
+        table,
+        Budget(budget_seconds, budget_bytes),
+        sample_bytes,
+        progress,
+        if_empty="there is nothing to measure",
+    )
     facts = trial.facts
     with session_of(lake) as spark:
-        session = {name: session_value(spark, name) for name in (_DISTRIBUTION_SESSION, _ADVISORY_SESSION, _ADAPTIVE, _SPARK_ADVISORY)}
+        session = {
+            name: session_value(spark, name)
+            for name in (_DISTRIBUTION_SESSION, _ADVISORY_SESSION, _ADAPTIVE, _SPARK_ADVISORY)
+        }
         mode, cluster = distribution(facts, session), cluster_of(spark)
         target = trial_target(facts, trial.sample_bytes)
         files = metadata_table_sql(spark, lake.sql_name(facts.table), "data_files")
         sources = {
             FILES: typical_commit(facts, sample_bytes=trial.sample_bytes, tasks=cluster.tasks),
-            LARGE_FILES: large_commit(facts, files, target_bytes=target, sample_bytes=trial.sample_bytes),
+            LARGE_FILES: large_commit(
+                facts, files, target_bytes=target, sample_bytes=trial.sample_bytes
+            ),
         }
         settings: dict[str, dict[str, str]] = {
             NOW: {},
@@ -91,20 +131,28 @@ def tune_file_sizes(
             SIZED: {},
         }
         set_up: SetUp = partial(_scale, facts=facts, target_bytes=target)
-        experiment = Experiment(trial=trial, variants=dict.fromkeys(settings, set_up), measures=_MEASURES)
+        experiment = Experiment(
+            trial=trial, variants=dict.fromkeys(settings, set_up), measures=_MEASURES
+        )
         written: dict[str, Written] = {}
         with experiment.open():
             modes = [name for name in settings if name != SIZED]
-            commit = partial(_commit, sources=sources, settings=settings, target_bytes=target, written=written)
+            commit = partial(
+                _commit, sources=sources, settings=settings, target_bytes=target, written=written
+            )
             experiment.measure("commits under each distribution mode", commit, only=modes)
             best = better_mode(experiment.measured)
             for _ in range(_TRIES):
-                advisory = next_advisory(written, best or NOW, target, settings[SIZED].get(_ADVISORY_SESSION))
+                advisory = next_advisory(
+                    written, best or NOW, target, settings[SIZED].get(_ADVISORY_SESSION)
+                )
                 if advisory is None:
                     break
                 settings[SIZED] = {**settings[best or NOW], _ADVISORY_SESSION: str(advisory)}
                 experiment.measured.rounds.pop(SIZED, None)
-                experiment.measure(f"commits with an advisory size of {size(advisory)}", commit, only=[SIZED])
+                experiment.measure(
+                    f"commits with an advisory size of {size(advisory)}", commit, only=[SIZED]
+                )
     return _answer(trial, experiment, session, mode, sources, settings, written, target)
 
 
@@ -127,9 +175,15 @@ def effective(facts: TableFacts, mode: InForce) -> str:
 
 
 def possible_modes(facts: TableFacts) -> tuple[str, ...]:
-    """The modes that differ for appends: hash needs a partitioning, range a partitioning or an order."""
+    """The modes that differ for appends: hash needs a partitioning, range a partitioning or an
+    order.
+    """
     is_partitioned = not facts.default_spec.is_unpartitioned
-    return (NONE, *([HASH] if is_partitioned else []), *([RANGE] if is_partitioned or facts.sort_order else []))
+    return (
+        NONE,
+        *([HASH] if is_partitioned else []),
+        *([RANGE] if is_partitioned or facts.sort_order else []),
+    )
 
 
 def other_modes(facts: TableFacts, now: str) -> list[str]:
@@ -140,7 +194,9 @@ def other_modes(facts: TableFacts, now: str) -> list[str]:
 def _scale(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:
     if target_bytes != facts.target_bytes:
         group = facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes
-        box.set(set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(max(group, 1))}))
+        box.set(
+            set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(max(group, 1))})
+        )
 
 
 def _commit(
@@ -153,49 +209,82 @@ def _commit(
 ) -> dict[str, float]:
     """Write a typical and a large commit under the settings of a variant."""
     figures: dict[str, float] = {}
-    for files, mean, share in ((FILES, MEAN, WELL_SIZED), (LARGE_FILES, LARGE_MEAN, LARGE_WELL_SIZED)):
+    for files, mean, share in (
+        (FILES, MEAN, WELL_SIZED),
+        (LARGE_FILES, LARGE_MEAN, LARGE_WELL_SIZED),
+    ):
         source = sources[files]
         result = write(box, source, target_bytes, settings[name]) if source is not None else None
         if result is None or not result.files:
             continue
-        figures |= {files: result.files, mean: result.size_in_bytes / result.files, share: 1 - result.small_bytes / result.size_in_bytes}
+        figures |= {
+            files: result.files,
+            mean: result.size_in_bytes / result.files,
+            share: 1 - result.small_bytes / result.size_in_bytes,
+        }
         if files == LARGE_FILES:
-            figures |= {SHUFFLED: result.shuffle_bytes, TASKS: result.tasks or result.files, TIME: result.seconds}
+            figures |= {
+                SHUFFLED: result.shuffle_bytes,
+                TASKS: result.tasks or result.files,
+                TIME: result.seconds,
+            }
             written[name] = result
     return figures
 
 
 def better_mode(measured: Measurements) -> str | None:
-    """Hash where it writes clearly fewer files than the mode in force; None where that mode stays. A shuffle is only worth what it saves."""
+    """Hash where it writes clearly fewer files than the mode in force; None where that mode stays.
+    A shuffle is only worth what it saves.
+    """
     counts = {
-        m: sum(measured.value(m, measure) or 0 for measure in (FILES, LARGE_FILES)) for m in (NOW, HASH, RANGE) if m in measured.rounds
+        m: sum(measured.value(m, measure) or 0 for measure in (FILES, LARGE_FILES))
+        for m in (NOW, HASH, RANGE)
+        if m in measured.rounds
     }
     if HASH not in counts or NOW not in counts:
         return None
     return HASH if counts[NOW] - counts[HASH] > max(1, _GAIN * counts[HASH]) else None
 
 
-def next_advisory(written: Mapping[str, Written], base: str, target_bytes: int, tried: str | None) -> int | None:
-    """The advisory size with which a full task writes one file of the target size, by the measured bytes of shuffle for each byte of file.
+def next_advisory(
+    written: Mapping[str, Written], base: str, target_bytes: int, tried: str | None
+) -> int | None:
+    """The advisory size with which a full task writes one file of the target size, by the measured
+    bytes of shuffle for each byte of file.
 
     None without a shuffle, or where the last commit has as few files as it can: then no size helps.
     """
     last = written.get(SIZED) if tried else written.get(base)
-    if last is None or not last.shuffle_bytes or not last.size_in_bytes or last.largest_partition_bytes < target_bytes:
+    if (
+        last is None
+        or not last.shuffle_bytes
+        or not last.size_in_bytes
+        or last.largest_partition_bytes < target_bytes
+    ):
         return None
-    if last.files <= last.fewest * (1 + TOLERANCE) and last.size_in_bytes / last.files >= (1 - TOLERANCE) * target_bytes:
+    if (
+        last.files <= last.fewest * (1 + TOLERANCE)
+        and last.size_in_bytes / last.files >= (1 - TOLERANCE) * target_bytes
+    ):
         return None
     advisory = round(_ROOM * target_bytes * last.shuffle_bytes / last.size_in_bytes)
     if tried:
         # The result of the first size corrects the ratio.
-        advisory = round(int(tried) * min(2.0, max(0.5, _ROOM * target_bytes / (last.size_in_bytes / last.files))))
+        advisory = round(
+            int(tried)
+            * min(2.0, max(0.5, _ROOM * target_bytes / (last.size_in_bytes / last.files)))
+        )
     return advisory if not tried or abs(advisory / int(tried) - 1) > TOLERANCE / 3 else None
 
 
 def is_better_size(written: Mapping[str, Written], base: str) -> bool:
     """Tell whether the other advisory size writes clearly fewer files."""
     before, after = written.get(base), written.get(SIZED)
-    return before is not None and after is not None and before.files - after.files > max(1, _GAIN * after.files)
+    return (
+        before is not None
+        and after is not None
+        and before.files - after.files > max(1, _GAIN * after.files)
+    )
 
 
 def _answer(
@@ -215,7 +304,13 @@ def _answer(
     changes = [
         *_target(facts),
         *_mode(facts, mode, best, measured),
-        *(_advisory(facts, session, settings[SIZED][_ADVISORY_SESSION], target, measured, best or NOW) if is_sized else ()),
+        *(
+            _advisory(
+                facts, session, settings[SIZED][_ADVISORY_SESSION], target, measured, best or NOW
+            )
+            if is_sized
+            else ()
+        ),
         *_adaptive(session),
         *_interval(facts),
     ]
@@ -225,17 +320,29 @@ def _answer(
         if changes and changes[0].setting == TARGET
         else ""
     )
-    steps = [f"set {c.setting} to {c.proposed or 'its default'}" for c in changes if c.sql and c.setting != TARGET]
-    by_hand = "commit less often, or compact" if any(c.setting == COMMIT_FREQUENCY for c in changes) else ""
+    steps = [
+        f"set {c.setting} to {c.proposed or 'its default'}"
+        for c in changes
+        if c.sql and c.setting != TARGET
+    ]
+    by_hand = (
+        "commit less often, or compact"
+        if any(c.setting == COMMIT_FREQUENCY for c in changes)
+        else ""
+    )
     if confidence is Confidence.NONE:
         verdict = first or f"No advice: {because}"
     elif not steps:
         nothing = "no setting that was tried makes fewer or better-sized files"
-        verdict = f"{first}{raised(by_hand) or ('No other change' if first else 'No change')}: {nothing}."
+        verdict = (
+            f"{first}{raised(by_hand) or ('No other change' if first else 'No change')}: {nothing}."
+        )
     else:
         effects = measured.effects(NOW, advised).rows
         gain = f": {effects[0][0]} {effects[0][2]} instead of {effects[0][1]}" if effects else ""
-        verdict = f"{first}{raised(' and '.join(steps))}{gain}.{f' Also {by_hand}.' if by_hand else ''}"
+        verdict = (
+            f"{first}{raised(' and '.join(steps))}{gain}.{f' Also {by_hand}.' if by_hand else ''}"
+        )
     return Answer(
         question="file-sizes",
         facts=facts,
@@ -252,18 +359,33 @@ def _answer(
 
 
 def _target(facts: TableFacts) -> list[Change]:
-    """Raise a target that is far below a read split, before anything that is measured against it."""
+    """Raise a target that is far below a read split, before anything that is measured against
+    it.
+    """
     finding = next((f for f in diagnose(facts) if f.name == "target_too_small"), None)
     if finding is None:
         return []
-    why = f"{raised(finding.evidence)}. The rest was measured with the current target: ask again after this change."
+    why = (
+        f"{raised(finding.evidence)}. The rest was measured with the current target: ask again "
+        "after this change."
+    )
     return [to_set(facts, {TARGET: str(split_bytes(facts))}, why, now=facts.properties.get(TARGET))]
 
 
-def _mode(facts: TableFacts, mode: InForce, best: str | None, measured: Measurements) -> list[Change]:
+def _mode(
+    facts: TableFacts, mode: InForce, best: str | None, measured: Measurements
+) -> list[Change]:
     now = effective(facts, mode)
-    files = {m: measured.value(m, FILES) or measured.value(m, LARGE_FILES) for m in (NOW, NONE, HASH, RANGE) if m in measured.rounds}
-    tried = ", ".join(f"{number:,} under {now if m == NOW else m}" for m, number in files.items() if number is not None)
+    files = {
+        m: measured.value(m, FILES) or measured.value(m, LARGE_FILES)
+        for m in (NOW, NONE, HASH, RANGE)
+        if m in measured.rounds
+    }
+    tried = ", ".join(
+        f"{number:,} under {now if m == NOW else m}"
+        for m, number in files.items()
+        if number is not None
+    )
     why = (
         f"Data files of a commit: {tried}; in force because of {mode.origin}."
         if tried
@@ -273,46 +395,101 @@ def _mode(facts: TableFacts, mode: InForce, best: str | None, measured: Measurem
         return [Change(DISTRIBUTION, now, now, why)]
     decides = mode.decides
     overrides = [overriding(decides)] if decides is not None and decides.where == SESSION else []
-    effect = "rows are shuffled once before they are written, which takes time and adds latency to a stream"
-    changes = [to_set(facts, {DISTRIBUTION: best}, why, now=now, side_effect=effect)] if facts.properties.get(DISTRIBUTION) != best else []
+    effect = (
+        "rows are shuffled once before they are written, which takes time and adds latency to a "
+        "stream"
+    )
+    changes = (
+        [to_set(facts, {DISTRIBUTION: best}, why, now=now, side_effect=effect)]
+        if facts.properties.get(DISTRIBUTION) != best
+        else []
+    )
     return [*changes, *overrides]
 
 
 def _advisory(
-    facts: TableFacts, session: Mapping[str, str | None], tried: str, target: int, measured: Measurements, base: str
+    facts: TableFacts,
+    session: Mapping[str, str | None],
+    tried: str,
+    target: int,
+    measured: Measurements,
+    base: str,
 ) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
     value = str(round(int(tried) * facts.target_bytes / target))
     before, after = measured.value(base, LARGE_FILES), measured.value(SIZED, LARGE_FILES)
-    why = f"A large commit writes {after:,} instead of {before:,} data files with an advisory size of {size(int(value))}."
+    why = (
+        f"A large commit writes {after:,} instead of {before:,} data files with an advisory size "
+        f"of {size(int(value))}."
+    )
     given = session[_ADVISORY_SESSION]
     chain = in_force(
-        "advisory partition size", session=[(_ADVISORY_SESSION, given)], properties=[(ADVISORY, facts.properties.get(ADVISORY))]
+        "advisory partition size",
+        session=[(_ADVISORY_SESSION, given)],
+        properties=[(ADVISORY, facts.properties.get(ADVISORY))],
     )
     effect = "a task sorts as much as this in its memory, or spills"
-    overrides = [overriding(chain.decides, f"Or set it to {value}.")] if given and chain.decides is not None else []
-    return [to_set(facts, {ADVISORY: value}, why, now=facts.properties.get(ADVISORY), side_effect=effect), *overrides]
+    overrides = (
+        [overriding(chain.decides, f"Or set it to {value}.")]
+        if given and chain.decides is not None
+        else []
+    )
+    return [
+        to_set(
+            facts, {ADVISORY: value}, why, now=facts.properties.get(ADVISORY), side_effect=effect
+        ),
+        *overrides,
+    ]
 
 
 def _adaptive(session: Mapping[str, str | None]) -> list[Change]:
     if (session[_ADAPTIVE] or "true").lower() == "true":
         return []
-    why = "Without adaptive execution the advisory size has no effect: each shuffle has spark.sql.shuffle.partitions tasks."
-    return [Change(_ADAPTIVE, "false", "true", why, set_session(_ADAPTIVE, "true"), set_session(_ADAPTIVE, "false"))]
+    why = (
+        "Without adaptive execution the advisory size has no effect: each shuffle has "
+        "spark.sql.shuffle.partitions tasks."
+    )
+    return [
+        Change(
+            _ADAPTIVE,
+            "false",
+            "true",
+            why,
+            set_session(_ADAPTIVE, "true"),
+            set_session(_ADAPTIVE, "false"),
+        )
+    ]
 
 
 def _interval(facts: TableFacts) -> list[Change]:
-    """Commit less often where a commit adds too little to a partition for any setting to make a file of the target size."""
-    rhythm = append_rhythm([c for c in facts.history.commits if c.added_data_files and c.added_bytes])
-    if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= min_file_size(facts.target_bytes):
+    """Commit less often where a commit adds too little to a partition for any setting to make a
+    file of the target size.
+    """
+    rhythm = append_rhythm(
+        [c for c in facts.history.commits if c.added_data_files and c.added_bytes]
+    )
+    if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= min_file_size(
+        facts.target_bytes
+    ):
         return []
     largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
-    each = f"A commit adds {size(rhythm.bytes_per_partition)} to a partition, so no setting makes a file of {size(facts.target_bytes)}"
+    each = (
+        f"A commit adds {size(rhythm.bytes_per_partition)} to a partition, so no setting makes a "
+        f"file of {size(facts.target_bytes)}"
+    )
     if largest < facts.target_bytes and not facts.default_spec.is_unpartitioned:
-        why = f"{each}, and the largest partition has only {size(largest)}: use a coarser partition transform (icekit tune layout)."
+        why = (
+            f"{each}, and the largest partition has only {size(largest)}: use a coarser partition "
+            "transform (icekit tune layout)."
+        )
     else:
-        interval = span(rhythm.seconds * 1000 * min_file_size(facts.target_bytes) / rhythm.bytes_per_partition)
-        why = f"{each}. One commit every {interval} instead of every {span(rhythm.seconds * 1000)} would. Commit less often, or compact (icekit compact)."
+        interval = span(
+            rhythm.seconds * 1000 * min_file_size(facts.target_bytes) / rhythm.bytes_per_partition
+        )
+        why = (
+            f"{each}. One commit every {interval} instead of every {span(rhythm.seconds * 1000)} "
+            "would. Commit less often, or compact (icekit compact)."
+        )
     return [Change(COMMIT_FREQUENCY, "as it is", "lower", why)]
 
 
@@ -322,39 +499,65 @@ def _settings(facts: TableFacts, session: Mapping[str, str | None], mode: InForc
         "advisory",
         session=[(_ADVISORY_SESSION, session[_ADVISORY_SESSION])],
         properties=[(ADVISORY, facts.properties.get(ADVISORY))],
-        default=("Iceberg's estimate from the codecs, at least Spark's own", session[_SPARK_ADVISORY] or "64MB"),
+        default=(
+            "Iceberg's estimate from the codecs, at least Spark's own",
+            session[_SPARK_ADVISORY] or "64MB",
+        ),
     )
     rows = [
         ("target file size", size(facts.target_bytes), TARGET),
         ("distribution mode", effective(facts, mode), mode.origin),
         ("advisory partition size", advisory.value, advisory.origin),
         ("adaptive execution", session[_ADAPTIVE] or "true", _ADAPTIVE),
-        *((f"distribution of {d.operation}", d.mode, d.origin) for d in facts.distribution if d.operation != "append"),
+        *(
+            (f"distribution of {d.operation}", d.mode, d.origin)
+            for d in facts.distribution
+            if d.operation != "append"
+        ),
     ]
-    return Grid("Settings that decide the size of files", {"what": TEXT("setting"), "value": TEXT, "origin": TEXT}, rows)
+    return Grid(
+        "Settings that decide the size of files",
+        {"what": TEXT("setting"), "value": TEXT, "origin": TEXT},
+        rows,
+    )
 
 
 def _notes(
-    facts: TableFacts, sources: Mapping[str, TrialRows | None], written: Mapping[str, Written], advised: str, target: int
+    facts: TableFacts,
+    sources: Mapping[str, TrialRows | None],
+    written: Mapping[str, Written],
+    advised: str,
+    target: int,
 ) -> tuple[str, ...]:
     mean = facts.data.mean_bytes or 0
     notes = [
-        f"The table has {count(facts.data.file_count, 'data file')} of {size(mean)} on average; the target is {size(facts.target_bytes)}."
+        f"The table has {count(facts.data.file_count, 'data file')} of {size(mean)} on average; "
+        f"the target is {size(facts.target_bytes)}."
     ]
-    notes += [f"Written again: {source.described}." for source in sources.values() if source is not None]
+    notes += [
+        f"Written again: {source.described}." for source in sources.values() if source is not None
+    ]
     last = written.get(advised)
     if last is not None and last.tasks:
         notes.append(
-            f"{count(last.tasks, 'task')} wrote {count(last.files, 'file')} in {count(last.partitions, 'partition')}: a file never spans partitions."
+            f"{count(last.tasks, 'task')} wrote {count(last.files, 'file')} in "
+            f"{count(last.partitions, 'partition')}: a file never spans partitions."
         )
     if last is not None and last.spilled_bytes:
-        notes.append(f"Sorting spilled {size(last.spilled_bytes)} to disk: give tasks more memory, or executors fewer cores.")
+        notes.append(
+            f"Sorting spilled {size(last.spilled_bytes)} to disk: give tasks more memory, or "
+            "executors fewer cores."
+        )
     if last is not None and last.largest_partition_bytes < target:
         share = percent(last.largest_partition_bytes / target)
-        notes.append(f"No partition of a large commit gets more than {size(last.largest_partition_bytes)}, {share} of the target.")
+        notes.append(
+            f"No partition of a large commit gets more than {size(last.largest_partition_bytes)}, "
+            f"{share} of the target."
+        )
     if target < facts.target_bytes:
         notes.append(
-            f"Tried with a target of {size(target)}, as the sample has too few files of {size(facts.target_bytes)}; sizes are scaled."
+            f"Tried with a target of {size(target)}, as the sample has too few files of "
+            f"{size(facts.target_bytes)}; sizes are scaled."
         )
     return tuple(notes)
 

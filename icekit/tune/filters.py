@@ -27,15 +27,22 @@ _KINDS = {
     "is null": NULLS,
     "not null": NULLS,
 }
-_NEGATED = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "is null": "not null", "not null": "is null"}
+_NEGATED = {
+    "<": ">=",
+    "<=": ">",
+    ">": "<=",
+    ">=": "<",
+    "is null": "not null",
+    "not null": "is null",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
     """A condition on one column: ``op`` is =, in, <, <=, >, >=, prefix, is null or not null.
 
-    ``values`` have the types that facts use (dates in days, timestamps in microseconds); empty if the
-    source of the filter does not state them, and for nulls.
+    ``values`` have the types that facts use (dates in days, timestamps in microseconds); empty if
+    the source of the filter does not state them, and for nulls.
     """
 
     column: str
@@ -79,8 +86,9 @@ Node = Leaf | Anything | All | Either
 class Filter:
     """One filter of queries; ``weight`` is how often it was seen, ``origin`` where.
 
-    ``text`` is the filter as found. ``tree`` is the part by which bounds of columns can skip files. ``is_pushed`` tells whether Iceberg
-    receives any of it: it may skip files by partitions, even if bounds of columns decide nothing.
+    ``text`` is the filter as found. ``tree`` is the part by which bounds of columns can skip files.
+    ``is_pushed`` tells whether Iceberg receives any of it: it may skip files by partitions, even if
+    bounds of columns decide nothing.
     """
 
     text: str
@@ -91,8 +99,12 @@ class Filter:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it uses, in their order, except those with only ``is not null``, which Spark adds for every column."""
-        return tuple(dict.fromkeys(leaf.column for leaf in leaves(self.tree) if leaf.op != "not null"))
+        """The columns it uses, in their order, except those with only ``is not null``, which Spark
+        adds for every column.
+        """
+        return tuple(
+            dict.fromkeys(leaf.column for leaf in leaves(self.tree) if leaf.op != "not null")
+        )
 
     @property
     def is_bound(self) -> bool:
@@ -113,10 +125,18 @@ def conjunction(parts: Iterator[Node] | tuple[Node, ...]) -> Node:
     """Conditions that all hold, simplified."""
     flat: list[Node] = []
     for part in parts:
-        flat += part.parts if isinstance(part, All) else [] if isinstance(part, Anything) else [part]
+        flat += (
+            part.parts if isinstance(part, All) else [] if isinstance(part, Anything) else [part]
+        )
     # Spark adds ``is not null`` for every column; a comparison with a value implies it.
     compared = {part.column for part in flat if isinstance(part, Leaf) and part.kind != NULLS}
-    unique = tuple(dict.fromkeys(p for p in flat if not (isinstance(p, Leaf) and p.op == "not null" and p.column in compared)))
+    unique = tuple(
+        dict.fromkeys(
+            p
+            for p in flat
+            if not (isinstance(p, Leaf) and p.op == "not null" and p.column in compared)
+        )
+    )
     return Anything() if not unique else unique[0] if len(unique) == 1 else All(unique)
 
 
@@ -154,14 +174,18 @@ def with_leaves(node: Node, change: Callable[[Leaf], Node]) -> Node:
 
 
 def sql(node: Node, columns: Mapping[str, Column]) -> str:
-    """A tree as a predicate of Spark SQL that Iceberg receives completely; ``columns`` are the table's leaves by name.
+    """A tree as a predicate of Spark SQL that Iceberg receives completely; ``columns`` are the
+    table's leaves by name.
 
-    Raises KeyError for a column that does not exist, ValueError for a value that has no literal or is not known.
+    Raises KeyError for a column that does not exist, ValueError for a value that has no literal or
+    is not known.
     """
     if isinstance(node, Anything):
         return "true"
     if isinstance(node, (All, Either)):
-        return f" {'AND' if isinstance(node, All) else 'OR'} ".join(f"({sql(part, columns)})" for part in node.parts)
+        return f" {'AND' if isinstance(node, All) else 'OR'} ".join(
+            f"({sql(part, columns)})" for part in node.parts
+        )
     column = columns[node.column]
     term = identifier(*column.names)
     if node.kind == NULLS:
@@ -175,8 +199,12 @@ def sql(node: Node, columns: Mapping[str, Column]) -> str:
     return f"{term} {node.op} {literal_of(column.type, node.values[0])}"
 
 
-def predicates(filters: Iterable[Filter], columns: Mapping[str, Column]) -> list[tuple[Filter, str]]:
-    """The filters with their SQL, except filters without values, on dropped columns, or with values that have no literal."""
+def predicates(
+    filters: Iterable[Filter], columns: Mapping[str, Column]
+) -> list[tuple[Filter, str]]:
+    """The filters with their SQL, except filters without values, on dropped columns, or with values
+    that have no literal.
+    """
     found = []
     for one in filters:
         try:
@@ -188,10 +216,10 @@ def predicates(filters: Iterable[Filter], columns: Mapping[str, Column]) -> list
 
 # --- Parse filters as Iceberg writes them into the description of a scan; pure
 #
-# The one language in which both a person's SQL (planned by Spark) and a Spark event log state what reached
-# Iceberg: ``time_hour >= 1357344000000000, (carrier = 'UA' OR carrier IN ('AA', 'DL'))``. Source:
-# ``Spark3Util.DescribeExpressionVisitor``. Quotes inside a text are not escaped there: a text ends at the
-# first quote after which the language goes on.
+# The one language in which both a person's SQL (planned by Spark) and a Spark event log state what
+# reached Iceberg: ``time_hour >= 1357344000000000, (carrier = 'UA' OR carrier IN ('AA', 'DL'))``.
+# Source: ``Spark3Util.DescribeExpressionVisitor``. Quotes inside a text are not escaped there: a
+# text ends at the first quote after which the language goes on.
 
 
 _OPERATOR = re.compile(
@@ -209,13 +237,16 @@ class Unreadable(ValueError):
 
 
 def filters_of(description: str) -> str | None:
-    """The filters in a scan's description, empty if it has none; None if the text does not describe a scan."""
+    """The filters in a scan's description, empty if it has none; None if the text does not describe
+    a scan.
+    """
     found = _SCAN.search(description)
     return found[1] if found else None
 
 
 def parse(text: str, columns: Mapping[str, Column], unknown: set[str] | None = None) -> Node:
-    """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read, under any name they ever had.
+    """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read,
+    under any name they ever had.
 
     A condition on a column that does not exist rules out nothing; the name is added to ``unknown``.
     Raises :class:`Unreadable` for a text that is not in this language.
@@ -268,7 +299,9 @@ class _Reader:
             raise Unreadable(self.text)
 
     def transformed(self) -> Node | None:
-        """A condition on a transform of a known column, such as ``year(t) = 20``; None, at the same place, if there is none."""
+        """A condition on a transform of a known column, such as ``year(t) = 20``; None, at the same
+        place, if there is none.
+        """
         start = self.place
         found = _TRANSFORM.match(self.text, start)
         names = [n for n in self.columns if found and self.text.startswith(f"{n}) ", found.end())]
@@ -293,10 +326,19 @@ class _Reader:
     def predicate(self) -> Node:
         if (transformed := self.transformed()) is not None:
             return transformed
-        # A name may contain anything, so names of known columns are tried first, the longest one first.
+        # A name may contain anything, so names of known columns are tried first, the longest one
+        # first.
         names = (n for n in self.columns if self.text.startswith(f"{n} ", self.place))
-        name = max((n for n in names if _OPERATOR.match(self.text, self.place + len(n))), key=len, default=None)
-        found = _OPERATOR.match(self.text, self.place + len(name)) if name else _OPERATOR.search(self.text, self.place)
+        name = max(
+            (n for n in names if _OPERATOR.match(self.text, self.place + len(n))),
+            key=len,
+            default=None,
+        )
+        found = (
+            _OPERATOR.match(self.text, self.place + len(name))
+            if name
+            else _OPERATOR.search(self.text, self.place)
+        )
         if found is None:
             raise Unreadable(self.text)
         if name is None:
@@ -305,7 +347,11 @@ class _Reader:
         column = self.columns.get(name) if name else None
         op = found[1]
         if op.endswith("NULL"):
-            return Anything() if column is None else Leaf(column.name, "is null" if op == "IS NULL" else "not null")
+            return (
+                Anything()
+                if column is None
+                else Leaf(column.name, "is null" if op == "IS NULL" else "not null")
+            )
         self.skip(" ")
         values = self.values(column) if op in {"IN", "NOT IN"} else (self.value(column),)
         if column is None or op in {"NOT IN", "NOT LIKE", "!=", "<>"}:
@@ -340,8 +386,12 @@ class _Reader:
         return _scalar(found[0], column.type if column else "")
 
 
-def in_values_of(column: Column, transform: str, width: int, op: str, values: Sequence[Scalar]) -> Node:
-    """A condition on a partition transform of a column as one on the column; anything if bounds of the column cannot decide it."""
+def in_values_of(
+    column: Column, transform: str, width: int, op: str, values: Sequence[Scalar]
+) -> Node:
+    """A condition on a partition transform of a column as one on the column; anything if bounds of
+    the column cannot decide it.
+    """
     if op in {"=", "IN"}:
         return disjunction(tuple(_in_value_of(column, transform, width, value) for value in values))
     value = values[0]

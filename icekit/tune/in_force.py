@@ -1,6 +1,7 @@
 """Find which of several places decides a setting: the place nearest to the write wins.
 
-Source: Iceberg's ``ConfParser`` for Spark: write or read option (which only the job knows), then session, then table property, then default.
+Source: Iceberg's ``ConfParser`` for Spark: write or read option (which only the job knows), then
+session, then table property, then default.
 """
 
 from __future__ import annotations
@@ -43,7 +44,11 @@ class InForce:
         link = self.decides
         if link is None:
             return "not set"
-        return link.name if link.where == DEFAULT and link.name else f"{link.where} {link.name}".strip()
+        return (
+            link.name
+            if link.where == DEFAULT and link.name
+            else f"{link.where} {link.name}".strip()
+        )
 
 
 def in_force(

@@ -1,4 +1,6 @@
-"""Answer which columns need metrics, and how long their bounds should be: the advised modes are written to a clone, and Iceberg plans the filters there."""
+"""Answer which columns need metrics, and how long their bounds should be: the advised modes are
+written to a clone, and Iceberg plans the filters there.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from icekit.catalog.lake import session_of
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.definition import Column
 from icekit.facts.lineage import choose_snapshot
-from icekit.facts.manifests import SAMPLED_FILES, SAMPLED_MANIFESTS, Record, entries, is_delete_manifest, manifest_list, may_have_live
+from icekit.facts.manifests import (
+    SAMPLED_FILES,
+    SAMPLED_MANIFESTS,
+    Record,
+    entries,
+    is_delete_manifest,
+    manifest_list,
+    may_have_live,
+)
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.model import TableFacts
 from icekit.facts.where import NO_BOUNDS
@@ -32,22 +42,28 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 NOW, BOUNDS, USED = "now", "longer bounds", "only used columns"
-READ, BYTES_OF, PLANNING = "data files that a filter reads", "bytes of manifests", "time to plan a full scan"
+READ, BYTES_OF, PLANNING = (
+    "data files that a filter reads",
+    "bytes of manifests",
+    "time to plan a full scan",
+)
 _MEASURES = (Measure(READ, NUMBER), Measure(BYTES_OF, BYTES), Measure(PLANNING, SECONDS))
 DEFAULT, COLUMN = "write.metadata.metrics.default", "write.metadata.metrics.column."
 NONE, COUNTS, FULL = "none", "counts", "full"
 #: The lengths to try for the bounds of a string column, the default first.
 LENGTHS = (16, 24, 32, 48, 64, 96, 128)
 _TRUNCATE = re.compile(r"truncate\((\d+)\)", re.I)
-#: Choices: filters must read this share fewer files, and one at least; the share of sampled values that may have the same bound.
+# : Choices: filters must read this share fewer files, and one at least; the share of sampled values
+# that may have the same bound.
 _GAIN, _COLLIDING = 0.1, 0.01
-#: Choices: unused statistics are worth a change from this share of an entry on, and this many columns or bytes of manifests.
+# : Choices: unused statistics are worth a change from this share of an entry on, and this many
+# columns or bytes of manifests.
 _UNUSED_SHARE, _UNUSED_COLUMNS, _UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
 _MOST_FILTERS, _SAMPLED_ROWS = 48, 20_000
 _WHOLE = {"partial-progress.enabled": "false"}
 _EFFECT = (
-    "filters on columns without statistics (including a MERGE's keys and runtime filters) skip no new files, "
-    "and their MIN, MAX and COUNT no longer come from metadata"
+    "filters on columns without statistics (including a MERGE's keys and runtime filters) skip no "
+    "new files, and their MIN, MAX and COUNT no longer come from metadata"
 )
 
 
@@ -59,20 +75,32 @@ def truncate(length: int) -> str:
 def rank(mode: str) -> float:
     """A rank of modes by how much they keep: none, counts, truncate by length, full."""
     length = _TRUNCATE.fullmatch(mode.strip())
-    return 1.0 + int(length[1]) if length else {NONE: 0.0, COUNTS: 1.0, FULL: float("inf")}.get(mode.strip().lower(), 1.0 + LENGTHS[0])
+    return (
+        1.0 + int(length[1])
+        if length
+        else {NONE: 0.0, COUNTS: 1.0, FULL: float("inf")}.get(
+            mode.strip().lower(), 1.0 + LENGTHS[0]
+        )
+    )
 
 
 def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The uses of each column, by name: filters, sort order, partitioning, keys of equality deletes.
+    """The uses of each column, by name: filters, sort order, partitioning, keys of equality
+    deletes.
 
-    A data file without bounds of a key loads every equality delete file of its partition (``DeleteFileIndex``).
+    A data file without bounds of a key loads every equality delete file of its partition
+    (``DeleteFileIndex``).
     """
     by_id = {c.field_id: c.name for c in facts.columns}
     uses = {
         "filter": filtered,
         "sort order": [f.source for f in facts.sort_order],
-        "partition source": [f.source for f in facts.default_spec.fields if f.source and f.transform != "void"],
-        "equality delete key": [by_id[i] for key in facts.equality_keys for i in key.field_ids if i in by_id],
+        "partition source": [
+            f.source for f in facts.default_spec.fields if f.source and f.transform != "void"
+        ],
+        "equality delete key": [
+            by_id[i] for key in facts.equality_keys for i in key.field_ids if i in by_id
+        ],
     }
     found: dict[str, tuple[str, ...]] = {}
     for role, names in uses.items():
@@ -82,7 +110,9 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
 
 
 def needed_length(values: Iterable[Any]) -> int | None:
-    """The smallest of :data:`LENGTHS` at which at most 1 % of sampled texts share their start with another; None if none is enough."""
+    """The smallest of :data:`LENGTHS` at which at most 1 % of sampled texts share their start with
+    another; None if none is enough.
+    """
     distinct = {value for value in values if isinstance(value, str)}
     for length in LENGTHS:
         starts = Counter(value[:length] for value in distinct)
@@ -92,14 +122,21 @@ def needed_length(values: Iterable[Any]) -> int | None:
 
 
 def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> dict[str, str]:
-    """The mode that each used column needs: the default, only counts for filters by null, or as many characters as tell its values apart."""
+    """The mode that each used column needs: the default, only counts for filters by null, or as
+    many characters as tell its values apart.
+    """
     filtered = list(dict.fromkeys(column for f in filters for column in f.columns))
     modes: dict[str, str] = {}
     for name, uses in roles(facts, filtered).items():
         column = facts.by_name.get(name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
-        kinds = {leaf.kind for f in filters for leaf in leaves(f.tree) if leaf.column == name and leaf.op != "not null"}
+        kinds = {
+            leaf.kind
+            for f in filters
+            for leaf in leaves(f.tree)
+            if leaf.column == name and leaf.op != "not null"
+        }
         modes[name] = truncate(LENGTHS[0])
         if uses == ("filter",) and kinds == {NULLS}:
             modes[name] = COUNTS
@@ -111,7 +148,9 @@ def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) ->
 
 @dataclass(frozen=True)
 class EntryBytes:
-    """Bytes of each column's statistics in the sampled manifest entries, by field id, before compression; and the files that have any."""
+    """Bytes of each column's statistics in the sampled manifest entries, by field id, before
+    compression; and the files that have any.
+    """
 
     files: int = 0
     by_column: Counter[int] = field(default_factory=Counter)
@@ -128,33 +167,61 @@ def unused(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> li
     return [
         c
         for c in facts.columns
-        if entry.counted[c.field_id] and c.name not in modes and COLUMN + c.name not in facts.properties and c.metrics_mode != NONE
+        if entry.counted[c.field_id]
+        and c.name not in modes
+        and COLUMN + c.name not in facts.properties
+        and c.metrics_mode != NONE
     ]
 
 
 def is_worth(facts: TableFacts, idle: Sequence[Column], share: float) -> bool:
-    """Tell whether unused statistics are worth a setting that somebody has to remember when a new filter comes up."""
-    return share >= _UNUSED_SHARE and (len(idle) >= _UNUSED_COLUMNS or share * facts.manifests.data_bytes >= _UNUSED_BYTES)
+    """Tell whether unused statistics are worth a setting that somebody has to remember when a new
+    filter comes up.
+    """
+    return share >= _UNUSED_SHARE and (
+        len(idle) >= _UNUSED_COLUMNS or share * facts.manifests.data_bytes >= _UNUSED_BYTES
+    )
 
 
-def proposals(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> dict[str, dict[str, str]]:
-    """The properties of each variant: longer bounds of used columns, and no statistics for the others where these are worth it."""
+def proposals(
+    facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes
+) -> dict[str, dict[str, str]]:
+    """The properties of each variant: longer bounds of used columns, and no statistics for the
+    others where these are worth it.
+    """
     columns = facts.by_name
     identity = {f.source for f in facts.default_spec.fields if f.transform == "identity"}
-    longer = {COLUMN + n: mode for n, mode in modes.items() if rank(columns[n].metrics_mode) < rank(mode) and n not in identity}
+    longer = {
+        COLUMN + n: mode
+        for n, mode in modes.items()
+        if rank(columns[n].metrics_mode) < rank(mode) and n not in identity
+    }
     found = {BOUNDS: longer} if longer else {}
     idle = unused(facts, modes, entry)
     if is_worth(facts, idle, entry.share(idle)):
-        kept = {COLUMN + n: max(columns[n].metrics_mode, mode, key=rank) for n, mode in modes.items() if COLUMN + n not in facts.properties}
+        kept = {
+            COLUMN + n: max(columns[n].metrics_mode, mode, key=rank)
+            for n, mode in modes.items()
+            if COLUMN + n not in facts.properties
+        }
         found[USED] = {**kept, **longer, DEFAULT: NONE}
     return found
 
 
-def chosen(measured: Measurements, reads: Mapping[str, Sequence[int]], variants: Iterable[str]) -> str | None:
-    """The variant to advise: no filter reads more files with it than now, and filters read fewer, or unused statistics are gone."""
+def chosen(
+    measured: Measurements, reads: Mapping[str, Sequence[int]], variants: Iterable[str]
+) -> str | None:
+    """The variant to advise: no filter reads more files with it than now, and filters read fewer,
+    or unused statistics are gone.
+    """
     for name in (USED, BOUNDS):
         read, before = measured.value(name, READ), measured.value(NOW, READ)
-        if name not in variants or read is None or before is None or any(a > b for a, b in zip(reads[name], reads[NOW], strict=True)):
+        if (
+            name not in variants
+            or read is None
+            or before is None
+            or any(a > b for a, b in zip(reads[name], reads[NOW], strict=True))
+        ):
             continue
         smaller = (measured.value(name, BYTES_OF) or 0.0) < (measured.value(NOW, BYTES_OF) or 0.0)
         if saves_files(before, read) or (name == USED and smaller):
@@ -178,12 +245,15 @@ def tune_metrics_columns(
     sample_bytes: str = "1 GB",
     progress: Callable[[str], None] = print,
 ) -> Answer:
-    """Measure the statistics of a table's columns, and write other metrics modes to clones; only reads the table.
+    """Measure the statistics of a table's columns, and write other metrics modes to clones; only
+    reads the table.
 
-    Filters of queries are SQL (predicates or complete queries), those of a Spark ``event_log``, or else the
-    columns that the table declares. A table larger than ``sample_bytes`` is tried on copied samples of that size.
+    Filters of queries are SQL (predicates or complete queries), those of a Spark ``event_log``, or
+    else the columns that the table declares. A table larger than ``sample_bytes`` is tried on
+    copied samples of that size.
 
-    Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for an event log that cannot be read.
+    Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for an event
+    log that cannot be read.
     """
     trial = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
     facts = trial.facts
@@ -191,12 +261,21 @@ def tune_metrics_columns(
         queries = read_filters(lake, facts, sql=filters, event_log=event_log)
         if not facts.data.file_count or not queries.filters:
             return _unknown(facts, queries.notes)
-        names = [n for n in queries.columns if n in facts.by_name and not facts.by_name[n].type.startswith(NO_BOUNDS)]
+        names = [
+            n
+            for n in queries.columns
+            if n in facts.by_name and not facts.by_name[n].type.startswith(NO_BOUNDS)
+        ]
         drawn = sample(lake, facts, names, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
         modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
         settings = proposals(facts, modes, entry)
-        variants: dict[str, SetUp] = {name: partial(_write, properties=properties) for name, properties in {NOW: {}, **settings}.items()}
-        experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large)
+        variants: dict[str, SetUp] = {
+            name: partial(_write, properties=properties)
+            for name, properties in {NOW: {}, **settings}.items()
+        }
+        experiment = Experiment(
+            trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
+        )
         bound = bind(queries.filters, drawn)[:_MOST_FILTERS]
         reads: dict[str, list[int]] = {}
         with experiment.open():
@@ -207,16 +286,31 @@ def tune_metrics_columns(
 
 def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
     if not facts.data.file_count:
-        verdict, because = "No change: the table has no data files, so it has no statistics yet.", "settings apply from the first file on."
+        verdict, because = (
+            "No change: the table has no data files, so it has no statistics yet.",
+            "settings apply from the first file on.",
+        )
     else:
         declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
-        verdict = "No advice: the filters of your queries are not known, so icekit cannot tell which statistics are unused."
+        verdict = (
+            "No advice: the filters of your queries are not known, so icekit cannot tell which "
+            "statistics are unused."
+        )
         because = f"declare filter columns ({declare}), or give filters or a Spark event log."
-    return Answer(question="metrics-columns", facts=facts, verdict=verdict, confidence=Confidence.NONE, because=because, notes=tuple(notes))
+    return Answer(
+        question="metrics-columns",
+        facts=facts,
+        verdict=verdict,
+        confidence=Confidence.NONE,
+        because=because,
+        notes=tuple(notes),
+    )
 
 
 def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
-    """Rewrite the data files of a sandbox with these metrics; without properties too, so that only the metrics differ."""
+    """Rewrite the data files of a sandbox with these metrics; without properties too, so that only
+    the metrics differ.
+    """
     if properties:
         box.set(set_properties(box.name, dict(properties)))
     box.run(ddl.rewrite(box.name, {}, None, options=_WHOLE), expected_bytes=box.size_in_bytes)
@@ -224,14 +318,17 @@ def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
     box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)))
 
 
-def _measure(name: str, box: Sandbox, asked: Sequence[tuple[Filter, str]], reads: dict[str, list[int]]) -> dict[str, float]:
+def _measure(
+    name: str, box: Sandbox, asked: Sequence[tuple[Filter, str]], reads: dict[str, list[int]]
+) -> dict[str, float]:
     reads[name] = [box.plan(where).data_files for _, where in asked]
     read = mean((f.weight, files) for (f, _), files in zip(asked, reads[name], strict=True))
     return {READ: read, BYTES_OF: box.observe().manifests.data_bytes, PLANNING: box.plan().seconds}
 
 
 def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
-    """The bytes of statistics in up to 300 entries of up to three data manifests: the newest, the oldest and a middle one.
+    """The bytes of statistics in up to 300 entries of up to three data manifests: the newest, the
+    oldest and a middle one.
 
     Source: the Avro specification, "Binary encoding": a number takes seven bits a byte.
     """
@@ -240,19 +337,29 @@ def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
     location = (snapshot or {}).get("manifest-list")
     listed: Sequence[Record] = manifest_list(source.read(location), location) if location else []
     data = [m for m in listed if not is_delete_manifest(m) and may_have_live(m)]
-    places = sorted({0, len(data) // 2, len(data) - 1}) if len(data) > SAMPLED_MANIFESTS else range(len(data))
+    places = (
+        sorted({0, len(data) // 2, len(data) - 1})
+        if len(data) > SAMPLED_MANIFESTS
+        else range(len(data))
+    )
     sizes: Counter[int] = Counter()
     counted: Counter[int] = Counter()
     files = 0
     for place in places:
         path, room = data[place]["manifest_path"], SAMPLED_FILES // len(places)
-        for entry in islice(entries(source.read(path), path, frozenset((*_COUNTS, *_BOUNDS))), room):
+        for entry in islice(
+            entries(source.read(path), path, frozenset((*_COUNTS, *_BOUNDS))), room
+        ):
             file = entry["data_file"]
             files += 1
             counted.update(pair["key"] for pair in file.get("value_counts") or ())
             for name in (*_COUNTS, *_BOUNDS):
                 for pair in file.get(name) or ():
-                    value = _number(pair["value"]) if name in _COUNTS else _number(len(pair["value"])) + len(pair["value"])
+                    value = (
+                        _number(pair["value"])
+                        if name in _COUNTS
+                        else _number(len(pair["value"])) + len(pair["value"])
+                    )
                     sizes[pair["key"]] += _number(pair["key"]) + value
     return EntryBytes(files, sizes, counted)
 
@@ -279,24 +386,35 @@ def _answer(
     before, after = (None if name is None else measured.value(name, READ) for name in (NOW, best))
     idle = unused(facts, modes, entry)
     share = entry.share(idle)
-    idle_bytes = f"{percent(share)} of the statistics, about {size(share * facts.manifests.data_bytes)} of {size(facts.manifests.data_bytes)} of manifests"
+    idle_bytes = (
+        f"{percent(share)} of the statistics, about {size(share * facts.manifests.data_bytes)} of "
+        f"{size(facts.manifests.data_bytes)} of manifests"
+    )
     why = (
-        f"Statistics of {count(len(idle), 'column')} have no use in any known filter, sort order, partitioning or delete key: {idle_bytes}."
+        f"Statistics of {count(len(idle), 'column')} have no use in any known filter, sort order, "
+        f"partitioning or delete key: {idle_bytes}."
     )
     now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
     changes: list[Change] = []
     if best is None or before is None or after is None:
         files = count(facts.data.file_count, "data file")
-        read = f"a filter reads {plain(before)} of {files}" if before is not None else "nothing was measured"
+        read = (
+            f"a filter reads {plain(before)} of {files}"
+            if before is not None
+            else "nothing was measured"
+        )
         verdict = f"No change: {read}, and no other metrics mode is worth it."
         changes.append(Change(DEFAULT, now, now, why))
     else:
         properties = settings[best]
-        names = ", ".join(name.removeprefix("write.metadata.metrics.") for name in list(properties)[:3]) + (
-            " …" if len(properties) > 3 else ""
-        )
+        names = ", ".join(
+            name.removeprefix("write.metadata.metrics.") for name in list(properties)[:3]
+        ) + (" …" if len(properties) > 3 else "")
         sizes = [measured.value(name, BYTES_OF) or 0.0 for name in (NOW, best)]
-        gain = f"a filter reads {plain(after)} instead of {plain(before)} data files, and manifests take {size(sizes[1])} instead of {size(sizes[0])}"
+        gain = (
+            f"a filter reads {plain(after)} instead of {plain(before)} data files, and manifests "
+            f"take {size(sizes[1])} instead of {size(sizes[0])}"
+        )
         verdict = f"Set {count(len(properties), 'property', 'properties')} ({names}): {gain}."
         changes.append(
             to_set(
@@ -318,25 +436,43 @@ def _answer(
         advised=best,
         confidence=confidence,
         because=because,
-        notes=(*queries.notes, "Both tables were rewritten, so that only the metrics of their columns differ."),
+        notes=(
+            *queries.notes,
+            "Both tables were rewritten, so that only the metrics of their columns differ.",
+        ),
         tables={"columns": _columns(facts, roles(facts, queries.columns), modes, entry)},
         stopped=trial.stopped,
     )
 
 
 def _old_files(facts: TableFacts, *, is_worth_it: bool) -> Change:
-    """The rewrite that applies settings to existing files: advised if filters then skip files, otherwise left to compaction."""
+    """The rewrite that applies settings to existing files: advised if filters then skip files,
+    otherwise left to compaction.
+    """
     why = (
-        f"New settings apply only to new files: {count(facts.data.file_count, 'data file')} ({size(facts.data.size_in_bytes)}) keep their metrics until they are "
-        "rewritten (rewrite_manifests copies metrics unchanged)."
+        f"New settings apply only to new files: {count(facts.data.file_count, 'data file')} "
+        f"({size(facts.data.size_in_bytes)}) keep their metrics until they are rewritten "
+        "(rewrite_manifests copies metrics unchanged)."
     )
     if not is_worth_it:
-        return Change(ddl.OLD_DATA, "as they are", "as they are", f"{why} Leave this to compaction, which rewrites them anyway.")
+        return Change(
+            ddl.OLD_DATA,
+            "as they are",
+            "as they are",
+            f"{why} Leave this to compaction, which rewrites them anyway.",
+        )
     return ddl.rewrite_old(facts, why)
 
 
-def _columns(facts: TableFacts, used: Mapping[str, Sequence[str]], modes: Mapping[str, str], entry: EntryBytes) -> Grid:
-    """The columns by the bytes of their statistics, with their use, and the mode in force and needed."""
+def _columns(
+    facts: TableFacts,
+    used: Mapping[str, Sequence[str]],
+    modes: Mapping[str, str],
+    entry: EntryBytes,
+) -> Grid:
+    """The columns by the bytes of their statistics, with their use, and the mode in force and
+    needed.
+    """
     rows = [
         (
             c.name,
@@ -347,7 +483,13 @@ def _columns(facts: TableFacts, used: Mapping[str, Sequence[str]], modes: Mappin
         )
         for c in sorted(facts.columns, key=lambda c: -entry.by_column[c.field_id])
     ]
-    columns = {"column": NAME, "needed_as": TEXT, "mode": TEXT, "needed_mode": TEXT, "bytes_per_entry": NUMBER}
+    columns = {
+        "column": NAME,
+        "needed_as": TEXT,
+        "mode": TEXT,
+        "needed_mode": TEXT,
+        "bytes_per_entry": NUMBER,
+    }
     return Grid("Statistics of columns in manifest entries, before compression", columns, rows, 20)
 
 

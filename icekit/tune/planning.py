@@ -1,4 +1,6 @@
-"""Answer how scans of a table are planned and where its files are: planning modes and rewritten manifests tried, the session's limits stated."""
+"""Answer how scans of a table are planned and where its files are: planning modes and rewritten
+manifests tried, the session's limits stated.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,33 @@ if TYPE_CHECKING:
 
     from icekit.catalog import Lake
 
-NOW, LOCAL, DISTRIBUTED, REWRITTEN = "now", "in the driver", "on the executors", "manifests rewritten"
-OPENED, PLANNING, MANIFESTS = "manifests that a query opens", "time to plan a full scan", "data manifests"
+NOW, LOCAL, DISTRIBUTED, REWRITTEN = (
+    "now",
+    "in the driver",
+    "on the executors",
+    "manifests rewritten",
+)
+OPENED, PLANNING, MANIFESTS = (
+    "manifests that a query opens",
+    "time to plan a full scan",
+    "data manifests",
+)
 _MEASURES = (Measure(OPENED, NUMBER), Measure(PLANNING, SECONDS), Measure(MANIFESTS, COUNT))
 _MODES = {LOCAL: "local", DISTRIBUTED: "distributed"}
 _MODE, _SESSION_MODE = "read.data-planning-mode", "spark.sql.iceberg.data-planning-mode"
-_DELETE_MODE, _SESSION_DELETE_MODE = "read.delete-planning-mode", "spark.sql.iceberg.delete-planning-mode"
+_DELETE_MODE, _SESSION_DELETE_MODE = (
+    "read.delete-planning-mode",
+    "spark.sql.iceberg.delete-planning-mode",
+)
 #: Below this limit Iceberg always plans in the driver (``BaseDistributedDataScan``).
 _LEAST_RESULT_BYTES = 256 << 20
 #: Choices: the share and the seconds of planning that a change must save, and the manifests.
 _GAIN, _SECONDS, _MANIFESTS_SAVED = 0.25, 1.0, 8
-#: The most filters to plan, those with the greatest weight; and the most files of a scan that Spark plans, as it keeps a task for each.
+# : The most filters to plan, those with the greatest weight; and the most files of a scan that
+# Spark plans, as it keeps a task for each.
 _MOST_FILTERS, _MOST_FILES = 20, 500_000
-#: Requests per second that S3 allows for one prefix before it splits it, and a choice: the seconds of one small request.
+# : Requests per second that S3 allows for one prefix before it splits it, and a choice: the seconds
+# of one small request.
 _GETS_PER_SECOND, _PUTS_PER_SECOND, _REQUEST_SECONDS = 5_500, 3_500, 0.02
 _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss"})
 #: What LocationProviders adds to a path with write.object-storage.enabled (since 1.7).
@@ -61,10 +77,11 @@ def tune_planning(
     budget_bytes: str = BUDGET_BYTES,
     progress: Callable[[str], None] = print,
 ) -> Answer:
-    """Plan full scans and the filters of queries in each planning mode and with rewritten manifests, on zero-copy clones.
+    """Plan full scans and the filters of queries in each planning mode and with rewritten
+    manifests, on zero-copy clones.
 
-    ``filters`` (predicates or queries) and a Spark ``event_log`` give the filters of queries; without them, the
-    declared columns do. Raises :class:`~icekit.errors.ParameterError`.
+    ``filters`` (predicates or queries) and a Spark ``event_log`` give the filters of queries;
+    without them, the declared columns do. Raises :class:`~icekit.errors.ParameterError`.
     """
     if repeats < 1:
         raise ParameterError(f"repeats is {repeats}, but must be 1 or more.")
@@ -82,18 +99,35 @@ def tune_planning(
                 because="a table without data files has nothing to plan.",
             )
         queries = read_filters(lake, facts, sql=filters, event_log=event_log)
-        unbound = {leaf.column for f in queries.filters[:_MOST_FILTERS] for leaf in leaves(f.tree) if not leaf.is_bound}
-        bound = bind(queries.filters, sample(lake, facts, sorted(unbound), rows=1_000)) if unbound else queries.filters
+        unbound = {
+            leaf.column
+            for f in queries.filters[:_MOST_FILTERS]
+            for leaf in leaves(f.tree)
+            if not leaf.is_bound
+        }
+        bound = (
+            bind(queries.filters, sample(lake, facts, sorted(unbound), rows=1_000))
+            if unbound
+            else queries.filters
+        )
         weights = {where: f.weight for f, where in predicates(bound[:_MOST_FILTERS], facts.by_name)}
         rewrite = partial(_rewrite_manifests, size_in_bytes=facts.manifests.data_bytes)
-        variants: dict[str, SetUp] = {NOW: unchanged, LOCAL: unchanged, DISTRIBUTED: unchanged, REWRITTEN: rewrite}
+        variants: dict[str, SetUp] = {
+            NOW: unchanged,
+            LOCAL: unchanged,
+            DISTRIBUTED: unchanged,
+            REWRITTEN: rewrite,
+        }
         experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
         with experiment.open():
             experiment.measure("the planning", partial(_plan, weights=weights), rounds=repeats + 1)
         mode, limit = planning_mode_of(spark, facts), _max_result_bytes(spark)
         notes = [*queries.notes, *_session_notes(spark, limit)]
     if not weights:
-        notes.append("The filters of your queries are not known: give filters or an event log, or declare icekit.filter-columns.")
+        notes.append(
+            "The filters of your queries are not known: give filters or an event log, or declare "
+            "icekit.filter-columns."
+        )
     measured = experiment.measured
     changes = (
         *planning_mode(facts, measured, mode, max_result_bytes=limit),
@@ -117,15 +151,22 @@ def tune_planning(
 
 
 def _rewrite_manifests(box: Sandbox, size_in_bytes: int) -> None:
-    box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)), expected_bytes=size_in_bytes)
+    box.run(
+        call(box.lake.name, "rewrite_manifests", table=display_name(box.table)),
+        expected_bytes=size_in_bytes,
+    )
     # The snapshot counts files, but not the manifests that were written.
     box.budget.bytes_written += size_in_bytes
 
 
 def _plan(variant: str, box: Sandbox, weights: Mapping[str, float]) -> dict[str, float]:
-    """Count the manifests that each filter opens (a full scan without filters), and time a full scan as Spark plans it."""
+    """Count the manifests that each filter opens (a full scan without filters), and time a full
+    scan as Spark plans it.
+    """
     facts = box.observe()
-    opened = [(weight, box.plan(where).manifests) for where, weight in weights.items()] or [(1.0, box.plan().manifests)]
+    opened = [(weight, box.plan(where).manifests) for where, weight in weights.items()] or [
+        (1.0, box.plan().manifests)
+    ]
     figures = {OPENED: mean(opened), MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
         mode = _MODES.get(variant)
@@ -141,7 +182,9 @@ def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
     query = query_of(spark, f"SELECT * FROM {identifier(*table)}")
     scan = next((n.scan() for n in nodes(query.executedPlan()) if is_scan_of(n, table)), None)
     if scan is None:
-        raise StatementRefused("Spark plans a full scan without reading the table, so there is nothing to measure.")
+        raise StatementRefused(
+            "Spark plans a full scan without reading the table, so there is nothing to measure."
+        )
     scan.toBatch().planInputPartitions()
     return time.monotonic() - started
 
@@ -166,65 +209,101 @@ def _session_notes(spark: SparkSession, max_result_bytes: int) -> list[str]:
     runtime = jvm.java.lang.Runtime.getRuntime()
     threads = int(jvm.org.apache.iceberg.util.ThreadPools.WORKER_THREAD_POOL_SIZE)
     limit = size(max_result_bytes) if max_result_bytes else "unlimited, which Iceberg takes for 0"
-    small = f": below {size(_LEAST_RESULT_BYTES)}, so Iceberg always plans in the driver" if max_result_bytes < _LEAST_RESULT_BYTES else ""
+    small = (
+        f": below {size(_LEAST_RESULT_BYTES)}, so Iceberg always plans in the driver"
+        if max_result_bytes < _LEAST_RESULT_BYTES
+        else ""
+    )
     return [
-        f"The driver has {count(int(runtime.availableProcessors()), 'core')}, {size(int(runtime.maxMemory()))} of heap and "
-        f"{count(threads, 'planning thread')} (iceberg.worker.num-threads); spark.driver.maxResultSize is {limit}{small}.",
-        "Times were measured in this session on this storage. On an object store each manifest is a request of tens of milliseconds, "
-        "so more threads or fewer manifests save more than here.",
+        f"The driver has {count(int(runtime.availableProcessors()), 'core')}, "
+        f"{size(int(runtime.maxMemory()))} of heap and {count(threads, 'planning thread')} "
+        f"(iceberg.worker.num-threads); spark.driver.maxResultSize is {limit}{small}.",
+        "Times were measured in this session on this storage. On an object store each manifest is "
+        "a request of tens of milliseconds, so more threads or fewer manifests save more than "
+        "here.",
     ]
 
 
 def _saves(before: float | None, after: float | None) -> bool:
-    return before is not None and after is not None and before - after >= max(_SECONDS, _GAIN * before)
+    return (
+        before is not None and after is not None and before - after >= max(_SECONDS, _GAIN * before)
+    )
 
 
-def planning_mode(facts: TableFacts, measured: Measurements, mode: InForce, *, max_result_bytes: int) -> tuple[Change, ...]:
-    """Plan in the other place where that saves a quarter of the time and a second; a session's setting takes precedence."""
+def planning_mode(
+    facts: TableFacts, measured: Measurements, mode: InForce, *, max_result_bytes: int
+) -> tuple[Change, ...]:
+    """Plan in the other place where that saves a quarter of the time and a second; a session's
+    setting takes precedence.
+    """
     now = mode.value or "auto"
     seconds = {variant: measured.value(variant, PLANNING) for variant in (NOW, LOCAL, DISTRIBUTED)}
     local, distributed = seconds[LOCAL], seconds[DISTRIBUTED]
     if local is None or distributed is None:
         return (Change(_MODE, now, now, "The planning modes were not measured."),)
-    times = f"A full scan is planned in {elapsed(local)} in the driver and in {elapsed(distributed)} on the executors"
+    times = (
+        f"A full scan is planned in {elapsed(local)} in the driver and in {elapsed(distributed)} "
+        "on the executors"
+    )
     best = LOCAL if local <= distributed else DISTRIBUTED
     if not _saves(seconds[NOW], seconds[best]):
         return (Change(_MODE, now, now, f"{times}."),)
     if best == DISTRIBUTED and max_result_bytes < _LEAST_RESULT_BYTES:
         limit = size(_LEAST_RESULT_BYTES)
-        why = f"{times}, but Iceberg distributes planning only from {limit} on. Start the session with a larger value."
+        why = (
+            f"{times}, but Iceberg distributes planning only from {limit} on. Start the session "
+            "with a larger value."
+        )
         return (Change("spark.driver.maxResultSize", size(max_result_bytes), limit, why),)
-    properties = {**({_DELETE_MODE: _MODES[best]} if facts.has_deletes else {}), _MODE: _MODES[best]}
+    properties = {
+        **({_DELETE_MODE: _MODES[best]} if facts.has_deletes else {}),
+        _MODE: _MODES[best],
+    }
     change = to_set(facts, properties, f"{times}; it is {now} now ({mode.origin}).", now=now)
-    overrides = [overriding(link) for link in (mode.decides,) if link is not None and link.where == SESSION]
+    overrides = [
+        overriding(link) for link in (mode.decides,) if link is not None and link.where == SESSION
+    ]
     return (change, *overrides)
 
 
 def manifests(facts: TableFacts, measured: Measurements) -> Change:
-    """Rewrite the manifests where a query then opens half as many and planning takes a second less."""
+    """Rewrite the manifests where a query then opens half as many and planning takes a second
+    less.
+    """
     existing = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
     before, after = measured.value(NOW, OPENED), measured.value(REWRITTEN, OPENED)
     number = measured.value(REWRITTEN, MANIFESTS)
     if before is None or after is None or number is None:
         return Change(MANIFESTS, existing, existing, "A rewrite of the manifests was not tried.")
-    opened = f"A query opens {plain(before)} of {facts.manifests.data_count:,} data manifests now and {plain(after)} of {number:,} after a rewrite"
+    opened = (
+        f"A query opens {plain(before)} of {facts.manifests.data_count:,} data manifests now and "
+        f"{plain(after)} of {number:,} after a rewrite"
+    )
     if before - after < max(_MANIFESTS_SAVED, before / 2):
         return Change(MANIFESTS, existing, existing, f"{opened}.")
     seconds = [measured.value(variant, PLANNING) for variant in (NOW, REWRITTEN)]
     if not _saves(*seconds):
         saved = elapsed(max(0.0, (seconds[0] or 0.0) - (seconds[1] or 0.0)))
         return Change(
-            MANIFESTS, existing, existing, f"{opened}; that saves {saved} of planning, and a rewrite is advised from {_SECONDS:g} s."
+            MANIFESTS,
+            existing,
+            existing,
+            f"{opened}; that saves {saved} of planning, and a rewrite is advised from "
+            f"{_SECONDS:g} s.",
         )
     sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
-    return Change(MANIFESTS, existing, f"{number:,}", f"{opened}. The rewrite does not touch data files.", sql)
+    return Change(
+        MANIFESTS, existing, f"{number:,}", f"{opened}. The rewrite does not touch data files.", sql
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where the live files are: ``largest_prefix_share`` of them under one prefix of the data folder, ``hashed_share`` with a hash in their path.
+    """Where the live files are: ``largest_prefix_share`` of them under one prefix of the data
+    folder, ``hashed_share`` with a hash in their path.
 
-    ``gets_per_second`` is the most that this session's task slots request, ``puts_per_commit`` the most files that a recent commit added.
+    ``gets_per_second`` is the most that this session's task slots request, ``puts_per_commit`` the
+    most files that a recent commit added.
     """
 
     scheme: str
@@ -239,17 +318,26 @@ class Storage:
 
     @property
     def is_at_risk(self) -> bool:
-        """Tell whether one prefix of an object store may get more requests than S3 allows, from its share of the files."""
+        """Tell whether one prefix of an object store may get more requests than S3 allows, from its
+        share of the files.
+        """
         share = (1 - self.hashed_share) * self.largest_prefix_share
         puts_per_second = min(float(self.puts_per_commit), self.gets_per_second)
-        is_above = self.gets_per_second * share > _GETS_PER_SECOND or puts_per_second * share > _PUTS_PER_SECOND
+        is_above = (
+            self.gets_per_second * share > _GETS_PER_SECOND
+            or puts_per_second * share > _PUTS_PER_SECOND
+        )
         return self.scheme in _OBJECT_STORES and is_above
 
     def grid(self, mode_from: str) -> Grid:
         """The figures as a table."""
         rows = (
             ("store", f"{self.scheme}: through {self.file_io}"),
-            ("files", f"{self.file_count:,} under {count(self.prefix_count, 'prefix', 'prefixes')} of the data folder"),
+            (
+                "files",
+                f"{self.file_count:,} under {count(self.prefix_count, 'prefix', 'prefixes')} of "
+                "the data folder",
+            ),
             ("files in the largest prefix", percent(self.largest_prefix_share)),
             ("files with a hash in the path", percent(self.hashed_share)),
             ("files outside the table's location", f"{self.elsewhere_count:,}"),
@@ -263,16 +351,20 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Sto
     """Count the files by prefix, in Spark; ``table`` includes its catalog."""
     data = facts.properties.get("write.data.path") or f"{facts.location.rstrip('/')}/data"
     rest = f"substring(file_path, {len(data) + 2})"
-    # Files directly in the data folder share one prefix; those outside it count by their own folder.
+    # Files directly in the data folder share one prefix; those outside it count by their own
+    # folder.
     prefix = (
-        f"CASE WHEN NOT startswith(file_path, {literal(data + '/')}) THEN regexp_extract(file_path, '^(.*)/[^/]+$', 1) "
-        f"WHEN instr({rest}, '/') > 0 THEN split_part({rest}, '/', 1) ELSE '' END"
+        f"CASE WHEN NOT startswith(file_path, {literal(data + '/')}) THEN "
+        f"regexp_extract(file_path, '^(.*)/[^/]+$', 1) WHEN instr({rest}, '/') > 0 THEN "
+        f"split_part({rest}, '/', 1) ELSE '' END"
     )
     row = spark.sql(
-        f"WITH g AS (SELECT {prefix} AS prefix, count(*) AS n, count_if(file_path RLIKE {literal(_HASHED)}) AS hashed, "
-        f"count_if(NOT startswith(file_path, {literal(facts.location.rstrip('/') + '/')})) AS elsewhere "
-        f"FROM {metadata_table_sql(spark, table, 'files')} GROUP BY 1) SELECT coalesce(sum(n), 0) AS n, count(*) AS prefixes, "
-        "coalesce(max(n), 0) AS largest, coalesce(sum(hashed), 0) AS hashed, coalesce(sum(elsewhere), 0) AS elsewhere FROM g"
+        f"WITH g AS (SELECT {prefix} AS prefix, count(*) AS n, count_if(file_path RLIKE "
+        f"{literal(_HASHED)}) AS hashed, count_if(NOT startswith(file_path, "
+        f"{literal(facts.location.rstrip('/') + '/')})) AS elsewhere FROM "
+        f"{metadata_table_sql(spark, table, 'files')} GROUP BY 1) SELECT coalesce(sum(n), 0) AS "
+        "n, count(*) AS prefixes, coalesce(max(n), 0) AS largest, coalesce(sum(hashed), 0) AS "
+        "hashed, coalesce(sum(elsewhere), 0) AS elsewhere FROM g"
     ).collect()[0]
     files = int(row.n)
     scheme = re.match(r"([a-z][a-z0-9+.-]*):", facts.location, re.I)
@@ -285,7 +377,13 @@ def storage_of(spark: SparkSession, facts: TableFacts, table: Identifier) -> Sto
         hashed_share=int(row.hashed) / max(files, 1),
         elsewhere_count=int(row.elsewhere),
         gets_per_second=cluster_of(spark).tasks / _REQUEST_SECONDS,
-        puts_per_commit=max(((c.added_data_files or 0) + (c.added_delete_files or 0) for c in facts.history.commits), default=0),
+        puts_per_commit=max(
+            (
+                (c.added_data_files or 0) + (c.added_delete_files or 0)
+                for c in facts.history.commits
+            ),
+            default=0,
+        ),
     )
 
 
@@ -294,15 +392,25 @@ def object_storage(facts: TableFacts, storage: Storage) -> Change:
     name = "write.object-storage.enabled"
     now = (facts.properties.get(name) or "false").lower()
     if storage.scheme not in _OBJECT_STORES:
-        return Change(name, now, now, f"The table is stored on {storage.scheme}:, which does not throttle requests by prefix.")
+        return Change(
+            name,
+            now,
+            now,
+            f"The table is stored on {storage.scheme}:, which does not throttle requests by "
+            "prefix.",
+        )
     why = (
-        f"{percent(storage.largest_prefix_share)} of {count(storage.file_count, 'file')} are under one prefix, {percent(storage.hashed_share)} have a hash in "
-        f"their path; this session's task slots make at most {storage.gets_per_second:,.0f} requests per second, and S3 allows {_GETS_PER_SECOND:,} reads and "
-        f"{_PUTS_PER_SECOND:,} writes for one prefix."
+        f"{percent(storage.largest_prefix_share)} of {count(storage.file_count, 'file')} are "
+        f"under one prefix, {percent(storage.hashed_share)} have a hash in their path; this "
+        f"session's task slots make at most {storage.gets_per_second:,.0f} requests per second, "
+        f"and S3 allows {_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for one prefix."
     )
     if now == "true" or not storage.is_at_risk:
         return Change(name, now, now, why)
-    effect = "new files are no longer in one folder per partition; existing files stay where they are until they are rewritten"
+    effect = (
+        "new files are no longer in one folder per partition; existing files stay where they are "
+        "until they are rewritten"
+    )
     return to_set(facts, {name: "true"}, why, now=now, side_effect=effect)
 
 
@@ -312,16 +420,29 @@ def _advised(changes: Sequence[Change]) -> str | None:
     if MANIFESTS in by_setting:
         return REWRITTEN
     mode = by_setting.get(_MODE)
-    return next((variant for variant, value in _MODES.items() if mode is not None and mode.proposed == value), None)
+    return next(
+        (
+            variant
+            for variant, value in _MODES.items()
+            if mode is not None and mode.proposed == value
+        ),
+        None,
+    )
 
 
 def _verdict(measured: Measurements, changes: Sequence[Change]) -> str:
     doing = {MANIFESTS: "rewrite the manifests"}
-    steps = [doing.get(c.setting, f"set {c.setting} to {c.proposed}") for c in changes if c.is_change]
+    steps = [
+        doing.get(c.setting, f"set {c.setting} to {c.proposed}") for c in changes if c.is_change
+    ]
     opened, seconds = measured.value(NOW, OPENED), measured.value(NOW, PLANNING)
     if not steps:
         timed = "" if seconds is None else f", and a full scan is planned in {elapsed(seconds)}"
-        return "No change." if opened is None else f"No change: a query opens {count(round(opened), 'data manifest')}{timed}."
+        return (
+            "No change."
+            if opened is None
+            else f"No change: a query opens {count(round(opened), 'data manifest')}{timed}."
+        )
     effects = measured.effects(NOW, _advised(changes)).rows
     gain = f": {effects[0][0]} {effects[0][2]} instead of {effects[0][1]}" if effects else ""
     return f"{raised(' and '.join(steps))}{gain}."

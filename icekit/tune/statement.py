@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import is_case_sensitive, require_classic
-from icekit.engine.predicate import BRANCH, Parts, Span, Tree, kind, parsed, resolved, spliced, with_variables
+from icekit.engine.predicate import (
+    BRANCH,
+    Parts,
+    Span,
+    Tree,
+    kind,
+    parsed,
+    resolved,
+    spliced,
+    with_variables,
+)
 from icekit.errors import ParameterError, StatementRefused
 from icekit.sql import Identifier, identifier, unquoted
 
@@ -39,8 +49,8 @@ class Statement:
     ``target`` is the table with its catalog, ``branch`` the branch of it that is written to,
     ``alias`` the name that the statement gives it. ``condition`` is the text of the ON clause of a
     MERGE or the WHERE clause of the others, ``source`` what a MERGE reads from, alias included.
-    ``with_clause`` is the WITH before the statement, and ``clauses`` are the kinds of a MERGE's WHEN
-    clauses in their order (matched, not matched, not matched by source).
+    ``with_clause`` is the WITH before the statement, and ``clauses`` are the kinds of a MERGE's
+    WHEN clauses in their order (matched, not matched, not matched by source).
     """
 
     kind: str
@@ -67,7 +77,9 @@ class Statement:
         if self.alias is not None:
             return spliced(self.sql, [(self._target_span, name)])
         edits = [(span, identifier(self._given_alias, *rest)) for span, rest in self._qualified]
-        return spliced(self.sql, [(self._target_span, f"{name} AS {identifier(self._given_alias)}"), *edits])
+        return spliced(
+            self.sql, [(self._target_span, f"{name} AS {identifier(self._given_alias)}"), *edits]
+        )
 
     def with_condition(self, predicate: str) -> str:
         """The statement with one more condition beside its own: ``(its own) AND (predicate)``.
@@ -81,7 +93,11 @@ class Statement:
     @property
     def qualifier(self) -> Identifier:
         """What columns of the target are qualified by in this statement, as parts of a name."""
-        return (self.alias,) if self.alias is not None else (*self.target, *((f"{BRANCH}{self.branch}",) if self.branch else ()))
+        return (
+            (self.alias,)
+            if self.alias is not None
+            else (*self.target, *((f"{BRANCH}{self.branch}",) if self.branch else ()))
+        )
 
     def __str__(self) -> str:
         return self.sql
@@ -93,12 +109,16 @@ _NO_STATEMENT = "The text has no statement; give one MERGE, UPDATE or DELETE."
 def read_file(path: str) -> str:
     """The text of a file, or of standard input for ``-``.
 
-    Raises :class:`~icekit.errors.ParameterError`, and :class:`~icekit.errors.StatementRefused` for an empty text: no text means a statement like the history's.
+    Raises :class:`~icekit.errors.ParameterError`, and :class:`~icekit.errors.StatementRefused` for
+    an empty text: no text means a statement like the history's.
     """
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ParameterError(f"{path} cannot be read as text ({type(error).__name__}); give a file with one statement.") from None
+        raise ParameterError(
+            f"{path} cannot be read as text ({type(error).__name__}); give a file with one "
+            "statement."
+        ) from None
     if not text.strip():
         raise StatementRefused(_NO_STATEMENT)
     return text
@@ -119,16 +139,24 @@ def parse(spark: SparkSession, sql: str) -> Statement:
         raise StatementRefused(_NO_STATEMENT)
     tree = Tree(spark, text)
     if tree.is_several:
-        raise StatementRefused("There are several statements; give one MERGE, UPDATE or DELETE at a time.")
+        raise StatementRefused(
+            "There are several statements; give one MERGE, UPDATE or DELETE at a time."
+        )
     wanted = _check(parsed(spark, text))
     node = tree.dml
     if tree.has_errors or node is None or kind(node) not in _KINDS:
         raise StatementRefused(
-            f"Only this session's parser settings allow the syntax of this {wanted}; write it as plain Spark SQL, "
-            "with names in backticks, or reset spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers."
+            f"Only this session's parser settings allow the syntax of this {wanted}; write it as "
+            "plain Spark SQL, with names in backticks, or reset "
+            "spark.sql.ansi.enforceReservedKeywords and doubleQuotedIdentifiers."
         )
-    if _MARKER_SIGN.search(unquoted(text)) and any(kind(c) in _MARKERS for c in tree.all("constant")):
-        raise StatementRefused("The statement has parameter markers, whose values are not known here; replace the markers with values.")
+    if _MARKER_SIGN.search(unquoted(text)) and any(
+        kind(c) in _MARKERS for c in tree.all("constant")
+    ):
+        raise StatementRefused(
+            "The statement has parameter markers, whose values are not known here; replace the "
+            "markers with values."
+        )
     return _read(spark, tree, node, wanted)
 
 
@@ -145,7 +173,9 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
     # By itself too: "a) OR (b" would pass for a condition between the parentheses put around it.
     parsed(spark, predicate, "parseExpression")
     new = parse(spark, statement.with_condition(predicate))
-    wanted = predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
+    wanted = (
+        predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
+    )
     same = (new.kind, new.target, new.branch, new.alias, new.source) == (
         statement.kind,
         statement.target,
@@ -154,7 +184,9 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
         statement.source,
     )
     if not same or new.condition != wanted:
-        raise StatementRefused(f"Adding {predicate} changed more than the condition of the statement; add it by hand.")
+        raise StatementRefused(
+            f"Adding {predicate} changed more than the condition of the statement; add it by hand."
+        )
     return new
 
 
@@ -164,7 +196,9 @@ def _check(plan: Any) -> str:
     if name == "UnresolvedWith":
         name = str(plan.child().getClass().getSimpleName())
     if name not in _KINDS:
-        raise StatementRefused(f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {name}); give one of these.")
+        raise StatementRefused(
+            f"This is not a MERGE, UPDATE or DELETE (Spark parses it as {name}); give one of these."
+        )
     return _KINDS[name]
 
 
@@ -172,15 +206,25 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
     named = tree.child(node, "IdentifierReference")
     parts = tree.parts(named)
     if parts is None:
-        raise StatementRefused(f"The target of this {wanted} is not a plain name but {tree.text(named)}; write the table's name.")
-    common = [str(p) for query in tree.all("namedQuery") for p in (tree.parts(query.getChild(0)) or ())]
+        raise StatementRefused(
+            f"The target of this {wanted} is not a plain name but {tree.text(named)}; write the "
+            "table's name."
+        )
+    common = [
+        str(p) for query in tree.all("namedQuery") for p in (tree.parts(query.getChild(0)) or ())
+    ]
     if len(parts) == 1 and parts[0].casefold() in {name.casefold() for name in common}:
-        raise StatementRefused(f"The target {parts[0]} is also the name of a query in WITH; write its namespace, or rename the query.")
+        raise StatementRefused(
+            f"The target {parts[0]} is also the name of a query in WITH; write its namespace, or "
+            "rename the query."
+        )
     target, branch = resolved(spark, parts)
     aliased = tree.child(node, "TableAlias")
     alias = tree.alias(aliased) if aliased is not None else None
     condition, source, source_alias = _clauses(tree, node, wanted)
-    given, qualified = ("", ()) if alias is not None else _qualified(spark, tree, node, target, source_alias)
+    given, qualified = (
+        ("", ()) if alias is not None else _qualified(spark, tree, node, target, source_alias)
+    )
     span = tree.span(condition) if condition is not None else None
     return Statement(
         kind=wanted,
@@ -191,7 +235,9 @@ def _read(spark: SparkSession, tree: Tree, node: Any, wanted: str) -> Statement:
         condition=span.of(tree.sql) if span else None,
         source=source.of(tree.sql) if source else None,
         with_clause=tree.with_clause,
-        clauses=tuple(_CLAUSES[kind(child)] for child in tree.children(node) if kind(child) in _CLAUSES),
+        clauses=tuple(
+            _CLAUSES[kind(child)] for child in tree.children(node) if kind(child) in _CLAUSES
+        ),
         _target_span=tree.span(named),
         _condition_span=span,
         _given_alias=given,
@@ -213,12 +259,17 @@ def _clauses(tree: Tree, node: Any, wanted: str) -> tuple[Any, Span | None, str 
 def _qualified(
     spark: SparkSession, tree: Tree, node: Any, target: Identifier, source_alias: str | None
 ) -> tuple[str, tuple[tuple[Span, Parts], ...]]:
-    """A name for the target, and the columns that are qualified by its own name, with what follows the qualifier.
+    """A name for the target, and the columns that are qualified by its own name, with what follows
+    the qualifier.
 
     A table of the same last name that is read elsewhere in the statement would be mistaken for a
     target of that name; then the name is another, and all qualified columns are changed.
     """
-    fold = (lambda p: p) if is_case_sensitive(spark) else (lambda p: tuple(part.casefold() for part in p))
+    fold = (
+        (lambda p: p)
+        if is_case_sensitive(spark)
+        else (lambda p: tuple(part.casefold() for part in p))
+    )
     mine = fold(target)
     others = [(n, fold(p)) for n, p in tree.relations()]
     if source_alias is not None:

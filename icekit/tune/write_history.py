@@ -1,7 +1,8 @@
 """Read a table's past row-level commits from its snapshots, and make statements like them to try.
 
-A snapshot does not name the statement that made it, so the kind follows from what a commit added and removed (keys of
-``SnapshotSummary``), and from the row counters that Spark 4.1 adds for a MERGE.
+A snapshot does not name the statement that made it, so the kind follows from what a commit added
+and removed (keys of ``SnapshotSummary``), and from the row counters that Spark 4.1 adds for a
+MERGE.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
 
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
 OPERATIONS = ("delete", "update", "merge")
-#: Kinds of commits that change existing rows. An upsert writes equality deletes, which no write mode governs.
+# : Kinds of commits that change existing rows. An upsert writes equality deletes, which no write
+# mode governs.
 ROW_LEVEL = (*OPERATIONS, "upsert")
 SCATTERED, CLUSTERED = "scattered", "clustered"
-#: Choices: the share of rows that a commit changes where the history does not say; the share of files from which on a commit is scattered.
+# : Choices: the share of rows that a commit changes where the history does not say; the share of
+# files from which on a commit is scattered.
 _DEFAULT_SHARE, _SCATTERED_SHARE = 0.01, 0.5
 _MERGE = "spark.merge-into.num-target-rows-"
 _DAY_MS = 86_400_000
@@ -40,10 +43,11 @@ _HASHED_COLUMNS, _UNIT = 8, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class PastCommit:
-    """One commit: ``kind`` is one of :data:`ROW_LEVEL`, or append, replace (a compaction), drop or overwrite.
+    """One commit: ``kind`` is one of :data:`ROW_LEVEL`, or append, replace (a compaction), drop or
+    overwrite.
 
-    ``rows_changed`` is None if a copy-on-write commit does not say how many of the rows that it wrote were only copied; ``file_share`` is
-    relative to the data files before the commit.
+    ``rows_changed`` is None if a copy-on-write commit does not say how many of the rows that it
+    wrote were only copied; ``file_share`` is relative to the data files before the commit.
     """
 
     kind: str
@@ -64,7 +68,11 @@ class PastCommit:
             number, ("added-data-files", "deleted-data-files", "added-records", "deleted-records")
         )
         positions, equalities = number("added-position-deletes"), number("added-equality-deletes")
-        merged = [number(_MERGE + name) for name in ("deleted", "updated", "inserted") if _MERGE + name in summary]
+        merged = [
+            number(_MERGE + name)
+            for name in ("deleted", "updated", "inserted")
+            if _MERGE + name in summary
+        ]
         operation = str(summary.get("operation") or "unknown")
         kind, mode, rows = operation, None, None
         # A dynamic overwrite puts other rows in the place of whole partitions.
@@ -75,16 +83,31 @@ class PastCommit:
         elif merged:
             kind, mode, rows = "merge", MERGE_ON_READ if positions else COPY_ON_WRITE, sum(merged)
         elif positions:
-            # An update writes each row that it deletes again; a MERGE of an older Spark may look like one.
-            kind, mode, rows = "update" if added else "delete", MERGE_ON_READ, max(positions, added_rows)
+            # An update writes each row that it deletes again; a MERGE of an older Spark may look
+            # like one.
+            kind, mode, rows = (
+                "update" if added else "delete",
+                MERGE_ON_READ,
+                max(positions, added_rows),
+            )
         elif removed and not added:
             kind = "drop"
         elif removed and added_rows <= removed_rows:
             is_update = added_rows == removed_rows
-            kind, mode, rows = "update" if is_update else "delete", COPY_ON_WRITE, None if is_update else removed_rows - added_rows
+            kind, mode, rows = (
+                "update" if is_update else "delete",
+                COPY_ON_WRITE,
+                None if is_update else removed_rows - added_rows,
+            )
         before = number("total-data-files") - added + removed
         touched = removed if mode == COPY_ON_WRITE else min(number("added-delete-files"), before)
-        return cls(kind, mode, int(snapshot["timestamp-ms"]), rows, touched / before if mode and before > 0 else None)
+        return cls(
+            kind,
+            mode,
+            int(snapshot["timestamp-ms"]),
+            rows,
+            touched / before if mode and before > 0 else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +119,27 @@ class WriteHistory:
     @classmethod
     def of(cls, snapshots: Iterable[Json]) -> WriteHistory:
         """Read it from snapshots in any order."""
-        return cls(tuple(sorted(map(PastCommit.of, snapshots), key=lambda commit: commit.committed_at_ms)))
+        return cls(
+            tuple(sorted(map(PastCommit.of, snapshots), key=lambda commit: commit.committed_at_ms))
+        )
 
     @property
     def writes_per_day(self) -> float | None:
-        """Row-level commits a day; None with fewer than two snapshots. The first commit starts the clock."""
-        span = self.commits[-1].committed_at_ms - self.commits[0].committed_at_ms if self.commits else 0
+        """Row-level commits a day; None with fewer than two snapshots. The first commit starts the
+        clock.
+        """
+        span = (
+            self.commits[-1].committed_at_ms - self.commits[0].committed_at_ms
+            if self.commits
+            else 0
+        )
         return sum(c.kind in ROW_LEVEL for c in self.commits[1:]) / span * _DAY_MS if span else None
 
     @property
     def commits_between_compactions(self) -> float | None:
-        """Row-level commits from one compaction to the next; None before there were two. Partial progress makes one compaction of several commits."""
+        """Row-level commits from one compaction to the next; None before there were two. Partial
+        progress makes one compaction of several commits.
+        """
         counts: list[int] = []
         since: int | None = None
         for commit in self.commits:
@@ -130,7 +163,15 @@ class WriteHistory:
         rows = []
         for (kind, mode), number in numbers.most_common():
             same = [c for c in self.commits if (c.kind, c.mode) == (kind, mode)]
-            rows.append((kind, mode, number, _median(c.rows_changed for c in same), _median(c.file_share for c in same)))
+            rows.append(
+                (
+                    kind,
+                    mode,
+                    number,
+                    _median(c.rows_changed for c in same),
+                    _median(c.file_share for c in same),
+                )
+            )
         return Grid("Past commits", columns, rows)
 
 
@@ -141,7 +182,9 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a synthetic commit changes: this share of the rows, in all files or in this share of them."""
+    """What a synthetic commit changes: this share of the rows, in all files or in this share of
+    them.
+    """
 
     operation: str
     share: float
@@ -150,33 +193,61 @@ class Shape:
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
-            raise ParameterError(f"The operation is {self.operation!r}, but must be one of {', '.join(OPERATIONS)}.")
+            raise ParameterError(
+                f"The operation is {self.operation!r}, but must be one of {', '.join(OPERATIONS)}."
+            )
         if self.spread not in (SCATTERED, CLUSTERED):
-            raise ParameterError(f"The spread is {self.spread!r}, but must be {SCATTERED} or {CLUSTERED}.")
+            raise ParameterError(
+                f"The spread is {self.spread!r}, but must be {SCATTERED} or {CLUSTERED}."
+            )
         for name, value in (("share of rows", self.share), ("share of files", self.file_share)):
             if not 0 < value <= 1:
-                raise ParameterError(f"The {name} is {value}, but must be above 0 and at most 1, such as 0.01.")
+                raise ParameterError(
+                    f"The {name} is {value}, but must be above 0 and at most 1, such as 0.01."
+                )
 
     def __str__(self) -> str:
-        files = "all files" if self.spread == SCATTERED else f"{percent(self.file_share)} of the files"
-        stand_in = " (an UPDATE replaces the MERGE: its join costs the same in each mode)" if self.operation == "merge" else ""
+        files = (
+            "all files" if self.spread == SCATTERED else f"{percent(self.file_share)} of the files"
+        )
+        stand_in = (
+            " (an UPDATE replaces the MERGE: its join costs the same in each mode)"
+            if self.operation == "merge"
+            else ""
+        )
         return f"{self.operation.upper()} of {percent(self.share)} of the rows in {files}{stand_in}"
 
 
 def shaped_like(
-    facts: TableFacts, history: WriteHistory, *, operation: str = "", share: float = 0, spread: str = "", file_share: float = 0
+    facts: TableFacts,
+    history: WriteHistory,
+    *,
+    operation: str = "",
+    share: float = 0,
+    spread: str = "",
+    file_share: float = 0,
 ) -> Shape:
-    """The shape of a table's row-level commits so far; what is given is taken, what is unknown is the default."""
+    """The shape of a table's row-level commits so far; what is given is taken, what is unknown is
+    the default.
+    """
     row_level = [c for c in history.commits if c.kind in ROW_LEVEL]
     kinds = Counter(c.kind for c in row_level if c.kind in OPERATIONS)
-    kind = operation or (kinds.most_common(1)[0][0] if kinds else "update" if row_level else "merge")
+    kind = operation or (
+        kinds.most_common(1)[0][0] if kinds else "update" if row_level else "merge"
+    )
     same = [c for c in row_level if c.kind == kind] or row_level
     rows, touched = _median(c.rows_changed for c in same), _median(c.file_share for c in same)
     if not share:
-        share = min(max(rows / facts.data.record_count, 1e-6), 1.0) if rows and facts.data.record_count else _DEFAULT_SHARE
+        share = (
+            min(max(rows / facts.data.record_count, 1e-6), 1.0)
+            if rows and facts.data.record_count
+            else _DEFAULT_SHARE
+        )
     if not file_share:
         # A delete file per partition hides how many data files it reaches.
-        is_hidden = touched is not None and touched < share and any(c.mode == MERGE_ON_READ for c in same)
+        is_hidden = (
+            touched is not None and touched < share and any(c.mode == MERGE_ON_READ for c in same)
+        )
         file_share = touched if touched and not is_hidden else 1.0
     spread = spread or (SCATTERED if file_share > _SCATTERED_SHARE else CLUSTERED)
     if spread == CLUSTERED and file_share == 1.0:
@@ -184,30 +255,45 @@ def shaped_like(
     return Shape(kind, share, spread, file_share if spread == CLUSTERED else 1.0)
 
 
-def synthetic(lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool = False) -> list[Callable[[Identifier], str]]:
+def synthetic(
+    lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool = False
+) -> list[Callable[[Identifier], str]]:
     """Statements of a shape, each for other rows of the table as it is now.
 
-    A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same rows and files, without the join.
-    ``is_copied`` says that each sandbox has files of its own.
+    A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
+    rows and files, without the join. ``is_copied`` says that each sandbox has files of its own.
     """
     columns = [c for c in _tops(facts) if not c.type.startswith(("variant", "geo"))]
     if not columns:
-        raise ParameterError("The table has no column of a plain type to choose rows by; give your own statement.")
+        raise ParameterError(
+            "The table has no column of a plain type to choose rows by; give your own statement."
+        )
     hashed = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
-    places, reached = ([""] * commits, 1.0) if shape.spread == SCATTERED else _places(lake, facts, shape, commits, is_copied)
+    places, reached = (
+        ([""] * commits, 1.0)
+        if shape.spread == SCATTERED
+        else _places(lake, facts, shape, commits, is_copied)
+    )
     limit = max(1, round(min(1.0, shape.share / max(reached, 1e-9)) * _UNIT))
     made = []
     for number, predicate in enumerate(places):
-        # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a DELETE.
+        # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a
+        # DELETE.
         chosen = f"pmod(xxhash64({hashed}, {number}), {_UNIT}) < {limit}"
-        made.append(_statement(facts, shape.operation, f"({predicate}) AND {chosen}" if predicate else chosen))
+        made.append(
+            _statement(
+                facts, shape.operation, f"({predicate}) AND {chosen}" if predicate else chosen
+            )
+        )
     return made
 
 
 def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[Identifier], str]:
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
-    sources = {f.source for s in facts.specs for f in s.fields} | {f.source for f in facts.sort_order}
+    sources = {f.source for s in facts.specs for f in s.fields} | {
+        f.source for f in facts.sort_order
+    }
     tops = [c.name for c in _tops(facts)]
     # Set to itself: the row is rewritten, wherever it belongs.
     column = identifier(next((name for name in tops if name not in sources), tops[0]))
@@ -215,22 +301,45 @@ def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[I
 
 
 def _tops(facts: TableFacts) -> list[Column]:
-    """The columns of a plain type; what lists and maps hold is named after them, and cannot be asked for by that name."""
-    return [c for c in facts.columns if len(c.names) == 1 and not c.name.endswith((".element", ".key", ".value"))]
+    """The columns of a plain type; what lists and maps hold is named after them, and cannot be
+    asked for by that name.
+    """
+    return [
+        c
+        for c in facts.columns
+        if len(c.names) == 1 and not c.name.endswith((".element", ".key", ".value"))
+    ]
 
 
-def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied: bool) -> tuple[list[str], float]:
-    """Where each commit's rows are, and the share of all rows that one such place holds: partitions where there are, else files."""
-    left = sorted(facts.of_kind(Kind.DATA), key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]))
+def _places(
+    lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied: bool
+) -> tuple[list[str], float]:
+    """Where each commit's rows are, and the share of all rows that one such place holds: partitions
+    where there are, else files.
+    """
+    left = sorted(
+        facts.of_kind(Kind.DATA),
+        key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
+    )
     total = max(facts.data.record_count, 1)
     files = max(1, round(shape.file_share * facts.data.file_count))
     predicates: list[str] = []
     rows = 0
-    while len(predicates) < commits and left and not facts.spec(left[0].partition.spec_id).is_unpartitioned:
+    while (
+        len(predicates) < commits
+        and left
+        and not facts.spec(left[0].partition.spec_id).is_unpartitioned
+    ):
         taken = [left.pop()]
         while left and sum(g.file_count for g in taken) + left[-1].file_count <= files:
             taken.append(left.pop())
-        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, [g.partition for g in taken], of_rows=True)
+        predicate = where(
+            facts.catalog,
+            facts.specs_by_id,
+            facts.columns,
+            [g.partition for g in taken],
+            of_rows=True,
+        )
         if predicate is None:
             break
         predicates.append(predicate)
@@ -238,12 +347,25 @@ def _places(lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied
     if len(predicates) == commits:
         return predicates, rows / commits / total
     if is_copied:
-        raise ParameterError("A copied sample has too few partitions to cluster changes in; give spread=scattered, or your own statement.")
+        raise ParameterError(
+            "A copied sample has too few partitions to cluster changes in; give spread=scattered, "
+            "or your own statement."
+        )
     data_files = metadata_table(lake.spark, lake.sql_name(facts.table), "data_files")
-    listed = data_files.select("file_path", "record_count").orderBy("file_path").limit(min(files, 1_000) * commits).collect()
+    listed = (
+        data_files.select("file_path", "record_count")
+        .orderBy("file_path")
+        .limit(min(files, 1_000) * commits)
+        .collect()
+    )
     if len(listed) < commits:
-        raise ParameterError("The table has fewer data files than the trial has commits; give commits=1, or your own statement.")
+        raise ParameterError(
+            "The table has fewer data files than the trial has commits; give commits=1, or your "
+            "own statement."
+        )
     each = len(listed) // commits
-    parts: list[Sequence[tuple[str, int]]] = [listed[i * each : (i + 1) * each] for i in range(commits)]
+    parts: list[Sequence[tuple[str, int]]] = [
+        listed[i * each : (i + 1) * each] for i in range(commits)
+    ]
     chosen = [f"_file IN ({', '.join(literal(path) for path, _ in part)})" for part in parts]
     return chosen, sum(records for part in parts for _, records in part) / commits / total

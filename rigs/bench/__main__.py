@@ -12,26 +12,52 @@ from rigs.bench.measure import Others
 from rigs.bench.tables import SIZES, use_bench_lake
 
 # Each is a module of this folder with ``run(sizes, *, long)``.
-BENCHES = ("facts", "compact", "write_mode", "forecast", "headline", "equality_deletes", "file_sizes", "lake_report", "scale")
+BENCHES = (
+    "facts",
+    "compact",
+    "write_mode",
+    "forecast",
+    "headline",
+    "equality_deletes",
+    "file_sizes",
+    "lake_report",
+    "scale",
+)
 
 
 def main() -> None:
     """Run the benches named, or all."""
-    parser = argparse.ArgumentParser(prog="python -m rigs.bench", description="Measure on large tables; prints, and never fails.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benches to run: {', '.join(BENCHES)} (default: all)")
+    parser = argparse.ArgumentParser(
+        prog="python -m rigs.bench", description="Measure on large tables; prints, and never fails."
+    )
     parser.add_argument(
-        "--sizes", default=",".join(map(str, SIZES)), help="files of the tables, separated by commas (default: %(default)s)"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"benches to run: {', '.join(BENCHES)} (default: all)",
+    )
+    parser.add_argument(
+        "--sizes",
+        default=",".join(map(str, SIZES)),
+        help="files of the tables, separated by commas (default: %(default)s)",
     )
     parser.add_argument("--long", action="store_true", help="more runs, and what takes minutes")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(BENCHES):
-        parser.error(f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}")
+        parser.error(
+            f"there is no bench {', '.join(sorted(unknown))}; there are {', '.join(BENCHES)}"
+        )
     use_bench_lake()
     with Others() as others:
         time.sleep(1)
-    print(f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}; others use {others} of them")
+    print(
+        f"{platform.machine()}, {os.cpu_count()} processors, Python {platform.python_version()}; "
+        f"others use {others} of them"
+    )
     for name in arguments.names or BENCHES:
-        import_module(f"rigs.bench.{name}").run([int(size) for size in arguments.sizes.split(",")], long=arguments.long)
+        import_module(f"rigs.bench.{name}").run(
+            [int(size) for size in arguments.sizes.split(",")], long=arguments.long
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Measured runs of the equality delete bench: each in a process of its own, under a limit of time, kept when done."""
+"""Measured runs of the equality delete bench: each in a process of its own, under a limit of time,
+kept when done.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,12 @@ CHILD = "rigs.bench.equality_deletes_child"
 OUTPUT = Path("build/bench")
 RECORDS = OUTPUT / "equality_deletes.jsonl"
 FINISHED, OUT_OF_MEMORY, STOPPED, FAILED = "finished", "out of memory", "stopped", "failed"
-# What comes before and after the measured work, which no limit of it counts: start, table, fingerprint.
+# What comes before and after the measured work, which no limit of it counts: start, table,
+# fingerprint.
 _AROUND_SECONDS = 900
-_NO_MEMORY = re.compile(r"OutOfMemoryError|GC overhead limit exceeded|Java heap space|UNABLE_TO_ACQUIRE_MEMORY")
+_NO_MEMORY = re.compile(
+    r"OutOfMemoryError|GC overhead limit exceeded|Java heap space|UNABLE_TO_ACQUIRE_MEMORY"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of a cell; the seconds of a run that was stopped are what it had taken until then."""
+    """What came of a cell; the seconds of a run that was stopped are what it had taken until
+    then.
+    """
 
     cell: Cell
     outcome: str
@@ -92,7 +99,9 @@ def measured() -> dict[Cell, Run]:
     """The last run of each cell that is kept."""
     found = {}
     for line in RECORDS.read_text().splitlines() if RECORDS.exists() else ():
-        with contextlib.suppress(ValueError, TypeError, KeyError):  # half a line, or of an older bench
+        with contextlib.suppress(
+            ValueError, TypeError, KeyError
+        ):  # half a line, or of an older bench
             told = json.loads(line)
             run = Run(**{**told, "cell": Cell(**told["cell"]), "phases": tuple(told["phases"])})
             found[run.cell] = run
@@ -101,9 +110,14 @@ def measured() -> dict[Cell, Run]:
 
 def make_tables(cells: Iterable[Cell]) -> None:
     """Make the tables that are not there yet, at ease."""
-    for order in {json.dumps({"kind": "make", "table": cell.table}, sort_keys=True): None for cell in cells}:
+    for order in {
+        json.dumps({"kind": "make", "table": cell.table}, sort_keys=True): None for cell in cells
+    }:
         subprocess.run(
-            [sys.executable, "-m", CHILD, order], env=_environment(4, os.cpu_count() or 2), stdout=subprocess.DEVNULL, check=True
+            [sys.executable, "-m", CHILD, order],
+            env=_environment(4, os.cpu_count() or 2),
+            stdout=subprocess.DEVNULL,
+            check=True,
         )
 
 
@@ -126,10 +140,16 @@ def run_cell(cell: Cell, limit: float) -> Run:
 def _run(cell: Cell, limit: float, scratch: Path) -> Run:
     log, gc_log = scratch / "output", scratch / "gc.log"
     order = json.dumps({"kind": cell.kind, "table": cell.table, "gc_log": str(gc_log)})
-    environment = _environment(cell.heap_gb, cell.cores, cached=cell.kind == "stock, cached", scratch=scratch)
+    environment = _environment(
+        cell.heap_gb, cell.cores, cached=cell.kind == "stock, cached", scratch=scratch
+    )
     with log.open("w") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", CHILD, order], env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            [sys.executable, "-m", CHILD, order],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             watched = _Watched(child, log, limit)
@@ -152,7 +172,10 @@ def _run(cell: Cell, limit: float, scratch: Path) -> Run:
     memory: dict[str, Any] = dict(pauses(gc_log, watched.logged_before))
     if watched.has_measured:
         # Not what the fingerprint used, which comes after.
-        memory = {name: max((p[name] for p in phases if p[name] is not None), default=None) for name in memory}
+        memory = {
+            name: max((p[name] for p in phases if p[name] is not None), default=None)
+            for name in memory
+        }
     return Run(
         cell,
         outcome,
@@ -168,7 +191,9 @@ def _run(cell: Cell, limit: float, scratch: Path) -> Run:
 
 
 class _Watched:
-    """A child watched until it ends or its limit is over; says when it measured and what it had used."""
+    """A child watched until it ends or its limit is over; says when it measured and what it had
+    used.
+    """
 
     def __init__(self, child: subprocess.Popen[bytes], log: Path, limit: float) -> None:
         self.stopped = self.has_measured = False
@@ -213,12 +238,24 @@ def _reason(events: Iterable[Mapping[str, Any]], text: str) -> str:
     lines = [line.strip() for line in f"{told}\n{text}".splitlines()]
     named = [line for line in lines if _NO_MEMORY.search(line) and not line.startswith("{")]
     causes = [line for line in told.splitlines() if line.startswith("Caused by:")]
-    return next(iter([*named, *causes[-1:], *told.splitlines()[:1], *[line for line in lines if line][-1:]]), "said nothing")[:400]
+    return next(
+        iter(
+            [*named, *causes[-1:], *told.splitlines()[:1], *[line for line in lines if line][-1:]]
+        ),
+        "said nothing",
+    )[:400]
 
 
-def _environment(heap_gb: int, cores: int, *, cached: bool = False, scratch: Path | None = None) -> dict[str, str]:
-    """The settings of a run's session: its heap, its cores, and a collector's log that outlives it."""
-    java = "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC -XX:+ExitOnOutOfMemoryError"
+def _environment(
+    heap_gb: int, cores: int, *, cached: bool = False, scratch: Path | None = None
+) -> dict[str, str]:
+    """The settings of a run's session: its heap, its cores, and a collector's log that outlives
+    it.
+    """
+    java = (
+        "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:+UseParallelGC "
+        "-XX:+ExitOnOutOfMemoryError"
+    )
     settings = {"spark.master": f"local[{cores}]", "spark.driver.memory": f"{heap_gb}g"}
     settings["spark.sql.iceberg.executor-cache.enabled"] = str(cached).lower()
     if scratch is not None:
@@ -230,7 +267,9 @@ def _environment(heap_gb: int, cores: int, *, cached: bool = False, scratch: Pat
 
 
 def _clean_up() -> None:
-    """Remove the files that a killed run has left; the next run drops what the catalog still knows of it."""
+    """Remove the files that a killed run has left; the next run drops what the catalog still knows
+    of it.
+    """
     home = LAKE / "warehouse" / NAMESPACE
     for left in (*home.glob("*_run"), home / "icekit_scratch"):
         shutil.rmtree(left, ignore_errors=True)

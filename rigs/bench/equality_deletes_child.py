@@ -1,4 +1,5 @@
-"""One measured run on a copy of an upsert table, in a process of its own; told as lines of JSON while it goes.
+"""One measured run on a copy of an upsert table, in a process of its own; told as lines of JSON
+while it goes.
 
 Its argument is a JSON object: the table (as of :class:`~rigs.bench.upserts.Upserts`), the kind of
 run and the garbage collector's log. A run is one phase or two, timed apart.
@@ -86,7 +87,9 @@ def pauses(log: Path, start: int = 0) -> dict[str, int | None]:
 
 
 def cpu_seconds(process: int) -> float:
-    """Seconds of processor time of a process so far; NaN where Linux does not tell, or it has ended."""
+    """Seconds of processor time of a process so far; NaN where Linux does not tell, or it has
+    ended.
+    """
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -114,7 +117,16 @@ def _measure(lake: Lake, table: str, phase: str, jvm: int, log: Path) -> None:
     now = int(beans.getMemoryMXBean().getHeapMemoryUsage().getUsed() / 2**20)
     memory["peak_mb"] = max(memory["peak_mb"] or 0, now)
     used = cpu_seconds(jvm) - cpu
-    tell("phase", phase=phase, bytes=held, seconds=took, cpu=used, others=others.share, files=files_by_content(lake, table), **memory)
+    tell(
+        "phase",
+        phase=phase,
+        bytes=held,
+        seconds=took,
+        cpu=used,
+        others=others.share,
+        files=files_by_content(lake, table),
+        **memory,
+    )
 
 
 def stock_rewrite(lake: Lake, table: str, **more: str) -> None:
@@ -124,7 +136,9 @@ def stock_rewrite(lake: Lake, table: str, **more: str) -> None:
 
 
 def _compact(lake: Lake, table: str) -> None:
-    """All of `icekit compact --execute` but the start of Spark: observe, plan, rewrite, check, commit."""
+    """All of `icekit compact --execute` but the start of Spark: observe, plan, rewrite, check,
+    commit.
+    """
     plan = lake.plan(lake.observe(table), leave_alone="0 minutes")
     print(lake.run(plan, execute=True, progress=lambda said: print(said, flush=True)), flush=True)
 
@@ -146,7 +160,8 @@ def files_by_content(lake: Lake, table: str) -> dict[str, list[int]]:
     lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
     kinds = {0: "data", 1: "position deletes", 2: "equality deletes"}
     counted = lake.spark.sql(
-        f"SELECT content, count(*), sum(file_size_in_bytes), sum(record_count) FROM {identifier(*name, 'files')} GROUP BY 1"
+        "SELECT content, count(*), sum(file_size_in_bytes), sum(record_count) FROM "
+        f"{identifier(*name, 'files')} GROUP BY 1"
     )
     return {kinds[row[0]]: [int(value) for value in row[1:]] for row in counted.collect()}
 

@@ -28,28 +28,62 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
     upserts = [BenchTable(size, with_deletes=True) for size in sizes if size == 100_000]
     build([BenchTable(LOOK_FILES), BenchTable(1000), *plain, *upserts])
     _spark([*plain, *upserts], runs=9 if long else 5)
-    _local([t for t in (*plain, *upserts) if long or t.file_count <= LOCAL_FILES], runs=5 if long else 3)
+    _local(
+        [t for t in (*plain, *upserts) if long or t.file_count <= LOCAL_FILES],
+        runs=5 if long else 3,
+    )
     _look(runs=15 if long else 7)
 
 
 def _spark(tables: Sequence[BenchTable], runs: int) -> None:
     rows, memory = [], []
     for table in tables:
-        found = in_child(CHILD, "spark", table.name, runs, ICEKIT_SPARK_CONF=f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {SPARK_CONF}")
+        found = in_child(
+            CHILD,
+            "spark",
+            table.name,
+            runs,
+            ICEKIT_SPARK_CONF=f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {SPARK_CONF}",
+        )
         facts, plain = Timing(found["facts"]), Timing(found["plain SQL"])
         target = None if table.with_deletes else SPARK_SECONDS.get(table.file_count)
         said = ("", "") if target is None else (f"≤ {target} s", verdict(facts.median, target))
-        rows.append((table.name, *_input(found), facts, plain, f"{plain.median / facts.median:.1f} ×", *said, found["others"]))
+        rows.append(
+            (
+                table.name,
+                *_input(found),
+                facts,
+                plain,
+                f"{plain.median / facts.median:.1f} ×",
+                *said,
+                found["others"],
+            )
+        )
         heap = f"{found['peak_heap_mb']:.0f} MB", f"{found['kept_heap_mb']:.0f} MB"
         grown = f"{found['python_mb']:.0f} MB", f"+{found['python_grown_mb']:.1f} MB"
-        memory.append((table.name, *heap, f"≤ {HEAP_MB} MB", verdict(found["peak_heap_mb"], HEAP_MB), *grown))
+        memory.append(
+            (table.name, *heap, f"≤ {HEAP_MB} MB", verdict(found["peak_heap_mb"], HEAP_MB), *grown)
+        )
     show(
-        f"All facts by Spark, warm session, {runs} runs in turns; beside `files` grouped by partition, content and size in plain SQL",
-        ("table", "files", "manifests", "MB", "icekit", "plain SQL", "ratio", "target", "", "others"),
+        f"All facts by Spark, warm session, {runs} runs in turns; beside `files` grouped by "
+        "partition, content and size in plain SQL",
+        (
+            "table",
+            "files",
+            "manifests",
+            "MB",
+            "icekit",
+            "plain SQL",
+            "ratio",
+            "target",
+            "",
+            "others",
+        ),
         rows,
     )
     show(
-        f"Memory of the facts by Spark (-Xmx{HEAP_MB}m; peak heap counts garbage; Python's growth is from a table of 1,000 files to this one)",
+        f"Memory of the facts by Spark (-Xmx{HEAP_MB}m; peak heap counts garbage; Python's growth "
+        "is from a table of 1,000 files to this one)",
         ("table", "peak heap", "after GC", "target", "", "Python", "grown"),
         memory,
     )
@@ -59,15 +93,44 @@ def _local(tables: Sequence[BenchTable], runs: int) -> None:
     rows = []
     for table in tables:
         found = in_child(CHILD, "local", table.name, runs)
-        facts, inspect, loop = (Timing(found[name]) for name in ("facts", "inspect.files()", "manifest entries"))
+        facts, inspect, loop = (
+            Timing(found[name]) for name in ("facts", "inspect.files()", "manifest entries")
+        )
         ratio = inspect.median / facts.median
         target = None if table.with_deletes else LOCAL_RATIO.get(table.file_count)
-        said = ("", "") if target is None else (f"≥ {target:.0f} ×", verdict(ratio, target, at_least=True))
-        cells = (*_input(found), facts, inspect, f"{ratio:.1f} ×", loop, f"{loop.median / facts.median:.1f} ×", *said)
+        said = (
+            ("", "")
+            if target is None
+            else (f"≥ {target:.0f} ×", verdict(ratio, target, at_least=True))
+        )
+        cells = (
+            *_input(found),
+            facts,
+            inspect,
+            f"{ratio:.1f} ×",
+            loop,
+            f"{loop.median / facts.median:.1f} ×",
+            *said,
+        )
         rows.append((table.name, *cells, f"+{found['python_grown_mb']:.1f} MB", found["others"]))
     show(
-        f"All facts without a JVM, {runs} runs in turns; beside pyiceberg's inspect.files() and its loop over manifest entries",
-        ("table", "files", "manifests", "MB", "icekit", "inspect.files()", "ratio", "entries", "ratio", "target", "", "grown", "others"),
+        f"All facts without a JVM, {runs} runs in turns; beside pyiceberg's inspect.files() and "
+        "its loop over manifest entries",
+        (
+            "table",
+            "files",
+            "manifests",
+            "MB",
+            "icekit",
+            "inspect.files()",
+            "ratio",
+            "entries",
+            "ratio",
+            "target",
+            "",
+            "grown",
+            "others",
+        ),
         rows,
     )
 
@@ -86,9 +149,17 @@ def _look(runs: int) -> None:
     rows = []
     for name, seconds in taken.items():
         timing = Timing(seconds)
-        said = (f"≤ {LOOK_SECONDS} s", verdict(timing.median, LOOK_SECONDS)) if name == "icekit look" else ("", "")
+        said = (
+            (f"≤ {LOOK_SECONDS} s", verdict(timing.median, LOOK_SECONDS))
+            if name == "icekit look"
+            else ("", "")
+        )
         rows.append((name, timing, *said, others))
-    show(f"A whole cold process on {table.name}, {runs} runs in turns", ("command", "seconds", "target", "", "others"), rows)
+    show(
+        f"A whole cold process on {table.name}, {runs} runs in turns",
+        ("command", "seconds", "target", "", "others"),
+        rows,
+    )
 
 
 def _quietly(command: Sequence[str]) -> Any:

@@ -1,4 +1,6 @@
-"""The measured process of the facts bench: ``spark``, ``local`` or ``inspect``, a table, a number of runs."""
+"""The measured process of the facts bench: ``spark``, ``local`` or ``inspect``, a table, a number
+of runs.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,14 @@ def _spark(lake: Lake, table: str, runs: int) -> dict[str, Any]:
         return lake.observe(name, collector="spark")
 
     def plain_sql() -> object:
-        cases = " ".join(f"WHEN file_size_in_bytes < {edge} THEN {edge}" for edge in observed.data_edges[1:])
+        cases = " ".join(
+            f"WHEN file_size_in_bytes < {edge} THEN {edge}" for edge in observed.data_edges[1:]
+        )
         files = identifier(*lake.sql_name(lake.identifier(table)), "files")
         return lake.spark.sql(
-            f"SELECT spec_id, partition, content, CASE {cases} END, count(*), sum(file_size_in_bytes), sum(record_count), "
-            f"min(file_size_in_bytes), max(file_size_in_bytes) FROM {files} GROUP BY 1, 2, 3, 4"
+            f"SELECT spec_id, partition, content, CASE {cases} END, count(*), "
+            "sum(file_size_in_bytes), sum(record_count), min(file_size_in_bytes), "
+            f"max(file_size_in_bytes) FROM {files} GROUP BY 1, 2, 3, 4"
         ).toArrow()
 
     for _ in range(3):
@@ -74,13 +79,20 @@ def _local(lake: Lake, table: str, runs: int) -> dict[str, Any]:
 
     def loop() -> int:
         snapshot = pyiceberg.current_snapshot()
-        return sum(len(manifest.fetch_manifest_entry(pyiceberg.io)) for manifest in snapshot.manifests(pyiceberg.io))
+        return sum(
+            len(manifest.fetch_manifest_entry(pyiceberg.io))
+            for manifest in snapshot.manifests(pyiceberg.io)
+        )
 
     lake.observe(SMALL, collector="local")
     small = _peak_mb()
     observed = facts()
     grown = _peak_mb() - small
-    work: dict[str, Callable[[], object]] = {"facts": facts, "inspect.files()": pyiceberg.inspect.files, "manifest entries": loop}
+    work: dict[str, Callable[[], object]] = {
+        "facts": facts,
+        "inspect.files()": pyiceberg.inspect.files,
+        "manifest entries": loop,
+    }
     with Others() as others:
         taken = in_turns(runs, work)
     return {**_described(observed), **taken, "others": str(others), "python_grown_mb": grown}

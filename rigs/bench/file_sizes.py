@@ -1,4 +1,6 @@
-"""Four kinds of data in three codecs: how near the target the files come, before and after, and what the ratio is."""
+"""Four kinds of data in three codecs: how near the target the files come, before and after, and
+what the ratio is.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,24 @@ TARGET, ROW_GROUP = 2**19, 2**16
 FILES = 18
 # What Iceberg asks for by default at 512 MB, lz4 to zstd, taken down with the target.
 DEFAULT_ADVISORY = 384 * TARGET // 512
-#: Columns of each kind, of the row's number ``id``, and the rows that a file of the target size takes, roughly.
+# : Columns of each kind, of the row's number ``id``, and the rows that a file of the target size
+# takes, roughly.
 KINDS = {
     "numbers": ("xxhash64(id) AS a, cast(id % 100000 AS int) AS b, id * 0.37 AS c", 32_000),
     "low-cardinality strings": (
-        "concat('state-', xxhash64(id) % 8) AS a, concat('country-', xxhash64(id, 1) % 150) AS b, concat('carrier-', xxhash64(id, 2) % 16) AS c",
+        "concat('state-', xxhash64(id) % 8) AS a, concat('country-', xxhash64(id, 1) % 150) AS b, "
+        "concat('carrier-', xxhash64(id, 2) % 16) AS c",
         300_000,
     ),
     "long URLs": (
-        "concat('https://www.example.org/shop/', xxhash64(id) % 5000, '/item/', hex(xxhash64(id, 1)), '?session=', hex(xxhash64(id, 2)), "
-        "'&from=newsletter&page=', id % 40) AS url",
+        "concat('https://www.example.org/shop/', xxhash64(id) % 5000, '/item/', hex(xxhash64(id, "
+        "1)), '?session=', hex(xxhash64(id, 2)), '&from=newsletter&page=', id % 40) AS url",
         26_000,
     ),
     "nested": (
-        "named_struct('k', xxhash64(id) % 1000, 'at', named_struct('x', id * 0.5D, 'y', concat('p', id % 700))) AS s, "
-        "transform(sequence(1, 1 + cast(pmod(xxhash64(id, 3), 5) AS int)), x -> x * (id % 90)) AS l",
+        "named_struct('k', xxhash64(id) % 1000, 'at', named_struct('x', id * 0.5D, 'y', "
+        "concat('p', id % 700))) AS s, transform(sequence(1, 1 + cast(pmod(xxhash64(id, 3), 5) AS "
+        "int)), x -> x * (id % 90)) AS l",
         56_000,
     ),
 }
@@ -42,7 +47,9 @@ CODECS = ("zstd", "snappy", "gzip")
 
 
 def run(sizes: Sequence[int], *, long: bool) -> None:
-    """Run on the bench lake; ``sizes`` are of other benches' tables, ``long`` adds tables of one more codec."""
+    """Run on the bench lake; ``sizes`` are of other benches' tables, ``long`` adds tables of one
+    more codec.
+    """
     del sizes
     os.environ["ICEKIT_SPARK_CONF"] = f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {SPARK_CONF}"
     lake = icekit.connect()
@@ -57,14 +64,33 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
                 print("  " + ", ".join(row), flush=True)
     finally:
         lake.close()
-    head = ("data", "codec", "before", "mean", "after", "mean", "advisory size", "within 15 %", "others")
+    head = (
+        "data",
+        "codec",
+        "before",
+        "mean",
+        "after",
+        "mean",
+        "advisory size",
+        "within 15 %",
+        "others",
+    )
     show(f"Mean file size for a target of {size(TARGET)}", head, rows)
 
 
 def measure(
-    lake: Lake, namespace: str, kind: str, codec: str, *, target: int = TARGET, files: int = FILES, partitioned: bool = True
+    lake: Lake,
+    namespace: str,
+    kind: str,
+    codec: str,
+    *,
+    target: int = TARGET,
+    files: int = FILES,
+    partitioned: bool = True,
 ) -> Answer:
-    """Make a table of a kind of data, and try sizes on a clone of it; the table is dropped afterwards."""
+    """Make a table of a kind of data, and try sizes on a clone of it; the table is dropped
+    afterwards.
+    """
     columns, per_file = KINDS[kind]
     name = (namespace, f"{kind.split()[0].replace('-', '_')}_{codec}".lower())
     full = identifier(*lake.sql_name(name))
@@ -79,8 +105,8 @@ def measure(
     count = per_file * files * target // TARGET
     try:
         lake.spark.sql(
-            f"CREATE OR REPLACE TABLE {full} USING iceberg {by} TBLPROPERTIES ({pairs}) AS "
-            f"SELECT id, cast(id * 10 / {count} > 9 AS int) AS p, {columns} FROM range(0, {count}, 1, 8)"
+            f"CREATE OR REPLACE TABLE {full} USING iceberg {by} TBLPROPERTIES ({pairs}) AS SELECT "
+            f"id, cast(id * 10 / {count} > 9 AS int) AS p, {columns} FROM range(0, {count}, 1, 8)"
         )
         return tune_file_sizes(lake, name, budget_seconds=600, progress=lambda _: None)
     finally:
@@ -89,11 +115,24 @@ def measure(
 
 def _row(kind: str, codec: str, answer: Answer) -> tuple[str, ...]:
     variant = SIZED if SIZED in answer.measured.rounds else NOW
-    before, after = answer.measured.value(NOW, LARGE_MEAN), answer.measured.value(variant, LARGE_MEAN)
-    near = (
-        "too few data" if after is None else f"{after / TARGET - 1:+.0%} {'yes' if abs(after / TARGET - 1) <= TOLERANCE else 'NOT REACHED'}"
+    before, after = (
+        answer.measured.value(NOW, LARGE_MEAN),
+        answer.measured.value(variant, LARGE_MEAN),
     )
-    advisory = next((change.proposed for change in answer.changes if change.setting == ADVISORY and change.is_change), None)
+    near = (
+        "too few data"
+        if after is None
+        else f"{after / TARGET - 1:+.0%} "
+        f"{'yes' if abs(after / TARGET - 1) <= TOLERANCE else 'NOT REACHED'}"
+    )
+    advisory = next(
+        (
+            change.proposed
+            for change in answer.changes
+            if change.setting == ADVISORY and change.is_change
+        ),
+        None,
+    )
     files = [answer.measured.value(name, LARGE_FILES) for name in (NOW, variant)]
     return (
         kind,

@@ -1,4 +1,6 @@
-"""The measured process of the forecast bench: ``facts``, ``read`` or ``rewrite``, and tables, each answered by a line of JSON."""
+"""The measured process of the forecast bench: ``facts``, ``read`` or ``rewrite``, and tables, each
+answered by a line of JSON.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,24 @@ ENOUGH_SAMPLES, MAX_READS = 20, 6
 
 
 def main(*work: str) -> None:
-    """Measure each ``kind:table``, and print what was measured as JSON, with the forecast for this very process."""
+    """Measure each ``kind:table``, and print what was measured as JSON, with the forecast for this
+    very process.
+    """
     lake = icekit.connect()
     for kind, _, table in (one.partition(":") for one in work):
-        print(json.dumps({"kind": kind, "forecast": _forecast(lake, table), **_peak(lake, kind, table)}), flush=True)
+        print(
+            json.dumps(
+                {"kind": kind, "forecast": _forecast(lake, table), **_peak(lake, kind, table)}
+            ),
+            flush=True,
+        )
     lake.close()
 
 
 def _forecast(lake: Lake, table: str) -> dict[str, Any]:
-    """The forecast for this process, with what decides it: heap and threads are those of its session."""
+    """The forecast for this process, with what decides it: heap and threads are those of its
+    session.
+    """
     facts = lake.observe(table, collector="local")
     executor = Executor.of(lake.spark)
     found = forecast_heap(facts, executor)
@@ -39,7 +50,9 @@ def _forecast(lake: Lake, table: str) -> dict[str, Any]:
 
 
 def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:
-    """What lived on the heap at most while the table was read or rewritten, beyond what lived before."""
+    """What lived on the heap at most while the table was read or rewritten, beyond what lived
+    before.
+    """
     spark = lake.spark
     spark.range(10).write.format("noop").mode("overwrite").save()
     lake.observe(table, collector="local")
@@ -51,10 +64,19 @@ def _peak(lake: Lake, kind: str, table: str) -> dict[str, Any]:
             # Garbage is collected seldom on a busy machine: once more, until the peak was met.
             for _ in range(MAX_READS if often else 1):
                 if len(found) < ENOUGH_SAMPLES:
-                    spark.table(identifier(*lake.sql_name(lake.identifier(table)))).write.format("noop").mode("overwrite").save()
+                    spark.table(identifier(*lake.sql_name(lake.identifier(table)))).write.format(
+                        "noop"
+                    ).mode("overwrite").save()
     else:
         with copied(lake, table, "forecast") as copy, sampled(spark, often=often) as found:
-            spark.sql(call(lake.name, "rewrite_data_files", table=copy, options={"delete-file-threshold": "1"})).collect()
+            spark.sql(
+                call(
+                    lake.name,
+                    "rewrite_data_files",
+                    table=copy,
+                    options={"delete-file-threshold": "1"},
+                )
+            ).collect()
     executor = Executor.of(spark)
     return {
         "before": before,
@@ -91,7 +113,9 @@ def sampled(spark: Any, *, often: bool = True) -> Iterator[list[int]]:
 
 
 def live_bytes(spark: Any) -> int:
-    """Bytes that a full garbage collection leaves on the heap; what was allocated since does not count."""
+    """Bytes that a full garbage collection leaves on the heap; what was allocated since does not
+    count.
+    """
     jvm = spark._jvm
     jvm.java.lang.System.gc()
     pools = jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()

@@ -1,8 +1,10 @@
-"""``python -m rigs.bench.headline``: the figures of README's first lines, as a person would measure them.
+"""``python -m rigs.bench.headline``: the figures of README's first lines, as a person would measure
+them.
 
-Two whole commands on copies of one upsert table, from the command to the prompt: ``icekit compact`` with its checks, and a Spark job that
-calls ``rewrite_data_files``, with three times the heap. Each is timed from outside, Spark's start and end included, and its rows are compared with
-those that the table's history leaves.
+Two whole commands on copies of one upsert table, from the command to the prompt: ``icekit compact``
+with its checks, and a Spark job that calls ``rewrite_data_files``, with three times the heap. Each
+is timed from outside, Spark's start and end included, and its rows are compared with those that the
+table's history leaves.
 """
 
 from __future__ import annotations
@@ -44,16 +46,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog=f"python -m {NAME}", description=__doc__)
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--commits", type=int, default=60)
-    parser.add_argument("--rows", type=int, default=50_000, help="rows of each partition and commit (default: %(default)s)")
-    parser.add_argument("--only", choices=("icekit", "stock", "convert"), help="measure only one: one of the two, or `icekit convert`")
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=50_000,
+        help="rows of each partition and commit (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--only",
+        choices=("icekit", "stock", "convert"),
+        help="measure only one: one of the two, or `icekit convert`",
+    )
     parser.add_argument("--step", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     use_bench_lake()
     if options.step:
         print(json.dumps(_step(options.step[0], json.loads(options.step[1]))), flush=True)
         return
-    ways = {"icekit": (ICEKIT,), "stock": (STOCK,), "convert": (CONVERT,)}.get(options.only, _DEFAULT)
-    _bench({"partitions": options.partitions, "commits": options.commits, "rows": options.rows}, ways)
+    ways = {"icekit": (ICEKIT,), "stock": (STOCK,), "convert": (CONVERT,)}.get(
+        options.only, _DEFAULT
+    )
+    _bench(
+        {"partitions": options.partitions, "commits": options.commits, "rows": options.rows}, ways
+    )
 
 
 def _bench(history: Mapping[str, int], ways: Sequence[str]) -> None:
@@ -69,17 +84,29 @@ def _bench(history: Mapping[str, int], ways: Sequence[str]) -> None:
         rows.append((way, f"{HEAPS[way]} GB", f"{seconds:.1f} s", result, checked["files"]))
         print(f"  {', '.join(map(str, rows[-1]))}", flush=True)
     count = history["partitions"] * history["commits"] * history["rows"]
-    title = f"From the command to the prompt: {count:,} rows and as many equality deletes, {history['partitions']} partitions, {history['commits']} commits"
+    title = (
+        f"From the command to the prompt: {count:,} rows and as many equality deletes, "
+        f"{history['partitions']} partitions, {history['commits']} commits"
+    )
     show(title, ("command", "heap", "time", "rows", "files left"), rows)
 
 
 def _timed(way: str, copy: str) -> float:
-    """Seconds of a whole process. Commands before it, which are not timed, leave what later starts of Spark use."""
+    """Seconds of a whole process. Commands before it, which are not timed, leave what later starts
+    of Spark use.
+    """
     settings = f"spark.master=local[{os.cpu_count()}] spark.driver.memory={HEAPS[way]}g"
-    environment = {**os.environ, "ICEKIT_SPARK_CONF": f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {settings}"}
+    environment = {
+        **os.environ,
+        "ICEKIT_SPARK_CONF": f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {settings}",
+    }
     work = ["convert", copy] if way == CONVERT else ["compact", copy, "--leave-alone", "0 minutes"]
     plan = [sys.executable, "-m", "icekit", *work]
-    command = [sys.executable, "-m", NAME, "--step", "stock", json.dumps({"copy": copy})] if way == STOCK else [*plan, "--execute"]
+    command = (
+        [sys.executable, "-m", NAME, "--step", "stock", json.dumps({"copy": copy})]
+        if way == STOCK
+        else [*plan, "--execute"]
+    )
     for _ in range(2):
         subprocess.run(plan, env=environment, stdout=subprocess.DEVNULL, check=True)
     started = time.monotonic()
@@ -100,7 +127,9 @@ def _step(step: str, order: Mapping[str, Any]) -> Any:
 
 
 def _copy(lake: Lake, history: Mapping[str, Any]) -> str:
-    """Make the table unless it is there, and a second one over its files; returns the name of that one."""
+    """Make the table unless it is there, and a second one over its files; returns the name of that
+    one.
+    """
     template = make_upserts(lake, **history).rpartition(".")[2]
     return str(clone(lake, f"{template}_headline", NAMESPACE, template))
 

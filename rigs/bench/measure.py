@@ -30,7 +30,9 @@ class Timing:
 
 
 def in_turns(runs: int, work: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
-    """Seconds of each piece of work, one run of each after the other, so that noise meets all alike."""
+    """Seconds of each piece of work, one run of each after the other, so that noise meets all
+    alike.
+    """
     taken: dict[str, list[float]] = {name: [] for name in work}
     for _ in range(runs):
         for name, one in work.items():
@@ -43,12 +45,16 @@ def in_turns(runs: int, work: Mapping[str, Callable[[], object]]) -> dict[str, l
 def in_child(module: str, *arguments: object, **environment: str) -> Any:
     """Run a module in a process of its own; what it printed last, decoded from JSON."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
-    done = subprocess.run(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 class Others:
-    """The share of all processors that others used while the ``with`` block ran; NaN where Linux does not tell."""
+    """The share of all processors that others used while the ``with`` block ran; NaN where Linux
+    does not tell.
+    """
 
     share = float("nan")
 
@@ -66,7 +72,9 @@ class Others:
 
     @staticmethod
     def _ticks() -> tuple[int, int, int]:
-        """Clock ticks so far: of this process and its descendants, of everybody, and of idling too."""
+        """Clock ticks so far: of this process and its descendants, of everybody, and of idling
+        too.
+        """
         stat = Path("/proc/stat")
         if not stat.exists():
             return 0, 0, 0
@@ -77,9 +85,13 @@ class Others:
             with contextlib.suppress(OSError):  # it may have ended meanwhile
                 fields = path.read_text().rpartition(")")[2].split()
                 parents[int(path.parent.name)] = int(fields[1])
-                used[int(path.parent.name)] = sum(map(int, fields[11:15]))  # with those of children that ended
+                used[int(path.parent.name)] = sum(
+                    map(int, fields[11:15])
+                )  # with those of children that ended
         return (
-            sum(ticks for process, ticks in used.items() if _descends(process, os.getpid(), parents)),
+            sum(
+                ticks for process, ticks in used.items() if _descends(process, os.getpid(), parents)
+            ),
             sum(every) - every[3] - every[4],
             sum(every),
         )
@@ -102,7 +114,10 @@ def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     print(f"\n{title}\n")
     for place, line in enumerate(lines):
-        cells = [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+        cells = [
+            line[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)),
+        ]
         print("  " + "  ".join(cells).rstrip())
         if place == 0:
             print("  " + "  ".join("-" * width for width in widths))
@@ -110,4 +125,10 @@ def show(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
 
 
 def _short(seconds: float) -> str:
-    return f"{seconds:.0f}" if seconds >= 100 else f"{seconds:.1f}" if seconds >= 10 else f"{seconds:.2f}"
+    return (
+        f"{seconds:.0f}"
+        if seconds >= 100
+        else f"{seconds:.1f}"
+        if seconds >= 10
+        else f"{seconds:.2f}"
+    )

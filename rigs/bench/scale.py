@@ -1,4 +1,6 @@
-"""What grows with a table's files and partitions and with a catalog's tables: time, memory, and the size of what is handed over and written."""
+"""What grows with a table's files and partitions and with a catalog's tables: time, memory, and the
+size of what is handed over and written.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
     steps, sized = [], []
     for table in tables:
         found = in_child(__name__, "steps", table.name, ICEKIT_SPARK_CONF=conf)
-        steps.append((table.name, *(f"{found['seconds'][name]:.1f} s" for name in _STEPS), _mb(found["peak_heap"]), _mb(found["python"])))
+        steps.append(
+            (
+                table.name,
+                *(f"{found['seconds'][name]:.1f} s" for name in _STEPS),
+                _mb(found["peak_heap"]),
+                _mb(found["python"]),
+            )
+        )
         page = in_child(__name__, "page", table.name, ICEKIT_SPARK_CONF=conf)
         judged = verdict(page["html"] / 1e6, PAGE_MB), verdict(found["facts"] / 1e6, FACTS_MB)
         sized.append(
@@ -54,7 +63,8 @@ def run(sizes: Sequence[int], *, long: bool) -> None:
         steps,
     )
     show(
-        f"A whole `icekit report`, and sizes (targets: facts ≤ {FACTS_MB:.0f} MB, page ≤ {PAGE_MB:.0f} MB)",
+        f"A whole `icekit report`, and sizes (targets: facts ≤ {FACTS_MB:.0f} MB, page ≤ "
+        f"{PAGE_MB:.0f} MB)",
         ("table", "facts", "", "page", "", "page's JSON", "report", "Python"),
         sized,
     )
@@ -104,7 +114,12 @@ def _of_steps(table: str) -> dict[str, Any]:
     pools = [pool for pool in beans.getMemoryPoolMXBeans() if str(pool.getType()) == "Heap memory"]
     peak = sum(pool.getPeakUsage().getUsed() for pool in pools)
     lake.close()
-    return {"seconds": seconds, "facts": size, "peak_heap": peak, "python": _rss(resource.RUSAGE_SELF)}
+    return {
+        "seconds": seconds,
+        "facts": size,
+        "peak_heap": peak,
+        "python": _rss(resource.RUSAGE_SELF),
+    }
 
 
 def _of_page(tables: str) -> dict[str, Any]:
@@ -115,10 +130,20 @@ def _of_page(tables: str) -> dict[str, Any]:
         seconds, written = time.perf_counter() - started, list(Path(folder).rglob("*"))
 
         def of(suffix: str) -> int:
-            return sum(path.stat().st_size for path in written if path.suffix == suffix and path.stem != "index")
+            return sum(
+                path.stat().st_size
+                for path in written
+                if path.suffix == suffix and path.stem != "index"
+            )
 
         index = next((path.stat().st_size for path in written if path.name == "index.html"), 0)
-        return {"seconds": seconds, "html": of(".html"), "json": of(".json"), "index": index, "python": _rss(resource.RUSAGE_CHILDREN)}
+        return {
+            "seconds": seconds,
+            "html": of(".html"),
+            "json": of(".json"),
+            "index": index,
+            "python": _rss(resource.RUSAGE_CHILDREN),
+        }
 
 
 def _rss(whose: int) -> int:

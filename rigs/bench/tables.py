@@ -32,9 +32,10 @@ UPSERT_COMMITS = 100
 FILES_PER_DELETE = 10
 
 _COLUMNS = (
-    "id BIGINT, event_time TIMESTAMP_NTZ, customer BIGINT, product BIGINT, session STRING, country STRING, city STRING, "
-    "device STRING, url STRING, price DOUBLE, discount DOUBLE, weight DOUBLE, quantity INT, status INT, order_date DATE, "
-    "shipped TIMESTAMP_NTZ, account BIGINT, amount DECIMAL(12, 2), campaign STRING, returned BOOLEAN"
+    "id BIGINT, event_time TIMESTAMP_NTZ, customer BIGINT, product BIGINT, session STRING, "
+    "country STRING, city STRING, device STRING, url STRING, price DOUBLE, discount DOUBLE, "
+    "weight DOUBLE, quantity INT, status INT, order_date DATE, shipped TIMESTAMP_NTZ, account "
+    "BIGINT, amount DECIMAL(12, 2), campaign STRING, returned BOOLEAN"
 )
 # Changes with what BenchFiles.java makes, so that tables of an older one are built again.
 _VERSION = "2"
@@ -51,9 +52,13 @@ class BenchTable:
 
     @property
     def name(self) -> str:
-        """``bench.files_100000``, ``bench.upserts_100000`` with deletes, ``bench.files_200000_in_100000`` of other partitions."""
+        """``bench.files_100000``, ``bench.upserts_100000`` with deletes,
+        ``bench.files_200000_in_100000`` of other partitions.
+        """
         within = "" if self.partitions == PARTITIONS else f"_in_{self.partitions}"
-        return f"{NAMESPACE}.{'upserts' if self.with_deletes else 'files'}_{self.file_count}{within}"
+        return (
+            f"{NAMESPACE}.{'upserts' if self.with_deletes else 'files'}_{self.file_count}{within}"
+        )
 
 
 def use_bench_lake() -> None:
@@ -88,7 +93,9 @@ def _is_complete(lake: Lake, table: BenchTable) -> bool:
 
 
 def files_of(spark: SparkSession, table: Any, partitions: int) -> Any:
-    """What makes manifests of files for a table (of Iceberg's API) that is partitioned by one date, spread over so many days."""
+    """What makes manifests of files for a table (of Iceberg's API) that is partitioned by one date,
+    spread over so many days.
+    """
     return _compile(spark).newInstance(_objects(spark, table, partitions))
 
 
@@ -109,7 +116,10 @@ def _build(lake: Lake, bench: BenchTable, maker: Any) -> None:
     name = identifier(*lake.sql_name(lake.identifier(bench.name)))
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
     spark.sql(f"DROP TABLE IF EXISTS {name} PURGE")
-    spark.sql(f"CREATE TABLE {name} ({_COLUMNS}) USING iceberg PARTITIONED BY (days(event_time)) TBLPROPERTIES ('format-version' = '2')")
+    spark.sql(
+        f"CREATE TABLE {name} ({_COLUMNS}) USING iceberg PARTITIONED BY (days(event_time)) "
+        "TBLPROPERTIES ('format-version' = '2')"
+    )
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, name)
     files = maker.newInstance(_objects(spark, table, bench.partitions))
     if bench.with_deletes:
@@ -121,7 +131,12 @@ def _build(lake: Lake, bench: BenchTable, maker: Any) -> None:
         append = table.newFastAppend()
         start = 0
         while start < bench.file_count:
-            manifest = files.manifest(f"{table.location()}/metadata/bench-{start}.avro", start, bench.file_count, MANIFEST_BYTES)
+            manifest = files.manifest(
+                f"{table.location()}/metadata/bench-{start}.avro",
+                start,
+                bench.file_count,
+                MANIFEST_BYTES,
+            )
             append = append.appendManifest(manifest)
             start += manifest.addedFilesCount()
             _say(bench, start, started)
@@ -139,4 +154,9 @@ def _objects(spark: SparkSession, *values: object) -> Any:
 
 def _say(bench: BenchTable, done: int, started: float) -> None:
     took = time.monotonic() - started
-    print(f"\rbuilding {bench.name}: {done:,} of {bench.file_count:,} files, {took:.0f} s", end="", file=sys.stderr, flush=True)
+    print(
+        f"\rbuilding {bench.name}: {done:,} of {bench.file_count:,} files, {took:.0f} s",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,4 +1,6 @@
-"""The advisory size that icekit finds brings files to their target: what ``python -m rigs.bench file_sizes`` measures."""
+"""The advisory size that icekit finds brings files to their target: what ``python -m rigs.bench
+file_sizes`` measures.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_size_found_brings_the_mean_within_a_fifth_of_the_target(lake: Lake, scratch: str, kind: str, codec: str) -> None:
+def test_the_size_found_brings_the_mean_within_a_fifth_of_the_target(
+    lake: Lake, scratch: str, kind: str, codec: str
+) -> None:
     measured = measure(lake, scratch, kind, codec).measured
     mean = measured.value(SIZED if SIZED in measured.rounds else NOW, LARGE_MEAN)
 
@@ -23,7 +27,9 @@ def test_the_size_found_brings_the_mean_within_a_fifth_of_the_target(lake: Lake,
     assert abs(mean / TARGET - 1) <= 0.2
 
 
-def test_the_size_found_brings_the_mean_of_one_table_nearer_to_the_target(lake: Lake, scratch: str) -> None:
+def test_the_size_found_brings_the_mean_of_one_table_nearer_to_the_target(
+    lake: Lake, scratch: str
+) -> None:
     measured = measure(lake, scratch, "long URLs", "snappy", target=2**18).measured
     before, after = measured.value(NOW, LARGE_MEAN), measured.value(SIZED, LARGE_MEAN)
 

@@ -1,4 +1,5 @@
-"""Make upsert tables as Flink leaves them, once, and copies of their metadata to do measured work on.
+"""Make upsert tables as Flink leaves them, once, and copies of their metadata to do measured work
+on.
 
 Each commit adds one data file and one equality delete file to every partition, of one sequence
 number: the rows upserted, and their keys alone. About a quarter of the delete rows of a whole
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 NAMESPACE = "upserts"
 COLUMNS = "key STRING, p INT, amount DOUBLE, updated_at TIMESTAMP, note STRING, n BIGINT"
-#: Columns that identify a row, by type of key; each works alone, so any of them may be the equality key.
+# : Columns that identify a row, by type of key; each works alone, so any of them may be the
+# equality key.
 KEYS = {"string": ("key",), "bigint": ("n",), "composite": ("n", "key")}
 # (1 - e**-4) / 4: a history that upserts each key four times has a quarter of new keys.
 UPSERTS_PER_KEY = 4
@@ -91,7 +93,9 @@ class Upserts:
         return parts if self.seed == SEED else f"{parts}_s{self.seed}"
 
     def left(self, partition: int) -> Iterator[pa.Table]:
-        """The rows that are left of a partition when every upsert has replaced its key's older row."""
+        """The rows that are left of a partition when every upsert has replaced its key's older
+        row.
+        """
         seen = np.zeros(self.keys_per_partition, bool)
         for commit in reversed(range(self.commits)):
             rows = self.batch(commit, partition)
@@ -102,17 +106,27 @@ class Upserts:
     def batch(self, commit: int, partition: int) -> pa.Table:
         """The rows that a commit upserts in a partition, each key once, in no order."""
         random = np.random.default_rng((self.seed, commit, partition))
-        numbers = random.choice(self.keys_per_partition, self.rows, replace=False) + partition * self.keys_per_partition
-        moments = 1_700_000_000_000_000 + commit * 60_000_000 + random.integers(0, 60_000_000, self.rows)
+        numbers = (
+            random.choice(self.keys_per_partition, self.rows, replace=False)
+            + partition * self.keys_per_partition
+        )
+        moments = (
+            1_700_000_000_000_000 + commit * 60_000_000 + random.integers(0, 60_000_000, self.rows)
+        )
         columns = {
             "key": customer_keys(numbers),
             "p": np.full(self.rows, partition, np.int32),
             "amount": np.round(random.random(self.rows) * 1000, 2),
             "updated_at": pa.array(moments, pa.int64()).cast(_SCHEMA["updated_at"]),
-            "note": _texts(_digits(random.integers(0, 2**64, (self.rows, 2), np.uint64), _NOTE_DIGITS)),
+            "note": _texts(
+                _digits(random.integers(0, 2**64, (self.rows, 2), np.uint64), _NOTE_DIGITS)
+            ),
             "n": numbers,
         }
-        fields = [pa.field(name, kind, metadata={"PARQUET:field_id": str(i)}) for i, (name, kind) in enumerate(_SCHEMA.items(), 1)]
+        fields = [
+            pa.field(name, kind, metadata={"PARQUET:field_id": str(i)})
+            for i, (name, kind) in enumerate(_SCHEMA.items(), 1)
+        ]
         return pa.table(columns, pa.schema(fields))
 
 
@@ -141,7 +155,8 @@ def make_upserts(
 
 @contextlib.contextmanager
 def copied(lake: Lake, table: str, suffix: str = "copy") -> Iterator[str]:
-    """A second table over the same files; what is written to it goes to a folder that is removed afterwards.
+    """A second table over the same files; what is written to it goes to a folder that is removed
+    afterwards.
 
     It may be rewritten: it has ``gc.enabled=false``, and the files of the first stay.
     """
@@ -154,14 +169,21 @@ def copied(lake: Lake, table: str, suffix: str = "copy") -> Iterator[str]:
 
 
 def expected(lake: Lake, table: str) -> Fingerprint:
-    """The fingerprint of the rows that a table must show, worked out from its history without reading a delete."""
+    """The fingerprint of the rows that a table must show, worked out from its history without
+    reading a delete.
+    """
     count, value = _properties(lake, table.rpartition(".")[2])[_EXPECTED].split()
     return Fingerprint(int(count), int(value, 16))
 
 
 def customer_keys(numbers: NDArray[Any]) -> pa.Array:
-    """Strings of 40 characters, ``customer-`` and hexadecimal digits, different for different numbers and in no order."""
-    mixed = np.stack([_mix(numbers.astype(np.uint64)), _mix(numbers.astype(np.uint64) ^ np.uint64(0x5DEECE66D))], axis=1)
+    """Strings of 40 characters, ``customer-`` and hexadecimal digits, different for different
+    numbers and in no order.
+    """
+    mixed = np.stack(
+        [_mix(numbers.astype(np.uint64)), _mix(numbers.astype(np.uint64) ^ np.uint64(0x5DEECE66D))],
+        axis=1,
+    )
     prefix = np.broadcast_to(_PREFIX, (len(numbers), len(_PREFIX)))
     return _texts(np.concatenate([prefix, _digits(mixed, _KEY_DIGITS)], axis=1))
 
@@ -177,14 +199,18 @@ def _mix(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _digits(words: NDArray[np.uint64], length: int) -> NDArray[np.uint8]:
     """The first hexadecimal digits of each row of words."""
     octets = np.ascontiguousarray(words).view(np.uint8)
-    return np.stack([_HEX[octets >> 4], _HEX[octets & 15]], axis=2).reshape(len(words), -1)[:, :length]
+    return np.stack([_HEX[octets >> 4], _HEX[octets & 15]], axis=2).reshape(len(words), -1)[
+        :, :length
+    ]
 
 
 def _texts(letters: NDArray[np.uint8]) -> pa.Array:
     """Strings of equal length out of a row of letters each."""
     count, length = letters.shape
     offsets = np.arange(0, (count + 1) * length, length, dtype=np.int32)
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(letters)))
+    return pa.StringArray.from_buffers(
+        count, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(letters))
+    )
 
 
 def _is_complete(lake: Lake, name: str, history: Upserts) -> bool:
@@ -211,7 +237,8 @@ def _make(lake: Lake, name: str, history: Upserts) -> None:
     desk(lake, name, NAMESPACE).start()
     sql_name = identifier(lake.name, NAMESPACE, name)
     spark.sql(
-        f"CREATE TABLE {sql_name} ({COLUMNS}) USING iceberg PARTITIONED BY (p) TBLPROPERTIES ('format-version' = '{history.format_version}')"
+        f"CREATE TABLE {sql_name} ({COLUMNS}) USING iceberg PARTITIONED BY (p) TBLPROPERTIES "
+        f"('format-version' = '{history.format_version}')"
     )
     jvm: Any = spark._jvm
     table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, sql_name)
@@ -222,7 +249,12 @@ def _make(lake: Lake, name: str, history: Upserts) -> None:
     with ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         waiting: deque[list[Future[tuple[str, Path, Path]]]] = deque()
         for commit in range(history.commits):
-            waiting.append([pool.submit(_write, home, history, commit, partition) for partition in range(history.partitions)])
+            waiting.append(
+                [
+                    pool.submit(_write, home, history, commit, partition)
+                    for partition in range(history.partitions)
+                ]
+            )
             # Not all at once: a batch is held in memory until its files are written.
             if len(waiting) > 2:
                 committer.commit([part.result() for part in waiting.popleft()])
@@ -238,7 +270,9 @@ def _make(lake: Lake, name: str, history: Upserts) -> None:
 
 
 def _print_of_left(spark: Any, home: Path, history: Upserts) -> Fingerprint:
-    """Fingerprint the rows that are left, by way of plain Parquet files that Iceberg knows nothing of."""
+    """Fingerprint the rows that are left, by way of plain Parquet files that Iceberg knows nothing
+    of.
+    """
 
     def write(partition: int) -> None:
         with pq.ParquetWriter(home / f"{partition}.parquet", pa.schema(_SCHEMA)) as writer:
@@ -282,16 +316,31 @@ class _Committer:
         """Commit one checkpoint: files of one sequence number."""
         delta = self._table.newRowDelta()
         for partition, data, deletes in parts:
-            delta.addRows(self._file(self._iceberg.DataFiles.builder(self._table.spec()), partition, data))
-            builder = self._iceberg.FileMetadata.deleteFileBuilder(self._table.spec()).ofEqualityDeletes(self._key_ids)
+            delta.addRows(
+                self._file(self._iceberg.DataFiles.builder(self._table.spec()), partition, data)
+            )
+            builder = self._iceberg.FileMetadata.deleteFileBuilder(
+                self._table.spec()
+            ).ofEqualityDeletes(self._key_ids)
             delta.addDeletes(self._file(builder, partition, deletes))
         delta.commit()
 
     def _file(self, builder: Any, partition: str, path: Path) -> Any:
         written = self._table.io().newInputFile(str(path))
         metrics = self._iceberg.parquet.ParquetUtil.fileMetrics(written, self._metrics)
-        return builder.withInputFile(written).withFormat("parquet").withPartitionPath(partition).withMetrics(metrics).build()
+        return (
+            builder.withInputFile(written)
+            .withFormat("parquet")
+            .withPartitionPath(partition)
+            .withMetrics(metrics)
+            .build()
+        )
 
 
 def _say(name: str, done: int, of: int, started: float) -> None:
-    print(f"\rmaking {name}: {done:,} of {of:,} commits, {time.monotonic() - started:.0f} s", end="", file=sys.stderr, flush=True)
+    print(
+        f"\rmaking {name}: {done:,} of {of:,} commits, {time.monotonic() - started:.0f} s",
+        end="",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,4 +1,5 @@
-"""Four workloads with a known winner: whether the advice agrees with what was measured, and how near the break-even is.
+"""Four workloads with a known winner: whether the advice agrees with what was measured, and how
+near the break-even is.
 
 The prediction rests on a trial of two commits. What is measured beside it is a whole cycle in both
 modes: all commits, a scan after each, and the compaction at its end.
@@ -32,7 +33,9 @@ WITHIN = 0.25
 
 @dataclass(frozen=True)
 class Workload:
-    """What is changed, how often the table is read after each commit, and the mode that is known to win."""
+    """What is changed, how often the table is read after each commit, and the mode that is known to
+    win.
+    """
 
     name: str
     shape: Shape
@@ -41,7 +44,9 @@ class Workload:
 
 
 WORKLOADS = (
-    Workload("few rows in few files", Shape("update", 0.001, "clustered", 0.05), 40, "copy-on-write"),
+    Workload(
+        "few rows in few files", Shape("update", 0.001, "clustered", 0.05), 40, "copy-on-write"
+    ),
     Workload("sparse over all files", Shape("update", 0.001, "scattered", 1.0), 1, "merge-on-read"),
     Workload("append-mostly", Shape("delete", 0.005, "clustered", 0.2), 100, "copy-on-write"),
     Workload("heavy upsert", Shape("merge", 0.2, "scattered", 1.0), 0.5, "merge-on-read"),
@@ -62,7 +67,9 @@ class Cycle:
 
 
 def run(sizes: Sequence[int], *, long: bool) -> None:
-    """Run on the bench lake in a session of a known size; ``sizes`` are of other benches' tables."""
+    """Run on the bench lake in a session of a known size; ``sizes`` are of other benches'
+    tables.
+    """
     del sizes
     os.environ["ICEKIT_SPARK_CONF"] = f"{os.environ.get('ICEKIT_SPARK_CONF', '')} {SPARK_CONF}"
     lake = icekit.connect()
@@ -77,8 +84,9 @@ def _bench(lake: Lake, scale: int, commits: int) -> None:
     facts = lake.observe(("lab", TABLE))
     heap = lake.spark._jvm.java.lang.Runtime.getRuntime().maxMemory()  # type: ignore[union-attr]
     print(
-        f"\n{TABLE} at scale {scale}: {facts.data.file_count:,} data files, {size(facts.data.size_in_bytes)}, "
-        f"{facts.data.record_count:,} rows; driver heap {size(heap)}; cycles of {commits} commits"
+        f"\n{TABLE} at scale {scale}: {facts.data.file_count:,} data files, "
+        f"{size(facts.data.size_in_bytes)}, {facts.data.record_count:,} rows; driver heap "
+        f"{size(heap)}; cycles of {commits} commits"
     )
     rows = []
     for workload in WORKLOADS:
@@ -98,7 +106,11 @@ def _bench(lake: Lake, scale: int, commits: int) -> None:
         f"within {WITHIN:.0%}",
         "others",
     )
-    show("The advice beside what a whole cycle came to; reads and break-even are per commit", header, rows)
+    show(
+        "The advice beside what a whole cycle came to; reads and break-even are per commit",
+        header,
+        rows,
+    )
 
 
 def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tuple[str, ...]:
@@ -116,13 +128,28 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
         progress=lambda _: None,
     )
     _, reads, low, high = answer.tables["break_even"].rows[0]
-    predicted, low, high = (math.inf if value is None else float(value) for value in (reads, low, high))
+    predicted, low, high = (
+        math.inf if value is None else float(value) for value in (reads, low, high)
+    )
     rivals = [
-        mode for mode in (Mode("merge-on-read", 2, kind) for kind in ("file", "partition")) if answer.measured.value(mode.name, COMMIT)
+        mode
+        for mode in (Mode("merge-on-read", 2, kind) for kind in ("file", "partition"))
+        if answer.measured.value(mode.name, COMMIT)
     ]
-    advised = "too close to call" if low <= workload.reads <= high else "copy-on-write" if workload.reads > predicted else "merge-on-read"
+    advised = (
+        "too close to call"
+        if low <= workload.reads <= high
+        else "copy-on-write"
+        if workload.reads > predicted
+        else "merge-on-read"
+    )
     cow, *mors = _cycles(lake, facts, shape, (Mode(COPY_ON_WRITE, 2), *rivals), commits)
-    evens = [max(0.0, (cow.total(0) - mor.total(0)) / (mor.reads - cow.reads)) if mor.reads > cow.reads else math.inf for mor in mors]
+    evens = [
+        max(0.0, (cow.total(0) - mor.total(0)) / (mor.reads - cow.reads))
+        if mor.reads > cow.reads
+        else math.inf
+        for mor in mors
+    ]
     measured = max(evens)
     winner = "copy-on-write" if workload.reads > measured else "merge-on-read"
     near = math.isclose(predicted, measured, rel_tol=WITHIN) or predicted == measured
@@ -139,11 +166,19 @@ def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tup
     )
 
 
-def _cycles(lake: Lake, facts: TableFacts, shape: Shape, modes: Sequence[Mode], commits: int) -> list[Cycle]:
+def _cycles(
+    lake: Lake, facts: TableFacts, shape: Shape, modes: Sequence[Mode], commits: int
+) -> list[Cycle]:
     """Run a cycle in each mode, in turns; of the scans after each commit the cheapest counts."""
     statements = synthetic(lake, facts, shape, commits)
     cycles = [Cycle() for _ in modes]
-    trial = Trial(lake=lake, facts=facts, budget=Budget(7200, 2**40), sample_bytes=2**40, progress=lambda _: None)
+    trial = Trial(
+        lake=lake,
+        facts=facts,
+        budget=Budget(7200, 2**40),
+        sample_bytes=2**40,
+        progress=lambda _: None,
+    )
     with trial.sandboxes(len(modes)) as boxes:
         for box, mode in zip(boxes, modes, strict=True):
             set_up_as(facts, mode, trial.progress)(box)

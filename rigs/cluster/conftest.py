@@ -1,4 +1,6 @@
-"""A standalone Spark cluster of two workers, in a network of their own: 127.0.0.1 is another machine to them."""
+"""A standalone Spark cluster of two workers, in a network of their own: 127.0.0.1 is another
+machine to them.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from tests.serving import free_port, serving
 
 SPARK_HOME = Path(pyspark.__file__).parent
 HOST, WITHIN = "10.213.77.1", "10.213.77.2"
-#: Cores and memory of each worker: room for an executor of the tests' own session and one of a process that a test starts.
+# : Cores and memory of each worker: room for an executor of the tests' own session and one of a
+# process that a test starts.
 CORES, MEMORY = 2, "6g"
 
 
@@ -36,23 +39,26 @@ class Cluster:
         found = []
         for process in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
-                if (process / "cwd").resolve().is_relative_to(self.work) and "CoarseGrainedExecutorBackend" in (
-                    process / "cmdline"
-                ).read_text():
+                if (process / "cwd").resolve().is_relative_to(
+                    self.work
+                ) and "CoarseGrainedExecutorBackend" in (process / "cmdline").read_text():
                     found.append(int(process.name))
         return found
 
     def settings(self, executor_memory: str = "1g") -> str:
         """What ``ICEKIT_SPARK_CONF`` says to run on two of its executors, of one core each."""
         return (
-            f"spark.master={self.master} spark.executor.memory={executor_memory} spark.executor.cores=1 spark.cores.max=2 "
-            "spark.sql.shuffle.partitions=4 spark.driver.memory=1g spark.ui.enabled=false"
+            f"spark.master={self.master} spark.executor.memory={executor_memory} "
+            "spark.executor.cores=1 spark.cores.max=2 spark.sql.shuffle.partitions=4 "
+            "spark.driver.memory=1g spark.ui.enabled=false"
         )
 
 
 @contextlib.contextmanager
 def other_network() -> Iterator[Sequence[str]]:
-    """What to put before a command that runs in a network namespace of its own, with a way to this machine."""
+    """What to put before a command that runs in a network namespace of its own, with a way to this
+    machine.
+    """
     name = f"icekit-{os.getpid()}"
     outer, inner = f"ik{os.getpid()}o", f"ik{os.getpid()}i"
     steps = [
@@ -86,14 +92,46 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     deploy = "org.apache.spark.deploy"
     with contextlib.ExitStack() as running:
         within = running.enter_context(other_network())
-        master = [*start, f"{deploy}.master.Master", "--host", HOST, "--port", port, "--webui-port", 0]
+        master = [
+            *start,
+            f"{deploy}.master.Master",
+            "--host",
+            HOST,
+            "--port",
+            port,
+            "--webui-port",
+            0,
+        ]
         running.enter_context(serving(master, port, folder / "master.log", environment, host=HOST))
         for number in range(2):
             (work := folder / f"worker-{number}").mkdir()
-            of_worker = ["--cores", CORES, "--memory", MEMORY, "--port", 7078 + number, "--webui-port", 0, "--work-dir", work]
-            worker = [*within, *start, f"{deploy}.worker.Worker", *of_worker, f"spark://{HOST}:{port}"]
+            of_worker = [
+                "--cores",
+                CORES,
+                "--memory",
+                MEMORY,
+                "--port",
+                7078 + number,
+                "--webui-port",
+                0,
+                "--work-dir",
+                work,
+            ]
+            worker = [
+                *within,
+                *start,
+                f"{deploy}.worker.Worker",
+                *of_worker,
+                f"spark://{HOST}:{port}",
+            ]
             running.enter_context(
-                serving(worker, 7078 + number, folder / f"worker-{number}.log", {**environment, "SPARK_LOCAL_IP": WITHIN}, host=WITHIN)
+                serving(
+                    worker,
+                    7078 + number,
+                    folder / f"worker-{number}.log",
+                    {**environment, "SPARK_LOCAL_IP": WITHIN},
+                    host=WITHIN,
+                )
             )
         yield Cluster(f"spark://{HOST}:{port}", folder)
 

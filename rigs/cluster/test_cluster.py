@@ -1,4 +1,6 @@
-"""icekit on a Spark cluster: executors elsewhere, killed in the middle, too small, and under a session that somebody else configured."""
+"""icekit on a Spark cluster: executors elsewhere, killed in the middle, too small, and under a
+session that somebody else configured.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ SESSION = {
 
 
 @contextlib.contextmanager
-def an_executor_killed(lake: Lake, cluster: Cluster, when: Callable[[], bool]) -> Iterator[list[int]]:
+def an_executor_killed(
+    lake: Lake, cluster: Cluster, when: Callable[[], bool]
+) -> Iterator[list[int]]:
     """Kill one executor while it works, once ``when`` says so; yields its process id."""
     killed: list[int] = []
     done = threading.Event()
@@ -69,17 +73,24 @@ def an_executor_killed(lake: Lake, cluster: Cluster, when: Callable[[], bool]) -
 @pytest.fixture
 def fragmented(on_cluster: Lake, request: pytest.FixtureRequest) -> Table:
     """Six partitions of eight files, under position deletes."""
-    table = Table(on_cluster, "db", request.node.name.partition("[")[0]).create("id bigint, part int, name string", by="part")
+    table = Table(on_cluster, "db", request.node.name.partition("[")[0]).create(
+        "id bigint, part int, name string", by="part"
+    )
     for n in range(8):
         table.sql(
-            f"INSERT INTO {{t}} SELECT id, CAST(id % {PARTITIONS} AS INT), concat('name ', id) FROM range({n * 600}, {n * 600 + 600})"
+            f"INSERT INTO {{t}} SELECT id, CAST(id % {PARTITIONS} AS INT), concat('name ', id) "
+            f"FROM range({n * 600}, {n * 600 + 600})"
         )
     table.sql("DELETE FROM {t} WHERE id % 10 = 0")
     return table
 
 
-def test_the_executors_cannot_reach_the_loopback_of_the_driver(on_cluster: Lake, cluster: Cluster) -> None:
-    assert on_cluster.spark.range(100, numPartitions=4).selectExpr("sum(id)").collect()[0][0] == 4950
+def test_the_executors_cannot_reach_the_loopback_of_the_driver(
+    on_cluster: Lake, cluster: Cluster
+) -> None:
+    assert (
+        on_cluster.spark.range(100, numPartitions=4).selectExpr("sum(id)").collect()[0][0] == 4950
+    )
     assert on_cluster.spark.conf.get("spark.driver.host") not in {"127.0.0.1", "localhost"}
     namespaces = {Path(f"/proc/{pid}/ns/net").readlink() for pid in cluster.executors()}
     assert namespaces
@@ -90,12 +101,21 @@ def test_the_resources_are_those_of_the_executors(on_cluster: Lake) -> None:
     assert Executor.of(on_cluster.spark) == Executor(1, 2**30)
 
 
-def test_a_compaction_whose_executor_is_killed_ends_well(fragmented: Table, on_cluster: Lake, cluster: Cluster) -> None:
+def test_a_compaction_whose_executor_is_killed_ends_well(
+    fragmented: Table, on_cluster: Lake, cluster: Cluster
+) -> None:
     said: list[str] = []
     before = fragmented.rows()
-    plan = on_cluster.plan(on_cluster.observe(fragmented.name), leave_alone_minutes=0, min_files=2, max_action_partitions=2)
+    plan = on_cluster.plan(
+        on_cluster.observe(fragmented.name),
+        leave_alone_minutes=0,
+        min_files=2,
+        max_action_partitions=2,
+    )
 
-    with an_executor_killed(on_cluster, cluster, lambda: any(line.startswith("[1/") for line in said)) as killed:
+    with an_executor_killed(
+        on_cluster, cluster, lambda: any(line.startswith("[1/") for line in said)
+    ) as killed:
         outcome = on_cluster.run(plan, execute=True, progress=said.append)
 
     assert killed
@@ -105,7 +125,9 @@ def test_a_compaction_whose_executor_is_killed_ends_well(fragmented: Table, on_c
     assert fragmented.sql("SELECT count(*) FROM {t}.data_files")[0][0] == PARTITIONS
 
 
-def test_a_conversion_whose_executor_is_killed_ends_well(on_cluster: Lake, cluster: Cluster) -> None:
+def test_a_conversion_whose_executor_is_killed_ends_well(
+    on_cluster: Lake, cluster: Cluster
+) -> None:
     table = Table(on_cluster, "db", "upserts").create("id bigint, part int, name string", by="part")
     for n in range(6):
         commit = table.commit()
@@ -126,7 +148,9 @@ def test_a_conversion_whose_executor_is_killed_ends_well(on_cluster: Lake, clust
     assert table.equality_deletes() == 0
 
 
-def test_a_stock_read_dies_in_the_executors_that_the_forecast_calls_too_small(on_cluster: Lake, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_stock_read_dies_in_the_executors_that_the_forecast_calls_too_small(
+    on_cluster: Lake, cluster: Cluster, tmp_path: Path
+) -> None:
     table = make_upserts(on_cluster, keys=KEYS["string"], partitions=2, commits=5, rows=800_000)
     facts = on_cluster.observe(table, collector="local")
     # Spark refuses an executor of less than 450 MiB.
@@ -136,11 +160,14 @@ def test_a_stock_read_dies_in_the_executors_that_the_forecast_calls_too_small(on
 
     def reads(memory_mb: int) -> bool:
         environment = os.environ | {
-            "ICEKIT_SPARK_CONF": cluster.settings(f"{memory_mb}m") + " spark.sql.iceberg.executor-cache.enabled=false"
+            "ICEKIT_SPARK_CONF": cluster.settings(f"{memory_mb}m")
+            + " spark.sql.iceberg.executor-cache.enabled=false"
         }
         command = [sys.executable, "-m", "rigs.bench.forecast_child", f"read:{table}"]
         environment["ICEKIT_BENCH_SAMPLE"] = "False"
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False, timeout=600)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False, timeout=600
+        )
         (tmp_path / f"{memory_mb}.log").write_text(done.stdout + done.stderr)
         return done.returncode == 0
 
@@ -150,7 +177,9 @@ def test_a_stock_read_dies_in_the_executors_that_the_forecast_calls_too_small(on
     assert reads(enough)
 
 
-def test_a_job_that_somebody_else_submits_and_configures_keeps_its_settings(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_job_that_somebody_else_submits_and_configures_keeps_its_settings(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     settings = {
         "spark.executor.memory": "1g",
         "spark.executor.cores": "1",
@@ -169,8 +198,20 @@ def test_a_job_that_somebody_else_submits_and_configures_keeps_its_settings(clus
     command += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     command += [Path(__file__).with_name("theirs.py"), json.dumps(SESSION)]
     root = str(Path(__file__).parents[2])
-    environment = os.environ | {"PYTHONPATH": root, "PYSPARK_PYTHON": sys.executable, "ICEKIT_LEDGER": str(tmp_path / "ledger.db")}
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=tmp_path, env=environment, check=False, timeout=600)
+    environment = os.environ | {
+        "PYTHONPATH": root,
+        "PYSPARK_PYTHON": sys.executable,
+        "ICEKIT_LEDGER": str(tmp_path / "ledger.db"),
+    }
+    done = subprocess.run(
+        list(map(str, command)),
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=False,
+        timeout=600,
+    )
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout.splitlines()[-1]) == {

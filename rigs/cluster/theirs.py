@@ -1,4 +1,6 @@
-"""A job that somebody submits, on a session of their own settings, which calls icekit: prints what came of it as JSON."""
+"""A job that somebody submits, on a session of their own settings, which calls icekit: prints what
+came of it as JSON.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def main(session: dict[str, str]) -> None:
         small.insert(f"(SELECT id, 'x' FROM range({n * 10}, {n * 10 + 10}))")
     upserts = Table(lake, "db", "upserts").create("id bigint, Name string")
     for n in range(3):
-        upserts.commit().data(f"SELECT id, 'version {n}' FROM range(100)").deletes("id", "SELECT id FROM range(100)").done()
+        upserts.commit().data(f"SELECT id, 'version {n}' FROM range(100)").deletes(
+            "id", "SELECT id FROM range(100)"
+        ).done()
     before = small.rows(), upserts.rows()
     plan = lake.plan(lake.observe(small.name), leave_alone_minutes=0, min_files=2)
     compacted = lake.run(plan, execute=True, progress=_quiet)

@@ -13,7 +13,9 @@ from rigs.model.machine import Machine
 
 
 def run(number: int, histories: int, steps: int) -> None:
-    """Run so many histories of so many steps; a failure prints the steps as calls that replay it."""
+    """Run so many histories of so many steps; a failure prints the steps as calls that replay
+    it.
+    """
     chosen = settings(
         max_examples=histories,
         stateful_step_count=steps,

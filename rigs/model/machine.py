@@ -1,4 +1,5 @@
-"""Random histories of real tables: what people, engines and icekit do, in any order, and nothing is lost or revived.
+"""Random histories of real tables: what people, engines and icekit do, in any order, and nothing is
+lost or revived.
 
 Each rule does one thing to a real table and to its model; after each, :meth:`World.check` holds.
 """
@@ -39,12 +40,26 @@ from icekit.sql import display_name, identifier
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from rigs.model.world import NAMESPACE, Killed, PlannedRewrite, World
 
-NAMES = ("plain", "with.dot", "two words", "it's", 'a "quote"', "Capital", "Größe", "100%", "back`tick", "a.b c.d")
+NAMES = (
+    "plain",
+    "with.dot",
+    "two words",
+    "it's",
+    'a "quote"',
+    "Capital",
+    "Größe",
+    "100%",
+    "back`tick",
+    "a.b c.d",
+)
 COLUMNS = ("n", "two words", "Größe", "it's", "select", "UPPER")
 LIMITS = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
 THRESHOLDS = Thresholds().with_changes(snapshots=2, fragmented_manifests=2)
 #: Named errors of a commit that met another; the rows are compared all the same.
-CONFLICT = re.compile(r"CommitConflict|CommitFailedException|ValidationException|Cannot commit|not an ancestor|is missing, and")
+CONFLICT = re.compile(
+    r"CommitConflict|CommitFailedException|ValidationException|Cannot commit|not an "
+    r"ancestor|is missing, and"
+)
 #: There is nothing to go on with, or not from here.
 NO_WAY_ON = re.compile(r"no unfinished run|is no longer an ancestor of the table's|[Pp]lan again")
 
@@ -53,8 +68,24 @@ ids = st.sets(st.integers(0, 7), min_size=1, max_size=4)
 partitions = st.sampled_from([0, 1])
 here = st.booleans()
 branches = st.sampled_from([MAIN, MAIN, "audit"])
-events = st.sampled_from(["killed", "upsert", "upsert and replace", "append", "delete", "planned rewrite", "rewrite", "expire", "convert"])
-meanwhile = st.none() | st.tuples(st.integers(1, 8), events, ids) | st.tuples(st.integers(1, 8), st.just("killed"), ids)
+events = st.sampled_from(
+    [
+        "killed",
+        "upsert",
+        "upsert and replace",
+        "append",
+        "delete",
+        "planned rewrite",
+        "rewrite",
+        "expire",
+        "convert",
+    ]
+)
+meanwhile = (
+    st.none()
+    | st.tuples(st.integers(1, 8), events, ids)
+    | st.tuples(st.integers(1, 8), st.just("killed"), ids)
+)
 Meanwhile = tuple[int, str, set[int]] | None
 
 
@@ -105,7 +136,9 @@ class Machine(RuleBasedStateMachine):
         mode=st.sampled_from(["merge-on-read", "copy-on-write"]),
         granularity=st.sampled_from(["file", "partition"]),
     )
-    def create(self, name: str, version: int, is_partitioned: bool, mode: str, granularity: str) -> None:
+    def create(
+        self, name: str, version: int, is_partitioned: bool, mode: str, granularity: str
+    ) -> None:
         self.made_with = (is_partitioned, mode, granularity)
         self._create(name, version)
         self.append(0, {0, 1, 2, 3}, 0, False)
@@ -115,11 +148,17 @@ class Machine(RuleBasedStateMachine):
         model = Model((NAMESPACE, name), version, fields=("p",) if is_partitioned else ())
         mode = mode if version > 1 else "copy-on-write"
         properties = {f"write.{kind}.mode": mode for kind in ("delete", "update", "merge")}
-        properties |= {"format-version": str(version), "write.delete.granularity": granularity, "commit.manifest.min-count-to-merge": "4"}
+        properties |= {
+            "format-version": str(version),
+            "write.delete.granularity": granularity,
+            "commit.manifest.min-count-to-merge": "4",
+        }
         columns = ", ".join(f"{identifier(c.name)} {c.type}" for c in model.columns)
         pairs = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         by = "PARTITIONED BY (p)" if is_partitioned else ""
-        self.real.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {by} TBLPROPERTIES ({pairs})", model)
+        self.real.sql(
+            f"CREATE TABLE {{t}} ({columns}) USING iceberg {by} TBLPROPERTIES ({pairs})", model
+        )
         self.real.models.insert(0, model)
 
     def _model(self, number: int) -> Model:
@@ -144,25 +183,46 @@ class Machine(RuleBasedStateMachine):
         if model.version == 1 or branch not in model.branches:
             return
         rows = model.new_rows(ids, p, self._stamp())
-        self.real.equality_delete(model, (ID,), rows, p, everywhere=every_spec, rows=rows, branch=branch)
+        self.real.equality_delete(
+            model, (ID,), rows, p, everywhere=every_spec, rows=rows, branch=branch
+        )
 
-    @rule(which=which, ids=ids, p=partitions, by=st.sampled_from([(ID,), (K,), (ID, K)]), every_spec=st.booleans(), branch=branches)
-    def delete_by_equality(self, which: int, ids: set[int], p: int, by: tuple[int, ...], every_spec: bool, branch: str) -> None:
+    @rule(
+        which=which,
+        ids=ids,
+        p=partitions,
+        by=st.sampled_from([(ID,), (K,), (ID, K)]),
+        every_spec=st.booleans(),
+        branch=branches,
+    )
+    def delete_by_equality(
+        self, which: int, ids: set[int], p: int, by: tuple[int, ...], every_spec: bool, branch: str
+    ) -> None:
         model = self._model(which)
         if model.version == 1 or branch not in model.branches:
             return
-        self.real.equality_delete(model, by, model.new_rows(ids, p, 0), p, everywhere=every_spec, branch=branch)
+        self.real.equality_delete(
+            model, by, model.new_rows(ids, p, 0), p, everywhere=every_spec, branch=branch
+        )
 
     @rule(which=which, ids=ids, p=st.sampled_from([None, None, 0, 1]), here=here)
     def delete(self, which: int, ids: set[int], p: int | None, here: bool) -> None:
         model = self._model(which)
-        self.real.sql(f"DELETE FROM {{t}} WHERE {_is_in(model, ids) if p is None else f'p = {p}'}", model, here=here)
+        self.real.sql(
+            f"DELETE FROM {{t}} WHERE {_is_in(model, ids) if p is None else f'p = {p}'}",
+            model,
+            here=here,
+        )
         model.change(lambda row: None if (row[ID] in ids if p is None else row[P] == p) else row)
 
     @rule(which=which, ids=ids, here=here)
     def update(self, which: int, ids: set[int], here: bool) -> None:
         model, stamp = self._model(which), self._stamp()
-        self.real.sql(f"UPDATE {{t}} SET {_name(model, V)} = {stamp} WHERE {_is_in(model, ids)}", model, here=here)
+        self.real.sql(
+            f"UPDATE {{t}} SET {_name(model, V)} = {stamp} WHERE {_is_in(model, ids)}",
+            model,
+            here=here,
+        )
         model.change(lambda row: {**row, V: stamp} if row[ID] in ids else row)
 
     @rule(which=which, ids=ids, p=partitions, deletes=st.booleans(), here=here)
@@ -173,8 +233,9 @@ class Machine(RuleBasedStateMachine):
         source = f"({model.values(rows)} AS v({', '.join(names)})) AS s"
         matched = "DELETE" if deletes else f"UPDATE SET {_name(model, V)} = {stamp}"
         self.real.sql(
-            f"MERGE INTO {{t}} AS t USING {source} ON t.{_name(model, ID)} = s.s0 AND t.p = {p} WHEN MATCHED THEN {matched} "
-            f"WHEN NOT MATCHED THEN INSERT ({', '.join(identifier(c.name) for c in model.columns)}) VALUES ({', '.join(names)})",
+            f"MERGE INTO {{t}} AS t USING {source} ON t.{_name(model, ID)} = s.s0 AND t.p = {p} "
+            f"WHEN MATCHED THEN {matched} WHEN NOT MATCHED THEN INSERT "
+            f"({', '.join(identifier(c.name) for c in model.columns)}) VALUES ({', '.join(names)})",
             model,
             here=here,
         )
@@ -195,7 +256,9 @@ class Machine(RuleBasedStateMachine):
             model.version += 1
             self._alter(model, f"SET TBLPROPERTIES ('format-version' = '{model.version}')")
         elif model.version > 1 and mode != "upgrade":
-            pairs = ", ".join(f"'write.{kind}.mode' = '{mode}'" for kind in ("delete", "update", "merge"))
+            pairs = ", ".join(
+                f"'write.{kind}.mode' = '{mode}'" for kind in ("delete", "update", "merge")
+            )
             self._alter(model, f"SET TBLPROPERTIES ({pairs})")
 
     # Evolution and refs
@@ -209,7 +272,10 @@ class Machine(RuleBasedStateMachine):
     )
     def evolve(self, which: int, how: str, place: int, name: str, here: bool) -> None:
         model = self._model(which)
-        columns, is_free = model.columns, name.lower() not in {column.name.lower() for column in model.columns}
+        columns, is_free = (
+            model.columns,
+            name.lower() not in {column.name.lower() for column in model.columns},
+        )
         column = columns[place % len(columns)]
         named = identifier(column.name)
         if how == "add" and is_free:
@@ -227,7 +293,8 @@ class Machine(RuleBasedStateMachine):
             model.columns = tuple(replace(c, type="bigint") if c is column else c for c in columns)
         elif how in {"partition", "truncate"}:
             field, made = ("p", "p") if how == "partition" else ("p_trunc", "truncate(10, p)")
-            # What version 1 puts in the place of a field that is dropped cannot be told by name from the field.
+            # What version 1 puts in the place of a field that is dropped cannot be told by name
+            # from the field.
             if field not in model.fields:
                 self._alter(model, f"ADD PARTITION FIELD {made}", here)
                 model.fields = (*model.fields, field)
@@ -235,7 +302,11 @@ class Machine(RuleBasedStateMachine):
                 self._alter(model, f"DROP PARTITION FIELD {made}", here)
                 model.fields = tuple(f for f in model.fields if f != field)
 
-    @rule(which=which, how=st.sampled_from(["branch", "no branch", "tag"]), name=st.sampled_from(["kept", "it's"]))
+    @rule(
+        which=which,
+        how=st.sampled_from(["branch", "no branch", "tag"]),
+        name=st.sampled_from(["kept", "it's"]),
+    )
     def name_a_snapshot(self, which: int, how: str, name: str) -> None:
         model = self._model(which)
         current = self.real.metadata(model).get("current-snapshot-id")
@@ -281,10 +352,18 @@ class Machine(RuleBasedStateMachine):
 
     # Iceberg's own maintenance
 
-    @rule(which=which, option=st.sampled_from(["rewrite-all", "delete-file-threshold"]), with_sequence=st.booleans(), here=here)
+    @rule(
+        which=which,
+        option=st.sampled_from(["rewrite-all", "delete-file-threshold"]),
+        with_sequence=st.booleans(),
+        here=here,
+    )
     def stock_rewrite(self, which: int, option: str, with_sequence: bool, here: bool) -> None:
         options = {option: "true" if option == "rewrite-all" else "1", "min-input-files": "1"}
-        options |= {"use-starting-sequence-number": str(with_sequence).lower(), "remove-dangling-deletes": str(with_sequence).lower()}
+        options |= {
+            "use-starting-sequence-number": str(with_sequence).lower(),
+            "remove-dangling-deletes": str(with_sequence).lower(),
+        }
         self.real.call("rewrite_data_files", self._model(which), here=here, options=options)
 
     @rule(which=which, place=st.none() | st.integers(0, 3))
@@ -311,14 +390,21 @@ class Machine(RuleBasedStateMachine):
 
     def _expire(self, model: Model, last: int, here: bool = False) -> None:
         catalog = identifier(self.real.lake.name)
-        name = ".".join(part.replace("\\", "\\\\").replace("'", "\\'") for part in map(identifier, model.name))
+        name = ".".join(
+            part.replace("\\", "\\\\").replace("'", "\\'") for part in map(identifier, model.name)
+        )
         self.real.sql(
-            f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2999-01-01', retain_last => {last})",
+            f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP "
+            f"'2999-01-01', retain_last => {last})",
             model,
             here=here,
         )
 
-    @rule(which=which, procedure=st.sampled_from(["rewrite_manifests", "rewrite_position_delete_files"]), here=here)
+    @rule(
+        which=which,
+        procedure=st.sampled_from(["rewrite_manifests", "rewrite_position_delete_files"]),
+        here=here,
+    )
     def stock_tidy(self, which: int, procedure: str, here: bool) -> None:
         self.real.call(procedure, self._model(which), here=here)
 
@@ -328,16 +414,32 @@ class Machine(RuleBasedStateMachine):
 
     # icekit
 
-    @rule(which=which, scope=st.sampled_from(["minor", "major"]), old_specs=st.booleans(), meanwhile=meanwhile)
+    @rule(
+        which=which,
+        scope=st.sampled_from(["minor", "major"]),
+        old_specs=st.booleans(),
+        meanwhile=meanwhile,
+    )
     def compact(self, which: int, scope: Any, old_specs: bool, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome:
             policy = Policy(scope=scope, leave_alone_minutes=0, min_files=2, old_specs=old_specs)
-            plan = plan_table(self.lake, self.lake.observe(model.name), None, policy, ledger=self.real.ledger)
-            return run(self.lake, plan, execute=True, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
+            plan = plan_table(
+                self.lake, self.lake.observe(model.name), None, policy, ledger=self.real.ledger
+            )
+            return run(
+                self.lake,
+                plan,
+                execute=True,
+                ledger=self.real.ledger,
+                limits=LIMITS,
+                progress=self._say,
+            )
 
         self._icekit(which, work, meanwhile)
 
-    @rule(which=which, batch=st.sampled_from([None, 500, 1000]), branch=branches, meanwhile=meanwhile)
+    @rule(
+        which=which, batch=st.sampled_from([None, 500, 1000]), branch=branches, meanwhile=meanwhile
+    )
     def convert(self, which: int, batch: int | None, branch: str, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome:
             return convert_equality_deletes(
@@ -356,16 +458,35 @@ class Machine(RuleBasedStateMachine):
 
     @rule(which=which, slices=st.integers(1, 3), meanwhile=meanwhile)
     def convert_in_slices(self, which: int, slices: int, meanwhile: Meanwhile) -> None:
-        self._icekit(which, lambda model: converting.convert(self.lake.spark, self.lake.sql_name(model.name), slices=slices), meanwhile)
+        self._icekit(
+            which,
+            lambda model: converting.convert(
+                self.lake.spark, self.lake.sql_name(model.name), slices=slices
+            ),
+            meanwhile,
+        )
 
     @rule(which=which, procedure=st.sampled_from(PROCEDURES), meanwhile=meanwhile)
     def maintain(self, which: int, procedure: Any, meanwhile: Meanwhile) -> None:
         def work(model: Model) -> Outcome | None:
-            facts = self.lake.observe(model.name, storage=procedure == "remove_orphan_files", size_ratios=THRESHOLDS.size_ratios)
+            facts = self.lake.observe(
+                model.name,
+                storage=procedure == "remove_orphan_files",
+                size_ratios=THRESHOLDS.size_ratios,
+            )
             findings = diagnose(facts, THRESHOLDS)
             retention = Retention(keep_last=2, keep_hours=1)
-            plan = plan_maintenance_table(self.lake, facts, findings, retention, thresholds=THRESHOLDS, procedures=[procedure])
-            return run(self.lake, plan, execute=True, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
+            plan = plan_maintenance_table(
+                self.lake, facts, findings, retention, thresholds=THRESHOLDS, procedures=[procedure]
+            )
+            return run(
+                self.lake,
+                plan,
+                execute=True,
+                ledger=self.real.ledger,
+                limits=LIMITS,
+                progress=self._say,
+            )
 
         self._icekit(which, work, meanwhile)
 
@@ -376,24 +497,37 @@ class Machine(RuleBasedStateMachine):
         def work(model: Model) -> Outcome:
             record = Ledger(self.real.ledger).last_run(display_name(self.lake.sql_name(model.name)))
             command = plan_of(record).command if record is not None else "compact"
-            return resume(self.lake, model.name, command=command, ledger=self.real.ledger, limits=LIMITS, progress=self._say)
+            return resume(
+                self.lake,
+                model.name,
+                command=command,
+                ledger=self.real.ledger,
+                limits=LIMITS,
+                progress=self._say,
+            )
 
         self._icekit(which, work, meanwhile, NO_WAY_ON)
 
     @precondition(lambda self: self.kills_left > 0)
     @rule(which=which, ids=ids, place=st.sampled_from(["join", "commit"]))
     def kill_a_conversion(self, which: int, ids: set[int], place: str) -> None:
-        """A process that dies while it reads the keys, or when its delete files are written and nothing names them yet; then go on."""
+        """A process that dies while it reads the keys, or when its delete files are written and
+        nothing names them yet; then go on.
+        """
         self.kills_left -= 1
         self.upsert(which, ids, 0, True, MAIN)
         table = display_name(self._model(which).name)
         command = [sys.executable, "-m", "tests.resolve.killed", table, self.real.ledger, place]
         child = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert child.returncode in {0, 2, 9}, child.stdout + child.stderr
-        assert child.returncode != 9 or place != "join" or stale_clones(self.lake), "the process died before its view of the keys was there"
+        assert child.returncode != 9 or place != "join" or stale_clones(self.lake), (
+            "the process died before its view of the keys was there"
+        )
         self.go_on(which, None)
         remove_stale(self.lake)
-        let_go_of_dead(Ledger(self.real.ledger), display_name(self.lake.sql_name(self._model(which).name)))
+        let_go_of_dead(
+            Ledger(self.real.ledger), display_name(self.lake.sql_name(self._model(which).name))
+        )
 
     @rule(which=which, ids=ids, p=partitions, adopted=st.booleans(), other=st.none() | events)
     def clone(self, which: int, ids: set[int], p: int, adopted: bool, other: str | None) -> None:
@@ -413,14 +547,25 @@ class Machine(RuleBasedStateMachine):
 
         self._icekit(which, work, None)
 
-    def _icekit(self, which: int, work: Callable[[Model], Outcome | None], meanwhile: Meanwhile, *refusals: re.Pattern[str]) -> None:
-        """Let icekit work; it may refuse by name, but never call a change of rows proved or leave the table otherwise.
+    def _icekit(
+        self,
+        which: int,
+        work: Callable[[Model], Outcome | None],
+        meanwhile: Meanwhile,
+        *refusals: re.Pattern[str],
+    ) -> None:
+        """Let icekit work; it may refuse by name, but never call a change of rows proved or leave
+        the table otherwise.
 
         Where nothing happens meanwhile, only ``refusals`` are an answer.
         """
         model = self._model(which)
         refusals = (CONFLICT, *refusals) if meanwhile else refusals
-        crossing = self.real.at_crossing(meanwhile[0], lambda: self._happen(model, *meanwhile[1:])) if meanwhile else nullcontext()
+        crossing = (
+            self.real.at_crossing(meanwhile[0], lambda: self._happen(model, *meanwhile[1:]))
+            if meanwhile
+            else nullcontext()
+        )
         try:
             with warnings.catch_warnings(), self.real.mortal(), crossing:
                 warnings.simplefilter("ignore")
@@ -430,7 +575,9 @@ class Machine(RuleBasedStateMachine):
             return
         except Exception as error:
             self._refused(error, *refusals)
-            Machine.ends["nothing to go on with" if "no unfinished run" in str(error) else "refused"] += 1
+            Machine.ends[
+                "nothing to go on with" if "no unfinished run" in str(error) else "refused"
+            ] += 1
             return
         Machine.ends["done"] += 1
         if outcome is not None:
@@ -443,7 +590,9 @@ class Machine(RuleBasedStateMachine):
         self._say(f"meanwhile: {what} {ids}")
         if what == "killed":
             raise Killed
-        if what == "append" or (model.version == 1 and what in {"upsert", "upsert and replace", "convert"}):
+        if what == "append" or (
+            model.version == 1 and what in {"upsert", "upsert and replace", "convert"}
+        ):
             self.append(which, ids, 0, False)
         elif what == "upsert":
             self.upsert(which, ids, 0, True, MAIN)

@@ -1,4 +1,6 @@
-"""What a table should hold: plain Python, which knows nothing of files, snapshots on disk or sequence numbers."""
+"""What a table should hold: plain Python, which knows nothing of files, snapshots on disk or
+sequence numbers.
+"""
 
 from __future__ import annotations
 
@@ -47,15 +49,22 @@ class State:
 
 @dataclass
 class Model:
-    """One table: its rows by branch, its tags, and what the snapshots of ``main`` held when they were new.
+    """One table: its rows by branch, its tags, and what the snapshots of ``main`` held when they
+    were new.
 
-    ``fields`` are the current partition fields; ``specs`` says in which partition spec a row of a branch lies, as that
-    decides which equality deletes reach it. It is the one thing that is asked of the table: a compaction may move a row.
+    ``fields`` are the current partition fields; ``specs`` says in which partition spec a row of a
+    branch lies, as that decides which equality deletes reach it. It is the one thing that is asked
+    of the table: a compaction may move a row.
     """
 
     name: Identifier
     version: int
-    columns: tuple[Column, ...] = (Column(ID, "id", "bigint"), Column(K, "k", "int"), Column(P, "p", "int"), Column(V, "v", "int"))
+    columns: tuple[Column, ...] = (
+        Column(ID, "id", "bigint"),
+        Column(K, "k", "int"),
+        Column(P, "p", "int"),
+        Column(V, "v", "int"),
+    )
     fields: tuple[str, ...] = ()
     branches: dict[str, tuple[Row, ...]] = field(default_factory=lambda: {MAIN: ()})
     tags: dict[str, State] = field(default_factory=dict)

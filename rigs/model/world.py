@@ -66,9 +66,11 @@ class PlannedRewrite:
 
 
 class World:
-    """The tables of one history, written to from here (the session that icekit uses) and from elsewhere.
+    """The tables of one history, written to from here (the session that icekit uses) and from
+    elsewhere.
 
-    Elsewhere is a session with a catalog that caches nothing: what it commits, the other does not know of.
+    Elsewhere is a session with a catalog that caches nothing: what it commits, the other does not
+    know of.
     """
 
     def __init__(self, lake: Lake, folder: Path) -> None:
@@ -89,14 +91,26 @@ class World:
         return identifier(*self.lake.sql_name(model.name))
 
     def sql(self, statement: str, model: Model, *, here: bool = False) -> list[Any]:
-        """Run a statement; ``{t}`` is the table. A person who writes here looks first what has come from elsewhere."""
+        """Run a statement; ``{t}`` is the table. A person who writes here looks first what has come
+        from elsewhere.
+        """
         if here:
             self.here.sql(f"REFRESH TABLE {self.full(model)}")
-        return (self.here if here else self.elsewhere).sql(statement.replace("{t}", self.full(model))).collect()
+        return (
+            (self.here if here else self.elsewhere)
+            .sql(statement.replace("{t}", self.full(model)))
+            .collect()
+        )
 
-    def call(self, procedure: str, model: Model, *, here: bool = False, **arguments: Argument) -> None:
+    def call(
+        self, procedure: str, model: Model, *, here: bool = False, **arguments: Argument
+    ) -> None:
         """Run one of Iceberg's procedures."""
-        self.sql(call(self.lake.name, procedure, table=display_name(model.name), **arguments), model, here=here)
+        self.sql(
+            call(self.lake.name, procedure, table=display_name(model.name), **arguments),
+            model,
+            here=here,
+        )
 
     def files(self, model: Model) -> Files:
         """What writes files of the table elsewhere."""
@@ -109,7 +123,9 @@ class World:
     def part(self, spec: Any, p: int) -> dict[str, Any]:
         """The partition of rows with ``p``: each field is made of it."""
         values = {"identity": p, "truncate[10]": 0, "void": None}
-        return {str(field.name()): values[str(field.transform().toString())] for field in spec.fields()}
+        return {
+            str(field.name()): values[str(field.transform().toString())] for field in spec.fields()
+        }
 
     def equality_delete(
         self,
@@ -122,9 +138,11 @@ class World:
         rows: list[Row] | None = None,
         branch: str = MAIN,
     ) -> None:
-        """Commit equality deletes of a partition, and new rows beside them, as an upsert stream does.
+        """Commit equality deletes of a partition, and new rows beside them, as an upsert stream
+        does.
 
-        In the current partition spec, or in every spec there is; one without partitions reaches all rows.
+        In the current partition spec, or in every spec there is; one without partitions reaches all
+        rows.
         """
         files = self.files(model)
         table = files.table()
@@ -134,21 +152,27 @@ class World:
         wanted = {tuple(key[each] for each in by) for key in keys}
         query = model_values(sorted(wanted, key=str))
         for number, spec in chosen.items():
-            commit.deletes([column.name for column in columns], query, self.part(spec, p), spec=number)
+            commit.deletes(
+                [column.name for column in columns], query, self.part(spec, p), spec=number
+            )
         if rows:
             commit.data(model.values(rows), self.part(specs[current], p))
         commit.done(None if branch == MAIN else branch)
         reaches_all = any(spec.isUnpartitioned() for spec in chosen.values())
 
         def without(row: Row) -> Row | None:
-            is_reached = reaches_all or (row[P] == p and (everywhere or model.spec_of(row, branch) == current))
+            is_reached = reaches_all or (
+                row[P] == p and (everywhere or model.spec_of(row, branch) == current)
+            )
             return None if is_reached and tuple(row[each] for each in by) in wanted else row
 
         model.change(without, branch)
         model.append(rows or (), branch)
 
     def plan_rewrite(self, model: Model, place: int | None = None) -> PlannedRewrite | None:
-        """Write what a rewrite of one partition's data files (or one of them) comes to, and do not commit it."""
+        """Write what a rewrite of one partition's data files (or one of them) comes to, and do not
+        commit it.
+        """
         files = self.files(model)
         table = files.table()
         snapshot = table.currentSnapshot()
@@ -162,19 +186,37 @@ class World:
         tasks = max(groups.values(), key=len)
         tasks = tasks if place is None else [tasks[place % len(tasks)]]
         old = tuple({str(task.file().location()): task.file() for task in tasks}.values())
-        vectors = {str(d.contentOffset()) + str(d.location()): d for task in tasks for d in task.deletes() if str(d.format()) == "PUFFIN"}
+        vectors = {
+            str(d.contentOffset()) + str(d.location()): d
+            for task in tasks
+            for d in task.deletes()
+            if str(d.format()) == "PUFFIN"
+        }
         spec = self.specs(table)[int(old[0].specId())]
-        paths = ", ".join("'" + str(file.location()).replace("\\", "\\\\").replace("'", "\\'") + "'" for file in old)
+        paths = ", ".join(
+            "'" + str(file.location()).replace("\\", "\\\\").replace("'", "\\'") + "'"
+            for file in old
+        )
         rows = f"SELECT * FROM {self.full(model)} WHERE _file IN ({paths})"
         new = None
         if self.elsewhere.sql(rows).count():
             partition = old[0].partition()
-            values = {str(field.name()): partition.get(place) for place, field in enumerate(elements(spec.fields()))}
+            values = {
+                str(field.name()): partition.get(place)
+                for place, field in enumerate(elements(spec.fields()))
+            }
             new = files.data(rows, values, spec=int(spec.specId()), format="parquet")
-        return PlannedRewrite(int(snapshot.snapshotId()), int(snapshot.sequenceNumber()), old, tuple(vectors.values()), new)
+        return PlannedRewrite(
+            int(snapshot.snapshotId()),
+            int(snapshot.sequenceNumber()),
+            old,
+            tuple(vectors.values()),
+            new,
+        )
 
     def commit_rewrite(self, model: Model, planned: PlannedRewrite, *, with_sequence: bool) -> None:
-        """Commit it as the stock ``rewrite_data_files`` does; ``with_sequence`` gives the new file its old sequence number.
+        """Commit it as the stock ``rewrite_data_files`` does; ``with_sequence`` gives the new file
+        its old sequence number.
 
         Under icekit's guard, as Iceberg's own commit drops deletes that what it adds still needs.
         """
@@ -205,13 +247,20 @@ class World:
         source, back = self.lake.tables.source(model.name), days * DAY_MS
         metadata = json.loads(source.read(source.metadata_location))
         metadata["last-updated-ms"] -= back
-        for moment in (*metadata["snapshots"], *metadata["snapshot-log"], *metadata["metadata-log"]):
+        for moment in (
+            *metadata["snapshots"],
+            *metadata["snapshot-log"],
+            *metadata["metadata-log"],
+        ):
             moment["timestamp-ms"] -= back
         old = Path(_path(source.metadata_location))
         new = old.with_name(f"{int(old.name.split('-')[0]) + 1:05}-{time.time_ns()}.metadata.json")
         new.write_text(json.dumps(metadata))
         self._in_catalog(
-            "UPDATE iceberg_tables SET metadata_location = ? WHERE table_namespace = ? AND table_name = ?", str(new), *model.name
+            "UPDATE iceberg_tables SET metadata_location = ? WHERE table_namespace = ? AND "
+            "table_name = ?",
+            str(new),
+            *model.name,
         )
         for path in self._folder().rglob("*"):
             if path.is_file():
@@ -219,7 +268,9 @@ class World:
 
     @contextlib.contextmanager
     def at_crossing(self, number: int, event: Callable[[], None]) -> Iterator[None]:
-        """Let something happen at one of the places that a kill or another commit may come at, if it is reached."""
+        """Let something happen at one of the places that a kill or another commit may come at, if
+        it is reached.
+        """
         crossed, failures = 0, []
 
         def cross() -> None:
@@ -250,7 +301,9 @@ class World:
 
     @contextlib.contextmanager
     def mortal(self) -> Iterator[None]:
-        """Let a kill leave the ledger as a process that is gone does: its claim stays, and its run is still running."""
+        """Let a kill leave the ledger as a process that is gone does: its claim stays, and its run
+        is still running.
+        """
         is_dead = False
 
         def unless_dead(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -262,7 +315,9 @@ class World:
 
         with contextlib.ExitStack() as patches:
             for name in ("release", "save_run", "save_action"):
-                patches.enter_context(patch.object(Ledger, name, unless_dead(getattr(Ledger, name))))
+                patches.enter_context(
+                    patch.object(Ledger, name, unless_dead(getattr(Ledger, name)))
+                )
             patches.enter_context(patch.object(Killed, "__init__", die))
             try:
                 yield
@@ -275,23 +330,44 @@ class World:
         with contextlib.closing(sqlite3.connect(self.ledger)) as database, database:
             for claim in Ledger(self.ledger).claims():
                 gone = replace(claim, owner=replace(claim.owner, pid_started=0))
-                database.execute("UPDATE claims SET document = ? WHERE key = ?", (gone.to_json(), claim.key))
+                database.execute(
+                    "UPDATE claims SET document = ? WHERE key = ?", (gone.to_json(), claim.key)
+                )
 
     # What holds after every step
 
     def check(self) -> None:
-        """Rows are those of the models, every file that a table names exists, no claim and no clone is left."""
+        """Rows are those of the models, every file that a table names exists, no claim and no clone
+        is left.
+        """
         for model in self.models:
             self._check_files(model)
-        sources = [(model, branch, True, model.state(branch)) for model in self.models for branch in model.branches]
-        sources += [(model, tag, False, state) for model in self.models for tag, state in model.tags.items()]
-        found = self._read([(model, "" if ref == MAIN else f"VERSION AS OF {literal(ref)}", state) for model, ref, _, state in sources])
+        sources = [
+            (model, branch, True, model.state(branch))
+            for model in self.models
+            for branch in model.branches
+        ]
+        sources += [
+            (model, tag, False, state) for model in self.models for tag, state in model.tags.items()
+        ]
+        found = self._read(
+            [
+                (model, "" if ref == MAIN else f"VERSION AS OF {literal(ref)}", state)
+                for model, ref, _, state in sources
+            ]
+        )
         for (model, ref, is_branch, state), rows in zip(sources, found, strict=True):
-            _compare(f"{display_name(model.name)}, {ref}", state.texts(), Counter(text for text, _ in rows))
+            _compare(
+                f"{display_name(model.name)}, {ref}",
+                state.texts(),
+                Counter(text for text, _ in rows),
+            )
             if is_branch:
                 model.specs.update({(ref, text): spec for text, spec in rows})
         names = [name for name in self.lake.tables.names() if name[0] in {NAMESPACE, CLONES}]
-        assert sorted(names) == sorted(model.name for model in self.models), f"the catalog has {names}"
+        assert sorted(names) == sorted(model.name for model in self.models), (
+            f"the catalog has {names}"
+        )
         claims = Ledger(self.ledger).claims() if Path(self.ledger).exists() else ()
         living = [claim for claim in claims if not claim.is_dead(now_ms())]
         assert not living, f"claims are left: {living}"
@@ -301,9 +377,15 @@ class World:
         sources = []
         for model in self.models:
             there = {int(s["snapshot-id"]) for s in self.metadata(model)["snapshots"]}
-            sources += [(model, f"VERSION AS OF {i}", state) for i, state in model.past.items() if i in there]
+            sources += [
+                (model, f"VERSION AS OF {i}", state)
+                for i, state in model.past.items()
+                if i in there
+            ]
         for (model, at, state), rows in zip(sources, self._read(sources), strict=True):
-            _compare(f"{display_name(model.name)} {at}", state.texts(), Counter(text for text, _ in rows))
+            _compare(
+                f"{display_name(model.name)} {at}", state.texts(), Counter(text for text, _ in rows)
+            )
 
     def metadata(self, model: Model) -> Mapping[str, Any]:
         """The table's metadata as the catalog has it now."""
@@ -314,7 +396,10 @@ class World:
     def ancestors(self, model: Model) -> list[int]:
         """The snapshots that the current one came from, newest first."""
         metadata = self.metadata(model)
-        parents = {int(s["snapshot-id"]): int(s.get("parent-snapshot-id") or -1) for s in metadata["snapshots"]}
+        parents = {
+            int(s["snapshot-id"]): int(s.get("parent-snapshot-id") or -1)
+            for s in metadata["snapshots"]
+        }
         at = parents.get(int(metadata.get("current-snapshot-id") or -1), -1)
         found = []
         while at in parents:
@@ -326,8 +411,13 @@ class World:
         """The rows of each source with their partition specs, in one query."""
         queries = []
         for number, (model, at, state) in enumerate(sources):
-            columns = ", ".join(f"CAST({identifier(column.name)} AS STRING)" for column in state.columns)
-            queries.append(f"SELECT {number} AS source, _spec_id AS spec, array({columns}) AS row FROM {self.full(model)} {at}")
+            columns = ", ".join(
+                f"CAST({identifier(column.name)} AS STRING)" for column in state.columns
+            )
+            queries.append(
+                f"SELECT {number} AS source, _spec_id AS spec, array({columns}) AS row FROM "
+                f"{self.full(model)} {at}"
+            )
         found: list[list[tuple[Text, int]]] = [[] for _ in sources]
         for row in self.elsewhere.sql(" UNION ALL ".join(queries)).collect() if queries else ():
             found[row["source"]].append((tuple(row["row"]), row["spec"]))
@@ -340,11 +430,20 @@ class World:
             model.past.setdefault(int(current), model.state())
         named = [s["manifest-list"] for s in metadata["snapshots"]]
         named += [log["metadata-file"] for log in metadata["metadata-log"]]
-        named += [s["statistics-path"] for key in ("statistics", "partition-statistics") for s in metadata.get(key) or ()]
+        named += [
+            s["statistics-path"]
+            for key in ("statistics", "partition-statistics")
+            for s in metadata.get(key) or ()
+        ]
         for snapshot in metadata["snapshots"]:
-            for manifest in self._avro(snapshot["manifest-list"], lambda entry: entry["manifest_path"]):
+            for manifest in self._avro(
+                snapshot["manifest-list"], lambda entry: entry["manifest_path"]
+            ):
                 named.append(manifest)
-                named += self._avro(manifest, lambda entry: entry["data_file"]["file_path"] if entry["status"] != 2 else None)
+                named += self._avro(
+                    manifest,
+                    lambda entry: entry["data_file"]["file_path"] if entry["status"] != 2 else None,
+                )
         missing = sorted({location for location in named if not Path(_path(location)).exists()})
         assert not missing, f"{display_name(model.name)} names files that are gone: {missing}"
 
@@ -352,7 +451,11 @@ class World:
         """Paths in a manifest or manifest list, which never changes."""
         if location not in self._manifests:
             content = io.BytesIO(Path(_path(location)).read_bytes())
-            self._manifests[location] = [found for entry in fastavro.reader(content) if (found := path(entry)) is not None]  # type: ignore[arg-type]
+            self._manifests[location] = [
+                found
+                for entry in fastavro.reader(content)
+                if (found := path(entry)) is not None  # type: ignore[arg-type]
+            ]
         return self._manifests[location]
 
     # Beginning and end
@@ -367,7 +470,12 @@ class World:
         return self._lake_folder / "warehouse" / NAMESPACE
 
     def _in_catalog(self, statement: str, *values: str) -> None:
-        with contextlib.closing(sqlite3.connect(self._lake_folder / "catalog.db", timeout=30)) as database, database:
+        with (
+            contextlib.closing(
+                sqlite3.connect(self._lake_folder / "catalog.db", timeout=30)
+            ) as database,
+            database,
+        ):
             database.execute(statement, values)
 
     def clear(self) -> None:
@@ -377,7 +485,9 @@ class World:
                 with contextlib.suppress(Exception):
                     self.here.sql(f"DROP TABLE IF EXISTS {identifier(*self.lake.sql_name(name))}")
         # A table whose metadata is gone cannot be dropped.
-        self._in_catalog("DELETE FROM iceberg_tables WHERE table_namespace IN (?, ?)", NAMESPACE, CLONES)
+        self._in_catalog(
+            "DELETE FROM iceberg_tables WHERE table_namespace IN (?, ?)", NAMESPACE, CLONES
+        )
         shutil.rmtree(self._folder(), ignore_errors=True)
         Path(self.ledger).unlink(missing_ok=True)
         self.models.clear()
@@ -386,11 +496,15 @@ class World:
 
 def model_values(keys: list[tuple[Any, ...]]) -> str:
     """Keys as a query."""
-    return "SELECT * FROM VALUES " + ", ".join("(" + ", ".join("NULL" if v is None else str(v) for v in key) + ")" for key in keys)
+    return "SELECT * FROM VALUES " + ", ".join(
+        "(" + ", ".join("NULL" if v is None else str(v) for v in key) + ")" for key in keys
+    )
 
 
 def _compare(what: str, expected: Counter[Text], found: Counter[Text]) -> None:
-    assert found == expected, f"{what}: lost {dict(expected - found)}, too many {dict(found - expected)}"
+    assert found == expected, (
+        f"{what}: lost {dict(expected - found)}, too many {dict(found - expected)}"
+    )
 
 
 def _path(location: str) -> str:

@@ -50,11 +50,30 @@ def rest_on_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, s
         **storage,
     }
     spark_jars = Path(pyspark.__file__).parent / "jars"
-    java = [shutil.which("java") or "java", "-cp", f"{BUILD / 'jars'}/*:{spark_jars}/*", Path(__file__).with_name("Rest.java"), rest]
-    gateway = [BUILD / "versitygw", "--port", f"127.0.0.1:{s3}", "--region", "us-east-1", "posix", folder / "buckets"]
+    java = [
+        shutil.which("java") or "java",
+        "-cp",
+        f"{BUILD / 'jars'}/*:{spark_jars}/*",
+        Path(__file__).with_name("Rest.java"),
+        rest,
+    ]
+    gateway = [
+        BUILD / "versitygw",
+        "--port",
+        f"127.0.0.1:{s3}",
+        "--region",
+        "us-east-1",
+        "posix",
+        folder / "buckets",
+    ]
     with (
         serving(gateway, s3, folder / "s3.log", keys),
-        serving([*java, *(f"{k}={v}" for k, v in behind.items())], rest, folder / "rest.log", {"AWS_REGION": "us-east-1"}),
+        serving(
+            [*java, *(f"{k}={v}" for k, v in behind.items())],
+            rest,
+            folder / "rest.log",
+            {"AWS_REGION": "us-east-1"},
+        ),
     ):
         yield {
             "URI": f"http://127.0.0.1:{rest}",
@@ -73,7 +92,9 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
         pytest.skip("there is no PostgreSQL")
     programs = Path(next(one for one in found if one)).resolve().parent
     # It does not run as root, and pytest keeps its own folders closed to other users.
-    other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    other = (
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    )
     with tempfile.TemporaryDirectory(prefix="icekit-postgres-", ignore_cleanup_errors=True) as made:
         folder, port = Path(made), free_port()
         if other:
@@ -84,9 +105,22 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
             [*other, programs / "initdb", "-D", folder / "data", "-U", "icekit", "-A", "scram-sha-256", "--pwfile", password],
             check=True, stdout=subprocess.DEVNULL, cwd="/",
         )  # fmt: skip
-        start = [*other, programs / "postgres", "-D", folder / "data", "-p", port, "-c", "listen_addresses=127.0.0.1", "-k", folder]
+        start = [
+            *other,
+            programs / "postgres",
+            "-D",
+            folder / "data",
+            "-p",
+            port,
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-k",
+            folder,
+        ]
         # At any other signal it waits for its clients.
-        with serving(start, port, tmp_path_factory.mktemp("postgres-log") / "log", stop=signal.SIGINT):
+        with serving(
+            start, port, tmp_path_factory.mktemp("postgres-log") / "log", stop=signal.SIGINT
+        ):
             yield {
                 "URI": f"postgresql+psycopg2://icekit:{SECRET}@127.0.0.1:{port}/postgres",
                 "WAREHOUSE": f"file://{tmp_path_factory.mktemp('postgres-warehouse')}",
@@ -94,8 +128,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 
 @contextlib.contextmanager
-def connected(name: str, profile: Mapping[str, str], factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    """A catalog as the profile of a name, with icekit's own session and a ledger of its own, until the block ends."""
+def connected(
+    name: str, profile: Mapping[str, str], factory: pytest.TempPathFactory
+) -> Iterator[Lake]:
+    """A catalog as the profile of a name, with icekit's own session and a ledger of its own, until
+    the block ends.
+    """
     with pytest.MonkeyPatch.context() as patch:
         for key, value in profile.items():
             patch.setenv(f"PYICEBERG_CATALOG__{name.upper()}__{key}", value)
@@ -111,7 +149,9 @@ def connected(name: str, profile: Mapping[str, str], factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module", params=["rest_on_s3", "postgres"])
-def prod(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+def prod(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lake]:
     """A catalog of each kind as the profile ``prod``."""
     with connected("prod", request.getfixturevalue(request.param), tmp_path_factory) as lake:
         lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS prod.db")

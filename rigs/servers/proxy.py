@@ -1,4 +1,6 @@
-"""A proxy on loopback before a REST catalog or an object store, which does to chosen requests what networks and servers do."""
+"""A proxy on loopback before a REST catalog or an object store, which does to chosen requests what
+networks and servers do.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Literal
 from urllib.parse import urlsplit
 
-#: 503: not now. 401: the token has expired. lost: done, but nobody is told. half: the answer breaks off. slow: an answer after two seconds.
+# : 503: not now. 401: the token has expired. lost: done, but nobody is told. half: the answer
+# breaks off. slow: an answer after two seconds.
 Fault = Literal["503", "401", "lost", "half", "slow"]
 
 
 class Proxy:
-    """Counts requests, and asks ``fault`` (of method, path and the number of the request) what happens to each; None: nothing.
+    """Counts requests, and asks ``fault`` (of method, path and the number of the request) what
+    happens to each; None: nothing.
 
-    ``latency`` are seconds before each request is passed on, and ``most_at_once`` is how many were under way at most.
+    ``latency`` are seconds before each request is passed on, and ``most_at_once`` is how many were
+    under way at most.
     """
 
     def __init__(self, behind: str) -> None:
@@ -77,24 +82,43 @@ class Proxy:
         if fault == "slow":
             time.sleep(2)
         if fault in {"503", "401"}:
-            self._send(request, int(fault), b'{"error": {"message": "not now", "type": "Fault", "code": %s}}' % fault.encode())
+            self._send(
+                request,
+                int(fault),
+                b'{"error": {"message": "not now", "type": "Fault", "code": %s}}' % fault.encode(),
+            )
             return
         time.sleep(self.latency)
-        server = http.client.HTTPConnection(self.behind.hostname or "", self.behind.port, timeout=60)
+        server = http.client.HTTPConnection(
+            self.behind.hostname or "", self.behind.port, timeout=60
+        )
         with contextlib.closing(server):
             # With the host that it was sent to: an object store has it in the signature.
             server.request(request.command, request.path, body, dict(request.headers.items()))
             answer = server.getresponse()
-            content, passed = answer.read(), {key.title(): value for key, value in answer.getheaders()}
+            content, passed = (
+                answer.read(),
+                {key.title(): value for key, value in answer.getheaders()},
+            )
         if fault == "lost":
             request.close_connection = True
             return
         self._send(request, answer.status, content, passed, half=fault == "half")
 
     def _send(
-        self, request: BaseHTTPRequestHandler, status: int, content: bytes, passed: Mapping[str, str] | None = None, *, half: bool = False
+        self,
+        request: BaseHTTPRequestHandler,
+        status: int,
+        content: bytes,
+        passed: Mapping[str, str] | None = None,
+        *,
+        half: bool = False,
     ) -> None:
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(content)), **(passed or {})}
+        headers = {
+            "Content-Type": "application/json",
+            "Content-Length": str(len(content)),
+            **(passed or {}),
+        }
         request.send_response_only(status)
         for key, value in headers.items():
             if key not in {"Transfer-Encoding", "Connection"}:

@@ -36,13 +36,21 @@ def store(rest_on_s3: dict[str, str]) -> Iterator[Proxy]:
 
 
 def test_a_thousand_manifests_are_read_in_far_fewer_waits(
-    near: Lake, store: Proxy, rest_on_s3: dict[str, str], monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+    near: Lake,
+    store: Proxy,
+    rest_on_s3: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    table = Table(near, "far_storage", "many").create("event_time timestamp_ntz, id bigint", by="days(event_time)")
+    table = Table(near, "far_storage", "many").create(
+        "event_time timestamp_ntz, id bigint", by="days(event_time)"
+    )
     files = files_of(near.spark, loaded := table.files.table(), 50)
     append = loaded.newFastAppend()
     for n in range(MANIFESTS):
-        append = append.appendManifest(files.manifest(f"{loaded.location()}/metadata/one-{n}.avro", n, n + 1, MANIFEST_BYTES))
+        append = append.appendManifest(
+            files.manifest(f"{loaded.location()}/metadata/one-{n}.avro", n, n + 1, MANIFEST_BYTES)
+        )
     append.commit()
     for key, value in (rest_on_s3 | {"S3__ENDPOINT": store.address}).items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__FAR__{key}", value)
@@ -54,5 +62,8 @@ def test_a_thousand_manifests_are_read_in_far_fewer_waits(
     record_property("seconds", time.monotonic() - started)
 
     assert facts.manifests.data_count == facts.data.file_count == MANIFESTS
-    assert len([request for request in store.requests if "/one-" in request]) <= 2 * (MANIFESTS + MOST_MANIFESTS) + 6
+    assert (
+        len([request for request in store.requests if "/one-" in request])
+        <= 2 * (MANIFESTS + MOST_MANIFESTS) + 6
+    )
     assert store.most_at_once >= 8

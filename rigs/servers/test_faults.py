@@ -1,4 +1,6 @@
-"""A catalog that fails now and then: nothing is lost or done twice, and what cannot be done is said in a sentence."""
+"""A catalog that fails now and then: nothing is lost or done twice, and what cannot be done is said
+in a sentence.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,17 @@ from tests.resolve.tables import Table
 
 pytestmark = [pytest.mark.spark, pytest.mark.servers]
 
-COMPACT = ("--catalog", "faulty", "--execute", "--leave-alone", "0 minutes", "--min-files", "2", "--max-action-partitions", "1")
+COMPACT = (
+    "--catalog",
+    "faulty",
+    "--execute",
+    "--leave-alone",
+    "0 minutes",
+    "--min-files",
+    "2",
+    "--max-action-partitions",
+    "1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +38,15 @@ def proxy(rest_on_s3: dict[str, str]) -> Iterator[Proxy]:
 
 
 @pytest.fixture(scope="module")
-def faulty(proxy: Proxy, rest_on_s3: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+def faulty(
+    proxy: Proxy, rest_on_s3: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lake]:
     """The catalog behind the proxy, as the profile ``faulty``."""
     profile = rest_on_s3 | {"URI": proxy.address}
-    with pytest.MonkeyPatch.context() as patch, connected("faulty", profile, tmp_path_factory) as lake:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        connected("faulty", profile, tmp_path_factory) as lake,
+    ):
         patch.chdir(tmp_path_factory.mktemp("work"))
         lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS faulty.faults")
         yield lake
@@ -41,7 +58,10 @@ def table(faulty: Lake, proxy: Proxy, request: pytest.FixtureRequest) -> Iterato
     name = re.sub(r"\W", "_", request.node.name)
     made = Table(faulty, "faults", name).create("id bigint, name string, part int", by="part")
     for n in range(6):
-        made.sql(f"INSERT INTO {{t}} SELECT id, 'n', CAST(id % 3 AS INT) FROM range({n * 9}, {n * 9 + 9})")
+        made.sql(
+            f"INSERT INTO {{t}} SELECT id, 'n', CAST(id % 3 AS INT) FROM range({n * 9}, "
+            f"{n * 9 + 9})"
+        )
     yield made
     proxy.fault = lambda *_: None
 
@@ -71,7 +91,9 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     table.files.refresh()
     assert table.rows() == before
     if first != 0:
-        assert main(["compact", ".".join(table.name), "--catalog", "faulty", "--resume"]) == 0, capfd.readouterr()
+        assert main(["compact", ".".join(table.name), "--catalog", "faulty", "--resume"]) == 0, (
+            capfd.readouterr()
+        )
 
     table.files.refresh()
     assert table.rows() == before
@@ -79,10 +101,14 @@ def test_a_commit_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     assert len(table.snapshots()) == started + 3
 
 
-def test_a_server_that_is_busy_now_and_then_is_asked_again(table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_is_busy_now_and_then_is_asked_again(
+    table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = table.rows()
     # The client of Java asks again; the one of Python does not.
-    proxy.fault = lambda method, path, number: "503" if committing(table, method, path) and number % 2 else None
+    proxy.fault = lambda method, path, number: (
+        "503" if committing(table, method, path) and number % 2 else None
+    )
 
     status = main(["compact", ".".join(table.name), *COMPACT])
 
@@ -118,16 +144,25 @@ def test_a_token_that_expires_in_the_middle_stops_the_run_and_a_resume_ends_it(
     assert "credential or token" in said.out + said.err
     table.files.refresh()
     assert table.rows() == before
-    assert main(["compact", ".".join(table.name), "--catalog", "faulty", "--resume"]) == 0, capfd.readouterr()
+    assert main(["compact", ".".join(table.name), "--catalog", "faulty", "--resume"]) == 0, (
+        capfd.readouterr()
+    )
     table.files.refresh()
     assert table.rows() == before
     assert len(table.sql("SELECT file_path FROM {t}.data_files")) == 3
 
 
-@pytest.mark.parametrize(("fault", "names"), [("503", "faulty"), ("401", "credential or token"), ("half", "faulty")])
+@pytest.mark.parametrize(
+    ("fault", "names"), [("503", "faulty"), ("401", "credential or token"), ("half", "faulty")]
+)
 @pytest.mark.parametrize("command", ["look", "compact"])
 def test_a_catalog_that_does_not_answer_is_named(
-    table: Table, proxy: Proxy, fault: Fault, names: str, command: str, capfd: pytest.CaptureFixture[str]
+    table: Table,
+    proxy: Proxy,
+    fault: Fault,
+    names: str,
+    command: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     proxy.fault = lambda *_: fault
 
@@ -140,14 +175,18 @@ def test_a_catalog_that_does_not_answer_is_named(
     assert "Traceback" not in err
 
 
-def test_a_slow_catalog_is_waited_for(table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_slow_catalog_is_waited_for(
+    table: Table, proxy: Proxy, capfd: pytest.CaptureFixture[str]
+) -> None:
     proxy.fault = lambda *_: "slow"
 
     assert main(["look", ".".join(table.name), "--catalog", "faulty"]) in {0, 1}, capfd.readouterr()
 
 
 @pytest.mark.parametrize(("command", "most"), [("look", 6), ("report", 40), ("compact", 60)])
-def test_a_command_asks_the_catalog_only_so_often(table: Table, proxy: Proxy, command: str, most: int) -> None:
+def test_a_command_asks_the_catalog_only_so_often(
+    table: Table, proxy: Proxy, command: str, most: int
+) -> None:
     proxy.requests.clear()
 
     assert main([command, ".".join(table.name), "--catalog", "faulty"]) in {0, 1}

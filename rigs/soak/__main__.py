@@ -1,4 +1,6 @@
-"""``python -m rigs.soak``: kill compactions at random moments, or write all the while; fails if anything is lost."""
+"""``python -m rigs.soak``: kill compactions at random moments, or write all the while; fails if
+anything is lost.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,26 @@ SCOPES: tuple[Scope, Scope] = ("minor", "major")
 
 def main() -> int:
     """Run what was asked for; the exit status is 1 if anything was wrong."""
-    parser = argparse.ArgumentParser(prog="python -m rigs.soak", description="Kill compactions, or write while they run.")
+    parser = argparse.ArgumentParser(
+        prog="python -m rigs.soak", description="Kill compactions, or write while they run."
+    )
     parser.add_argument("--rounds", type=int, default=50, help="kills (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=None, help="replays the moments of another soak (default: a new one)")
-    parser.add_argument("--partitions", type=int, default=6, help="partitions of the table (default: %(default)s)")
     parser.add_argument(
-        "--writer", type=int, nargs="?", const=100, metavar="COMMITS", help="instead: write so many commits while compacting"
+        "--seed",
+        type=int,
+        default=None,
+        help="replays the moments of another soak (default: a new one)",
+    )
+    parser.add_argument(
+        "--partitions", type=int, default=6, help="partitions of the table (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--writer",
+        type=int,
+        nargs="?",
+        const=100,
+        metavar="COMMITS",
+        help="instead: write so many commits while compacting",
     )
     parser.add_argument(
         "--convert",
@@ -39,7 +55,10 @@ def main() -> int:
     given = parser.parse_args()
     LAKE.mkdir(parents=True, exist_ok=True)
     os.environ["ICEKIT_LAKE"] = str(LAKE.resolve())
-    os.environ.setdefault("ICEKIT_SPARK_CONF", "spark.master=local[2] spark.driver.memory=1g spark.sql.shuffle.partitions=2")
+    os.environ.setdefault(
+        "ICEKIT_SPARK_CONF",
+        "spark.master=local[2] spark.driver.memory=1g spark.sql.shuffle.partitions=2",
+    )
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(10**6)
     if given.writer or given.convert:
         from rigs.soak.writing import soak_writer
@@ -64,15 +83,23 @@ def _kill(rounds: int, seed: int, partitions: int) -> int:
             lengths[scope], result = soak.whole(f"whole_{scope}", scope)
             failed += bool(result.wrong)
             print(f"{scope:<5} not killed: {lengths[scope]}{_told(result.wrong)}", flush=True)
-        plans = [(f"r{number:03}", scope := SCOPES[number % 2], choose(chance, lengths[scope])) for number in range(1, rounds + 1)]
+        plans = [
+            (f"r{number:03}", scope := SCOPES[number % 2], choose(chance, lengths[scope]))
+            for number in range(1, rounds + 1)
+        ]
         for place, (name, scope, moment) in enumerate(plans):
             coming = plans[place + 1][:2] if place + 1 < len(plans) else None
-            result = soak.killed(name, scope, moment, lambda coming=coming: soak.prepare(*coming) if coming else None)  # type: ignore[misc]
+            result = soak.killed(
+                name,
+                scope,
+                moment,
+                lambda coming=coming: soak.prepare(*coming) if coming else None,  # type: ignore[misc]
+            )
             failed += bool(result.wrong)
             hit[_kind(result.where)] += 1
             print(
-                f"{place + 1:>3}/{rounds} {scope:<5} killed at {moment}: {result.where}; {result.leftovers} leftovers; "
-                f"{result.seconds:.0f} s{_told(result.wrong)}",
+                f"{place + 1:>3}/{rounds} {scope:<5} killed at {moment}: {result.where}; "
+                f"{result.leftovers} leftovers; {result.seconds:.0f} s{_told(result.wrong)}",
                 flush=True,
             )
     finally:
@@ -92,7 +119,11 @@ def _kind(where: str) -> str:
     if "not committed" in rest:
         return "between rewrite and commit"
     if head.startswith("action"):
-        return "in an action, before its first commit" if rest.startswith("0 ") else "in an action, between commits"
+        return (
+            "in an action, before its first commit"
+            if rest.startswith("0 ")
+            else "in an action, between commits"
+        )
     return "between actions" if head.startswith("after") else where
 
 

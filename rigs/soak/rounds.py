@@ -1,4 +1,6 @@
-"""One round: a fresh copy of the sick table, a victim, a kill at a chosen moment, and what comes of it."""
+"""One round: a fresh copy of the sick table, a victim, a kill at a chosen moment, and what comes of
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _OF_CLONE = 1
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When to kill: ``seconds`` after the start, or after so many commits or new metadata files or action records.
+    """When to kill: ``seconds`` after the start, or after so many commits or new metadata files or
+    action records.
 
     ``kind`` is ``time``, ``commit`` (the catalog has it), ``metadata`` (its file is being
     written, and the catalog may not have it), ``record`` (the action is recorded as running)
@@ -38,7 +41,11 @@ class Moment:
     with_jvm: bool
 
     def __str__(self) -> str:
-        at = f"{self.seconds:.2f} s" if self.kind == "time" else f"{self.kind} {self.count} + {self.seconds:.3f} s"
+        at = (
+            f"{self.seconds:.2f} s"
+            if self.kind == "time"
+            else f"{self.kind} {self.count} + {self.seconds:.3f} s"
+        )
         return f"{at}{'' if self.with_jvm else ', Python alone'}"
 
 
@@ -63,7 +70,9 @@ class Result:
 
 def choose(chance: random.Random, length: Length) -> Moment:
     """A moment: half of them uniformly over the run, the others just around what matters."""
-    kind = chance.choices(("time", "commit", "metadata", "record", "proof"), (50, 15, 15, 10, 10))[0]
+    kind = chance.choices(("time", "commit", "metadata", "record", "proof"), (50, 15, 15, 10, 10))[
+        0
+    ]
     of = length.commits if kind in {"commit", "metadata"} else length.actions
     seconds = chance.uniform(0, length.seconds) if kind == "time" else chance.uniform(0, 0.1)
     return Moment(kind, chance.randint(1, max(of, 1)), seconds, chance.random() < 0.7)
@@ -72,10 +81,14 @@ def choose(chance: random.Random, length: Length) -> Moment:
 class Rounds:
     """Runs rounds on one lake; the victim of the next round starts while this one is checked."""
 
-    def __init__(self, lake: Lake, logs: Path, namespace: str = NAMESPACE, template: str = TEMPLATE) -> None:
+    def __init__(
+        self, lake: Lake, logs: Path, namespace: str = NAMESPACE, template: str = TEMPLATE
+    ) -> None:
         self.lake, self.logs, self.namespace, self.template = lake, logs, namespace, template
         self.ledger = Ledger(logs / "ledger.db")
-        self.before: dict[tuple[Scalar, ...], Fingerprint] = dict(fingerprint(lake.spark, (lake.name, namespace, template)))
+        self.before: dict[tuple[Scalar, ...], Fingerprint] = dict(
+            fingerprint(lake.spark, (lake.name, namespace, template))
+        )
         self._waiting: dict[str, Child] = {}
 
     def prepare(self, name: str, scope: Scope) -> None:
@@ -100,10 +113,14 @@ class Rounds:
         run_id = self._run_id(table)
         from rigs.soak.verify import own
 
-        length = Length(seconds, len(own(self.lake, table, run_id)), len(self.ledger.actions(run_id)))
+        length = Length(
+            seconds, len(own(self.lake, table, run_id)), len(self.ledger.actions(run_id))
+        )
         return length, self._finish(name, scope, "not killed", started)
 
-    def killed(self, name: str, scope: Scope, moment: Moment, meanwhile: Callable[[], None] = lambda: None) -> Result:
+    def killed(
+        self, name: str, scope: Scope, moment: Moment, meanwhile: Callable[[], None] = lambda: None
+    ) -> Result:
         """A round whose victim is killed; ``meanwhile`` runs once it is dead."""
         started = time.monotonic()
         table, child = self._begin(name, scope)
@@ -111,7 +128,8 @@ class Rounds:
         time.sleep(0 if moment.kind == "time" else moment.seconds)
         child.kill(with_jvm=moment.with_jvm)
         try:
-            # Asked before the JVM that Python left behind has ended, so that both are at the table at once.
+            # Asked before the JVM that Python left behind has ended, so that both are at the table
+            # at once.
             where = where_killed(self.lake, table, self.ledger, child.lines)
             meanwhile()
             return self._finish(name, scope, where, started, child.lines)
@@ -133,7 +151,9 @@ class Rounds:
             return lambda: time.monotonic() - started >= moment.seconds
         if moment.kind == "metadata":
             metadata = folder(self.lake, name[1], self.namespace) / "metadata"
-            return lambda: sum(1 for _ in metadata.glob("*.metadata.json")) >= moment.count + _OF_CLONE
+            return lambda: (
+                sum(1 for _ in metadata.glob("*.metadata.json")) >= moment.count + _OF_CLONE
+            )
         if moment.kind == "commit":
             seen = {self.lake.tables.source(name).metadata_location}
 
@@ -151,10 +171,16 @@ class Rounds:
 
         return recorded
 
-    def _finish(self, name: str, scope: Scope, where: str, started: float, lines: list[str] | None = None) -> Result:
+    def _finish(
+        self, name: str, scope: Scope, where: str, started: float, lines: list[str] | None = None
+    ) -> Result:
         table = f"{self.namespace}.{name}"
         there = files_on_disk(self.lake, table)
-        proved = _proved(lines or [], self.ledger, self._full(table)) if lines is not None else self._every_action(table)
+        proved = (
+            _proved(lines or [], self.ledger, self._full(table))
+            if lines is not None
+            else self._every_action(table)
+        )
         said: list[str] = []
         outcome = go_on(self.lake, table, scope, self.ledger, said.append)
         with (self.logs / f"{name}.log").open("a") as log:

@@ -38,8 +38,12 @@ class Desk(Lab):
 
     def start(self) -> None:
         """Forget the table, and remove its folder; files that lie elsewhere stay."""
-        catalog = self.java.spark.Spark3Util.loadIcebergCatalog(self.spark._jsparkSession, self.lake.name)
-        catalog.dropTable(self.java.catalog.TableIdentifier.parse(f"{self.namespace}.{self.name}"), False)
+        catalog = self.java.spark.Spark3Util.loadIcebergCatalog(
+            self.spark._jsparkSession, self.lake.name
+        )
+        catalog.dropTable(
+            self.java.catalog.TableIdentifier.parse(f"{self.namespace}.{self.name}"), False
+        )
         shutil.rmtree(self.location, ignore_errors=True)
 
 
@@ -59,16 +63,22 @@ def create(at: Desk) -> None:
     """Create an empty table that deletes merge-on-read; deletes name a partition, not a file."""
     at.lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(at.lake.name, at.namespace)}")
     modes = {f"write.{kind}.mode": "merge-on-read" for kind in ("delete", "update", "merge")}
-    # By partition, as Flink does: such a delete also applies by its number to what is rewritten in its own commit's time.
-    properties = {"format-version": "2", "write.delete.granularity": "partition", "commit.retry.num-retries": "20", **modes}
+    # By partition, as Flink does: such a delete also applies by its number to what is rewritten in
+    # its own commit's time.
+    properties = {
+        "format-version": "2",
+        "write.delete.granularity": "partition",
+        "commit.retry.num-retries": "20",
+        **modes,
+    }
     at.create("part", properties, columns=COLUMNS)
 
 
 def rows_sql(first: int, count: int, partitions: int) -> str:
     """Rows with ids from ``first`` on, spread over the partitions."""
     return (
-        f"SELECT id, CAST(id % {partitions} AS int) AS part, concat('value ', id) AS value, id / 3.0D AS amount "
-        f"FROM range({first}, {first + count})"
+        f"SELECT id, CAST(id % {partitions} AS int) AS part, concat('value ', id) AS value, id / "
+        f"3.0D AS amount FROM range({first}, {first + count})"
     )
 
 
@@ -89,18 +99,24 @@ def upserts(ids: list[int], partitions: int, version: str) -> list[tuple[str, pa
 
 
 def fill(at: Desk, partitions: int, commits: int) -> None:
-    """Small files in every partition, equality deletes in half of them, and position deletes last of all."""
+    """Small files in every partition, equality deletes in half of them, and position deletes last
+    of all.
+    """
     each = ROWS_PER_COMMIT * partitions
     for commit in range(commits):
         at.sql("INSERT INTO {t} " + rows_sql(commit * each, each, partitions))
     stream = UpsertStream(at, ("id", "part"))
     every = range(0, commits * each, 7)
-    stream.commit(upserts([i for i in every if i % partitions < partitions // 2], partitions, "corrected"))
+    stream.commit(
+        upserts([i for i in every if i % partitions < partitions // 2], partitions, "corrected")
+    )
     at.refresh()
     at.sql("DELETE FROM {t} WHERE id % 11 = 3")
 
 
-def make_template(lake: Lake, partitions: int, commits: int, namespace: str = NAMESPACE, name: str = TEMPLATE) -> None:
+def make_template(
+    lake: Lake, partitions: int, commits: int, namespace: str = NAMESPACE, name: str = TEMPLATE
+) -> None:
     """Make the table that the rounds copy, from nothing."""
     at = desk(lake, name, namespace)
     at.start()
@@ -109,14 +125,21 @@ def make_template(lake: Lake, partitions: int, commits: int, namespace: str = NA
 
 
 def clone(lake: Lake, name: str, namespace: str = NAMESPACE, template: str = TEMPLATE) -> str:
-    """A table of its own over the template's files; what is written to it goes to a folder of its own."""
+    """A table of its own over the template's files; what is written to it goes to a folder of its
+    own.
+    """
     at = desk(lake, name, namespace)
     at.start()
     metadata = lake.tables.source((namespace, template)).metadata_location
     lake.spark.sql(
-        f"CALL {identifier(lake.name)}.system.register_table(table => {literal(f'{namespace}.{name}')}, metadata_file => {literal(metadata)})"
+        f"CALL {identifier(lake.name)}.system.register_table(table => "
+        f"{literal(f'{namespace}.{name}')}, metadata_file => {literal(metadata)})"
     )
-    where = {"write.data.path": str(at.location / "data"), "write.metadata.path": str(at.location / "metadata"), "gc.enabled": "false"}
+    where = {
+        "write.data.path": str(at.location / "data"),
+        "write.metadata.path": str(at.location / "metadata"),
+        "gc.enabled": "false",
+    }
     lake.spark.sql(set_properties((lake.name, namespace, name), where))
     assert head(lake, (namespace, name)).snapshot_id is not None
     return f"{namespace}.{name}"

@@ -18,7 +18,9 @@ NAMESPACE = "kills"
 
 @pytest.fixture(scope="module")
 def rounds(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rounds]:
-    """A table of four partitions with small files, equality and position deletes, copied for each test."""
+    """A table of four partitions with small files, equality and position deletes, copied for each
+    test.
+    """
     make_template(lake, 4, commits=4, namespace=NAMESPACE)
     found = Rounds(lake, tmp_path_factory.mktemp("kills"), NAMESPACE)
     yield found
@@ -37,7 +39,9 @@ def rounds(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rou
         ),
     ],
 )
-def test_a_killed_run_is_resumed_and_nothing_is_lost_or_done_twice(rounds: Rounds, scope: Scope, moment: Moment) -> None:
+def test_a_killed_run_is_resumed_and_nothing_is_lost_or_done_twice(
+    rounds: Rounds, scope: Scope, moment: Moment
+) -> None:
     name = f"{scope}_{moment.kind}_{moment.count}"
 
     result = rounds.killed(name, scope, moment)

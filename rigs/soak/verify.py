@@ -45,17 +45,27 @@ def where_killed(lake: Lake, table: str, ledger: Ledger, lines: list[str]) -> st
     if not actions:
         return "recorded, before action 1"
     last = actions[-1]
-    commits = sum(_summary(s).get("icekit.action-id") == last.action_id for s in own(lake, table, record.run_id))
+    commits = sum(
+        _summary(s).get("icekit.action-id") == last.action_id
+        for s in own(lake, table, record.run_id)
+    )
     if last.status != "running":
         return f"after action {last.ordinal + 1}"
     if lines and lines[-1].startswith("  done"):
         return f"action {last.ordinal + 1}, in its proof"
-    return f"action {last.ordinal + 1}, {commits} commits{', files not committed' if unnamed(lake, table) else ''}"
+    return (
+        f"action {last.ordinal + 1}, {commits} "
+        f"commits{', files not committed' if unnamed(lake, table) else ''}"
+    )
 
 
 def own(lake: Lake, table: str, run_id: str) -> list[Mapping[str, object]]:
     """The run's commits as the table has them, newest first."""
-    return [dict(s) for s in head(lake, lake.identifier(table)).lineage() if (s.get("summary") or {}).get(RUN_TAG) == run_id]
+    return [
+        dict(s)
+        for s in head(lake, lake.identifier(table)).lineage()
+        if (s.get("summary") or {}).get(RUN_TAG) == run_id
+    ]
 
 
 def files_on_disk(lake: Lake, table: str) -> set[str]:
@@ -69,13 +79,20 @@ def unnamed(lake: Lake, table: str) -> set[str]:
     name = lake.sql_name(lake.identifier(table))
     lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
     known = {
-        str(row[0]).removeprefix("file:") for row in lake.spark.sql(f"SELECT file_path FROM {identifier(*name, 'all_files')}").collect()
+        str(row[0]).removeprefix("file:")
+        for row in lake.spark.sql(
+            f"SELECT file_path FROM {identifier(*name, 'all_files')}"
+        ).collect()
     }
     return files_on_disk(lake, table) - known
 
 
-def go_on(lake: Lake, table: str, scope: Scope, ledger: Ledger, progress: Callable[[str], None]) -> Outcome:
-    """Resume what the ledger knows of; plan and run where the kill came before there was anything."""
+def go_on(
+    lake: Lake, table: str, scope: Scope, ledger: Ledger, progress: Callable[[str], None]
+) -> Outcome:
+    """Resume what the ledger knows of; plan and run where the kill came before there was
+    anything.
+    """
     full = display_name(lake.sql_name(lake.identifier(table)))
     if ledger.last_run(full, UNFINISHED) is not None:
         return resume(lake, table, ledger=ledger, progress=progress)
@@ -84,7 +101,14 @@ def go_on(lake: Lake, table: str, scope: Scope, ledger: Ledger, progress: Callab
 
 
 def check(
-    lake: Lake, table: str, scope: Scope, ledger: Ledger, before: Prints, outcome: Outcome, there: set[str], proved: set[str]
+    lake: Lake,
+    table: str,
+    scope: Scope,
+    ledger: Ledger,
+    before: Prints,
+    outcome: Outcome,
+    there: set[str],
+    proved: set[str],
 ) -> list[str]:
     """Everything that is wrong; nothing is.
 
@@ -107,20 +131,30 @@ def check(
     if held := [claim for claim in ledger.claims() if claim.table == full]:
         wrong.append(f"a claim is left: {held}")
     begun = next(
-        (s for s in head(lake, lake.identifier(table)).metadata["snapshots"] if s["snapshot-id"] == outcome.plan.snapshot_id), None
+        (
+            s
+            for s in head(lake, lake.identifier(table)).metadata["snapshots"]
+            if s["snapshot-id"] == outcome.plan.snapshot_id
+        ),
+        None,
     )
     for action in outcome.plan.actions if begun else ():
-        # Deletes as new as the snapshot that it began from still apply to what it wrote, so the planner may select that.
+        # Deletes as new as the snapshot that it began from still apply to what it wrote, so the
+        # planner may select that.
         if left := partitions_left(lake.spark, action, begun["sequence-number"] if begun else 0):
             wrong.append(f"action {action.action_id} has not rewritten {left}")
     if lost := there - files_on_disk(lake, table):
         wrong.append(f"files were deleted: {sorted(lost)[:3]}")
-    if not {Path(p.removeprefix("file:")) for p in outcome.leftovers} <= {Path(p) for p in unnamed(lake, table)}:
+    if not {Path(p.removeprefix("file:")) for p in outcome.leftovers} <= {
+        Path(p) for p in unnamed(lake, table)
+    }:
         wrong.append("leftovers name files that a snapshot names")
     return wrong
 
 
-def _of_run(lake: Lake, table: str, ledger: Ledger, run_id: str, outcome: Outcome, proved: set[str]) -> list[str]:
+def _of_run(
+    lake: Lake, table: str, ledger: Ledger, run_id: str, outcome: Outcome, proved: set[str]
+) -> list[str]:
     """What is wrong with the run's commits and its records."""
     wrong = []
     commits = own(lake, table, run_id)
@@ -138,15 +172,27 @@ def _of_run(lake: Lake, table: str, ledger: Ledger, run_id: str, outcome: Outcom
         wrong.append(f"{len(again)} files were removed twice")
     summed = sum(int(str(_summary(c).get("deleted-data-files", 0))) for c in commits)
     if summed != len(removed):
-        wrong.append(f"the snapshots say {summed} files were replaced, their manifests {len(removed)}")
+        wrong.append(
+            f"the snapshots say {summed} files were replaced, their manifests {len(removed)}"
+        )
     if outcome.run_id == run_id and outcome.actual.files_in != summed:
-        wrong.append(f"the outcome says {outcome.actual.files_in} files were replaced, the snapshots {summed}")
+        wrong.append(
+            f"the outcome says {outcome.actual.files_in} files were replaced, the snapshots "
+            f"{summed}"
+        )
     shown = {commit.snapshot_id for commit in outcome.proof.commits} if outcome.proof else set()
-    unproved = [c["snapshot-id"] for c in commits if c["snapshot-id"] not in shown and str(_summary(c)["icekit.action-id"]) not in proved]
+    unproved = [
+        c["snapshot-id"]
+        for c in commits
+        if c["snapshot-id"] not in shown and str(_summary(c)["icekit.action-id"]) not in proved
+    ]
     if outcome.run_id == run_id and unproved:
         wrong.append(f"{len(unproved)} commits were never proved")
     unfinished = [a for a in ledger.actions(run_id) if a.status not in {"done", "skipped", "split"}]
-    return [*wrong, *(f"action {a.action_id} is recorded as {a.status}: {a.error}" for a in unfinished)]
+    return [
+        *wrong,
+        *(f"action {a.action_id} is recorded as {a.status}: {a.error}" for a in unfinished),
+    ]
 
 
 def _summary(commit: Mapping[str, object]) -> Mapping[str, object]:

@@ -1,4 +1,6 @@
-"""The live writer: appends, upserts and deletes, one commit after another, and a log of what it committed."""
+"""The live writer: appends, upserts and deletes, one commit after another, and a log of what it
+committed.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,17 @@ _TRIES = 50
 
 
 def main(namespace: str, name: str, partitions: int, seed: int, least: int, log: Path) -> None:
-    """Commit at least ``least`` times, and until ``<log>.stop`` is there; the log has a line a commit."""
+    """Commit at least ``least`` times, and until ``<log>.stop`` is there; the log has a line a
+    commit.
+    """
     chance = random.Random(seed)
     lake = icekit.connect()
     at = desk(lake, name, namespace)
     stop = log.with_suffix(".stop")
-    rows = {int(r[0]): str(r[1]) for r in lake.spark.sql(f"SELECT id, value FROM {at.sql_name}").collect()}
+    rows = {
+        int(r[0]): str(r[1])
+        for r in lake.spark.sql(f"SELECT id, value FROM {at.sql_name}").collect()
+    }
     stream = UpsertStream(at, ("id", "part"), prefix="live-")
     print("ready", flush=True)
     sys.stdin.readline()
@@ -40,7 +47,8 @@ def main(namespace: str, name: str, partitions: int, seed: int, least: int, log:
                         at.refresh()
                     break
                 except Exception as error:
-                    # The compaction has replaced the files that it deletes from: as any writer, it tries again.
+                    # The compaction has replaced the files that it deletes from: as any writer, it
+                    # tries again.
                     if kind_of(error) not in {"conflict", "refused"}:
                         raise
                     again += 1
@@ -54,11 +62,18 @@ def main(namespace: str, name: str, partitions: int, seed: int, least: int, log:
                     rows[key] = value
             told.write(json.dumps(changed) + "\n")
             told.flush()
-    print(f"ended after {done} commits and {again} conflicts of its own, {identifier(name)}", flush=True)
+    print(
+        f"ended after {done} commits and {again} conflicts of its own, {identifier(name)}",
+        flush=True,
+    )
 
 
-def _next(chance: random.Random, rows: Mapping[int, str], partitions: int, number: int) -> tuple[dict[int, str | None], str | list[int]]:
-    """What one commit changes by key (None: deleted), and the SQL or the upserted keys that do it."""
+def _next(
+    chance: random.Random, rows: Mapping[int, str], partitions: int, number: int
+) -> tuple[dict[int, str | None], str | list[int]]:
+    """What one commit changes by key (None: deleted), and the SQL or the upserted keys that do
+    it.
+    """
     keys = sorted(rows)
     kinds: list[Callable[[], tuple[dict[int, str | None], str | list[int]]]] = [
         lambda: _append(keys[-1] + 1, 4 * partitions, partitions),
@@ -70,7 +85,9 @@ def _next(chance: random.Random, rows: Mapping[int, str], partitions: int, numbe
 
 
 def _append(first: int, count: int, partitions: int) -> tuple[dict[int, str | None], str]:
-    return {key: f"value {key}" for key in range(first, first + count)}, "INSERT INTO {t} " + rows_sql(first, count, partitions)
+    return {
+        key: f"value {key}" for key in range(first, first + count)
+    }, "INSERT INTO {t} " + rows_sql(first, count, partitions)
 
 
 def _upsert(keys: list[int], number: int) -> tuple[dict[int, str | None], list[int]]:
@@ -94,4 +111,11 @@ def expected(before: Mapping[int, str], log: Path) -> dict[int, str]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]), Path(sys.argv[6]))
+    main(
+        sys.argv[1],
+        sys.argv[2],
+        int(sys.argv[3]),
+        int(sys.argv[4]),
+        int(sys.argv[5]),
+        Path(sys.argv[6]),
+    )

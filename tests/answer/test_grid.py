@@ -6,7 +6,13 @@ import pytest
 
 from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, SECONDS, SHARE, TEXT, TIME, Grid
 
-COLUMNS = {"partition": NAME, "file_count": COUNT("files"), "size_in_bytes": BYTES("size"), "share_read": SHARE, "fits": FLAG}
+COLUMNS = {
+    "partition": NAME,
+    "file_count": COUNT("files"),
+    "size_in_bytes": BYTES("size"),
+    "share_read": SHARE,
+    "fits": FLAG,
+}
 ROWS = [("day=1", 1200, 3 * 2**20, 0.5, True), ("day=2", None, 10, None, False)]
 GRID = Grid("Partitions", COLUMNS, ROWS)
 
@@ -46,7 +52,11 @@ def test_pandas_and_json_have_every_value_as_it_was_measured() -> None:
     when = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
     grid = Grid("", {"at": TIME, "files": COUNT, "took": SECONDS}, [(when, None, 0.0123456)] * 60)
 
-    assert grid.records()[59] == {"at": "2026-01-02T00:00:00+00:00", "files": None, "took": 0.0123456}
+    assert grid.records()[59] == {
+        "at": "2026-01-02T00:00:00+00:00",
+        "files": None,
+        "took": 0.0123456,
+    }
     frame = grid.frame()
     assert len(frame) == 60
     assert frame["files"].dtype == "Int64"
@@ -71,7 +81,15 @@ def test_columns_are_chosen_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
-    [(0.0004, "0 ms"), (0.085, "85 ms"), (0.424, "0.42 s"), (1.239, "1.2 s"), (9.96, "10 s"), (83.4, "83 s"), (7200, "7,200 s")],
+    [
+        (0.0004, "0 ms"),
+        (0.085, "85 ms"),
+        (0.424, "0.42 s"),
+        (1.239, "1.2 s"),
+        (9.96, "10 s"),
+        (83.4, "83 s"),
+        (7200, "7,200 s"),
+    ],
 )
 def test_times_are_written_in_the_unit_that_they_need(seconds: float, said: str) -> None:
     assert SECONDS.write(seconds) == said

@@ -1,4 +1,6 @@
-"""One lake, one JupyterLab and one Chromium for all browser tests; none of it without ``-m browser``."""
+"""One lake, one JupyterLab and one Chromium for all browser tests; none of it without ``-m
+browser``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from tests.browser.jupyter import ROOT, Server, copied, fresh_lake, jupyterlab
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-#: The second action that a kernel begins waits until somebody asks to stop: how fast anything is does not matter.
+# : The second action that a kernel begins waits until somebody asks to stop: how fast anything is
+# does not matter.
 HELD = """
 from icekit.run import attempt
 
@@ -34,8 +37,12 @@ CANDIDATES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-st
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--screenshots", action="store_true", help="picture every notebook into build/screenshots")
-    parser.addoption("--update-images", action="store_true", help="make the pictures of README and docs/ again")
+    parser.addoption(
+        "--screenshots", action="store_true", help="picture every notebook into build/screenshots"
+    )
+    parser.addoption(
+        "--update-images", action="store_true", help="make the pictures of README and docs/ again"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,7 +80,9 @@ def chromium() -> Iterator[Browser]:
     named = os.environ.get("ICEKIT_CHROMIUM")
     found = named or next((path for name in CANDIDATES if (path := shutil.which(name))), None)
     if not found:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("no Chromium: sudo apt-get install chromium, or name one in ICEKIT_CHROMIUM")
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            "no Chromium: sudo apt-get install chromium, or name one in ICEKIT_CHROMIUM"
+        )
     with sync_playwright() as playwright:
         # Chromium has no sandbox for root.
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []

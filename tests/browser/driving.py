@@ -1,4 +1,6 @@
-"""Say what a person does in JupyterLab: open a notebook, run it, and use its controls by their labels."""
+"""Say what a person does in JupyterLab: open a notebook, run it, and use its controls by their
+labels.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,10 @@ PATIENCE = 150_000
 
 expect.set_options(timeout=60_000)
 
-_KERNEL_WAITS = "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+_KERNEL_WAITS = (
+    "() => window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === "
+    "'idle'"
+)
 _ALL_RUN = """() => {
   const prompts = [...document.querySelectorAll('.jp-CodeCell .jp-InputArea-prompt')].map(p => p.textContent);
   return prompts.length > 0 && prompts.every(p => /\\[\\d+\\]/.test(p));
@@ -30,11 +35,17 @@ class Driven:
         page.wait_for_selector(".jp-Notebook .jp-CodeCell")
         # A kernel that is still starting would lose a request to run.
         page.wait_for_function(_KERNEL_WAITS, timeout=PATIENCE)
-        page.evaluate("() => { window.jupyterapp.commands.execute('application:toggle-left-area'); }")
+        page.evaluate(
+            "() => { window.jupyterapp.commands.execute('application:toggle-left-area'); }"
+        )
 
     def run_all(self) -> None:
-        """Run every cell, and wait until each has its number; a cell that fails leaves the others without."""
-        self.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }")
+        """Run every cell, and wait until each has its number; a cell that fails leaves the others
+        without.
+        """
+        self.page.evaluate(
+            "() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
+        )
         self.page.wait_for_function(_ALL_RUN, timeout=PATIENCE)
 
     def run_cell(self, source: str) -> None:
@@ -44,7 +55,9 @@ class Driven:
 
     def cell(self, source: str) -> Locator:
         """The cell whose code holds a text."""
-        return self.page.locator(".jp-CodeCell").filter(has=self.page.locator(".jp-InputArea", has_text=source))
+        return self.page.locator(".jp-CodeCell").filter(
+            has=self.page.locator(".jp-InputArea", has_text=source)
+        )
 
     def slider(self, label: str) -> Locator:
         """The handle of a slider: a control that arrow keys move."""
@@ -68,19 +81,28 @@ class Driven:
             return
         folder.mkdir(parents=True, exist_ok=True)
         height = self.page.evaluate(
-            "() => Math.ceil([...document.querySelectorAll('.jp-Notebook .jp-Cell')].reduce((h, c) => h + c.getBoundingClientRect().height + 12, 0))"
+            "() => Math.ceil([...document.querySelectorAll('.jp-Notebook .jp-Cell')].reduce((h, "
+            "c) => h + c.getBoundingClientRect().height + 12, 0))"
         )
         before = self.page.viewport_size
         self.page.set_viewport_size({"width": 1400, "height": min(int(height) + 260, 16_000)})
-        self.page.evaluate("() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { e.scrollTop = 0; })")
+        self.page.evaluate(
+            "() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { "
+            "e.scrollTop = 0; })"
+        )
         self.page.wait_for_timeout(700)
         self.page.screenshot(path=folder / name)
         if before:
             self.page.set_viewport_size(before)
 
     def pictured(self, path: Path, first: str, last: str, most: int) -> None:
-        """Some cells of the notebook, from one to another, as a picture of at most so many pixels."""
-        self.page.evaluate("() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { e.scrollTop = 0; })")
+        """Some cells of the notebook, from one to another, as a picture of at most so many
+        pixels.
+        """
+        self.page.evaluate(
+            "() => document.querySelectorAll('.jp-WindowedPanel-outer').forEach(e => { "
+            "e.scrollTop = 0; })"
+        )
         before = self.page.viewport_size
         self.page.set_viewport_size({"width": 1180, "height": 14_000})
         self.page.wait_for_timeout(700)
@@ -88,7 +110,9 @@ class Driven:
         assert top is not None
         assert bottom is not None
         height = min(bottom["y"] + bottom["height"] - top["y"], most)
-        self.page.screenshot(path=path, clip={"x": top["x"], "y": top["y"], "width": top["width"], "height": height})
+        self.page.screenshot(
+            path=path, clip={"x": top["x"], "y": top["y"], "width": top["width"], "height": height}
+        )
         if before:
             self.page.set_viewport_size(before)
 

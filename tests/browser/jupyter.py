@@ -24,27 +24,41 @@ NOTEBOOKS = ROOT / "notebooks"
 LAKE = ROOT / "build" / "browser-lake"
 TABLES = ("small_files", "skewed_small_files", "equality_deletes")
 _LIGHT_JAVA = (
-    "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    "-Djava.util.concurrent.ForkJoinPool.common.parallelism=8 -XX:TieredStopAtLevel=1 "
+    "-XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
 )
-_SPARK = f"spark.sql.shuffle.partitions=2 spark.master=local[2] spark.driver.memory=1g 'spark.driver.extraJavaOptions={_LIGHT_JAVA}'"
+_SPARK = (
+    "spark.sql.shuffle.partitions=2 spark.master=local[2] spark.driver.memory=1g "
+    f"'spark.driver.extraJavaOptions={_LIGHT_JAVA}'"
+)
 _START_SECONDS = 90
 
 
 def environment(lake: Path = LAKE) -> dict[str, str]:
     """What a process of these tests runs with."""
-    return {**os.environ, "ICEKIT_LAKE": str(lake), "ICEKIT_SPARK_CONF": _SPARK, "PYTHONPATH": str(ROOT)}
+    return {
+        **os.environ,
+        "ICEKIT_LAKE": str(lake),
+        "ICEKIT_SPARK_CONF": _SPARK,
+        "PYTHONPATH": str(ROOT),
+    }
 
 
 def fresh_lake() -> Path:
     """The lab's tables as they were built, whatever an earlier run did to them.
 
-    A compaction adds files and commits, and deletes none: the catalog as it was finds the tables as they were.
+    A compaction adds files and commits, and deletes none: the catalog as it was finds the tables as
+    they were.
     """
     pristine = LAKE / "pristine.db"
     if pristine.exists():
         shutil.copy(pristine, LAKE / "catalog.db")
     built = subprocess.run(
-        [sys.executable, "-m", "icekit", "lab", *TABLES], env=environment(), check=True, capture_output=True, text=True
+        [sys.executable, "-m", "icekit", "lab", *TABLES],
+        env=environment(),
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
     if not pristine.exists() or built.count("is there") < len(TABLES):
         shutil.copy(LAKE / "catalog.db", pristine)
@@ -52,15 +66,24 @@ def fresh_lake() -> Path:
 
 
 def copied(name: str, folder: Path, parameters: Mapping[str, Any], *, then: str = "") -> None:
-    """A notebook with other parameters, without outputs: what is seen was made here; ``then`` is a cell after the parameters."""
+    """A notebook with other parameters, without outputs: what is seen was made here; ``then`` is a
+    cell after the parameters.
+    """
     notebook = nbformat.read(NOTEBOOKS / name, 4)  # type: ignore[no-untyped-call]
     for place, cell in enumerate([*notebook.cells]):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
         if "parameters" in cell.metadata.get("tags", ()):
-            rare = {key: value for key, value in parameters.items() if f"\n{key}:" not in f"\n{cell.source}"}
+            rare = {
+                key: value
+                for key, value in parameters.items()
+                if f"\n{key}:" not in f"\n{cell.source}"
+            }
             for key, value in {**parameters, "more": rare}.items():
-                lines = [f"{key} = {value!r}" if line.startswith(f"{key}:") else line for line in cell.source.split("\n")]
+                lines = [
+                    f"{key} = {value!r}" if line.startswith(f"{key}:") else line
+                    for line in cell.source.split("\n")
+                ]
                 cell.source = "\n".join(lines)
             if then:
                 notebook.cells.insert(place + 1, nbformat.v4.new_code_cell(then))  # type: ignore[no-untyped-call]
@@ -77,14 +100,18 @@ class Server:
 
 @contextlib.contextmanager
 def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
-    """JupyterLab on a folder of notebooks, on a free port, with settings of its own; gone afterwards with its kernels."""
+    """JupyterLab on a folder of notebooks, on a free port, with settings of its own; gone
+    afterwards with its kernels.
+    """
     settings = scratch / "settings" / "@jupyterlab" / "notebook-extension"
     settings.mkdir(parents=True)
     # Cells out of sight are then in the page too, so that tests and pictures see them.
     (settings / "tracker.jupyterlab-settings").write_text(json.dumps({"windowingMode": "none"}))
     apputils = scratch / "settings" / "@jupyterlab" / "apputils-extension"
     apputils.mkdir(parents=True)
-    (apputils / "notification.jupyterlab-settings").write_text(json.dumps({"fetchNews": "false", "checkForUpdates": False}))
+    (apputils / "notification.jupyterlab-settings").write_text(
+        json.dumps({"fetchNews": "false", "checkForUpdates": False})
+    )
     token = secrets.token_hex(16)
     homes = {
         "JUPYTER_CONFIG_DIR": str(scratch / "config"),
@@ -96,8 +123,20 @@ def jupyterlab(folder: Path, scratch: Path) -> Iterator[Server]:
         "IPYTHONDIR": str(scratch / "ipython"),
     }
     command = [
-        *(sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1", f"--port={_free_port()}"),
-        *(f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={folder}", "--expose-app-in-browser", "--allow-root"),
+        *(
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            "--no-browser",
+            "--ip=127.0.0.1",
+            f"--port={_free_port()}",
+        ),
+        *(
+            f"--IdentityProvider.token={token}",
+            f"--ServerApp.root_dir={folder}",
+            "--expose-app-in-browser",
+            "--allow-root",
+        ),
         "--LabApp.extension_manager=readonly",
     ]
     log = (scratch / "jupyterlab.log").open("w")
@@ -129,9 +168,13 @@ def _started(process: subprocess.Popen[bytes], scratch: Path, token: str) -> str
         if process.poll() is not None:
             raise RuntimeError(f"JupyterLab ended:\n{log.read_text()[-2000:]}")
         # Not there yet, half written, or not listening yet.
-        with contextlib.suppress(FileNotFoundError, ValueError, urllib.error.URLError, ConnectionError, TimeoutError):
+        with contextlib.suppress(
+            FileNotFoundError, ValueError, urllib.error.URLError, ConnectionError, TimeoutError
+        ):
             url = f"http://127.0.0.1:{json.loads(info.read_text())['port']}"
             with urllib.request.urlopen(f"{url}/api?token={token}", timeout=2):
                 return url
         time.sleep(0.3)
-    raise RuntimeError(f"JupyterLab did not answer within {_START_SECONDS} s:\n{log.read_text()[-2000:]}")
+    raise RuntimeError(
+        f"JupyterLab did not answer within {_START_SECONDS} s:\n{log.read_text()[-2000:]}"
+    )

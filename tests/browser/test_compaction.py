@@ -1,4 +1,6 @@
-"""A person in 02_compact: plans, says no, runs, cancels, resumes; what the table then is, is read from the table."""
+"""A person in 02_compact: plans, says no, runs, cancels, resumes; what the table then is, is read
+from the table.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_a_dry_run_runs_nothing_and_a_no_runs_nothing(notebook: Driven, table_la
 
     planned(notebook)
     run.click()
-    expect(notebook.page.get_by_text("on lake.lab.skewed_small_files now? It reads")).to_be_visible()
+    expect(
+        notebook.page.get_by_text("on lake.lab.skewed_small_files now? It reads")
+    ).to_be_visible()
     notebook.button("No, do not run it").click()
 
     expect(notebook.button(f"Yes, run it on {TABLE}")).to_be_hidden()
@@ -84,17 +88,23 @@ def test_a_run_that_is_cancelled_leaves_the_table_whole_and_resume_finishes_it(
     expect(cell.get_by_text(re.compile(r"It has \d actions? left"))).to_be_visible()
     notebook.button(f"Yes, resume it on {TABLE}").click()
 
-    expect(cell.get_by_text(f"{TABLE}: done; every figure and the proof are below.")).to_be_visible(timeout=PATIENCE)
+    expect(cell.get_by_text(f"{TABLE}: done; every figure and the proof are below.")).to_be_visible(
+        timeout=PATIENCE
+    )
     expect(resume).to_be_disabled()
     behind = cell.get_by_text("The cells below still show what was before this run")
     expect(behind).to_be_visible()
     expect(cell.get_by_text("The plan of this run")).to_be_visible()
     notebook.run_cell("panel.take_outcome()")
-    expect(notebook.cell("panel.take_outcome()").locator(".jp-OutputArea .title")).to_contain_text("done")
+    expect(notebook.cell("panel.take_outcome()").locator(".jp-OutputArea .title")).to_contain_text(
+        "done"
+    )
     expect(behind).to_be_hidden()
     after = now(table_lake)
     assert after.data.record_count == before.data.record_count
     assert after.data.file_count < cancelled.data.file_count
     notebook.picture(screenshots, "lab-02_compact.png")
     if images:
-        notebook.pictured(images / "compact.png", "widgets.compaction(", "widgets.compaction(", 1700)
+        notebook.pictured(
+            images / "compact.png", "widgets.compaction(", "widgets.compaction(", 1700
+        )

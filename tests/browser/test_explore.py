@@ -31,15 +31,21 @@ def notebook(chromium: Browser, server: Server) -> Iterator[Driven]:
         yield driven
 
 
-def test_every_control_is_there_after_a_run_and_the_page_has_no_error(notebook: Driven, screenshots: Path | None) -> None:
+def test_every_control_is_there_after_a_run_and_the_page_has_no_error(
+    notebook: Driven, screenshots: Path | None
+) -> None:
     for name in ("Observe", "Reset thresholds"):
         expect(notebook.button(name)).to_be_visible()
-    expect(notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")).to_have_count(0)
+    expect(
+        notebook.page.locator(".jp-RenderedText[data-mime-type='application/vnd.jupyter.stderr']")
+    ).to_have_count(0)
     expect(notebook.page.get_by_text("Error displaying widget")).to_have_count(0)
     notebook.picture(screenshots, "lab-01_diagnose.png")
 
 
-def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(notebook: Driven, images: Path | None) -> None:
+def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(
+    notebook: Driven, images: Path | None
+) -> None:
     cell = notebook.cell("widgets.thresholds(view)")
     finding = cell.locator(".finding").filter(has_text="snapshots piling up")
     expect(finding).to_have_count(0)
@@ -47,9 +53,13 @@ def test_a_limit_that_is_moved_brings_a_finding_and_going_back_takes_it_away(not
     notebook.move("Snapshots: from", "Home", 1)
 
     expect(finding).to_have_count(1)
-    expect(cell.get_by_text("To keep these thresholds: thresholds = {'snapshots': 1}")).to_be_visible()
+    expect(
+        cell.get_by_text("To keep these thresholds: thresholds = {'snapshots': 1}")
+    ).to_be_visible()
     if images:
-        notebook.pictured(images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500)
+        notebook.pictured(
+            images / "explore.png", "widgets.choose(view)", "widgets.thresholds(view)", 1500
+        )
     notebook.button("Reset thresholds").click()
     expect(finding).to_have_count(0)
 
@@ -65,17 +75,27 @@ def test_the_keyboard_alone_chooses_a_table_and_the_panels_follow(notebook: Driv
         keys.press("Tab")
     keys.press("Enter")
 
-    expect(page.get_by_text(re.compile(r"^lab.equality_deletes: read in .* by local"))).to_be_visible()
-    expect(notebook.cell("widgets.choose(view)").locator(".title")).to_contain_text("lab.equality_deletes")
+    expect(
+        page.get_by_text(re.compile(r"^lab.equality_deletes: read in .* by local"))
+    ).to_be_visible()
+    expect(notebook.cell("widgets.choose(view)").locator(".title")).to_contain_text(
+        "lab.equality_deletes"
+    )
     titles = notebook.cell("widgets.thresholds(view)").locator(".finding .title")
     expect(titles.filter(has_text="equality deletes")).to_have_count(1)
-    expect(notebook.cell("widgets.follow(view, tables.worst_partitions)")).to_contain_text("flight_id_bucket")
-    # Charts and tables in cells of their own, too.
-    expect(notebook.cell("widgets.follow(view, charts.file_sizes)").locator("img")).to_have_attribute(
-        "alt", re.compile(r"^100 data files of lab\.equality_deletes")
+    expect(notebook.cell("widgets.follow(view, tables.worst_partitions)")).to_contain_text(
+        "flight_id_bucket"
     )
-    expect(notebook.cell("widgets.follow(view, charts.delete_ratio)").locator("img")).to_be_visible()
-    expect(notebook.cell("widgets.follow(view, tables.settings)")).to_contain_text("write.target-file-size-bytes")
+    # Charts and tables in cells of their own, too.
+    expect(
+        notebook.cell("widgets.follow(view, charts.file_sizes)").locator("img")
+    ).to_have_attribute("alt", re.compile(r"^100 data files of lab\.equality_deletes"))
+    expect(
+        notebook.cell("widgets.follow(view, charts.delete_ratio)").locator("img")
+    ).to_be_visible()
+    expect(notebook.cell("widgets.follow(view, tables.settings)")).to_contain_text(
+        "write.target-file-size-bytes"
+    )
 
 
 def test_sql_in_a_widget_can_be_copied(notebook: Driven) -> None:
@@ -85,20 +105,29 @@ def test_sql_in_a_widget_can_be_copied(notebook: Driven) -> None:
     box.get_by_role("button", name="Copy").click()
 
     expect(box.get_by_role("button", name="Copied")).to_be_visible()
-    assert notebook.page.evaluate("() => navigator.clipboard.readText()") == box.locator("pre").text_content()
+    assert (
+        notebook.page.evaluate("() => navigator.clipboard.readText()")
+        == box.locator("pre").text_content()
+    )
 
 
 def test_no_control_has_a_scrollbar_that_scrolls_nothing(notebook: Driven) -> None:
-    """A box whose content is a few pixels too large shows bars that a person can move, and that show nothing."""
+    """A box whose content is a few pixels too large shows bars that a person can move, and that
+    show nothing.
+    """
     assert notebook.page.evaluate(SPARE_BARS) == []
 
 
 def test_the_dark_theme_is_readable(notebook: Driven, screenshots: Path | None) -> None:
-    notebook.page.evaluate("() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab Dark'})")
+    notebook.page.evaluate(
+        "() => window.jupyterapp.commands.execute('apputils:change-theme', {theme: 'JupyterLab "
+        "Dark'})"
+    )
     expect(notebook.page.locator("body[data-jp-theme-light='false']")).to_have_count(1)
     notebook.picture(screenshots, "lab-01_diagnose-dark.png")
     for label in ("Table", "Snapshot"):
         text, ground = notebook.page.get_by_label(label, exact=True).evaluate(
-            "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c => c.match(/[\\d.]+/g).slice(0, 3).map(Number))"
+            "e => [getComputedStyle(e).color, getComputedStyle(e).backgroundColor].map(c => "
+            "c.match(/[\\d.]+/g).slice(0, 3).map(Number))"
         )
         assert abs(sum(text) - sum(ground)) > 300, label

@@ -23,7 +23,9 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem)
-def test_a_page_of_every_notebook_opens_offline(chromium: Browser, path: Path, tmp_path: Path, screenshots: Path | None) -> None:
+def test_a_page_of_every_notebook_opens_offline(
+    chromium: Browser, path: Path, tmp_path: Path, screenshots: Path | None
+) -> None:
     notebook = nbformat.read(path, 4)  # type: ignore[no-untyped-call]
     page_file = write_page(notebook, path.stem, tmp_path / "page.html")
     page = chromium.new_page(viewport={"width": 1080, "height": 900})
@@ -46,18 +48,27 @@ def test_a_page_of_every_notebook_opens_offline(chromium: Browser, path: Path, t
 
 
 @pytest.fixture(scope="module")
-def reports(table_lake: Lake, tmp_path_factory: pytest.TempPathFactory, images: Path | None) -> Path:
+def reports(
+    table_lake: Lake, tmp_path_factory: pytest.TempPathFactory, images: Path | None
+) -> Path:
     """A report of several tables; for pictures that of the documentation."""
     folder = tmp_path_factory.mktemp("reports")
     if images:
         subprocess.run([ROOT / "scripts" / "sample-report.sh", folder], check=True)
     else:
         names = [f"lab.{name}" for name in TABLES]
-        subprocess.run([sys.executable, "-m", "icekit", "report", *names, "--output", folder], env=environment(), check=True)
+        subprocess.run(
+            [sys.executable, "-m", "icekit", "report", *names, "--output", folder],
+            env=environment(),
+            check=True,
+        )
     return folder
 
 
-@pytest.mark.parametrize(("name", "picture", "width"), [("index", "index", 1280), ("lab.equality_deletes", "report", 1080)])
+@pytest.mark.parametrize(
+    ("name", "picture", "width"),
+    [("index", "index", 1280), ("lab.equality_deletes", "report", 1080)],
+)
 def test_a_report_opens_offline_and_fits_its_window(
     chromium: Browser, reports: Path, name: str, picture: str, width: int, images: Path | None
 ) -> None:
@@ -70,16 +81,25 @@ def test_a_report_opens_offline_and_fits_its_window(
 
     if images:
         page.screenshot(path=images / f"{picture}.png", full_page=True)
-        described = re.findall(rf"!\[(.*)\]\(docs/images/{picture}.png\)", (ROOT / "README.md").read_text())
+        described = re.findall(
+            rf"!\[(.*)\]\(docs/images/{picture}.png\)", (ROOT / "README.md").read_text()
+        )
         shown = " ".join(page.inner_text("body").split())  # figures have spaces that do not break
         assert described or picture != "index"
-        assert [figure for text in described for figure in re.findall(r"\d[\d,.]* %", text) if figure not in shown] == []
+        assert [
+            figure
+            for text in described
+            for figure in re.findall(r"\d[\d,.]* %", text)
+            if figure not in shown
+        ] == []
     assert page.evaluate("() => document.documentElement.scrollWidth") <= width
     page.close()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
 
 
-def test_a_report_shows_its_picture_before_a_person_scrolls_and_is_short_when_folded(chromium: Browser, reports: Path) -> None:
+def test_a_report_shows_its_picture_before_a_person_scrolls_and_is_short_when_folded(
+    chromium: Browser, reports: Path
+) -> None:
     page = chromium.new_page(viewport={"width": 1280, "height": 900})
     page.goto((reports / "lab.equality_deletes.html").as_uri())
     page.wait_for_load_state("load")

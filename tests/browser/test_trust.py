@@ -1,4 +1,6 @@
-"""A notebook that is opened and not run: JupyterLab shows its stored results as they were made once they are trusted."""
+"""A notebook that is opened and not run: JupyterLab shows its stored results as they were made once
+they are trusted.
+"""
 
 from __future__ import annotations
 

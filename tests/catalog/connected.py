@@ -1,4 +1,6 @@
-"""What a process does that has its session from a Connect server: commands and verbs, of which it writes down how each ended."""
+"""What a process does that has its session from a Connect server: commands and verbs, of which it
+writes down how each ended.
+"""
 
 import contextlib
 import io

@@ -17,7 +17,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit.catalog.tables import ProfileTables
-from icekit.errors import CatalogUnreachable, IcekitError, MetadataUnreadable, NotATable, PermissionDenied, ProfileError, TableNotFound
+from icekit.errors import (
+    CatalogUnreachable,
+    IcekitError,
+    MetadataUnreadable,
+    NotATable,
+    PermissionDenied,
+    ProfileError,
+    TableNotFound,
+)
 from icekit.facts import TableFacts
 from tests.offline import catalog_of
 
@@ -38,12 +46,20 @@ def observe(table: str, **options: object) -> TableFacts:
     return icekit.connect().observe(table, collector="local", **options)
 
 
-def test_the_embedded_lake_is_the_default_and_is_read_without_a_jvm_or_pyiceberg(own_lake: SqlCatalog) -> None:
+def test_the_embedded_lake_is_the_default_and_is_read_without_a_jvm_or_pyiceberg(
+    own_lake: SqlCatalog,
+) -> None:
     code = (
         "import sys, icekit; f = icekit.connect().observe('db.events'); print(f.data.record_count);"
         "print([m for m in ('pyspark', 'pyiceberg', 'pandas', 'matplotlib') if m in sys.modules])"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]).stdout
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    ).stdout
 
     assert said.split("\n")[:2] == ["3", "[]"]
 
@@ -52,7 +68,9 @@ def test_a_catalog_name_in_front_of_a_table_is_allowed(own_lake: SqlCatalog) -> 
     assert observe("lake.db.events").table == ("db", "events")
 
 
-def test_the_tables_of_one_namespace_are_listed_and_none_where_there_is_no_such_namespace(own_lake: SqlCatalog, tmp_path: Path) -> None:
+def test_the_tables_of_one_namespace_are_listed_and_none_where_there_is_no_such_namespace(
+    own_lake: SqlCatalog, tmp_path: Path
+) -> None:
     own_lake.create_namespace("other")
     own_lake.create_table(("other", "events"), pa.schema([("id", pa.int64())]))
     profile = ProfileTables("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
@@ -101,7 +119,9 @@ def test_a_view_is_no_table(own_lake: SqlCatalog, tmp_path: Path) -> None:
         observe("db.events")
 
 
-def test_no_lake_at_all_says_how_to_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_lake_at_all_says_how_to_make_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "none"))
 
     with pytest.raises(TableNotFound, match="icekit lab"):
@@ -122,7 +142,9 @@ def test_a_metadata_file_that_is_gone_is_named(own_lake: SqlCatalog) -> None:
 
 @pytest.mark.parametrize("damage", [b"not avro at all", b"Obj\x01", None, b""])
 @pytest.mark.parametrize("pattern", ["snap-*.avro", "*-m0.avro"])
-def test_a_corrupt_or_missing_manifest_is_named(own_lake: SqlCatalog, damage: bytes | None, pattern: str) -> None:
+def test_a_corrupt_or_missing_manifest_is_named(
+    own_lake: SqlCatalog, damage: bytes | None, pattern: str
+) -> None:
     (path,) = metadata_file(own_lake).parent.glob(pattern)
     if damage is None:
         path.unlink()
@@ -135,39 +157,66 @@ def test_a_corrupt_or_missing_manifest_is_named(own_lake: SqlCatalog, damage: by
         observe("db.events")
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "folder", "device"])
-def test_metadata_that_is_no_regular_file_is_refused_and_not_waited_for(own_lake: SqlCatalog, make: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")],
+    ids=["pipe", "folder", "device"],
+)
+def test_metadata_that_is_no_regular_file_is_refused_and_not_waited_for(
+    own_lake: SqlCatalog, make: Callable[[Path], None]
+) -> None:
     path = metadata_file(own_lake)
     path.unlink()
     make(path)
 
-    with pytest.raises(MetadataUnreadable, match=r"metadata\.json is a folder, a pipe or a device, not a file\. Point the catalog"):
+    with pytest.raises(
+        MetadataUnreadable,
+        match=r"metadata\.json is a folder, a pipe or a device, not a file\. Point the catalog",
+    ):
         observe("db.events")
 
 
 @pytest.mark.parametrize("location", [None, "", b"\xff"])
-def test_a_table_that_the_catalog_lists_without_metadata_is_named(own_lake: SqlCatalog, tmp_path: Path, location: object) -> None:
+def test_a_table_that_the_catalog_lists_without_metadata_is_named(
+    own_lake: SqlCatalog, tmp_path: Path, location: object
+) -> None:
     with sqlite3.connect(tmp_path / "catalog.db") as catalog:
         catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", [location])
 
-    with pytest.raises(TableNotFound, match=r"The catalog lists db\.events, but gives no metadata file for it\. Drop the entry"):
+    with pytest.raises(
+        TableNotFound,
+        match=r"The catalog lists db\.events, but gives no metadata file for it\. Drop the entry",
+    ):
         observe("db.events")
     if location is None:
         profile = ProfileTables("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
-        with pytest.raises(TableNotFound, match=r"The catalog lists db\.events, but gives no metadata file"):
+        with pytest.raises(
+            TableNotFound, match=r"The catalog lists db\.events, but gives no metadata file"
+        ):
             profile.source(("db", "events"))
         profile.close()
 
 
 @pytest.mark.parametrize("column", ["table_namespace", "table_name"])
-def test_a_name_that_is_no_text_is_shown_by_every_listing(own_lake: SqlCatalog, tmp_path: Path, column: str) -> None:
+def test_a_name_that_is_no_text_is_shown_by_every_listing(
+    own_lake: SqlCatalog, tmp_path: Path, column: str
+) -> None:
     with sqlite3.connect(tmp_path / "catalog.db") as catalog:
-        catalog.execute("INSERT INTO iceberg_tables SELECT catalog_name, 'x', 'y', NULL, NULL, 'TABLE' FROM iceberg_tables")
+        catalog.execute(
+            "INSERT INTO iceberg_tables SELECT catalog_name, 'x', 'y', NULL, NULL, 'TABLE' FROM "
+            "iceberg_tables"
+        )
         catalog.execute(f"UPDATE iceberg_tables SET {column} = ? WHERE table_name = 'y'", [b"\xff"])
     lake = icekit.connect()
 
-    for ask in (lake.tables.names, lambda: lake.tables.names_in(("db",)), lambda: lake.observe("db.missing")):
-        with pytest.raises(CatalogUnreachable, match=r"lists a table whose name is not text: .*xff.*iceberg_tables"):
+    for ask in (
+        lake.tables.names,
+        lambda: lake.tables.names_in(("db",)),
+        lambda: lake.observe("db.missing"),
+    ):
+        with pytest.raises(
+            CatalogUnreachable, match=r"lists a table whose name is not text: .*xff.*iceberg_tables"
+        ):
             ask()
     assert lake.observe("db.events", collector="local").data.record_count == 3
 
@@ -180,7 +229,9 @@ def test_a_file_that_may_not_be_read_is_named(own_lake: SqlCatalog) -> None:
         observe("db.events")
 
 
-def test_a_catalog_file_that_is_no_database_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_file_that_is_no_database_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     (tmp_path / "catalog.db").write_text("hello, this is no database, however long one looks at it")
 
@@ -193,11 +244,15 @@ def test_an_unknown_catalog_is_named_with_how_to_add_it() -> None:
         icekit.connect("prod")
 
 
-def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = f"sqlite:///{tmp_path}/other.db"
     with SqlCatalog("other", uri=uri, warehouse=str(tmp_path)) as catalog:
         catalog.create_namespace("db")
-        catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())])).append(pa.table({"id": [1]}))
+        catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())])).append(
+            pa.table({"id": [1]})
+        )
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", uri)
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__WAREHOUSE", str(tmp_path))
     lake = icekit.connect("other")
@@ -209,18 +264,24 @@ def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(tmp_path:
     lake.close()
 
 
-def test_a_missing_driver_is_named_with_the_extra_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for driver in ("psycopg", "psycopg2"):
         monkeypatch.setitem(sys.modules, driver, None)
     monkeypatch.setenv("PYICEBERG_CATALOG__POSTGRES__URI", "postgresql://me@localhost/db")
 
     with pytest.raises(
-        CatalogUnreachable, match=r"'postgres' needs psycopg2?, which is not installed. Run `pip install 'icekit\[postgres\]'`\."
+        CatalogUnreachable,
+        match=r"'postgres' needs psycopg2?, which is not installed. Run `pip install "
+        r"'icekit\[postgres\]'`\.",
     ):
         icekit.connect("postgres").tables.names()
 
 
-def test_tables_of_another_catalog_in_the_same_database_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_of_another_catalog_in_the_same_database_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = f"sqlite:///{tmp_path}/shared.db"
     with SqlCatalog("theirs", uri=uri, warehouse=str(tmp_path)) as catalog:
         catalog.create_namespace("db")
@@ -229,7 +290,9 @@ def test_tables_of_another_catalog_in_the_same_database_are_named(tmp_path: Path
     ours = icekit.connect("ours")
 
     for ask in (ours.tables.names, lambda: ours.observe("db.t", collector="local")):
-        with pytest.raises(TableNotFound, match=r"no tables of a catalog of that name, only of 'theirs'\."):
+        with pytest.raises(
+            TableNotFound, match=r"no tables of a catalog of that name, only of 'theirs'\."
+        ):
             ask()
     # A catalog of our own beside theirs may be empty.
     with SqlCatalog("ours", uri=uri, warehouse=str(tmp_path)) as catalog:
@@ -238,7 +301,8 @@ def test_tables_of_another_catalog_in_the_same_database_are_named(tmp_path: Path
     ours.close()
 
 
-#: Changes more pages than its cache holds, so that some are in the file when it is killed, and the journal is the way back.
+# : Changes more pages than its cache holds, so that some are in the file when it is killed, and the
+# journal is the way back.
 KILLED = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
@@ -259,7 +323,9 @@ def test_a_catalog_whose_writer_was_killed_is_read_as_it_was_committed(tmp_path:
     database = tmp_path / "catalog.db"
     journal, before = database.with_name("catalog.db-journal"), database.stat().st_size
     command = [sys.executable, "-c", KILLED, str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "written\n"
         writer.kill()
@@ -277,7 +343,13 @@ class _Refusing(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         body = json.dumps(
-            {"error": {"message": f"denied for {self.headers.get('Authorization')}", "type": "Forbidden", "code": 403}}
+            {
+                "error": {
+                    "message": f"denied for {self.headers.get('Authorization')}",
+                    "type": "Forbidden",
+                    "code": 403,
+                }
+            }
         ).encode()
         self.send_response(403)
         self.send_header("Content-Type", "application/json")
@@ -291,10 +363,14 @@ class _Refusing(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_a_catalog_that_refuses_is_distinguished_and_the_token_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_refuses_is_distinguished_and_the_token_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with HTTPServer(("127.0.0.1", 0), _Refusing) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("PYICEBERG_CATALOG__REFUSING__URI", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv(
+            "PYICEBERG_CATALOG__REFUSING__URI", f"http://127.0.0.1:{server.server_port}"
+        )
         monkeypatch.setenv("PYICEBERG_CATALOG__REFUSING__TOKEN", "very-secret-token")
         with pytest.raises(PermissionDenied, match="refused access") as raised:
             icekit.connect("refusing").observe("db.t")
@@ -311,8 +387,14 @@ def test_a_catalog_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyP
         icekit.connect("down").observe("db.t")
 
 
-def test_imports_are_no_waiting_for_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for key, value in {"URI": f"sqlite:///{tmp_path}/other.db", "WAREHOUSE": str(tmp_path), "TYPE": "sql"}.items():
+def test_imports_are_no_waiting_for_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in {
+        "URI": f"sqlite:///{tmp_path}/other.db",
+        "WAREHOUSE": str(tmp_path),
+        "TYPE": "sql",
+    }.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__OTHER__{key}", value)
     # Imported again: in the thread that waits, and not in the one that is waited for.
     monkeypatch.delitem(sys.modules, "pyiceberg.catalog.sql")
@@ -329,23 +411,31 @@ def test_imports_are_no_waiting_for_an_answer(tmp_path: Path, monkeypatch: pytes
     assert importing == [threading.current_thread()]
 
 
-def test_a_catalog_that_accepts_and_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_accepts_and_never_answers_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("icekit.catalog.tables.DEADLINE_SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        monkeypatch.setenv("PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        monkeypatch.setenv(
+            "PYICEBERG_CATALOG__SILENT__URI", f"http://127.0.0.1:{listening.getsockname()[1]}"
+        )
         # It never answers: that this comes to an end is what is shown.
         with pytest.raises(IcekitError, match="did not answer within"):
             icekit.connect("silent").observe("db.t")
 
 
 def test_an_address_in_place_of_a_profile_is_not_repeated() -> None:
-    with pytest.raises(ProfileError, match="by the name of its profile, not by its address") as refused:
+    with pytest.raises(
+        ProfileError, match="by the name of its profile, not by its address"
+    ) as refused:
         icekit.connect("postgresql://me:sla/sh@host/db")
 
     assert "sla/sh" not in str(refused.value)
 
 
-def test_a_secret_that_yaml_cannot_read_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_that_yaml_cannot_read_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
     (tmp_path / ".pyiceberg.yaml").write_text("catalog:\n  prod:\n    token: *hunter2\n")
     with pytest.raises(ProfileError, match="found undefined alias …") as refused:

@@ -7,8 +7,14 @@ from icekit.errors import ProfileError
 
 
 def conf(**properties: str) -> dict[str, str]:
-    translated = spark_conf("prod", {key.replace("__", "-").replace("_", "."): value for key, value in properties.items()})
-    return {key.removeprefix("spark.sql.catalog.prod."): value for key, value in translated.settings.items()}
+    translated = spark_conf(
+        "prod",
+        {key.replace("__", "-").replace("_", "."): value for key, value in properties.items()},
+    )
+    return {
+        key.removeprefix("spark.sql.catalog.prod."): value
+        for key, value in translated.settings.items()
+    }
 
 
 def test_a_rest_catalog_on_s3_carries_endpoint_keys_headers_and_credential_over() -> None:
@@ -47,15 +53,21 @@ def test_a_rest_catalog_on_s3_carries_endpoint_keys_headers_and_credential_over(
 
 
 def test_a_sql_catalog_becomes_jdbc_with_its_driver() -> None:
-    translated = spark_conf("prod", {"type": "sql", "uri": "sqlite:////data/catalog.db", "warehouse": "/data/wh"})
+    translated = spark_conf(
+        "prod", {"type": "sql", "uri": "sqlite:////data/catalog.db", "warehouse": "/data/wh"}
+    )
 
-    assert translated.settings["spark.sql.catalog.prod.uri"].startswith("jdbc:sqlite:file:/data/catalog.db")
+    assert translated.settings["spark.sql.catalog.prod.uri"].startswith(
+        "jdbc:sqlite:file:/data/catalog.db"
+    )
     assert translated.settings["spark.sql.catalog.prod.jdbc.schema-version"] == "V1"
     assert SQLITE_JDBC in translated.packages
 
 
 def test_user_and_password_of_a_database_leave_its_uri() -> None:
-    settings = conf(uri="postgresql+psycopg2://me:p%40ss@db.example:5432/catalog", warehouse="s3://b/w")
+    settings = conf(
+        uri="postgresql+psycopg2://me:p%40ss@db.example:5432/catalog", warehouse="s3://b/w"
+    )
 
     assert settings["uri"] == "jdbc:postgresql://db.example:5432/catalog"
     assert settings["jdbc.user"] == "me"
@@ -70,12 +82,17 @@ def test_hive_and_glue_are_told_by_type_or_uri() -> None:
 
 
 def test_virtual_addressing_is_path_style_the_other_way_round() -> None:
-    virtual = spark_conf("prod", {"uri": "http://c", "s3.force-virtual-addressing": "true"}).settings
+    virtual = spark_conf(
+        "prod", {"uri": "http://c", "s3.force-virtual-addressing": "true"}
+    ).settings
     assert virtual["spark.sql.catalog.prod.s3.path-style-access"] == "false"
 
 
 def test_a_role_is_assumed_by_the_factory_that_iceberg_has_for_it() -> None:
-    settings = spark_conf("prod", {"uri": "http://c", "s3.role-arn": "arn:aws:iam::1:role/x", "s3.region": "eu-west-1"}).settings
+    settings = spark_conf(
+        "prod",
+        {"uri": "http://c", "s3.role-arn": "arn:aws:iam::1:role/x", "s3.region": "eu-west-1"},
+    ).settings
 
     assert settings["spark.sql.catalog.prod.client.factory"].endswith("AssumeRoleAwsClientFactory")
     assert settings["spark.sql.catalog.prod.client.assume-role.region"] == "eu-west-1"
@@ -99,12 +116,17 @@ def test_a_spark_setting_is_handed_over_as_it_is() -> None:
         ({"type": "sql", "uri": "oracle://x"}, "'oracle'"),
     ],
 )
-def test_a_profile_that_names_no_usable_catalog_says_what_to_set(properties: dict[str, str], said: str) -> None:
+def test_a_profile_that_names_no_usable_catalog_says_what_to_set(
+    properties: dict[str, str], said: str
+) -> None:
     with pytest.raises(ProfileError, match=said):
         spark_conf("prod", properties)
 
 
 @pytest.mark.parametrize("value", ["soon", "", "nan", "inf"])
 def test_a_time_that_is_no_number_is_named_with_its_key(value: str) -> None:
-    with pytest.raises(ProfileError, match=rf"'prod' sets s3\.connect-timeout to '{value}', but it must be a number of seconds"):
+    with pytest.raises(
+        ProfileError,
+        match=rf"'prod' sets s3\.connect-timeout to '{value}', but it must be a number of seconds",
+    ):
         spark_conf("prod", {"uri": "https://catalog.example/api", "s3.connect-timeout": value})

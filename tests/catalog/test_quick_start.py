@@ -11,7 +11,11 @@ import pytest
 
 from icekit.catalog.quick_start import QuickStart, cache_folder
 
-SETTINGS = {"spark.master": "local[*]", "spark.jars.packages": "a:b:1", "spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
+SETTINGS = {
+    "spark.master": "local[*]",
+    "spark.jars.packages": "a:b:1",
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +23,11 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a cache"))
 
 
-def start(settings: Mapping[str, str] = SETTINGS, java: str = "/java/bin/java", spark: str = "/env/pyspark") -> QuickStart:
+def start(
+    settings: Mapping[str, str] = SETTINGS,
+    java: str = "/java/bin/java",
+    spark: str = "/env/pyspark",
+) -> QuickStart:
     return QuickStart(settings, ["a:b:1"], Path(java), Path(spark))
 
 
@@ -51,17 +59,24 @@ def test_the_first_start_is_as_always() -> None:
     assert not cache_folder().exists()
 
 
-def test_the_second_start_has_the_jars_on_its_class_path_and_one_process_writes_the_archive(jar: Path) -> None:
+def test_the_second_start_has_the_jars_on_its_class_path_and_one_process_writes_the_archive(
+    jar: Path,
+) -> None:
     first, second = start(), start()
 
     for each in (first, second):
         assert each.settings["spark.driver.extraClassPath"] == str(jar)
         assert "spark.jars.packages" not in each.settings
-    assert "-XX:+UseParallelGC -XX:ArchiveClassesAtExit='" in first.settings["spark.driver.extraJavaOptions"]
+    assert (
+        "-XX:+UseParallelGC -XX:ArchiveClassesAtExit='"
+        in first.settings["spark.driver.extraJavaOptions"]
+    )
     assert second.settings["spark.driver.extraJavaOptions"] == "-XX:+UseParallelGC"
 
 
-def test_an_archive_is_used_once_it_is_whole_and_written_again_if_its_writer_failed(jar: Path) -> None:
+def test_an_archive_is_used_once_it_is_whole_and_written_again_if_its_writer_failed(
+    jar: Path,
+) -> None:
     start()
     (archive,) = archives()
 
@@ -87,7 +102,9 @@ def test_an_archive_is_used_once_it_is_whole_and_written_again_if_its_writer_fai
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_a_session_that_differs_starts_as_it_was_asked_to(jar: Path, changed: Mapping[str, str]) -> None:
+def test_a_session_that_differs_starts_as_it_was_asked_to(
+    jar: Path, changed: Mapping[str, str]
+) -> None:
     assert start({**SETTINGS, **changed}).settings == {**SETTINGS, **changed}
 
 
@@ -120,7 +137,9 @@ def test_what_sparks_own_configuration_adds_is_not_lost(jar: Path, name: str) ->
     assert start().settings == SETTINGS
 
 
-def test_a_process_without_a_home_or_with_an_odd_one_starts_as_always(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_without_a_home_or_with_an_odd_one_starts_as_always(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", f"{tmp_path}/a{os.pathsep}b")
     assert not start().is_possible
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -157,14 +176,28 @@ def test_the_third_command_takes_its_classes_from_the_archive(tmp_path: Path) ->
     """Spark's, and Iceberg's from a jar that was fetched for it."""
     log = tmp_path / "classes.log"
     options = f"-XX:+UseSerialGC -Xlog:class+load:file={log}"
-    environment = {**os.environ, "ICEKIT_LAKE": str(tmp_path / "lake"), "ICEKIT_SPARK_CONF": f"'spark.driver.extraJavaOptions={options}'"}
+    environment = {
+        **os.environ,
+        "ICEKIT_LAKE": str(tmp_path / "lake"),
+        "ICEKIT_SPARK_CONF": f"'spark.driver.extraJavaOptions={options}'",
+    }
     for _ in range(3):
         # Until the JVM has ended as well: it keeps the pipe open.
-        done = subprocess.run([sys.executable, "-c", _START], env=environment, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", _START],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         assert "[cds" not in done.stdout + done.stderr
 
-    from_archive = [line.split()[1] for line in log.read_text().splitlines() if "shared objects file (top)" in line]
+    from_archive = [
+        line.split()[1]
+        for line in log.read_text().splitlines()
+        if "shared objects file (top)" in line
+    ]
     assert any(name.startswith("org.apache.spark.sql.") for name in from_archive)
     assert any(name.startswith("org.apache.iceberg.spark.") for name in from_archive)
     assert [json.loads(path.read_text()) for path in cache_folder().glob("*.json")]

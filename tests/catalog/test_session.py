@@ -57,12 +57,20 @@ def test_the_session_runs_the_spark_and_the_iceberg_that_it_was_asked_for(
 ) -> None:
     """The support matrix has its versions from here (scripts/support-matrix.py)."""
     jvm: Any = lake.spark._jvm
-    runs = {"spark": str(lake.spark.version), "iceberg": str(jvm.org.apache.iceberg.IcebergBuild.version())}
+    runs = {
+        "spark": str(lake.spark.version),
+        "iceberg": str(jvm.org.apache.iceberg.IcebergBuild.version()),
+    }
     libraries = {name: version(name) for name in ("pyarrow", "pandas", "numpy")}
 
     assert runs == {"spark": version("pyspark"), "iceberg": ICEBERG}
 
-    for name, value in {**runs, **libraries, "python": platform.python_version(), "java": jvm.System.getProperty("java.version")}.items():
+    for name, value in {
+        **runs,
+        **libraries,
+        "python": platform.python_version(),
+        "java": jvm.System.getProperty("java.version"),
+    }.items():
         record_property(name, value)
 
 
@@ -119,7 +127,9 @@ def test_a_metadata_file_that_is_gone_is_told(borrowed: Lake, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("collector", ["spark", "local"])
-def test_a_corrupt_manifest_is_told_by_both_collectors(borrowed: Lake, tmp_path: Path, collector: str) -> None:
+def test_a_corrupt_manifest_is_told_by_both_collectors(
+    borrowed: Lake, tmp_path: Path, collector: str
+) -> None:
     (path,) = tmp_path.rglob("*-m0.avro")
     path.write_bytes(b"no avro")
 
@@ -129,11 +139,19 @@ def test_a_corrupt_manifest_is_told_by_both_collectors(borrowed: Lake, tmp_path:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("spark.sql.shuffle.partitions", "abc"), ("spark.sql.shuffle.partitions", "-1"), ("spark.sql.session.timeZone", "Mars")],
+    [
+        ("spark.sql.shuffle.partitions", "abc"),
+        ("spark.sql.shuffle.partitions", "-1"),
+        ("spark.sql.session.timeZone", "Mars"),
+    ],
 )
-def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(lake: Lake, key: str, value: str) -> None:
+def test_a_setting_that_spark_refuses_is_named_before_there_is_a_session(
+    lake: Lake, key: str, value: str
+) -> None:
     with pytest.raises(SparkUnavailable, match=f"Spark rejects the setting {key}: .*'{value}'"):
-        check_settings(lake.spark._jvm, {"spark.app.name": "x", "spark.sql.ansi.enabled": "true", key: value})
+        check_settings(
+            lake.spark._jvm, {"spark.app.name": "x", "spark.sql.ansi.enabled": "true", key: value}
+        )
 
 
 def test_ctrl_c_is_noted_also_once_spark_has_started(tmp_path: Path) -> None:
@@ -151,17 +169,30 @@ with ended_like_interrupted() as ending, contextlib.closing(icekit.connect()) as
     print(ending.is_asked)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "ICEKIT_LAKE": str(tmp_path)}, capture_output=True, text=True, check=False
+        [sys.executable, "-c", code],
+        env={**os.environ, "ICEKIT_LAKE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout == "True\n", done.stderr
 
 
 @pytest.fixture
 def secretive(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
-    """A session that icekit did not start, and a profile of secrets; the catalog's very address is one of them."""
-    for key, value in {"URI": f"sqlite:///{tmp_path}/it.db", "WAREHOUSE": str(tmp_path), "TOKEN": "canary-of-token"}.items():
+    """A session that icekit did not start, and a profile of secrets; the catalog's very address is
+    one of them.
+    """
+    for key, value in {
+        "URI": f"sqlite:///{tmp_path}/it.db",
+        "WAREHOUSE": str(tmp_path),
+        "TOKEN": "canary-of-token",
+    }.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__SECRETIVE__{key}", value)
-    monkeypatch.setenv("PYICEBERG_CATALOG__SECRETIVE__SPARK.URI", f"jdbc:sqlite:file:{tmp_path}/it.db?access_token=canary-of-uri")
+    monkeypatch.setenv(
+        "PYICEBERG_CATALOG__SECRETIVE__SPARK.URI",
+        f"jdbc:sqlite:file:{tmp_path}/it.db?access_token=canary-of-uri",
+    )
     return lake.spark.newSession()
 
 
@@ -169,19 +200,26 @@ def settings(spark: SparkSession) -> dict[str, str]:
     return {row["key"]: row["value"] for row in spark.sql("SET").collect()}
 
 
-def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_the_catalog_works(secretive: SparkSession) -> None:
+def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_the_catalog_works(
+    secretive: SparkSession,
+) -> None:
     active = classic(secretive).SparkSession.getActiveSession()
     spark = icekit.connect("secretive", spark=secretive).spark
 
     assert classic(secretive).SparkSession.getActiveSession() == active
     assert "canary" not in str(settings(spark))
-    assert not {"spark.sql.catalog.secretive.uri", "spark.sql.catalog.secretive.token"} & set(settings(spark))
+    assert not {"spark.sql.catalog.secretive.uri", "spark.sql.catalog.secretive.token"} & set(
+        settings(spark)
+    )
     spark.sql("CREATE NAMESPACE secretive.db")
     spark.sql("CREATE TABLE secretive.db.events AS SELECT id FROM range(3)")
     assert spark.table("secretive.db.events").count() == 3
     # Iceberg's rewrites work in a clone of the session.
     spark.sql("INSERT INTO secretive.db.events SELECT id FROM range(3)")
-    (row,) = spark.sql("CALL secretive.system.rewrite_data_files(table => 'db.events', options => map('rewrite-all', 'true'))").collect()
+    (row,) = spark.sql(
+        "CALL secretive.system.rewrite_data_files(table => 'db.events', options => "
+        "map('rewrite-all', 'true'))"
+    ).collect()
     assert row["failed_data_files_count"] == 0
     assert row["rewritten_data_files_count"] > 1
 
@@ -189,7 +227,10 @@ def test_what_is_secret_of_a_profile_never_becomes_a_setting_of_the_session_and_
 def test_a_profile_that_cannot_be_opened_leaves_nothing_in_the_session_and_shows_no_secret(
     secretive: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYICEBERG_CATALOG__SECRETIVE__SPARK.URI", "jdbc:sqlite:file:/nowhere/it.db?access_token=canary-of-uri")
+    monkeypatch.setenv(
+        "PYICEBERG_CATALOG__SECRETIVE__SPARK.URI",
+        "jdbc:sqlite:file:/nowhere/it.db?access_token=canary-of-uri",
+    )
     connected = icekit.connect("secretive", spark=secretive)
 
     with pytest.raises(CatalogUnreachable, match="cannot open catalog 'secretive'") as raised:
@@ -218,7 +259,9 @@ def test_a_remote_session_with_an_event_log_is_refused_by_the_names_of_what_it_w
     conf = spark_conf("prod", {"type": "rest", "uri": "http://host", "token": "canary"})
     remote: Any = Remote(spark_eventLog_enabled="true")
 
-    with pytest.raises(ProfileError, match=r"'prod'.* event log.* write token there.*cluster's own configuration"):
+    with pytest.raises(
+        ProfileError, match=r"'prod'.* event log.* write token there.*cluster's own configuration"
+    ):
         add_catalog(remote, conf)
     assert list(remote.settings) == ["spark.eventLog.enabled"]
     remote.set("spark.sql.catalog.prod.token", "canary")
@@ -248,7 +291,9 @@ def test_what_spark_fails_at_is_no_bug_of_icekits_and_what_cannot_be_asked_is(la
 def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> None:
     ended: list[BaseException | None] = []
     over = threading.Event()
-    slow = "SELECT sum(hash(a.id * b.id)) FROM range(0, 10000000, 1, 2) a CROSS JOIN range(0, 10000) b"
+    slow = (
+        "SELECT sum(hash(a.id * b.id)) FROM range(0, 10000000, 1, 2) a CROSS JOIN range(0, 10000) b"
+    )
 
     def work() -> None:
         try:

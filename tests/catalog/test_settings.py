@@ -22,12 +22,17 @@ def test_what_is_set_wins_over_what_icekit_sets() -> None:
 @pytest.mark.parametrize("master", ["local[*]", "local", "local-cluster[2,1,1024]"])
 def test_a_local_session_listens_on_this_machine_alone(master: str) -> None:
     assert own_settings(f"spark.master={master}")["spark.driver.host"] == "127.0.0.1"
-    assert own_settings(f"spark.master={master} spark.driver.host=box")["spark.driver.host"] == "box"
+    assert (
+        own_settings(f"spark.master={master} spark.driver.host=box")["spark.driver.host"] == "box"
+    )
 
 
 @pytest.mark.parametrize("master", ["spark://head:7077", "yarn", "k8s://https://head:6443"])
 def test_executors_elsewhere_can_reach_the_driver(master: str) -> None:
-    assert not own_settings(f"spark.master={master}").keys() & {"spark.driver.host", "spark.driver.bindAddress"}
+    assert not own_settings(f"spark.master={master}").keys() & {
+        "spark.driver.host",
+        "spark.driver.bindAddress",
+    }
 
 
 @pytest.mark.parametrize(
@@ -47,6 +52,11 @@ def test_what_is_no_setting_is_named(text: str, said: str) -> None:
 def test_a_session_without_the_packages_of_a_catalog_is_to_be_started_again() -> None:
     said = "java.sql.SQLException: No suitable driver found for jdbc:postgresql://127.0.0.1/db"
 
-    assert remedy(said, ["org.postgresql:postgresql:42"]).startswith("This Spark session was started without")
+    assert remedy(said, ["org.postgresql:postgresql:42"]).startswith(
+        "This Spark session was started without"
+    )
     assert "org.postgresql:postgresql:42" in remedy(said, ["org.postgresql:postgresql:42"])
-    assert remedy("java.net.ConnectException: Connection refused", []) == "Check the profile and the network."
+    assert (
+        remedy("java.net.ConnectException: Connection refused", [])
+        == "Check the profile and the network."
+    )

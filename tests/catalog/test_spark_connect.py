@@ -1,4 +1,6 @@
-"""Over a real Connect server, look, report and plan work; what tries or changes a table says that it needs a classic session."""
+"""Over a real Connect server, look, report and plan work; what tries or changes a table says that
+it needs a classic session.
+"""
 
 import json
 import os
@@ -27,7 +29,8 @@ rules:
   - match: db.small
 """
 CLASSIC = "This needs a classic Spark session"
-#: Each command with its arguments; a part of the error where Connect has no way to do it, and None where it has.
+# : Each command with its arguments; a part of the error where Connect has no way to do it, and None
+# where it has.
 COMMANDS: dict[str, str | None] = {
     "look db.small": None,
     "plan db.small": None,
@@ -79,7 +82,11 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         f"{catalog}.warehouse": str(folder / "warehouse"),
     }
     home = Path(pyspark.__file__).parent
-    command = [str(home / "bin" / "spark-submit"), "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command = [
+        str(home / "bin" / "spark-submit"),
+        "--class",
+        "org.apache.spark.sql.connect.service.SparkConnectServer",
+    ]
     command += ["--packages", f"{SPARK_RUNTIME},{SQLITE_JDBC}"]
     command += [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
     with serving([*command, "spark-internal"], port, folder / "log", {"SPARK_HOME": str(home)}):
@@ -95,7 +102,15 @@ def in_process(remote: str, folder: Path, *command: str, said: str = "") -> str:
         "PYTHONPATH": str(Path(__file__).parents[2]),
     }
     command = (sys.executable, *command)
-    done = subprocess.run(command, input=said, capture_output=True, text=True, cwd=folder, env=os.environ | environment, check=False)
+    done = subprocess.run(
+        command,
+        input=said,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | environment,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -122,17 +137,27 @@ print(rows == [(n, f"n{n}") for n in range(8)], spark.table("lake.db.small.snaps
 def ended(remote: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """How each command and each verb ended, in one process."""
     folder = tmp_path_factory.mktemp("client")
-    (folder / "merge.sql").write_text("MERGE INTO db.deletes t USING db.small s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    (folder / "merge.sql").write_text(
+        "MERGE INTO db.deletes t USING db.small s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    )
     (folder / "policy.yaml").write_text(POLICY)
     in_process(remote, folder, "-c", SETUP)
-    said = in_process(remote, folder, "-m", "tests.catalog.connected", said=json.dumps([c.split() for c in COMMANDS]))
+    said = in_process(
+        remote,
+        folder,
+        "-m",
+        "tests.catalog.connected",
+        said=json.dumps([c.split() for c in COMMANDS]),
+    )
     ended: dict[str, dict[str, Any]] = json.loads(said)
     ended["rows"] = {"said": in_process(remote, folder, "-c", ROWS)}
     return ended
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_gives_a_result_or_says_what_to_do_instead(ended: dict[str, dict[str, Any]], command: str) -> None:
+def test_a_command_gives_a_result_or_says_what_to_do_instead(
+    ended: dict[str, dict[str, Any]], command: str
+) -> None:
     instead, (status, said) = COMMANDS[command], (ended[command]["status"], ended[command]["said"])
 
     assert not UNFORESEEN.search(said), said
@@ -143,13 +168,23 @@ def test_a_command_gives_a_result_or_says_what_to_do_instead(ended: dict[str, di
 def test_every_command_is_among_them() -> None:
     def leaves(parser: Any, before: str = "") -> list[str]:
         below = parser.commands()
-        return [leaf for name, sub in below.items() for leaf in leaves(sub, f"{before}{name} ")] if below else [before]
+        return (
+            [leaf for name, sub in below.items() for leaf in leaves(sub, f"{before}{name} ")]
+            if below
+            else [before]
+        )
 
-    assert [leaf for leaf in leaves(_parser()) if not any(f"{command} ".startswith(leaf) for command in COMMANDS)] == []
+    assert [
+        leaf
+        for leaf in leaves(_parser())
+        if not any(f"{command} ".startswith(leaf) for command in COMMANDS)
+    ] == []
 
 
 @pytest.mark.parametrize("verb", [name for name in vars(Lake) if not name.startswith("_")])
-def test_a_verb_gives_a_result_or_an_error_that_names_the_way(ended: dict[str, dict[str, Any]], verb: str) -> None:
+def test_a_verb_gives_a_result_or_an_error_that_names_the_way(
+    ended: dict[str, dict[str, Any]], verb: str
+) -> None:
     found = ended[f"Lake.{verb}"]
 
     assert found["status"] in {0, 2}, found["said"]
@@ -170,6 +205,8 @@ def test_a_server_that_is_not_there_is_named_with_the_way_out(tmp_path: Path) ->
 
     assert done.returncode == 2
     assert re.fullmatch(
-        r"icekit: No Spark Connect server answers at 127\.0\.0\.1:\d+ \(SPARK_REMOTE\)\. .*unset SPARK_REMOTE.*\n", done.stderr
+        r"icekit: No Spark Connect server answers at 127\.0\.0\.1:\d+ \(SPARK_REMOTE\)\. "
+        r".*unset SPARK_REMOTE.*\n",
+        done.stderr,
     )
     assert "do-not-show" not in done.stdout + done.stderr

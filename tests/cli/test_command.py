@@ -17,11 +17,18 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"icekit {icekit.__version__}\n"
 
 
-def test_help_has_the_name_that_the_command_was_called_by(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_the_name_that_the_command_was_called_by(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit):
         main(["look", "--help"])
     assert capsys.readouterr().out.startswith("usage: icekit look ")
-    called = subprocess.run([sys.executable, "-m", "icekit", "look", "--help"], capture_output=True, text=True, check=True)
+    called = subprocess.run(
+        [sys.executable, "-m", "icekit", "look", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert called.stdout.startswith("usage: python -m icekit look ")
 
 
@@ -31,13 +38,24 @@ def test_help_has_the_name_that_the_command_was_called_by(capsys: pytest.Capture
         (["lok", "db.t"], "There is no command 'lok'; did you mean look?"),
         (["tune", "laiout", "db.t"], "There is no question 'laiout'; did you mean layout?"),
         (["schedule", "chek"], "There is no command 'chek'; did you mean check?"),
-        (["policy", "p.yaml"], "There is no command 'policy'; did you mean `icekit schedule check`?"),
-        (["write-mode", "db.t"], "There is no command 'write-mode'; did you mean `icekit tune write-mode`?"),
+        (
+            ["policy", "p.yaml"],
+            "There is no command 'policy'; did you mean `icekit schedule check`?",
+        ),
+        (
+            ["write-mode", "db.t"],
+            "There is no command 'write-mode'; did you mean `icekit tune write-mode`?",
+        ),
         (["xyzzy"], "There is no command 'xyzzy'; the commands are look, plan, report, "),
-        (["tune", "file-sizes", "db.t", "--filter", "a = 1"], "unrecognized arguments: --filter a = 1\n"),
+        (
+            ["tune", "file-sizes", "db.t", "--filter", "a = 1"],
+            "unrecognized arguments: --filter a = 1\n",
+        ),
     ],
 )
-def test_the_nearest_command_and_question_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+def test_the_nearest_command_and_question_are_named(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
 

@@ -48,13 +48,30 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
         assert name in text
 
 
-def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def shown(option: str) -> set[str]:
-        return set(re.findall(r"^  --([a-z-]+)", said(capsys, option)[1], re.M)) - {"debug", "help-all"}
+        return set(re.findall(r"^  --([a-z-]+)", said(capsys, option)[1], re.M)) - {
+            "debug",
+            "help-all",
+        }
 
     few, every = shown("--help"), shown("--help-all")
-    assert few == {"catalog", "execute", "resume", "scope", "strategy", "budget", "leave-alone", "trial"}
-    assert every == {"threshold" if name == "thresholds" else name.replace("_", "-") for name in CompactOptions.settings()} - {"table"}
+    assert few == {
+        "catalog",
+        "execute",
+        "resume",
+        "scope",
+        "strategy",
+        "budget",
+        "leave-alone",
+        "trial",
+    }
+    assert every == {
+        "threshold" if name == "thresholds" else name.replace("_", "-")
+        for name in CompactOptions.settings()
+    } - {"table"}
 
 
 @pytest.mark.parametrize(
@@ -74,21 +91,30 @@ def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest
         ([], "the following arguments are required: table"),
     ],
 )
-def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+def test_what_is_misconfigured_ends_with_2_and_the_next_step(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
     status, text = said(capsys, *arguments)
 
     assert (status, told in text) == (2, True), text
 
 
 def test_how_much_is_proved_is_all_some_or_none() -> None:
-    assert [sampled(text) for text in ("checked", "full", "none", "7")] == ["checked", "full", "none", 7]
+    assert [sampled(text) for text in ("checked", "full", "none", "7")] == [
+        "checked",
+        "full",
+        "none",
+        7,
+    ]
     with pytest.raises(ParameterError):
         sampled("0")
 
 
 @pytest.fixture
 def execute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The arguments of a command that runs its plan, in a process that takes Ctrl-C as Python does."""
+    """The arguments of a command that runs its plan, in a process that takes Ctrl-C as Python
+    does.
+    """
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield CompactOptions.of({"table": "db.t", "execute": True})
@@ -101,7 +127,9 @@ def dropped_ctrl_c() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_before_it_runs_anything(execute: Any) -> None:
+def test_a_ctrl_c_that_was_dropped_while_planning_ends_the_command_before_it_runs_anything(
+    execute: Any,
+) -> None:
     plan: Any = SimpleNamespace(actions=())
 
     def planned(_: Lake) -> Any:
@@ -142,13 +170,25 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
 
 @pytest.mark.spark
 def test_a_table_is_planned_compacted_and_found_well(
-    lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    lake: Lake,
+    scratch: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As in a notebook: the session is somebody else's, and is left running.
     monkeypatch.setattr(session, "_started", None)
     sick = Table(lake, scratch, "sick", tmp_path).create().fill()
     rows, here = sick.rows(), sick.snapshot_id()
-    common = ["scratch.sick", "--leave-alone", "0 minutes", "--ledger", str(sick.book), "--output", str(tmp_path)]
+    common = [
+        "scratch.sick",
+        "--leave-alone",
+        "0 minutes",
+        "--ledger",
+        str(sick.book),
+        "--output",
+        str(tmp_path),
+    ]
     document = tmp_path / "scratch.sick.plan.json"
 
     status, text = said(capsys, *common)

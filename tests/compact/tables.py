@@ -15,7 +15,11 @@ from icekit.sql import Identifier, display_name, identifier
 from tests.commits import in_order
 
 # Each task writes a file to each partition: small files in one commit.
-SCATTERED = {"write.distribution-mode": "none", "write.spark.fanout.enabled": "true", "format-version": "2"}
+SCATTERED = {
+    "write.distribution-mode": "none",
+    "write.spark.fanout.enabled": "true",
+    "format-version": "2",
+}
 # As Table.create takes properties.
 MERGE_ON_READ = {"write_delete_mode": "merge-on-read", "write_delete_distribution__mode": "none"}
 ROWS = "id, cast(id % 2 AS int) AS part, cast(id AS string) AS name"
@@ -33,21 +37,42 @@ class Table:
     def sql(self, statement: str) -> list[Any]:
         return self.lake.spark.sql(statement.replace("{t}", self.sql_name)).collect()
 
-    def create(self, columns: str = "id bigint, part int, name string", by: str = "part", **properties: str) -> Table:
-        """Create the table; keyword arguments are properties, with ``_`` for ``.`` and ``__`` for ``-``."""
-        given = {**SCATTERED, **{k.replace("__", "-").replace("_", "."): v for k, v in properties.items()}}
+    def create(
+        self, columns: str = "id bigint, part int, name string", by: str = "part", **properties: str
+    ) -> Table:
+        """Create the table; keyword arguments are properties, with ``_`` for ``.`` and ``__`` for
+        ``-``.
+        """
+        given = {
+            **SCATTERED,
+            **{k.replace("__", "-").replace("_", "."): v for k, v in properties.items()},
+        }
         pairs = ", ".join(f"'{k}' = '{v}'" for k, v in given.items())
-        self.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({pairs})")
+        self.sql(
+            f"CREATE TABLE {{t}} ({columns}) USING iceberg "
+            f"{f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({pairs})"
+        )
         return self
 
-    def fill(self, files: int = 5, rows: int = 40, select: str = ROWS, start: int = 0, branch: str = "") -> Table:
+    def fill(
+        self, files: int = 5, rows: int = 40, select: str = ROWS, start: int = 0, branch: str = ""
+    ) -> Table:
         """Append rows in so many files a partition."""
         into = f"{self.sql_name}.branch_{branch}" if branch else "{t}"
-        self.sql(f"INSERT INTO {into} SELECT /*+ REPARTITION({files}) */ {select} FROM range({start}, {start + rows})")
+        self.sql(
+            f"INSERT INTO {into} SELECT /*+ REPARTITION({files}) */ {select} FROM range({start}, "
+            f"{start + rows})"
+        )
         return self
 
     def plan(
-        self, *, trial: bool = False, ref: str | None = None, findings: Findings | None = None, storage: bool = False, **policy: Any
+        self,
+        *,
+        trial: bool = False,
+        ref: str | None = None,
+        findings: Findings | None = None,
+        storage: bool = False,
+        **policy: Any,
     ) -> Plan:
         facts = self.lake.observe(self.name, ref=ref, storage=storage)
         return plan_table(
@@ -79,7 +104,10 @@ class Table:
         return int(rows[0][0]) if rows else None
 
     def data_files(self) -> list[Path]:
-        return sorted(Path(str(row[0]).removeprefix("file:")) for row in self.sql("SELECT file_path FROM {t}.data_files"))
+        return sorted(
+            Path(str(row[0]).removeprefix("file:"))
+            for row in self.sql("SELECT file_path FROM {t}.data_files")
+        )
 
     def file_count(self) -> int:
         return int(self.sql("SELECT count(*) FROM {t}.data_files")[0][0])

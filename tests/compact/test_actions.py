@@ -10,7 +10,9 @@ TARGET = 512 * MIB
 EIGHT = Cluster(8, 4, 8 * GIB, "2 executors of 4 cores")
 
 
-def options(bytes_in: int, groups: int, cluster: Cluster = EIGHT, *, sorting: bool = False) -> dict[str, str]:
+def options(
+    bytes_in: int, groups: int, cluster: Cluster = EIGHT, *, sorting: bool = False
+) -> dict[str, str]:
     return dict(parallelism(cluster, TARGET, bytes_in, groups, sorting=sorting)[0])
 
 
@@ -18,13 +20,26 @@ def options(bytes_in: int, groups: int, cluster: Cluster = EIGHT, *, sorting: bo
     ("mib", "groups", "at_once", "reason"),
     [
         (100 * 10, 100, "16", ""),
-        (100 * 4 * 1024, 100, "2", "a group has 8 tasks on average, so 2 groups at once keep the cores busy while others start and commit"),
-        (100 * 100 * 1024, 100, "1", "a group has 200 tasks on average, so 1 group at once keeps the cores busy"),
+        (
+            100 * 4 * 1024,
+            100,
+            "2",
+            "a group has 8 tasks on average, so 2 groups at once keep the cores busy while others "
+            "start and commit",
+        ),
+        (
+            100 * 100 * 1024,
+            100,
+            "1",
+            "a group has 200 tasks on average, so 1 group at once keeps the cores busy",
+        ),
         (4 * 1024, 1, "1", "the only group has 8 tasks"),
         (10, 1, "1", ""),
     ],
 )
-def test_small_groups_run_many_at_once_and_large_ones_few(mib: int, groups: int, at_once: str, reason: str) -> None:
+def test_small_groups_run_many_at_once_and_large_ones_few(
+    mib: int, groups: int, at_once: str, reason: str
+) -> None:
     given, explained = parallelism(EIGHT, TARGET, mib * MIB, groups, sorting=False)
 
     assert given["max-concurrent-file-group-rewrites"] == at_once
@@ -34,7 +49,9 @@ def test_small_groups_run_many_at_once_and_large_ones_few(mib: int, groups: int,
 def test_groups_are_what_one_failure_costs() -> None:
     assert options(GIB, 1)["max-file-group-size-bytes"] == str(4 * 8 * TARGET)
     assert options(GIB, 1, Cluster(1, 1, GIB, "x"))["max-file-group-size-bytes"] == str(2 * GIB)
-    assert options(GIB, 1, Cluster(10_000, 4, GIB, "x"))["max-file-group-size-bytes"] == str(100 * GIB)
+    assert options(GIB, 1, Cluster(10_000, 4, GIB, "x"))["max-file-group-size-bytes"] == str(
+        100 * GIB
+    )
 
 
 def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
@@ -47,8 +64,15 @@ def test_a_sort_is_shuffled_so_finely_that_a_task_fits_its_memory() -> None:
 
 
 def test_commits_are_about_one_per_gibibyte_and_never_more_than_groups_or_ten() -> None:
-    assert [options(size, 100)["partial-progress.max-commits"] for size in (MIB, GIB, 7 * GIB, 100 * GIB)] == ["2", "2", "7", "10"]
-    assert [options(7 * GIB, groups)["partial-progress.max-commits"] for groups in (0, 1, 3)] == ["1", "1", "3"]
+    assert [
+        options(size, 100)["partial-progress.max-commits"]
+        for size in (MIB, GIB, 7 * GIB, 100 * GIB)
+    ] == ["2", "2", "7", "10"]
+    assert [options(7 * GIB, groups)["partial-progress.max-commits"] for groups in (0, 1, 3)] == [
+        "1",
+        "1",
+        "3",
+    ]
 
 
 def test_each_option_has_its_reason() -> None:
@@ -59,7 +83,15 @@ def test_each_option_has_its_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("4g", 4 * GIB), ("512m", 512 * MIB), ("1GB", GIB), ("2048", 2 * GIB), ("64k", 65536), ("1t", 1024 * GIB)]
+    ("text", "expected"),
+    [
+        ("4g", 4 * GIB),
+        ("512m", 512 * MIB),
+        ("1GB", GIB),
+        ("2048", 2 * GIB),
+        ("64k", 65536),
+        ("1t", 1024 * GIB),
+    ],
 )
 def test_memory_is_read_as_spark_reads_it(text: str, expected: int) -> None:
     assert memory_bytes(text) == expected

@@ -15,7 +15,20 @@ from icekit.facts.files import FileGroup, Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
 from icekit.facts.where import partition_span
-from tests.factories import BY_DAY, FIRST_DAY, GIB, MIB, NEWER, TARGET, file_group, finding, findings, partition, sequence, table_facts
+from tests.factories import (
+    BY_DAY,
+    FIRST_DAY,
+    GIB,
+    MIB,
+    NEWER,
+    TARGET,
+    file_group,
+    finding,
+    findings,
+    partition,
+    sequence,
+    table_facts,
+)
 
 SMALL = findings("small_files", "oversized_files")
 DELETES = findings("equality_deletes", "small_files")
@@ -68,7 +81,10 @@ def test_nothing_is_looked_for_that_no_finding_names() -> None:
 def equality(data: int = 3, deletes: int = 2, size: int = 500 * MIB) -> TableFacts:
     """Well-sized data of sequence number 1 and equality deletes of later ones."""
     rows = [sequence(1, data_file_count=data, data_record_count=data * 100)]
-    rows += [sequence(2 + i, equality_delete_file_count=1, equality_delete_record_count=30) for i in range(deletes)]
+    rows += [
+        sequence(2 + i, equality_delete_file_count=1, equality_delete_record_count=30)
+        for i in range(deletes)
+    ]
     return of(
         file_group(*[size] * data, records_per_file=100),
         file_group(*[MIB] * deletes, kind=Kind.EQUALITY_DELETES, records_per_file=30),
@@ -103,7 +119,9 @@ def position(records: int, *, scoped: bool, kind: Kind = Kind.POSITION_DELETES) 
         file_group(500 * MIB, 500 * MIB, records_per_file=100),
         file_group(MIB, kind=kind, records_per_file=records, file_scoped_count=int(scoped)),
     )
-    return table_facts(groups=groups, sequences=rows, format_version=3 if kind is Kind.DELETION_VECTORS else 2)
+    return table_facts(
+        groups=groups, sequences=rows, format_version=3 if kind is Kind.DELETION_VECTORS else 2
+    )
 
 
 def test_position_deletes_count_from_the_policys_ratio_on() -> None:
@@ -138,13 +156,20 @@ def test_a_partition_whose_rows_are_all_deleted_leaves_no_file() -> None:
 
 
 BY_MONTH = PartitionSpec(1, (PartitionField(1001, "event_month", "month", 2, "event_time", "int"),))
-BY_ID = PartitionSpec(1, (*BY_DAY.fields, PartitionField(1001, "event_id", "identity", 1, "event_id", "long")))
-BY_BUCKET = PartitionSpec(1, (*BY_DAY.fields, PartitionField(1001, "id_bucket", "bucket[4]", 1, "event_id", "int")))
+BY_ID = PartitionSpec(
+    1, (*BY_DAY.fields, PartitionField(1001, "event_id", "identity", 1, "event_id", "long"))
+)
+BY_BUCKET = PartitionSpec(
+    1, (*BY_DAY.fields, PartitionField(1001, "id_bucket", "bucket[4]", 1, "event_id", "int"))
+)
 
 
 def older(current: PartitionSpec, files_a_day: int, *, rows: int = 1_000_000) -> TableFacts:
     """Small files of three days of an older spec."""
-    days = (file_group(*[10 * MIB] * files_a_day, of=partition(FIRST_DAY + d), records_per_file=rows) for d in range(3))
+    days = (
+        file_group(*[10 * MIB] * files_a_day, of=partition(FIRST_DAY + d), records_per_file=rows)
+        for d in range(3)
+    )
     return of(*days, specs=(BY_DAY, current), default_spec_id=1)
 
 
@@ -154,11 +179,15 @@ def test_files_of_older_specs_are_combined_where_their_rows_go_into_one_partitio
     assert month.partitions == tuple(partition(FIRST_DAY + d) for d in range(3))
     assert month.files_in == 6
     assert month.files_out == 1
-    assert [(c.partitions, c.files_out) for c in found(older(NEWER, 5))] == [((partition(FIRST_DAY + d),), 1) for d in range(3)]
+    assert [(c.partitions, c.files_out) for c in found(older(NEWER, 5))] == [
+        ((partition(FIRST_DAY + d),), 1) for d in range(3)
+    ]
     assert found(older(NEWER, 2)) == found(older(BY_MONTH, 2), scope="major") == ()
 
 
-def test_files_of_a_coarser_spec_are_taken_only_where_that_saves_opens_however_their_rows_are_distributed() -> None:
+def test_files_of_a_coarser_spec_are_taken_only_where_that_saves_opens_however_their_rows_are_distributed() -> (
+    None
+):
     day = found(older(BY_BUCKET, 10))[0]
 
     # Four buckets and nulls.
@@ -173,8 +202,12 @@ def test_files_of_older_specs_that_are_to_move_are_taken_once_partition_by_parti
     named = Findings((*SMALL, finding("old_partition_spec")))
     moved = found(older(BY_ID, 10, rows=50), named, old_specs=True)
 
-    assert [(c.mode, c.partitions) for c in moved] == [("spec", (partition(FIRST_DAY + d),)) for d in range(3)]
-    assert [(c.files_in, c.files_out, c.file_opens_saved, c.is_maximum) for c in moved] == [(10, 500, -490, True)] * 3
+    assert [(c.mode, c.partitions) for c in moved] == [
+        ("spec", (partition(FIRST_DAY + d),)) for d in range(3)
+    ]
+    assert [(c.files_in, c.files_out, c.file_opens_saved, c.is_maximum) for c in moved] == [
+        (10, 500, -490, True)
+    ] * 3
     assert {c.mode for c in found(older(NEWER, 5), SMALL, old_specs=True)} == {"size"}
 
 
@@ -194,16 +227,26 @@ def test_deletes_over_older_specs_are_worth_a_rewrite_too() -> None:
 
 
 def under_old_deletes(*deletes: tuple[int, bool]) -> TableFacts:
-    """Partitions of an older spec, each with two files of 100 rows under one position delete file of (records, scoped)."""
+    """Partitions of an older spec, each with two files of 100 rows under one position delete file
+    of (records, scoped).
+    """
     groups, rows = [], []
     for day, (records, scoped) in enumerate(deletes):
         of_day = partition(FIRST_DAY + day)
         groups.append(file_group(500 * MIB, 500 * MIB, of=of_day, records_per_file=100))
         groups.append(
-            file_group(MIB, kind=Kind.POSITION_DELETES, of=of_day, records_per_file=records, file_scoped_count=int(scoped)),
+            file_group(
+                MIB,
+                kind=Kind.POSITION_DELETES,
+                of=of_day,
+                records_per_file=records,
+                file_scoped_count=int(scoped),
+            ),
         )
         rows.append(sequence(1, of_day, data_file_count=2, data_record_count=200))
-        rows.append(sequence(2, of_day, position_delete_file_count=1, position_delete_record_count=records))
+        rows.append(
+            sequence(2, of_day, position_delete_file_count=1, position_delete_record_count=records)
+        )
     return of(*groups, sequences=tuple(rows), specs=(BY_DAY, NEWER), default_spec_id=1)
 
 
@@ -213,7 +256,8 @@ def test_older_partitions_under_deletes_are_taken_one_by_one() -> None:
 
     # One file of each lost rows, a quarter of the partition's.
     assert found(under_old_deletes((50, True), (50, True)), named) == tuple(
-        Candidate((day,), "vectors", ("position deletes",), 1, 500 * MIB, 1, 375 * MIB, 1) for day in days
+        Candidate((day,), "vectors", ("position deletes",), 1, 500 * MIB, 1, 375 * MIB, 1)
+        for day in days
     )
     # Every row is gone, and each file opens the one delete file of its partition.
     assert found(under_old_deletes((400, False), (400, False)), named) == tuple(
@@ -221,7 +265,9 @@ def test_older_partitions_under_deletes_are_taken_one_by_one() -> None:
     )
 
 
-def test_older_partitions_of_one_month_are_taken_by_ratio_only_where_every_delete_names_one_file() -> None:
+def test_older_partitions_of_one_month_are_taken_by_ratio_only_where_every_delete_names_one_file() -> (
+    None
+):
     by_month = replace(under_old_deletes((50, True), (50, False)), specs=(BY_DAY, BY_MONTH))
     (one,) = found(by_month, findings("position_deletes"))
 
@@ -234,16 +280,26 @@ def test_a_major_rewrite_drops_deletes_and_says_what_is_left() -> None:
     (all_gone,) = found(position(400, scoped=False), findings("position_deletes"), scope="major")
 
     # At most three files are left, and each of the three opened two delete files.
-    assert under_equality == Candidate((partition(),), "all", ("deletes",), 3, 1500 * MIB, 3, 1500 * MIB, 6, is_maximum=True)
+    assert under_equality == Candidate(
+        (partition(),), "all", ("deletes",), 3, 1500 * MIB, 3, 1500 * MIB, 6, is_maximum=True
+    )
     assert all_gone == Candidate((partition(),), "all", ("deletes",), 2, 1000 * MIB, 0, 0, 4)
 
 
-def test_a_major_rewrite_takes_every_file_where_something_is_wrong_and_wins_the_files_that_go() -> None:
+def test_a_major_rewrite_takes_every_file_where_something_is_wrong_and_wins_the_files_that_go() -> (
+    None
+):
     wrong = file_group(*[10 * MIB] * 2, *[500 * MIB] * 2)
-    (one,) = found(of(file_group(*[500 * MIB] * 4, of=partition(FIRST_DAY + 1)), wrong), Findings(), scope="major")
+    (one,) = found(
+        of(file_group(*[500 * MIB] * 4, of=partition(FIRST_DAY + 1)), wrong),
+        Findings(),
+        scope="major",
+    )
 
     # 1020 MiB: one target, and a remainder that is large enough to stay alone.
-    assert one == Candidate((partition(),), "all", ("files of the wrong size",), 4, 1020 * MIB, 2, 1020 * MIB, 2)
+    assert one == Candidate(
+        (partition(),), "all", ("files of the wrong size",), 4, 1020 * MIB, 2, 1020 * MIB, 2
+    )
 
 
 LIMIT = TARGET * 9 // 5
@@ -271,7 +327,9 @@ LIMIT = TARGET * 9 // 5
         ([10 * MIB] * 5, {"min_win": 5}, 0),
     ],
 )
-def test_files_are_a_candidate_from_the_limits_on(sizes: list[int], policy: dict[str, Any], count: int) -> None:
+def test_files_are_a_candidate_from_the_limits_on(
+    sizes: list[int], policy: dict[str, Any], count: int
+) -> None:
     assert len(found(of(file_group(*sizes)), **policy)) == count
 
 
@@ -279,7 +337,9 @@ def test_small_and_oversized_files_of_a_partition_are_one_candidate() -> None:
     (one,) = found(of(file_group(*[10 * MIB] * 5, GIB)))
 
     # 1074 MiB in two files; the five small ones would be one, and the large one is split.
-    assert one == Candidate((partition(),), "size", ("small files", "oversized files"), 6, 1074 * MIB, 2, 1074 * MIB, 5)
+    assert one == Candidate(
+        (partition(),), "size", ("small files", "oversized files"), 6, 1074 * MIB, 2, 1074 * MIB, 5
+    )
 
 
 def test_a_lone_small_file_is_no_reason() -> None:
@@ -304,10 +364,17 @@ def test_of_equal_wins_per_byte_the_larger_win_comes_first() -> None:
 
 def test_small_files_beside_those_under_deletes_go_with_them() -> None:
     facts = equality(data=3, deletes=1)
-    facts = replace(facts, groups=(file_group(*[10 * MIB] * 6, *[500 * MIB] * 2, records_per_file=100), *facts.groups[1:]))
+    facts = replace(
+        facts,
+        groups=(
+            file_group(*[10 * MIB] * 6, *[500 * MIB] * 2, records_per_file=100),
+            *facts.groups[1:],
+        ),
+    )
     (one,) = found(facts, DELETES)
 
-    # Three files are under the delete, six are undersized; the mean file of 132.5 MiB stands for each.
+    # Three files are under the delete, six are undersized; the mean file of 132.5 MiB stands for
+    # each.
     assert one.files_in == 6
     assert one.bytes_in == 6 * 1060 * MIB // 8
 
@@ -320,7 +387,11 @@ def test_ordering_rows_takes_every_partition_whatever_its_files() -> None:
 
 def test_candidates_come_by_win_per_byte() -> None:
     tiny, large, many = partition(FIRST_DAY), partition(FIRST_DAY + 1), partition(FIRST_DAY + 2)
-    facts = of(file_group(*[MIB] * 6, of=tiny), file_group(*[300 * MIB] * 6, of=large), file_group(*[MIB] * 60, of=many))
+    facts = of(
+        file_group(*[MIB] * 6, of=tiny),
+        file_group(*[300 * MIB] * 6, of=large),
+        file_group(*[MIB] * 60, of=many),
+    )
 
     assert [c.partitions[0] for c in found(facts)] == [many, tiny, large]
 
@@ -354,13 +425,31 @@ def test_output_files_follow_icebergs_rule_for_the_remainder(size: int, expected
         ("month", "int", -1, "1969-12-01", "1970-01-01"),
         ("year", "int", 56, "2026-01-01", "2027-01-01"),
         ("identity", "timestamptz", 0, "1970-01-01", "1970-01-01T00:00:00.000001"),
-        ("identity", "timestamp", FIRST_DAY * 86_400 * 10**6, "2026-01-01", "2026-01-01T00:00:00.000001"),
-        ("identity", "timestamp_ns", FIRST_DAY * 86_400 * 10**9 + 1_999, "2026-01-01T00:00:00.000001", "2026-01-01T00:00:00.000002"),
+        (
+            "identity",
+            "timestamp",
+            FIRST_DAY * 86_400 * 10**6,
+            "2026-01-01",
+            "2026-01-01T00:00:00.000001",
+        ),
+        (
+            "identity",
+            "timestamp_ns",
+            FIRST_DAY * 86_400 * 10**9 + 1_999,
+            "2026-01-01T00:00:00.000001",
+            "2026-01-01T00:00:00.000002",
+        ),
     ],
 )
-def test_a_partition_of_time_spans_its_own_unit(transform: str, kind: str, value: int, begins: str, ends: str) -> None:
+def test_a_partition_of_time_spans_its_own_unit(
+    transform: str, kind: str, value: int, begins: str, ends: str
+) -> None:
     spec = PartitionSpec(
-        0, (PartitionField(1000, "p", "identity", 3, "carrier", "string"), PartitionField(1001, "t", transform, 2, "event_time", kind))
+        0,
+        (
+            PartitionField(1000, "p", "identity", 3, "carrier", "string"),
+            PartitionField(1001, "t", transform, 2, "event_time", kind),
+        ),
     )
     expected = tuple(dt.datetime.fromisoformat(t).replace(tzinfo=dt.UTC) for t in (begins, ends))
 
@@ -378,7 +467,13 @@ def test_a_partition_of_time_spans_its_own_unit(transform: str, kind: str, value
     ],
 )
 def test_other_partitions_have_no_span(transform: str, kind: str, value: Scalar) -> None:
-    assert partition_span(PartitionSpec(0, (PartitionField(1000, "p", transform, 2, "x", kind),)), Partition(0, (value,))) is None
+    assert (
+        partition_span(
+            PartitionSpec(0, (PartitionField(1000, "p", transform, 2, "x", kind),)),
+            Partition(0, (value,)),
+        )
+        is None
+    )
 
 
 def at(day: int, hour: int = 0) -> dt.datetime:
@@ -423,7 +518,9 @@ def test_rows_without_a_time_are_outside_every_window() -> None:
 
 
 def test_a_window_on_a_table_without_times_is_refused() -> None:
-    by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
+    by_carrier = PartitionSpec(
+        0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),)
+    )
     facts = of(file_group(of=partition("UA")), specs=(by_carrier,))
 
     with pytest.raises(ParameterError, match=r"db\.events is not partitioned by time"):
@@ -433,14 +530,30 @@ def test_a_window_on_a_table_without_times_is_refused() -> None:
 
 def test_sizes_cut_at_other_limits_are_refused_rather_than_guessed() -> None:
     with pytest.raises(ParameterError, match="observe the table with size_ratios"):
-        candidates(of(file_group(200 * MIB, 220 * MIB)), SMALL, Policy(), Thresholds().with_changes(min_file_size_ratio=0.41))
+        candidates(
+            of(file_group(200 * MIB, 220 * MIB)),
+            SMALL,
+            Policy(),
+            Thresholds().with_changes(min_file_size_ratio=0.41),
+        )
 
 
-def test_rows_of_sequence_numbers_counted_in_ranges_are_opened_with_the_deletes_of_their_range() -> None:
+def test_rows_of_sequence_numbers_counted_in_ranges_are_opened_with_the_deletes_of_their_range() -> (
+    None
+):
     facts = equality(data=1, deletes=2)
-    rows = sequence(50, data_file_count=1, data_record_count=100, equality_delete_file_count=2, equality_delete_record_count=60)
+    rows = sequence(
+        50,
+        data_file_count=1,
+        data_record_count=100,
+        equality_delete_file_count=2,
+        equality_delete_record_count=60,
+    )
 
-    assert [one.file_opens_saved for one in found(replace(facts, sequences=(rows,), sequence_width=50), DELETES)] == [2]
+    assert [
+        one.file_opens_saved
+        for one in found(replace(facts, sequences=(rows,), sequence_width=50), DELETES)
+    ] == [2]
 
 
 def test_columns_are_not_looked_at() -> None:

@@ -7,7 +7,11 @@ from icekit.diagnose.findings import Thresholds
 from icekit.show.widgets.compaction import budgets
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
 
-FACTS = table_facts(groups=tuple(file_group(*[MIB] * (10 * (day + 1)), of=partition(FIRST_DAY + day)) for day in range(4)))
+FACTS = table_facts(
+    groups=tuple(
+        file_group(*[MIB] * (10 * (day + 1)), of=partition(FIRST_DAY + day)) for day in range(4)
+    )
+)
 FINDINGS = diagnose(FACTS)
 FOUND = candidates(FACTS, FINDINGS, Policy(), Thresholds())
 

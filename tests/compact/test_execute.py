@@ -52,7 +52,7 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
         ([("org.sqlite.SQLiteException", "[SQLITE_CORRUPT] The database disk image is malformed")], "other"),
         ([("java.lang.RuntimeException", None), ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database file is locked")], "conflict"),
         ([("org.apache.spark.SparkException", "Job aborted"), ("java.lang.OutOfMemoryError", "Java heap space")], "capacity"),
-        ([("org.apache.spark.SparkException", "ExecutorLostFailure (executor 3 exited): Container killed by YARN for exceeding memory limits")], "capacity"),
+        ([("org.apache.spark.SparkException", "ExecutorLostFailure (executor 3 exited): Container killed by YARN for exceeding " "memory limits")], "capacity"),
         ([("org.apache.spark.shuffle.FetchFailedException", "Connection reset")], "capacity"),
         ([("java.io.IOException", "No space left on device")], "capacity"),
         ([("org.apache.iceberg.exceptions.NotFoundException", "File does not exist: /t/data/00000.parquet")], "other"),
@@ -60,17 +60,25 @@ def raised(message: str, *chain: tuple[str, str | None]) -> Exception:
         ([("org.apache.hadoop.security.AccessControlException", "Permission denied")], "other"),
     ],
 )  # fmt: skip
-def test_failures_are_distinguished_by_class(chain: list[tuple[str, str | None]], kind: FailureKind) -> None:
+def test_failures_are_distinguished_by_class(
+    chain: list[tuple[str, str | None]], kind: FailureKind
+) -> None:
     assert kind_of(raised("An error occurred while calling o99.execute", *chain)) == kind
 
 
 def test_of_a_failure_over_spark_connect_there_is_only_a_text_that_names_the_class() -> None:
     from pyspark.errors import PySparkException
 
-    said = "(org.apache.iceberg.exceptions.CommitFailedException) Cannot commit to a table whose name says ValidationException"
+    said = (
+        "(org.apache.iceberg.exceptions.CommitFailedException) Cannot commit to a table whose "
+        "name says ValidationException"
+    )
 
     assert kind_of(PySparkException(said)) == "conflict"
-    assert kind_of(PySparkException("a.b.c is no class, and CommitFailedException no package")) == "other"
+    assert (
+        kind_of(PySparkException("a.b.c is no class, and CommitFailedException no package"))
+        == "other"
+    )
 
 
 def test_a_conflict_that_icekit_finds_itself_is_one() -> None:
@@ -78,7 +86,10 @@ def test_a_conflict_that_icekit_finds_itself_is_one() -> None:
 
 
 def test_running_out_of_memory_outweighs_the_commit_it_broke() -> None:
-    chain = [("org.apache.iceberg.exceptions.CommitFailedException", "commit failed"), ("java.lang.OutOfMemoryError", "GC overhead")]
+    chain = [
+        ("org.apache.iceberg.exceptions.CommitFailedException", "commit failed"),
+        ("java.lang.OutOfMemoryError", "GC overhead"),
+    ]
 
     assert kind_of(raised("x", *chain)) == "capacity"
 
@@ -97,7 +108,10 @@ def test_the_innermost_cause_that_says_something_is_the_sentence() -> None:
         ("java.lang.NullPointerException", None),
     )
 
-    assert reason(error) == "org.apache.iceberg.exceptions.NotFoundException: File does not exist: /t/1.parquet"
+    assert (
+        reason(error)
+        == "org.apache.iceberg.exceptions.NotFoundException: File does not exist: /t/1.parquet"
+    )
 
 
 def test_a_chain_without_end_is_cut() -> None:
@@ -112,7 +126,9 @@ def test_a_chain_without_end_is_cut() -> None:
 def test_secrets_are_not_in_what_is_said_of_a_failure() -> None:
     secrets.remember({"s3.secret-access-key": "hush-hush-hush"})
 
-    assert "hush" not in described(raised("x", ("java.io.IOException", "403 for key hush-hush-hush")))
+    assert "hush" not in described(
+        raised("x", ("java.io.IOException", "403 for key hush-hush-hush"))
+    )
 
 
 def test_waiting_ends_when_somebody_asks_to_stop() -> None:

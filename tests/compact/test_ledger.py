@@ -51,10 +51,18 @@ def holders(ledger: Ledger) -> list[str]:
 @contextlib.contextmanager
 def other_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
     """Run Python with ``ledger`` open at ``path`` in a process that is killed at the end."""
-    start = f"import sys\nfrom icekit.compact.ledger import *\nfrom icekit.errors import *\nledger = Ledger({str(path)!r})\n"
+    start = (
+        "import sys\nfrom icekit.compact.ledger import *\nfrom icekit.errors import *\nledger = "
+        f"Ledger({str(path)!r})\n"
+    )
     root = Path(icekit.__file__).parents[1]
     with subprocess.Popen(
-        [sys.executable, "-c", start + code], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        [sys.executable, "-c", start + code],
+        cwd=root,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
     ) as process:
         try:
             yield process
@@ -80,7 +88,14 @@ def tell(process: subprocess.Popen[str], line: str) -> None:
 
 
 def test_what_is_saved_comes_back(ledger: Ledger) -> None:
-    done = replace(ACTION, status=Status.DONE, actual={"seconds": 2}, snapshot_ids=(8, 9), started_ms=1, ended_ms=2)
+    done = replace(
+        ACTION,
+        status=Status.DONE,
+        actual={"seconds": 2},
+        snapshot_ids=(8, 9),
+        started_ms=1,
+        ended_ms=2,
+    )
     ledger.save_run(RUN)
     ledger.save_action(done)
 
@@ -103,8 +118,22 @@ def test_saving_again_replaces(ledger: Ledger) -> None:
 
 
 def test_actions_come_by_ordinal_each_with_its_newest_attempt(ledger: Ledger) -> None:
-    ledger.save_actions([replace(ACTION, action_id="b", ordinal=10), replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=None)])
-    ledger.save_action(replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=8, attempt=2, status=Status.RUNNING))
+    ledger.save_actions(
+        [
+            replace(ACTION, action_id="b", ordinal=10),
+            replace(ACTION, action_id="a", ordinal=9, starting_snapshot_id=None),
+        ]
+    )
+    ledger.save_action(
+        replace(
+            ACTION,
+            action_id="a",
+            ordinal=9,
+            starting_snapshot_id=8,
+            attempt=2,
+            status=Status.RUNNING,
+        )
+    )
 
     assert [(a.action_id, a.attempt) for a in ledger.actions("r1")] == [("a", 2), ("b", 1)]
 
@@ -150,7 +179,9 @@ def test_secrets_are_masked(ledger: Ledger) -> None:
     secrets.remember({"s3.secret-access-key": "ledger-s3cret"})
 
     ledger.save_run(replace(RUN, error="403 with ledger-s3cret", plan={"why": ["ledger-s3cret"]}))
-    ledger.save_action(replace(ACTION, sql="-- ledger-s3cret", error="postgresql://me:pass-word@host/db"))
+    ledger.save_action(
+        replace(ACTION, sql="-- ledger-s3cret", error="postgresql://me:pass-word@host/db")
+    )
 
     kept = b"".join(path.read_bytes() for path in ledger.path.parent.iterdir())
     assert b"s3cret" not in kept
@@ -175,7 +206,9 @@ def test_the_first_write_makes_a_folder_for_this_user_alone(ledger: Ledger) -> N
     assert stat.S_IMODE(ledger.path.parent.stat().st_mode) == 0o700
 
 
-def test_the_path_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_path_is_taken_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.delenv("ICEKIT_LEDGER", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert default_path() == tmp_path / "icekit" / "ledger.db"
@@ -187,10 +220,14 @@ def test_the_path_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch,
     assert default_path() == Path.home() / "mine.db"
 
 
-def test_a_ledger_is_opened_by_path_or_in_its_default_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_ledger_is_opened_by_path_or_in_its_default_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("ICEKIT_LEDGER", str(tmp_path / "default.db"))
 
-    assert repr(open_ledger(None)) == repr(open_ledger("")) == f"Ledger('{tmp_path / 'default.db'}')"
+    assert (
+        repr(open_ledger(None)) == repr(open_ledger("")) == f"Ledger('{tmp_path / 'default.db'}')"
+    )
     assert repr(open_ledger(str(tmp_path / "x.db"))) == f"Ledger('{tmp_path / 'x.db'}')"
 
 
@@ -207,7 +244,13 @@ def test_a_ledger_of_a_newer_icekit_is_refused(ledger: Ledger) -> None:
 
 def test_a_ledger_of_an_earlier_icekit_is_read_and_then_taken_over(ledger: Ledger) -> None:
     ledger.save_run(RUN)
-    old = Claim(TABLE, "old", replace(Owner.here(), host="another"), time.time_ns() // 1_000_000, time.time_ns() // 1_000_000)
+    old = Claim(
+        TABLE,
+        "old",
+        replace(Owner.here(), host="another"),
+        time.time_ns() // 1_000_000,
+        time.time_ns() // 1_000_000,
+    )
     document = old.to_json().replace(', "uuid": null', "")
     with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
         db.execute("ALTER TABLE claims RENAME COLUMN key TO table_name")
@@ -249,13 +292,19 @@ def test_a_corrupt_file_is_named_with_what_to_do(ledger: Ledger) -> None:
         ledger.claim(TABLE, "r1")
 
 
-@pytest.mark.parametrize("text", ["x", "root:x:0:0:root:/root:/bin/bash\n" * 40], ids=["a letter", "a text"])
-def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_it(ledger: Ledger, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["x", "root:x:0:0:root:/root:/bin/bash\n" * 40], ids=["a letter", "a text"]
+)
+def test_a_file_that_is_no_ledger_is_left_as_it_is_and_nobody_is_asked_to_move_it(
+    ledger: Ledger, text: str
+) -> None:
     ledger.path.parent.mkdir()
     ledger.path.write_text(text)
 
     for ask in (ledger.claims, lambda: ledger.save_run(RUN)):
-        with pytest.raises(LedgerUnusable, match=r"is not an icekit ledger .*Give another path with --ledger") as refused:
+        with pytest.raises(
+            LedgerUnusable, match=r"is not an icekit ledger .*Give another path with --ledger"
+        ) as refused:
             ask()
         assert "move" not in str(refused.value)
 
@@ -271,7 +320,9 @@ def test_a_device_is_no_ledger_though_it_reads_as_an_empty_file() -> None:
             ask()
 
 
-@pytest.mark.parametrize("text", ["cookie = 'abc'", "token = 'abcdefghijklmnop1'", "{signature=3, id=7}"])
+@pytest.mark.parametrize(
+    "text", ["cookie = 'abc'", "token = 'abcdefghijklmnop1'", "{signature=3, id=7}"]
+)
 def test_a_plan_that_only_resembles_a_secret_is_kept_whole(text: str) -> None:
     plan = Plan("lake", ("web", "cookie"), "uuid", 1, None, (), notes=(text,))
 
@@ -280,7 +331,9 @@ def test_a_plan_that_only_resembles_a_secret_is_kept_whole(text: str) -> None:
 
 
 @pytest.mark.parametrize("path", [".", "file/ledger.db"])
-def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(tmp_path: Path, path: str) -> None:
+def test_a_place_that_cannot_be_written_to_is_named_with_what_to_do(
+    tmp_path: Path, path: str
+) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(LedgerUnusable, match="ICEKIT_LEDGER"):
@@ -297,9 +350,9 @@ def test_a_path_may_hold_what_a_uri_would_read(tmp_path: Path) -> None:
 
 def test_a_writer_killed_at_any_moment_leaves_a_ledger_that_works(ledger: Ledger) -> None:
     write = (
-        "from icekit.compact.claims import *\nn = 0\nwhile True:\n"
-        "    ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, 'x' * 5000, {}, None, (), None, None, None))\n"
-        "    print(n, flush=True)\n    n += 1\n"
+        "from icekit.compact.claims import *\nn = 0\nwhile True:\n    "
+        "ledger.save_action(ActionRecord('k', str(n), n, 't', 7, 'pending', 1, 'x' * 5000, {}, "
+        "None, (), None, None, None))\n    print(n, flush=True)\n    n += 1\n"
     )
     for moment in range(4):
         with other_process(write, ledger.path) as process:
@@ -327,7 +380,9 @@ def test_many_threads_write_at_once(ledger: Ledger) -> None:
 # Claims.
 
 
-def test_a_claimed_table_is_refused_with_who_since_when_and_what_to_do(timed: Ledger, clock: Clock) -> None:
+def test_a_claimed_table_is_refused_with_who_since_when_and_what_to_do(
+    timed: Ledger, clock: Clock
+) -> None:
     timed.claim(TABLE, "first")
     for _ in range(3):
         clock.now += 60_000
@@ -358,7 +413,10 @@ def test_other_tables_are_free(ledger: Ledger) -> None:
 def test_a_table_is_claimed_by_its_uuid_whatever_it_is_called(ledger: Ledger) -> None:
     ledger.claim(TABLE, "first", "uuid")
 
-    with pytest.raises(TableClaimed, match=r"other\.db\.t \(which that run knows as lake\.db\.t\) is claimed by run first"):
+    with pytest.raises(
+        TableClaimed,
+        match=r"other\.db\.t \(which that run knows as lake\.db\.t\) is claimed by run first",
+    ):
         ledger.claim("other.db.t", "second", "uuid")
     ledger.claim(TABLE, "third", "another table of that name")
     ledger.heartbeat(TABLE, "first", "uuid")
@@ -385,7 +443,9 @@ def test_a_released_table_is_free_and_nobody_releases_a_claim_of_another(ledger:
     ledger.claim(TABLE, "r2")
 
 
-def test_a_lease_that_is_over_is_taken_over_and_its_run_is_told(timed: Ledger, clock: Clock) -> None:
+def test_a_lease_that_is_over_is_taken_over_and_its_run_is_told(
+    timed: Ledger, clock: Clock
+) -> None:
     timed.claim(TABLE, "first")
 
     clock.now += LEASE * 1000 - 1
@@ -445,9 +505,9 @@ def test_a_killed_process_loses_its_claim_at_once(ledger: Ledger) -> None:
 
 def test_of_several_processes_that_race_for_a_table_one_wins(ledger: Ledger) -> None:
     race = (
-        "me = sys.argv[0] + str(__import__('os').getpid())\nprint('ready', flush=True)\n"
-        "for line in sys.stdin:\n    try:\n        ledger.claim(line.strip(), me)\n        print('won', flush=True)\n"
-        "    except TableClaimed:\n        print('lost', flush=True)\n"
+        "me = sys.argv[0] + str(__import__('os').getpid())\nprint('ready', flush=True)\nfor line "
+        "in sys.stdin:\n    try:\n        ledger.claim(line.strip(), me)\n        print('won', "
+        "flush=True)\n    except TableClaimed:\n        print('lost', flush=True)\n"
     )
     with contextlib.ExitStack() as stack:
         racers = [stack.enter_context(other_process(race, ledger.path)) for _ in range(3)]
@@ -473,8 +533,12 @@ def test_a_pid_that_is_another_process_by_now_has_ended() -> None:
     assert replace(here, pid_started=here.pid_started - 1).has_ended()
 
 
-@pytest.mark.parametrize("elsewhere", [{"host": "another"}, {"boot_id": "another boot"}, {"pid_namespace": "pid:[1]"}])
-def test_a_process_that_cannot_be_seen_from_here_is_not_judged_by_its_pid(elsewhere: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "elsewhere", [{"host": "another"}, {"boot_id": "another boot"}, {"pid_namespace": "pid:[1]"}]
+)
+def test_a_process_that_cannot_be_seen_from_here_is_not_judged_by_its_pid(
+    elsewhere: dict[str, Any],
+) -> None:
     gone = replace(Owner.here(), pid=2**22 + 1, pid_started=1)
 
     assert gone.has_ended()

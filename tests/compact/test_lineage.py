@@ -52,7 +52,9 @@ def test_commits_since_a_snapshot_are_those_after_it_in_the_lineage() -> None:
 
 
 def test_a_snapshot_that_is_no_ancestor_any_more_is_an_error() -> None:
-    with pytest.raises(SnapshotNotFound, match="Snapshot 3, from which the run started, is no longer an ancestor"):
+    with pytest.raises(
+        SnapshotNotFound, match="Snapshot 3, from which the run started, is no longer an ancestor"
+    ):
         since(AT, 3)
 
 
@@ -71,7 +73,9 @@ def test_a_lineage_whose_beginning_has_expired_ends_there() -> None:
         ([], 5, False),
     ],
 )
-def test_a_commit_is_done_again_only_where_it_is_known_to_be_gone(snapshots: list[dict[str, Any]], commit: int, is_known: bool) -> None:
+def test_a_commit_is_done_again_only_where_it_is_known_to_be_gone(
+    snapshots: list[dict[str, Any]], commit: int, is_known: bool
+) -> None:
     timed = [{**s, "timestamp-ms": s["snapshot-id"] * 10} for s in snapshots]
     at = Head({"snapshots": timed}, timed[-1] if timed else None)
 
@@ -95,7 +99,13 @@ def test_a_table_without_snapshots_is_at_none() -> None:
 
 def test_what_commits_changed_is_the_sum_of_their_summaries() -> None:
     rewrite = snapshot(
-        1, None, deleted_data_files="5", removed_files_size="500", added_data_files="1", added_files_size="400", removed_delete_files="2"
+        1,
+        None,
+        deleted_data_files="5",
+        removed_files_size="500",
+        added_data_files="1",
+        added_files_size="400",
+        removed_delete_files="2",
     )
     dangling = snapshot(2, 1, removed_delete_files="3", removed_files_size="30")
 

@@ -12,7 +12,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("by", ["part", ""], ids=["one group of two", "the only group"])
-def test_a_trial_and_a_run_name_the_file_that_is_gone(lake: Lake, scratch: str, tmp_path: Path, by: str) -> None:
+def test_a_trial_and_a_run_name_the_file_that_is_gone(
+    lake: Lake, scratch: str, tmp_path: Path, by: str
+) -> None:
     table = Table(lake, scratch, f"gone_{by or 'whole'}", tmp_path).create(by=by).fill()
     plan = table.plan()
     gone = table.data_files()[0]
@@ -28,7 +30,9 @@ def test_a_trial_and_a_run_name_the_file_that_is_gone(lake: Lake, scratch: str, 
     assert gone.name in repr(outcome)
 
 
-def test_a_table_that_is_known_to_miss_files_is_not_planned(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_table_that_is_known_to_miss_files_is_not_planned(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table = Table(lake, scratch, "known_gone", tmp_path).create(by="").fill()
     gone = table.data_files()[0]
     gone.unlink()

@@ -1,4 +1,6 @@
-"""Files of older partition specs: what a rewrite makes of them is predicted, and they move only where that is asked or saves opens."""
+"""Files of older partition specs: what a rewrite makes of them is predicted, and they move only
+where that is asked or saves opens.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +38,10 @@ def test_files_of_an_older_spec_move_once_partition_by_partition_into_the_files_
 
     # Five files of a partition may become a file in each bucket, and one for nulls.
     assert table.plan().actions == ()
-    assert [(a.prediction.files_in, a.prediction.files_out, a.prediction.is_maximum) for a in plan.actions] == [(5, 4, False)] * 2
+    assert [
+        (a.prediction.files_in, a.prediction.files_out, a.prediction.is_maximum)
+        for a in plan.actions
+    ] == [(5, 4, False)] * 2
     assert len({a.where for a in plan.actions}) == 2
 
     outcome = table.run(plan)

@@ -16,7 +16,14 @@ from icekit.status import Status
 
 
 def action(action_id: str = "a1") -> Action:
-    return Action(action_id, "rewrite_data_files", "prod", ("db", "events"), "small files", Prediction(5, 500, 1, 400, source="planner"))
+    return Action(
+        action_id,
+        "rewrite_data_files",
+        "prod",
+        ("db", "events"),
+        "small files",
+        Prediction(5, 500, 1, 400, source="planner"),
+    )
 
 
 def plan(*actions: Action) -> Plan:
@@ -25,11 +32,18 @@ def plan(*actions: Action) -> Plan:
 
 def outcome(*statuses: Status, proof: Proof | None = None, run_id: str | None = "r1") -> Outcome:
     actions = tuple(action(f"a{i + 1}") for i in range(len(statuses)))
-    return Outcome(plan(*actions), run_id, tuple(ActionOutcome(a, s) for a, s in zip(actions, statuses, strict=True)), proof)
+    return Outcome(
+        plan(*actions),
+        run_id,
+        tuple(ActionOutcome(a, s) for a, s in zip(actions, statuses, strict=True)),
+        proof,
+    )
 
 
 def proof(ok: bool | None) -> Proof:
-    return Proof(table="db.events", commits=(), ok=ok, mode="full", seconds=0.1, rows_read=10, caution=None)
+    return Proof(
+        table="db.events", commits=(), ok=ok, mode="full", seconds=0.1, rows_read=10, caution=None
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +61,9 @@ def proof(ok: bool | None) -> Proof:
         ((Status.SPLIT, Status.DONE, Status.PENDING), Status.STOPPED, 130),
     ],
 )
-def test_a_run_is_as_good_as_its_worst_action(statuses: tuple[Status, ...], said: str, exit_status: int) -> None:
+def test_a_run_is_as_good_as_its_worst_action(
+    statuses: tuple[Status, ...], said: str, exit_status: int
+) -> None:
     became = outcome(*statuses)
 
     assert became.status == said
@@ -82,7 +98,15 @@ def test_changed_rows_outweigh_everything_and_what_cannot_be_proved_is_not_done(
 
 
 def test_the_actual_is_the_sum_of_all_actions() -> None:
-    ran = [ActionOutcome(action(f"a{i}"), Status.DONE, actual=Actual(5, 500, 1, 400, 2, 1, rows_in=70), seconds=1.23456) for i in (1, 2)]
+    ran = [
+        ActionOutcome(
+            action(f"a{i}"),
+            Status.DONE,
+            actual=Actual(5, 500, 1, 400, 2, 1, rows_in=70),
+            seconds=1.23456,
+        )
+        for i in (1, 2)
+    ]
     became = Outcome(plan(), "r1", tuple(ran))
 
     assert became.actual == Actual(10, 1000, 2, 800, 4, 2, rows_in=140)
@@ -105,36 +129,58 @@ def test_before_and_after_are_said_alike_of_a_prediction_and_of_what_came() -> N
     assert took.change == "5 files → 1 file"
     assert converting.prediction.change == "4 equality delete files → 9 position delete files"
     assert (
-        ActionOutcome(converting, Status.DONE, actual=Actual(13, items_before=4, items_after=6)).change
+        ActionOutcome(
+            converting, Status.DONE, actual=Actual(13, items_before=4, items_after=6)
+        ).change
         == "4 equality delete files → 6 position delete files"
     )
 
 
 def test_what_a_conversion_read_and_wrote_counts_and_is_kept_for_a_resumed_run() -> None:
-    converting = Action("e1", CONVERT, "prod", ("db", "events"), "deletes", Prediction(4, 500, 9, unit=EQUALITY_DELETE))
+    converting = Action(
+        "e1",
+        CONVERT,
+        "prod",
+        ("db", "events"),
+        "deletes",
+        Prediction(4, 500, 9, unit=EQUALITY_DELETE),
+    )
     ran = ActionOutcome(converting, Status.DONE, 1, Actual(13, 500, 6, 40, 4, 1, 4, 6), 2.0, (7,))
     became = Outcome(replace(plan(converting), converts=True), "r1", (ran,))
 
     assert became.actual == ran.actual
     grid = compared(became)
     (row,) = grid.rows
-    assert row[2:5] == ("4 equality delete files → 6 position delete files (predicted 9)", "500 B → 40 B", "4 (predicted 0)")
+    assert row[2:5] == (
+        "4 equality delete files → 6 position delete files (predicted 9)",
+        "500 B → 40 B",
+        "4 (predicted 0)",
+    )
     assert became.plan.reads == (13, 500)
     assert became.plan.prediction.unit == EQUALITY_DELETE
     known = dict(measured(ran))
-    assert {name: known[name] for name in ("files_read", "bytes_read", "files_written", "bytes_written")} == {
+    assert {
+        name: known[name] for name in ("files_read", "bytes_read", "files_written", "bytes_written")
+    } == {
         "files_read": 13,
         "bytes_read": 500,
         "files_written": 6,
         "bytes_written": 40,
     }
-    record = ActionRecord("r1", "e1", 0, "t", 1, Status.DONE, 1, "", {}, known, (7,), None, None, None)
+    record = ActionRecord(
+        "r1", "e1", 0, "t", 1, Status.DONE, 1, "", {}, known, (7,), None, None, None
+    )
     assert replace(as_before(converting, record).actual, delete_files_removed=4) == ran.actual
 
 
 def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:
     done = ActionOutcome(action(), Status.DONE, 1, Actual(5, 500, 1, 390, 0, 1), 2.0, (7,))
-    became = Outcome(plan(action(), action("a2")), "r1", (done, ActionOutcome(action("a2"), Status.FAILED, error="no")), proof(True))
+    became = Outcome(
+        plan(action(), action("a2")),
+        "r1",
+        (done, ActionOutcome(action("a2"), Status.FAILED, error="no")),
+        proof(True),
+    )
     path = became.write_into(tmp_path)
 
     assert path.name == "db.events.plan.json"
@@ -143,7 +189,9 @@ def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:
 
 def test_the_document_has_the_figures_of_a_sample() -> None:
     rows = Fingerprint(10, 7)
-    commit = CommitProof(1, 0, True, partitions_compared=1, partitions_changed=10, before=rows, after=rows)
+    commit = CommitProof(
+        1, 0, True, partitions_compared=1, partitions_changed=10, before=rows, after=rows
+    )
     sampled = replace(proof(True), commits=(commit,), mode="sampled")
     written = document(outcome(Status.DONE, proof=sampled))["proof"]
 
@@ -153,5 +201,7 @@ def test_the_document_has_the_figures_of_a_sample() -> None:
     assert written["partitions_compared"] == 1
     assert written["partitions_changed"] == 10
     assert "no difference found in 1 of 10 changed partitions" in written["said"][0]
-    assert ran("compact", outcome(Status.DONE, proof=sampled)).summary.endswith(", no difference found in a sample")
+    assert ran("compact", outcome(Status.DONE, proof=sampled)).summary.endswith(
+        ", no difference found in a sample"
+    )
     assert ran("compact", outcome(Status.DONE, proof=proof(True))).summary.endswith(", proved")

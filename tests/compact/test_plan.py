@@ -1,4 +1,6 @@
-"""From facts and findings to ordered actions with their exact SQL; nothing runs, and nothing is asked of an engine."""
+"""From facts and findings to ordered actions with their exact SQL; nothing runs, and nothing is
+asked of an engine.
+"""
 
 import datetime as dt
 import math
@@ -57,7 +59,10 @@ def taken(planned: Plan) -> list[Partition]:
 
 NOW = at(20)
 BEYOND = SkipReason.PLANNER_OVER_BUDGET
-DAY_1 = "`event_time` >= TIMESTAMP \\'2026-01-01 00:00:00+00:00\\' AND `event_time` < TIMESTAMP \\'2026-01-02 00:00:00+00:00\\'"
+DAY_1 = (
+    "`event_time` >= TIMESTAMP \\'2026-01-01 00:00:00+00:00\\' AND `event_time` < TIMESTAMP "
+    "\\'2026-01-02 00:00:00+00:00\\'"
+)
 
 
 def small(day: int = 1, files: int = 5, size: int = 10 * MIB) -> FileGroup:
@@ -89,8 +94,8 @@ def test_small_files_are_combined_by_the_default_rules() -> None:
     (action,) = made(of(small())).actions
 
     assert action.sql == (
-        "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
-        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
+        f"CALL `prod`.system.rewrite_data_files(table => 'db.events', where => '{DAY_1}', options "
+        "=> map('partial-progress.enabled', 'true', 'use-starting-sequence-number', 'false'))"
     )
     assert action.action_id == "a1"
     assert action.title == "rewrite_data_files event_day=2026-01-01"
@@ -100,12 +105,15 @@ def test_small_files_are_combined_by_the_default_rules() -> None:
     assert action.prediction.source == "facts"
 
 
-def test_files_under_equality_deletes_are_taken_whatever_their_size_and_the_deletes_dropped() -> None:
+def test_files_under_equality_deletes_are_taken_whatever_their_size_and_the_deletes_dropped() -> (
+    None
+):
     (action,) = made(equality(), findings("equality_deletes")).actions
 
     assert action.sql == (
-        "CALL `prod`.system.rewrite_data_files(table => 'db.events', "
-        f"where => '{DAY_1}', options => map('partial-progress.enabled', 'true', 'delete-file-threshold', '1', 'use-starting-sequence-number', 'false'))"
+        f"CALL `prod`.system.rewrite_data_files(table => 'db.events', where => '{DAY_1}', options "
+        "=> map('partial-progress.enabled', 'true', 'delete-file-threshold', '1', "
+        "'use-starting-sequence-number', 'false'))"
     )
 
 
@@ -114,9 +122,15 @@ def test_deletes_that_name_one_file_are_taken_by_their_ratio() -> None:
         file_group(500 * MIB, records_per_file=100),
         file_group(60, kind=Kind.DELETION_VECTORS, records_per_file=30, file_scoped_count=1),
     )
-    (action,) = made(of(*groups, format_version=3), findings("deletion_vectors"), delete_ratio=0.1).actions
+    (action,) = made(
+        of(*groups, format_version=3), findings("deletion_vectors"), delete_ratio=0.1
+    ).actions
 
-    assert action.options == {"partial-progress.enabled": "true", "delete-ratio-threshold": "0.1", "remove-dangling-deletes": "true"}
+    assert action.options == {
+        "partial-progress.enabled": "true",
+        "delete-ratio-threshold": "0.1",
+        "remove-dangling-deletes": "true",
+    }
 
 
 def test_a_major_rewrite_takes_every_file_of_the_partition() -> None:
@@ -131,33 +145,52 @@ def test_ordering_rows_names_strategy_and_columns() -> None:
     by_curve = made(facts, strategy="zorder", columns=("carrier", "amount")).actions[0]
     by_columns = made(facts, strategy="sort", columns=("carrier",)).actions[0]
 
-    assert "strategy => 'sort', sort_order => 'zorder(`carrier`, `amount`)', where => " in by_curve.sql
-    assert "strategy => 'sort', sort_order => '`carrier` ASC NULLS FIRST', where => " in by_columns.sql
+    assert (
+        "strategy => 'sort', sort_order => 'zorder(`carrier`, `amount`)', where => " in by_curve.sql
+    )
+    assert (
+        "strategy => 'sort', sort_order => '`carrier` ASC NULLS FIRST', where => " in by_columns.sql
+    )
     assert "ordered by zorder(`carrier`, `amount`)" in by_curve.why
     assert by_curve.prediction.shuffle_bytes == by_curve.prediction.bytes_in
 
 
 def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -> None:
-    sorted_by = of(small(), sort_order=(SortField("carrier", "identity", "asc", "nulls-first"),), filter_columns=("amount",))
+    sorted_by = of(
+        small(),
+        sort_order=(SortField("carrier", "identity", "asc", "nulls-first"),),
+        filter_columns=("amount",),
+    )
 
     assert sort_by(sorted_by, Policy(strategy="sort")) == RewriteOrder("sort")
     assert sort_by(sorted_by, Policy(strategy="hilbert")).by == ((("carrier",), ""),)
     assert sort_by(sorted_by, Policy(strategy="hilbert")).sql == "hilbert(`carrier`)"
-    assert sort_by(of(small(), filter_columns=("amount",)), Policy(strategy="zorder")).sql == "zorder(`amount`)"
+    assert (
+        sort_by(of(small(), filter_columns=("amount",)), Policy(strategy="zorder")).sql
+        == "zorder(`amount`)"
+    )
     assert "strategy => 'sort', where => " in made(sorted_by, strategy="sort").actions[0].sql
 
 
 @pytest.mark.parametrize(
     ("policy", "said"),
     [
-        ({"strategy": "sort", "columns": ("carier",)}, "no column 'carier' to sort by; did you mean carrier"),
-        ({"strategy": "zorder"}, r"Name the columns to zorder by .* or set the table property icekit\.filter-columns"),
+        (
+            {"strategy": "sort", "columns": ("carier",)},
+            "no column 'carier' to sort by; did you mean carrier",
+        ),
+        (
+            {"strategy": "zorder"},
+            r"Name the columns to zorder by .* or set the table property icekit\.filter-columns",
+        ),
         # Also where no rows are ordered.
         ({"columns": ("carier",)}, "no column 'carier' to order rows by; did you mean carrier"),
         ({"columns": ("zz",)}, "no column 'zz' to order rows by; the columns are "),
     ],
 )
-def test_a_column_that_is_unknown_or_not_named_is_refused_with_what_to_do(policy: dict[str, Any], said: str) -> None:
+def test_a_column_that_is_unknown_or_not_named_is_refused_with_what_to_do(
+    policy: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ParameterError, match=said):
         made(of(small()), **policy)
 
@@ -173,7 +206,9 @@ def test_odd_column_names_are_quoted_part_by_part() -> None:
         Column(8, "a.b", "string", False, 4, "full", path=("a.b",)),
         Column(9, "s.it's `x`", "string", False, 5, "full", path=("s", "it's `x`")),
     )
-    facts = of(small(), columns=(*columns, Column(10, "s.x", "int", False, 5, "full", path=("s", "x"))))
+    facts = of(
+        small(), columns=(*columns, Column(10, "s.x", "int", False, 5, "full", path=("s", "x")))
+    )
     order = sort_by(facts, Policy(strategy="sort", columns=("a.b", "s.it's `x`")))
 
     assert order.sql == "`a.b` ASC NULLS FIRST, `s`.`it's ``x``` ASC NULLS FIRST"
@@ -210,7 +245,13 @@ def test_only_a_branch_can_be_rewritten_and_every_action_names_it() -> None:
 
 
 def test_special_actions_stay_on_the_branch_too() -> None:
-    on_branch = of(small(), ref="audit", history=history(refs=(Ref("audit", "branch", 1),)), specs=(BY_DAY, NEWER), default_spec_id=1)
+    on_branch = of(
+        small(),
+        ref="audit",
+        history=history(refs=(Ref("audit", "branch", 1),)),
+        specs=(BY_DAY, NEWER),
+        default_spec_id=1,
+    )
     named = Findings((finding("old_partition_spec"), finding("dangling_deletes", files_at_stake=3)))
     planned = made(on_branch, named, old_specs=True)
 
@@ -232,11 +273,15 @@ def test_special_actions_stay_on_the_branch_too() -> None:
         ({"budget_minutes": 1.0}, [2]),
     ],
 )
-def test_a_budget_covers_what_saves_most_per_byte(budget: dict[str, Any], covered: list[int]) -> None:
+def test_a_budget_covers_what_saves_most_per_byte(
+    budget: dict[str, Any], covered: list[int]
+) -> None:
     facts = of(small(1, 5, 10 * MIB), small(2, 20, MIB), small(3, 5, 200 * MIB))
     planned = made(facts, speed=Speed(0, 2 * MIB / 2), **budget)
 
-    assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(FIRST_DAY + d - 1 for d in covered)
+    assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(
+        FIRST_DAY + d - 1 for d in covered
+    )
     assert [left.reason for left in planned.left_alone] == [SkipReason.BUDGET_SPENT]
     assert planned.left_alone[0].partition_count == 3 - len(covered)
 
@@ -264,12 +309,16 @@ def test_a_budget_in_minutes_needs_a_throughput_where_there_is_something_to_do()
         ({"budget_minutes": 1, "speed": Speed(0, MIB), "budget_bytes": GIB}, True),
     ],
 )
-def test_a_budget_is_spent_to_its_last_byte_minute_and_file(budget: dict[str, Any], is_enough: bool) -> None:
+def test_a_budget_is_spent_to_its_last_byte_minute_and_file(
+    budget: dict[str, Any], is_enough: bool
+) -> None:
     assert len(made(of(small(1, 5, 12 * MIB)), **budget).actions) == is_enough
 
 
 def test_a_window_is_not_asked_of_a_table_with_nothing_to_do() -> None:
-    by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
+    by_carrier = PartitionSpec(
+        0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),)
+    )
     facts = of(file_group(of=partition("UA")), specs=(by_carrier,))
 
     assert made(facts, since=at(2)).actions == ()
@@ -285,11 +334,17 @@ def test_the_last_hours_are_counted_back_from_now() -> None:
 def test_files_from_before_a_table_was_partitioned_are_left_alone() -> None:
     old = file_group(*[MIB] * 5, of=Partition(0, ()))
     named = Findings((*SMALL, finding("old_partition_spec")))
-    facts = of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, NEWER), default_spec_id=1)
+    facts = of(
+        old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, NEWER), default_spec_id=1
+    )
 
     # Nobody knows how many days their rows are of.
     assert made(facts, named).actions == ()
-    assert made(facts, named).notes[-1].startswith("Files of older partition specs stay where they are; --old-specs moves")
+    assert (
+        made(facts, named)
+        .notes[-1]
+        .startswith("Files of older partition specs stay where they are; --old-specs moves")
+    )
     (action,) = made(facts, named, old_specs=True).actions
     assert (action.where or "").startswith("NOT (`event_time` >= ")
     assert action.prediction.is_maximum
@@ -297,7 +352,12 @@ def test_files_from_before_a_table_was_partitioned_are_left_alone() -> None:
 
 def test_files_that_no_filter_tells_from_the_current_spec_s_are_left_alone() -> None:
     newer = PartitionSpec(1, (PartitionField(1001, "carrier", "identity", 9, None, "string"),))
-    facts = of(file_group(of=Partition(0, ())), file_group(of=Partition(1, ("UA",))), specs=(UNPARTITIONED, newer), default_spec_id=1)
+    facts = of(
+        file_group(of=Partition(0, ())),
+        file_group(of=Partition(1, ("UA",))),
+        specs=(UNPARTITIONED, newer),
+        default_spec_id=1,
+    )
     planned = made(facts, findings("old_partition_spec"), old_specs=True)
 
     assert planned.actions == ()
@@ -306,18 +366,25 @@ def test_files_that_no_filter_tells_from_the_current_spec_s_are_left_alone() -> 
 
 def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
     now = file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + 8, spec_id=1))
-    planned = made(of(small(1), small(2), now, specs=(BY_DAY, NEWER), default_spec_id=1), Findings((*SMALL, finding("old_partition_spec"))))
+    planned = made(
+        of(small(1), small(2), now, specs=(BY_DAY, NEWER), default_spec_id=1),
+        Findings((*SMALL, finding("old_partition_spec"))),
+    )
 
     assert [a.partitions for a in sorted(planned.actions, key=lambda a: -len(a.partitions))] == [
         (partition(), partition(FIRST_DAY + 1)),
         (partition(FIRST_DAY + 8, spec_id=1),),
     ]
-    assert planned.notes[-1].startswith("Files of older partition specs in 2 partitions move into the current one")
+    assert planned.notes[-1].startswith(
+        "Files of older partition specs in 2 partitions move into the current one"
+    )
 
 
 def test_three_partitions_that_are_left_alone_are_named_and_all_counted() -> None:
     days = [partition(FIRST_DAY + d) for d in range(4)]
-    (left,) = made(of(*(small(d) for d in range(1, 5))), recent=days, leave_alone_minutes=60).left_alone
+    (left,) = made(
+        of(*(small(d) for d in range(1, 5))), recent=days, leave_alone_minutes=60
+    ).left_alone
 
     assert left.partition_count == 4
     assert left.examples == ("event_day=2026-01-01", "event_day=2026-01-02", "event_day=2026-01-03")
@@ -335,8 +402,12 @@ def test_partitions_written_lately_or_outside_the_window_are_left_alone() -> Non
 
 
 def changed_every(seconds: float, share: float) -> TableFacts:
-    """Two small partitions of a table with a commit every so often, of which some overwrite files."""
-    commits = [commit(n, operation="overwrite" if n < 100 * share else "append") for n in range(100)]
+    """Two small partitions of a table with a commit every so often, of which some overwrite
+    files.
+    """
+    commits = [
+        commit(n, operation="overwrite" if n < 100 * share else "append") for n in range(100)
+    ]
     return of(small(1), small(2), history=history(*commits, median_seconds_between_commits=seconds))
 
 
@@ -348,16 +419,22 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
     assert waiting(facts, SMALL) == ""
     assert wins(live, SMALL).opens_saved == 4
     assert waiting(live, SMALL) == (
-        "Compaction postpones 1 partition, written within the last 60 minutes, where a concurrent commit would probably conflict. "
-        "Rewriting them would spare each full scan 4 file opens."
+        "Compaction postpones 1 partition, written within the last 60 minutes, where a concurrent "
+        "commit would probably conflict. Rewriting them would spare each full scan 4 file opens."
     )
 
 
 def test_a_policy_takes_the_limits_of_the_findings_unless_it_sets_its_own() -> None:
-    four, limits = of(small(1, files=4)), Thresholds().with_changes(min_input_files=4, delete_ratio=0.5)
+    four, limits = (
+        of(small(1, files=4)),
+        Thresholds().with_changes(min_input_files=4, delete_ratio=0.5),
+    )
 
     assert Policy(delete_ratio=0.1).within(limits) == limits.with_changes(delete_ratio=0.1)
-    assert [len(plan(four, SMALL, own, thresholds=limits).actions) for own in (Policy(), Policy(min_files=5))] == [1, 0]
+    assert [
+        len(plan(four, SMALL, own, thresholds=limits).actions)
+        for own in (Policy(), Policy(min_files=5))
+    ] == [1, 0]
     assert made(four, thresholds=limits).actions[0].options["min-input-files"] == "4"
 
 
@@ -391,8 +468,19 @@ def test_upserts_alone_do_not_conflict_with_a_rewrite_and_so_do_not_count() -> N
     upserts = [commit(n, operation="overwrite", added_delete_files=1) for n in range(10)]
     overwrite = commit(10, operation="overwrite", removed_data_files=1)
 
-    assert conflict_chance(equality(history=history(*upserts, median_seconds_between_commits=60.0)), 60.0) == 0.0
-    assert conflict_chance(equality(history=history(*upserts, overwrite, median_seconds_between_commits=60.0)), 60.0) > 0.0
+    assert (
+        conflict_chance(
+            equality(history=history(*upserts, median_seconds_between_commits=60.0)), 60.0
+        )
+        == 0.0
+    )
+    assert (
+        conflict_chance(
+            equality(history=history(*upserts, overwrite, median_seconds_between_commits=60.0)),
+            60.0,
+        )
+        > 0.0
+    )
 
 
 def test_a_partition_is_at_risk_for_as_long_as_the_whole_action_takes() -> None:
@@ -401,19 +489,25 @@ def test_a_partition_is_at_risk_for_as_long_as_the_whole_action_takes() -> None:
     commits = [commit(n, operation="overwrite", removed_data_files=1) for n in range(10)]
     lately = history(*commits, median_seconds_between_commits=300.0)
 
-    one, hundred = (made(of(*groups, history=lately), recent=[groups[0].partition]) for groups in (many[:1], many))
+    one, hundred = (
+        made(of(*groups, history=lately), recent=[groups[0].partition])
+        for groups in (many[:1], many)
+    )
 
     assert len(one.left_alone) == 0
     assert len(hundred.left_alone) == 1
 
 
-def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_and_how_to_plan_them() -> None:
+def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_and_how_to_plan_them() -> (
+    None
+):
     planned = made(changed_every(10.0, 1.0), recent=[partition(), partition(FIRST_DAY + 1)])
     outside = made(of(small(1)), since=at(2))
 
     assert planned.waits == (
-        "Skipped 2 partitions, written within the last 60 minutes, where a concurrent commit would probably conflict. "
-        "Rewriting 10 files would spare each full scan 8 file opens. To plan them anyway, add --leave-alone '0 minutes'."
+        "Skipped 2 partitions, written within the last 60 minutes, where a concurrent commit "
+        "would probably conflict. Rewriting 10 files would spare each full scan 8 file opens. To "
+        "plan them anyway, add --leave-alone '0 minutes'."
     )
     assert planned.summary == planned.waits
     assert "healthy" not in planned._repr_html_()
@@ -426,18 +520,34 @@ def test_a_plan_whose_candidates_are_all_left_alone_says_what_they_would_save_an
 def test_a_plan_says_that_the_target_file_size_should_change_first() -> None:
     facts = of(file_group(*[MIB] * 200), properties={"write.target-file-size-bytes": str(MIB)})
     nothing = made(facts, diagnose(facts))
-    mixed = of(file_group(*[MIB] * 200), small(2, 8, MIB // 8), properties={"write.target-file-size-bytes": str(MIB)})
+    mixed = of(
+        file_group(*[MIB] * 200),
+        small(2, 8, MIB // 8),
+        properties={"write.target-file-size-bytes": str(MIB)},
+    )
     some = made(mixed, diagnose(mixed))
 
     assert nothing.waits is not None
-    assert nothing.waits.startswith("No rewrite helps before the target file size changes: the target file size is 1 MiB")
+    assert nothing.waits.startswith(
+        "No rewrite helps before the target file size changes: the target file size is 1 MiB"
+    )
     assert some.waits is None
-    assert any(note.startswith("Change the target file size before this plan runs") for note in some.notes)
+    assert any(
+        note.startswith("Change the target file size before this plan runs") for note in some.notes
+    )
 
 
 def test_partitions_that_no_filter_can_ask_for_are_left_alone() -> None:
-    by_amount = PartitionSpec(0, (PartitionField(1000, "amount", "identity", 4, "amount", "double"),))
-    nan = made(of(file_group(*[MIB] * 5, of=partition("nan")), file_group(*[MIB] * 5, of=partition(1.5)), specs=(by_amount,)))
+    by_amount = PartitionSpec(
+        0, (PartitionField(1000, "amount", "identity", 4, "amount", "double"),)
+    )
+    nan = made(
+        of(
+            file_group(*[MIB] * 5, of=partition("nan")),
+            file_group(*[MIB] * 5, of=partition(1.5)),
+            specs=(by_amount,),
+        )
+    )
     gone = made(of(small(), columns=COLUMNS[:1]))
 
     assert [p for a in nan.actions for p in a.partitions] == [partition(1.5)]
@@ -450,7 +560,12 @@ def test_one_action_is_bounded_in_bytes_and_in_partitions() -> None:
     facts = of(*(small(d) for d in range(1, 8)))
 
     assert [len(a.partitions) for a in made(facts, max_action_partitions=3).actions] == [3, 3, 1]
-    assert [len(a.partitions) for a in made(facts, max_action_bytes=100 * MIB).actions] == [2, 2, 2, 1]
+    assert [len(a.partitions) for a in made(facts, max_action_bytes=100 * MIB).actions] == [
+        2,
+        2,
+        2,
+        1,
+    ]
     assert [a.action_id for a in made(facts, max_action_partitions=3).actions] == ["a1", "a2", "a3"]
     assert len(made(facts, max_action_bytes=MIB).actions) == 7
 
@@ -467,7 +582,15 @@ def test_partitions_that_are_rewritten_differently_are_actions_of_their_own() ->
 
 
 def test_deletes_that_dangle_are_dropped_without_a_rewrite() -> None:
-    named = Findings((finding("dangling_deletes", files_at_stake=7, evidence="7 of 9 delete files are older than all data"),))
+    named = Findings(
+        (
+            finding(
+                "dangling_deletes",
+                files_at_stake=7,
+                evidence="7 of 9 delete files are older than all data",
+            ),
+        )
+    )
     (action,) = made(table_facts(), named).actions
 
     # No statement: Iceberg's own action drops what no scan was asked about.
@@ -500,11 +623,15 @@ def test_files_of_older_specs_move_only_where_that_is_asked() -> None:
 
     first, second, third = (f"TIMESTAMP '2026-01-0{day} 00:00:00+00:00'" for day in (1, 2, 3))
     assert action.unless == f"`event_time` >= {second} AND `event_time` < {third}"
-    assert action.where == f"(`event_time` >= {first} AND `event_time` < {second}) AND NOT ({action.unless})"
+    assert (
+        action.where
+        == f"(`event_time` >= {first} AND `event_time` < {second}) AND NOT ({action.unless})"
+    )
     assert action.options["rewrite-all"] == "true"
     assert made(evolved(), named).actions == ()
     assert made(evolved(), named).notes == (
-        "Files of older partition specs stay where they are; --old-specs moves them into the current one.",
+        "Files of older partition specs stay where they are; --old-specs moves them into the "
+        "current one.",
     )
     assert made(evolved(), Findings(), old_specs=True).actions == ()
 
@@ -513,21 +640,39 @@ def test_a_budget_holds_for_older_specs_too() -> None:
     planned = made(evolved(), findings("old_partition_spec"), old_specs=True, budget_bytes=GIB // 2)
 
     assert planned.actions == ()
-    assert planned.left_alone == (Skipped(SkipReason.TOO_MANY_BYTES, 1, ("event_day=2026-01-01",), GIB // 2, 1000 * MIB),)
+    assert planned.left_alone == (
+        Skipped(SkipReason.TOO_MANY_BYTES, 1, ("event_day=2026-01-01",), GIB // 2, 1000 * MIB),
+    )
 
 
 def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_is_asked() -> None:
     named = findings("old_partition_spec")
-    (action,) = made(evolved(), named, old_specs=True, budget_bytes=1000 * MIB, predict=planner(1000 * MIB)).actions
+    (action,) = made(
+        evolved(), named, old_specs=True, budget_bytes=1000 * MIB, predict=planner(1000 * MIB)
+    ).actions
 
     assert action.action_id == "a1"
     assert action.prediction.source == "planner"
-    assert made(evolved(), named, old_specs=True, budget_bytes=1000 * MIB - 1, predict=planner(1000 * MIB)).actions == ()
+    assert (
+        made(
+            evolved(),
+            named,
+            old_specs=True,
+            budget_bytes=1000 * MIB - 1,
+            predict=planner(1000 * MIB),
+        ).actions
+        == ()
+    )
 
 
 def test_actions_have_names_of_their_own_also_where_the_planner_drops_one_between() -> None:
     new = [file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + d, spec_id=1)) for d in range(2)]
-    facts = of(file_group(*[500 * MIB] * 2, of=partition(FIRST_DAY)), *new, specs=(BY_DAY, NEWER), default_spec_id=1)
+    facts = of(
+        file_group(*[500 * MIB] * 2, of=partition(FIRST_DAY)),
+        *new,
+        specs=(BY_DAY, NEWER),
+        default_spec_id=1,
+    )
     asked = []
 
     def nothing_at_first(action: Action) -> Action:
@@ -565,12 +710,18 @@ def test_the_cluster_decides_how_much_runs_at_once_and_says_why() -> None:
         "max-file-group-size-bytes",
         "partial-progress.max-commits",
     ]
-    assert made(table_facts(), Findings(), cluster=Cluster(4, 4, 4 * GIB, "4 cores")).parallelism == ()
+    assert (
+        made(table_facts(), Findings(), cluster=Cluster(4, 4, 4 * GIB, "4 cores")).parallelism == ()
+    )
 
 
 def test_the_cluster_is_asked_for_what_the_rewrite_is() -> None:
     def options(**policy: Any) -> set[str]:
-        return set(made(of(small()), cluster=Cluster(4, 4, 4 * GIB, "4 cores"), **policy).actions[0].options)
+        return set(
+            made(of(small()), cluster=Cluster(4, 4, 4 * GIB, "4 cores"), **policy)
+            .actions[0]
+            .options
+        )
 
     assert "max-file-group-size-bytes" in options()
     assert "shuffle-partitions-per-file" in options(strategy="sort", columns=("carrier",))
@@ -600,7 +751,9 @@ def test_the_engines_planner_has_the_last_word() -> None:
 
 
 @pytest.mark.parametrize("budget", [{"budget_bytes": 200 * MIB}, {"budget_minutes": 1.0}])
-def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: dict[str, Any]) -> None:
+def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(
+    budget: dict[str, Any],
+) -> None:
     facts = of(*(small(d) for d in range(1, 5)))
     planned = made(facts, predict=planner(80 * MIB), speed=Speed(0, 200 * MIB / 60), **budget)
 
@@ -611,14 +764,21 @@ def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(budget: di
 
 def eight_files_each(action: Action) -> Action:
     """An engine that takes eight files of each partition."""
-    return replace(action, prediction=replace(action.prediction, files_in=8 * len(action.partitions)))
+    return replace(
+        action, prediction=replace(action.prediction, files_in=8 * len(action.partitions))
+    )
 
 
 @pytest.mark.parametrize(
-    ("predict", "budget"), [(planner(80 * MIB), {"budget_bytes": 200 * MIB}), (eight_files_each, {"budget_files": 20})]
+    ("predict", "budget"),
+    [(planner(80 * MIB), {"budget_bytes": 200 * MIB}), (eight_files_each, {"budget_files": 20})],
 )
-def test_each_action_has_what_those_before_it_left_of_the_budget(predict: Callable[[Action], Action], budget: dict[str, Any]) -> None:
-    planned = made(of(*(small(d) for d in range(1, 5))), predict=predict, max_action_partitions=1, **budget)
+def test_each_action_has_what_those_before_it_left_of_the_budget(
+    predict: Callable[[Action], Action], budget: dict[str, Any]
+) -> None:
+    planned = made(
+        of(*(small(d) for d in range(1, 5))), predict=predict, max_action_partitions=1, **budget
+    )
 
     # Facts say 50 MiB in five files each, and all four fit; the planner's third does not.
     assert [len(a.partitions) for a in planned.actions] == [1, 1]
@@ -636,7 +796,9 @@ def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
     planned = made(of(*(small(d) for d in range(1, 5))), predict=eight_files_each, budget_files=16)
 
     # Facts say five files each, so that three partitions fit; the planner says eight, and two do.
-    assert [(a.action_id, len(a.partitions), a.prediction.files_in) for a in planned.actions] == [("a1", 2, 16)]
+    assert [(a.action_id, len(a.partitions), a.prediction.files_in) for a in planned.actions] == [
+        ("a1", 2, 16)
+    ]
     assert [(left.reason, left.partition_count) for left in planned.left_alone] == [
         (SkipReason.BUDGET_SPENT, 1),
         (BEYOND, 1),
@@ -651,12 +813,16 @@ def test_what_does_not_fit_the_budget_at_all_is_left_alone() -> None:
 
 
 def test_notes_say_what_share_is_read_and_how_likely_a_conflict_is() -> None:
-    rivals = history(*(commit(n, operation="overwrite" if n % 2 else "append") for n in reversed(range(20))))
+    rivals = history(
+        *(commit(n, operation="overwrite" if n % 2 else "append") for n in reversed(range(20)))
+    )
     notes = made(of(small(), history=rivals), predict=planner(10 * MIB)).notes
 
     assert any("20 % of the table" in n for n in notes)
     assert any("50 % of the last 20 delete, overwrite or replace files" in n for n in notes)
-    assert "estimated from facts: the engine's planner cannot be asked in this session" in " ".join(made(of(small())).notes)
+    assert "estimated from facts: the engine's planner cannot be asked in this session" in " ".join(
+        made(of(small())).notes
+    )
 
 
 def test_a_note_says_how_many_actions_the_planner_predicts() -> None:
@@ -666,7 +832,9 @@ def test_a_note_says_how_many_actions_the_planner_predicts() -> None:
         asked.append(action)
         return ask(action) if len(asked) == 1 else action
 
-    planned = made(of(*(small(n) for n in range(1, 4))), predict=first_alone, max_action_partitions=1)
+    planned = made(
+        of(*(small(n) for n in range(1, 4))), predict=first_alone, max_action_partitions=1
+    )
 
     assert [a.prediction.source for a in planned.actions] == ["planner", "facts", "facts"]
     assert "The engine's planner predicts 1 of 3 actions" in " ".join(planned.notes)
@@ -674,7 +842,9 @@ def test_a_note_says_how_many_actions_the_planner_predicts() -> None:
 
 def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> None:
     def two_hours(action: Action) -> Action:
-        return replace(action, prediction=replace(action.prediction, seconds=7200.0, source="planner"))
+        return replace(
+            action, prediction=replace(action.prediction, seconds=7200.0, source="planner")
+        )
 
     operations = ("overwrite", "delete", "replace", "append")
     rivals = history(*(commit(n, operation=operations[n % 4]) for n in reversed(range(20))))
@@ -682,16 +852,23 @@ def test_the_chance_of_a_conflict_follows_from_the_rate_of_rival_commits() -> No
 
     # Three of four hourly commits are rivals: 1.5 are due in two hours, and 1 - exp(-1.5) = 0.777.
     assert notes == (
-        "Commits are 1 hour apart; 75 % of the last 20 delete, overwrite or replace files, and could conflict with this rewrite"
-        "; the longest action takes about 2 hours, with a 78 % chance of such a commit in that time (if the commit touches the same files, icekit retries the action).",
+        "Commits are 1 hour apart; 75 % of the last 20 delete, overwrite or replace files, and "
+        "could conflict with this rewrite; the longest action takes about 2 hours, with a 78 % "
+        "chance of such a commit in that time (if the commit touches the same files, icekit "
+        "retries the action).",
         "The plan reads 50 MiB of 50 MiB (100 % of the table), about 5,000,000 rows.",
     )
 
 
 def test_rivals_are_counted_among_the_last_hundred_commits() -> None:
-    old = history(*(commit(n, operation="overwrite" if n == 100 else "append") for n in reversed(range(101))))
+    old = history(
+        *(commit(n, operation="overwrite" if n == 100 else "append") for n in reversed(range(101)))
+    )
 
-    assert made(of(small(), history=old)).notes[0] == "No recent commit could conflict with this rewrite."
+    assert (
+        made(of(small(), history=old)).notes[0]
+        == "No recent commit could conflict with this rewrite."
+    )
     assert not any("Commits are" in n for n in made(of(small(), history=history(commit(0)))).notes)
 
 
@@ -707,8 +884,9 @@ def test_the_plan_is_of_the_snapshot_that_was_looked_at() -> None:
 def test_an_optimizer_that_manages_the_table_is_named_before_anything_runs() -> None:
     managed = of(small(), properties={"self-optimizing.enabled": "true"})
 
-    assert "Another optimizer may manage this table: the table property self-optimizing.enabled is of Apache Amoro" in " ".join(
-        made(managed).notes
+    assert (
+        "Another optimizer may manage this table: the table property self-optimizing.enabled is "
+        "of Apache Amoro" in " ".join(made(managed).notes)
     )
     assert "optimizer" not in " ".join(made(table_facts(properties=managed.properties)).notes)
 
@@ -719,7 +897,9 @@ def test_rows_stand_next_to_bytes_and_the_planners_bytes_scale_them() -> None:
 
     assert made(facts).prediction.rows_in == 5_000_000
     assert "about 5,000,000 rows" in " ".join(made(facts).notes)
-    assert planned.actions[0].prediction.rows_in == 5_000_000, "this planner says nothing about rows"
+    assert planned.actions[0].prediction.rows_in == 5_000_000, (
+        "this planner says nothing about rows"
+    )
 
 
 def test_many_rows_in_few_bytes_are_noted() -> None:
@@ -727,7 +907,10 @@ def test_many_rows_in_few_bytes_are_noted() -> None:
         group = file_group(*[33 * KIB] * 10, records_per_file=records_per_file)
         return " ".join(made(table_facts(groups=(group,))).notes)
 
-    assert "A file of the target size (512 MiB) would hold about 2,224,252,121 rows, because a row takes 0.24 bytes" in notes(140_000)
+    assert (
+        "A file of the target size (512 MiB) would hold about 2,224,252,121 rows, because a row "
+        "takes 0.24 bytes" in notes(140_000)
+    )
     assert "one task writes a file" in notes(6_295)
     assert "one task writes a file" not in notes(6_294)
 
@@ -735,8 +918,18 @@ def test_many_rows_in_few_bytes_are_noted() -> None:
 @pytest.mark.parametrize(
     ("strategy", "more", "columns", "why"),
     [
-        ("zorder", Column(9, "icezvalue", "int", False, 4, "full"), ("amount",), "the table has a column named ICEZVALUE"),
-        ("hilbert", Column(9, "ICEHVALUE", "int", False, 4, "full"), ("amount",), "the table has a column named ICEHVALUE"),
+        (
+            "zorder",
+            Column(9, "icezvalue", "int", False, 4, "full"),
+            ("amount",),
+            "the table has a column named ICEZVALUE",
+        ),
+        (
+            "hilbert",
+            Column(9, "ICEHVALUE", "int", False, 4, "full"),
+            ("amount",),
+            "the table has a column named ICEHVALUE",
+        ),
         (
             "zorder",
             Column(9, "price", "decimal(9, 2)", False, 4, "full"),
@@ -745,7 +938,9 @@ def test_many_rows_in_few_bytes_are_noted() -> None:
         ),
     ],
 )
-def test_what_icebergs_action_refuses_of_a_curve_the_plan_refuses(strategy: str, more: Column, columns: tuple[str, ...], why: str) -> None:
+def test_what_icebergs_action_refuses_of_a_curve_the_plan_refuses(
+    strategy: str, more: Column, columns: tuple[str, ...], why: str
+) -> None:
     facts = of(small(), columns=(*COLUMNS, more))
 
     with pytest.raises(ParameterError, match=rf"{why}.* Use the strategy sort\."):
@@ -754,7 +949,9 @@ def test_what_icebergs_action_refuses_of_a_curve_the_plan_refuses(strategy: str,
 
 
 def test_a_curve_through_identity_partition_columns_alone_is_refused() -> None:
-    by_carrier = PartitionSpec(0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),))
+    by_carrier = PartitionSpec(
+        0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),)
+    )
     facts = of(file_group(*[MIB] * 9, of=partition("UA")), specs=(by_carrier,))
 
     with pytest.raises(ParameterError, match="all columns are identity partition columns"):

@@ -30,7 +30,9 @@ def test_sizes_are_read_in_decimal_and_binary_units(text: str, expected: int) ->
     assert size_in_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", ".", "GB", "1.2.3 GB", "-1 GB", "12 GiBs", "1e3", "five", ". GB", "5 %", "1 000"])
+@pytest.mark.parametrize(
+    "text", ["", ".", "GB", "1.2.3 GB", "-1 GB", "12 GiBs", "1e3", "five", ". GB", "5 %", "1 000"]
+)
 def test_what_is_no_size_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ParameterError, match=r"is not a size. Write it as 200 GB"):
         size_in_bytes(text)
@@ -44,7 +46,10 @@ def test_lengths_of_time_are_read_as_people_write_them(text: str, expected: floa
     assert seconds(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "5", ".", ". hours", "hours", "1.2.3 h", "-1 hour", "3 fortnights", "5 ms", "5 msec"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", ".", ". hours", "hours", "1.2.3 h", "-1 hour", "3 fortnights", "5 ms", "5 msec"],
+)
 def test_what_is_no_length_of_time_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ParameterError, match=r"is not a duration\. Write it as 30 minutes"):
         seconds(text)
@@ -62,7 +67,9 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
 def test_a_policy_made_in_python_takes_times_without_a_zone_as_utc() -> None:
     naive = dt.datetime(2026, 1, 1)  # noqa: DTZ001
 
-    assert Policy(since=naive, until=dt.datetime(2026, 2, 1, tzinfo=dt.UTC)).since == dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    assert Policy(since=naive, until=dt.datetime(2026, 2, 1, tzinfo=dt.UTC)).since == dt.datetime(
+        2026, 1, 1, tzinfo=dt.UTC
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,10 +95,15 @@ def test_a_budget_is_bytes_rows_files_or_time(budget: Any, expected: dict[str, f
     assert {n: getattr(policy, n) for n in names if getattr(policy, n) is not None} == expected
 
 
-@pytest.mark.parametrize("budget", ["much", "200 G", "five files", ", files", "_ files", ".", "200 M", "200 M ", "million rows"])
+@pytest.mark.parametrize(
+    "budget",
+    ["much", "200 G", "five files", ", files", "_ files", ".", "200 M", "200 M ", "million rows"],
+)
 def test_what_is_no_budget_is_refused_with_all_kinds(budget: str) -> None:
     with pytest.raises(
-        ParameterError, match=r"is not bytes \(200 GB\), rows \(500 million rows\), files \(500 files\) or time \(30 minutes\)"
+        ParameterError,
+        match=r"is not bytes \(200 GB\), rows \(500 million rows\), files \(500 files\) or time "
+        r"\(30 minutes\)",
     ):
         Policy.of({"budget": budget})
 
@@ -184,7 +196,16 @@ def test_a_value_of_another_kind_is_refused_by_name(name: str, value: Any, said:
         Policy.of({name: value})
 
 
-@pytest.mark.parametrize("name", ["skip_last_hours", "leave_alone_minutes", "delete_ratio", "budget_minutes", "max_action_bytes"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "skip_last_hours",
+        "leave_alone_minutes",
+        "delete_ratio",
+        "budget_minutes",
+        "max_action_bytes",
+    ],
+)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 def test_a_number_that_is_none_is_refused_however_it_comes(name: str, value: float) -> None:
     with pytest.raises(ParameterError, match=f"{name} must be "):
@@ -193,7 +214,10 @@ def test_a_number_that_is_none_is_refused_however_it_comes(name: str, value: flo
 
 def test_a_window_that_ends_before_or_as_it_begins_is_refused() -> None:
     for since in ("2026-02-01", "2026-01-01"):
-        with pytest.raises(ParameterError, match=rf"since \({since} 00:00\) is not before until \(2026-01-01 00:00\)"):
+        with pytest.raises(
+            ParameterError,
+            match=rf"since \({since} 00:00\) is not before until \(2026-01-01 00:00\)",
+        ):
             Policy.of({"since": since, "until": "2026-01-01"})
 
 
@@ -211,14 +235,33 @@ def test_limits_in_bytes_are_sizes_and_a_switch_is_off_when_it_says_so() -> None
 
 
 def test_whole_numbers_stay_whole_as_options_are_written_of_them() -> None:
-    policy = Policy.of({"min_files": "3", "budget_files": 4.0, "max_action_partitions": "5", "min_win": "6", "delete_ratio": "1"})
+    policy = Policy.of(
+        {
+            "min_files": "3",
+            "budget_files": 4.0,
+            "max_action_partitions": "5",
+            "min_win": "6",
+            "delete_ratio": "1",
+        }
+    )
 
-    assert repr([policy.min_files, policy.budget_files, policy.max_action_partitions, policy.min_win]) == "[3, 4, 5, 6]"
+    assert (
+        repr([policy.min_files, policy.budget_files, policy.max_action_partitions, policy.min_win])
+        == "[3, 4, 5, 6]"
+    )
     assert repr(policy.delete_ratio) == "1.0"
 
 
 def test_limits_may_lie_on_their_least_value() -> None:
-    policy = Policy(skip_last_hours=0, leave_alone_minutes=0, delete_ratio=0, min_win=0, min_files=1, budget_files=1, max_action_bytes=1)
+    policy = Policy(
+        skip_last_hours=0,
+        leave_alone_minutes=0,
+        delete_ratio=0,
+        min_win=0,
+        min_files=1,
+        budget_files=1,
+        max_action_bytes=1,
+    )
 
     assert policy.min_win == 0
     assert policy.min_files == 1

@@ -39,7 +39,9 @@ PARTLY = {**EVERY, "partial-progress.enabled": "true"}
 
 def run(table: Table, procedure: str = "rewrite_data_files", **options: str) -> None:
     given = options or {"rewrite-all": "true"}
-    action = Action("a1", procedure, table.full[0], table.name, "a test", Prediction(), options=given)
+    action = Action(
+        "a1", procedure, table.full[0], table.name, "a test", Prediction(), options=given
+    )
     execute(table.spark, action, {"icekit.run-id": "test"}, stop=Stop(), tick=lambda _: None)
     table.files.refresh()
 
@@ -47,8 +49,14 @@ def run(table: Table, procedure: str = "rewrite_data_files", **options: str) -> 
 def append(table: Table, path: str, records: int) -> None:
     """Commit a data file, with a number of records that may be wrong."""
     loaded: Any = table.files.table()
-    made = table.spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec()).withPath(path).withFormat("parquet")  # type: ignore[union-attr]
-    made = made.withFileSizeInBytes(Path(path.removeprefix("file:")).stat().st_size).withRecordCount(records)
+    made = (
+        table.spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec())  # type: ignore[union-attr]
+        .withPath(path)
+        .withFormat("parquet")
+    )
+    made = made.withFileSizeInBytes(
+        Path(path.removeprefix("file:")).stat().st_size
+    ).withRecordCount(records)
     loaded.newAppend().appendFile(made.build()).commit()
     table.files.refresh()
 
@@ -57,7 +65,11 @@ def remove(table: Table, path: str) -> None:
     """Commit that a data file is gone."""
     loaded: Any = table.files.table()
     # With a path, py4j calls a method of the same name that removes the file itself.
-    (file,) = (task.file() for task in elements(loaded.newScan().planFiles()) if task.file().location() == path)
+    (file,) = (
+        task.file()
+        for task in elements(loaded.newScan().planFiles())
+        if task.file().location() == path
+    )
     loaded.newDelete().deleteFile(file).commit()
     table.files.refresh()
 
@@ -71,31 +83,47 @@ def filled(table: Table, version: int = 2, by: str = "") -> str:
 
 
 @pytest.mark.parametrize("names_its_file", [True, False], ids=["of one file", "of a partition"])
-@pytest.mark.parametrize("wrong", ["hdfs://old:8020{}", "/moved/elsewhere/{name}"], ids=["another scheme", "a moved table"])
-def test_paths_that_are_written_otherwise_stop_a_rewrite_before_its_commit(table: Table, wrong: str, names_its_file: bool) -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    ["hdfs://old:8020{}", "/moved/elsewhere/{name}"],
+    ids=["another scheme", "a moved table"],
+)
+def test_paths_that_are_written_otherwise_stop_a_rewrite_before_its_commit(
+    table: Table, wrong: str, names_its_file: bool
+) -> None:
     path = filled(table)
     other = wrong.format(path.removeprefix("file:"), name=path.rsplit("/", 1)[1])
     delete_by(table, [(other, n) for n in range(5)], of=path if names_its_file else None)
 
-    with unchanged(table), pytest.raises(DeletesUnmatched, match=r"5 position deletes in .* which the table has as"):
+    with (
+        unchanged(table),
+        pytest.raises(DeletesUnmatched, match=r"5 position deletes in .* which the table has as"),
+    ):
         run(table, **PARTLY)
 
 
 @pytest.mark.parametrize("by_bounds", [True, False], ids=["by bounds", "by reference"])
-@pytest.mark.parametrize("own_action", [False, True], ids=["checked here", "by Iceberg's own action"])
+@pytest.mark.parametrize(
+    "own_action", [False, True], ids=["checked here", "by Iceberg's own action"]
+)
 def test_metadata_that_names_another_path_stops_a_rewrite_too(
     table: Table, monkeypatch: pytest.MonkeyPatch, by_bounds: bool, own_action: bool
 ) -> None:
     """A scan gives such a delete to no file, so no task of the rewrite lists it."""
     path = filled(table)
     other = "s3a://bucket" + path.removeprefix("file:")
-    delete_by(table, [(other, n) for n in range(5)], of=None if by_bounds else other, has_bounds=by_bounds)
+    delete_by(
+        table, [(other, n) for n in range(5)], of=None if by_bounds else other, has_bounds=by_bounds
+    )
     if own_action:
         monkeypatch.setattr(CheckedRewrite, "run", _not_here)
 
     with (
         unchanged(table),
-        pytest.raises(DeletesUnmatched, match=r"5 position deletes in .* name the data file s3a://.* which the table has as"),
+        pytest.raises(
+            DeletesUnmatched,
+            match=r"5 position deletes in .* name the data file s3a://.* which the table has as",
+        ),
     ):
         run(table, **PARTLY)
 
@@ -116,7 +144,9 @@ def _not_here(*_: Any) -> None:
     raise NotHere("a test")
 
 
-def test_icebergs_own_actions_do_not_lose_them_either(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_icebergs_own_actions_do_not_lose_them_either(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = filled(table)
     delete_by(table, [("hdfs://old:8020" + path, 1)], of=path)
 
@@ -132,8 +162,12 @@ def test_a_path_that_is_of_another_file_of_the_table_is_right(table: Table) -> N
     """Positions of files that are gone, of files of other groups, and one position twice."""
     path = filled(table)
     table.insert("VALUES (100L, 'b'), (101L, 'b')")
-    other = next(str(row[0]) for row in table.sql("SELECT file_path FROM {t}.data_files") if row[0] != path)
-    delete_by(table, [(path, 1), (path, 1), (path, 3), (other, 0), ("/gone/of-another-time.parquet", 2)])
+    other = next(
+        str(row[0]) for row in table.sql("SELECT file_path FROM {t}.data_files") if row[0] != path
+    )
+    delete_by(
+        table, [(path, 1), (path, 1), (path, 3), (other, 0), ("/gone/of-another-time.parquet", 2)]
+    )
     delete_by(table, [(path, 3)], of=path)
     before = table.rows()
 
@@ -144,10 +178,15 @@ def test_a_path_that_is_of_another_file_of_the_table_is_right(table: Table) -> N
 
 
 def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table: Table) -> None:
-    """Iceberg's own rewrite keeps the sequence number, so the delete is not older than the new file."""
+    """Iceberg's own rewrite keeps the sequence number, so the delete is not older than the new
+    file.
+    """
     path = filled(table)
     delete_by(table, [(path, n) for n in range(3)], of=path)
-    table.sql(f"CALL {table.full[0]}.system.rewrite_data_files(table => '{'.'.join(table.name)}', options => map('rewrite-all', 'true'))")
+    table.sql(
+        f"CALL {table.full[0]}.system.rewrite_data_files(table => '{'.'.join(table.name)}', "
+        "options => map('rewrite-all', 'true'))"
+    )
     before = table.rows()
     assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 1
 
@@ -160,7 +199,9 @@ def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table:
 
 
 @pytest.mark.parametrize("names_its_file", [True, False], ids=["of one file", "of a partition"])
-def test_a_delete_of_a_file_that_the_table_once_had_is_no_fault_where_another_has_its_name(table: Table, names_its_file: bool) -> None:
+def test_a_delete_of_a_file_that_the_table_once_had_is_no_fault_where_another_has_its_name(
+    table: Table, names_its_file: bool
+) -> None:
     """Files that were added from two folders may share a name."""
     path = filled(table)
     first, second = (f"{path.rpartition('/')[0]}/{folder}/part-0.parquet" for folder in "ab")
@@ -181,12 +222,17 @@ def test_a_delete_of_a_file_that_the_table_once_had_is_no_fault_where_another_ha
 def test_a_path_that_is_missing_stops_a_rewrite(table: Table) -> None:
     delete_by(table, [(None, 1), (None, 2)], of=filled(table))
 
-    with unchanged(table), pytest.raises(DeletesUnmatched, match=r"2 position deletes in .* may name no data file"):
+    with (
+        unchanged(table),
+        pytest.raises(DeletesUnmatched, match=r"2 position deletes in .* may name no data file"),
+    ):
         run(table)
 
 
 @pytest.mark.parametrize("wrong", [{"offset": 6}, {"records": 2}], ids=["offset", "records"])
-def test_a_vector_that_is_not_what_the_metadata_says_stops_a_rewrite(table: Table, wrong: dict[str, int]) -> None:
+def test_a_vector_that_is_not_what_the_metadata_says_stops_a_rewrite(
+    table: Table, wrong: dict[str, int]
+) -> None:
     """No reader gives the rows of the table either."""
     vector_of(table, "id = 1", filled(table, 3), **wrong)
     snapshots = table.snapshots()
@@ -201,7 +247,9 @@ def test_a_vector_that_is_not_what_the_metadata_says_stops_a_rewrite(table: Tabl
 
 
 @both_versions
-@pytest.mark.parametrize("equality", [False, True], ids=["no equality deletes", "and equality deletes"])
+@pytest.mark.parametrize(
+    "equality", [False, True], ids=["no equality deletes", "and equality deletes"]
+)
 def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int, equality: bool
 ) -> None:
@@ -222,7 +270,10 @@ def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
 
     monkeypatch.setattr(Staging, "frame", ignoring)
 
-    with unchanged(table), pytest.raises(RowsDiffer, match="2 rows of the old files are deleted by position, but 0"):
+    with (
+        unchanged(table),
+        pytest.raises(RowsDiffer, match="2 rows of the old files are deleted by position, but 0"),
+    ):
         run(table)
 
 
@@ -231,7 +282,8 @@ def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, reco
     path = filled(table)
     remove(table, path)
     append(table, path, records)
-    # The last is of no row. Iceberg refuses a rewrite that adds more rows than the metadata says are replaced.
+    # The last is of no row. Iceberg refuses a rewrite that adds more rows than the metadata says
+    # are replaced.
     delete_by(table, [(path, n) for n in (0, 1, 2, 3, 4, 7, 30)], of=path)
     before = table.rows()
 
@@ -242,7 +294,9 @@ def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, reco
 
 
 @pytest.mark.parametrize("more", [3, -3])
-def test_rows_that_spark_counted_twice_are_counted_again(table: Table, monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+def test_rows_that_spark_counted_twice_are_counted_again(
+    table: Table, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
     """A task that ran again adds its rows again. Too few rows are always a fault."""
     filled(table)
     table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
@@ -256,7 +310,9 @@ def test_rows_that_spark_counted_twice_are_counted_again(table: Table, monkeypat
         run(table)
         assert len(table.snapshots()) == len(snapshots) + 1
     else:
-        with pytest.raises(RowsDiffer, match="2 rows of the old files are deleted by position, but 5"):
+        with pytest.raises(
+            RowsDiffer, match="2 rows of the old files are deleted by position, but 5"
+        ):
             run(table)
         assert table.snapshots() == snapshots
     assert table.rows() == before
@@ -277,7 +333,10 @@ def test_a_jvm_that_compiles_nothing_refuses_only_where_there_are_position_delet
 
     monkeypatch.setattr(staging, "compiled", fails)
     if has_deletes:
-        with pytest.raises(EngineFailed, match=r"has position deletes, and this JVM compiles no class .*no compiler"):
+        with pytest.raises(
+            EngineFailed,
+            match=r"has position deletes, and this JVM compiles no class .*no compiler",
+        ):
             run(table)
         assert table.snapshots() == snapshots
     else:
@@ -290,7 +349,9 @@ def test_a_jvm_that_compiles_nothing_refuses_only_where_there_are_position_delet
 
 
 def test_only_what_a_scan_gives_to_no_file_is_dropped(table: Table) -> None:
-    """Among them: a delete of a file that is gone, one with its file's name in another folder, one that is older than all data."""
+    """Among them: a delete of a file that is gone, one with its file's name in another folder, one
+    that is older than all data.
+    """
     path = filled(table)
     kept = [
         delete_by(table, [(path, 1)], of=path),
@@ -305,10 +366,14 @@ def test_only_what_a_scan_gives_to_no_file_is_dropped(table: Table) -> None:
     assert drop_dangling(table.spark, table.full, {"icekit.run-id": "test"}) == 1
 
     table.files.refresh()
-    assert {row[0] for row in table.sql("SELECT file_path FROM {t}.delete_files WHERE content = 1")} == set(kept)
+    assert {
+        row[0] for row in table.sql("SELECT file_path FROM {t}.delete_files WHERE content = 1")
+    } == set(kept)
     assert table.equality_deletes() == 1
     assert table.rows() == before
-    (tag,) = table.sql("SELECT summary['icekit.run-id'] FROM {t}.snapshots ORDER BY committed_at DESC LIMIT 1")[0]
+    (tag,) = table.sql(
+        "SELECT summary['icekit.run-id'] FROM {t}.snapshots ORDER BY committed_at DESC LIMIT 1"
+    )[0]
     assert tag == "test"
 
 
@@ -327,7 +392,9 @@ def test_deletes_of_all_partitions_stay_until_no_partition_has_older_data(table:
 
 
 @both_versions
-def test_a_delete_that_is_filed_under_another_partition_is_not_dropped(table: Table, version: int) -> None:
+def test_a_delete_that_is_filed_under_another_partition_is_not_dropped(
+    table: Table, version: int
+) -> None:
     """Iceberg 1.11, pyiceberg and DuckDB apply it by its path; 1.12 does not read the table."""
     table.create("id bigint, p int", "p", version).data("SELECT id, 1 FROM range(4)", {"p": 1})
     path = data_file(table)
@@ -351,7 +418,9 @@ def test_a_delete_that_is_filed_under_another_partition_is_not_dropped(table: Ta
 
 
 def test_a_plan_asks_the_scan_too(table: Table) -> None:
-    """The finding counts by partition and sequence number; a plan has nothing to drop where something may apply."""
+    """The finding counts by partition and sequence number; a plan has nothing to drop where
+    something may apply.
+    """
     table.create("id bigint, p int", "p").data("SELECT id, 1 FROM range(4)", {"p": 1})
     other = "hdfs://old:8020" + data_file(table)
     delete_by(table, [(other, 1)], of=other, part={"p": 2})
@@ -367,7 +436,9 @@ def test_a_plan_asks_the_scan_too(table: Table) -> None:
     assert action.prediction.delete_files_removed == 1
 
 
-def test_deletes_are_asked_for_again_when_a_writer_came_first(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_are_asked_for_again_when_a_writer_came_first(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rewrite that keeps its sequence number may add a file to which an old delete applies."""
     filled(table)
     delete_by(table, [("/gone.parquet", 1)], of="/gone.parquet")

@@ -1,4 +1,6 @@
-"""Rewrites in icekit's own way: no row changes, every equality delete is applied, and a wrong result is never committed."""
+"""Rewrites in icekit's own way: no row changes, every equality delete is applied, and a wrong
+result is never committed.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -42,18 +44,24 @@ def two_files(table: Table) -> None:
     table.create().insert("VALUES (1, 'a')").insert("VALUES (2, 'b')")
 
 
-both_ways = pytest.mark.parametrize("few", [0, 1000], ids=["by a join", "by Iceberg's reader"], indirect=True)
+both_ways = pytest.mark.parametrize(
+    "few", [0, 1000], ids=["by a join", "by Iceberg's reader"], indirect=True
+)
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Deletes are applied by a join, however few they are; a test with ``both_ways`` runs both ways."""
+    """Deletes are applied by a join, however few they are; a test with ``both_ways`` runs both
+    ways.
+    """
     monkeypatch.setattr(group_rows, "_FEW_APPLIED", getattr(request, "param", 0))
 
 
 def of_every_file(table: Table, **options: str) -> Action:
     given = {"rewrite-all": "true", **options}
-    return Action("a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given)
+    return Action(
+        "a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given
+    )
 
 
 def run(table: Table, **options: str) -> None:
@@ -69,14 +77,20 @@ def files_in(table: Table) -> set[str]:
 
 
 def checked(table: Table) -> CheckedRows:
-    (text,) = table.sql(f"SELECT summary['{CHECKED_TAG}'] FROM {{t}}.snapshots ORDER BY committed_at DESC LIMIT 1")[0]
+    (text,) = table.sql(
+        f"SELECT summary['{CHECKED_TAG}'] FROM {{t}}.snapshots ORDER BY committed_at DESC LIMIT 1"
+    )[0]
     return CheckedRows.of(text)
 
 
 @both_ways
 @both_versions
-def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Table, version: int) -> None:
-    """Several keys, nulls, a key inserted again, deletes of one partition and of all, by position and by vector."""
+def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(
+    table: Table, version: int
+) -> None:
+    """Several keys, nulls, a key inserted again, deletes of one partition and of all, by position
+    and by vector.
+    """
     table.create("id bigint, k int, name string, p int", "", version)
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD p")
     keys = "CASE WHEN id % 4 = 3 THEN NULL ELSE CAST(id % 4 AS int) END"
@@ -88,7 +102,9 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Ta
     commit = table.commit().deletes("id", "SELECT id * 2 FROM range(4)", {"p": 0})
     commit.deletes(["id", "k"], "SELECT 11, NULL UNION ALL SELECT 12, 1", {"p": 1})
     commit.deletes("id", "SELECT 30", spec=0).data("SELECT 2, 2, 'second', 0", {"p": 0}).done()
-    table.commit().deletes("k", "SELECT NULL", {"p": 1}).deletes("id", "SELECT 2 UNION ALL SELECT 1", {"p": 0}).done()
+    table.commit().deletes("k", "SELECT NULL", {"p": 1}).deletes(
+        "id", "SELECT 2 UNION ALL SELECT 1", {"p": 0}
+    ).done()
 
     rows = table.rewritten()
 
@@ -98,7 +114,9 @@ def test_deletes_of_every_kind_are_applied_and_rows_keep_their_lineage(table: Ta
 
 
 def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Table) -> None:
-    """A row's partition column has the value of its partition, whatever the data file says; a delete's has what its file says."""
+    """A row's partition column has the value of its partition, whatever the data file says; a
+    delete's has what its file says.
+    """
     table.create("id bigint, p int", "p").data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7})
     table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
 
@@ -118,7 +136,9 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
     ],
     ids=["sort", "the table's order", "zorder", "hilbert"],
 )
-def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(table: Table, version: int, order: RewriteOrder) -> None:
+def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(
+    table: Table, version: int, order: RewriteOrder
+) -> None:
     if order.strategy == "hilbert" and not (_is_1_12(ICEBERG) and variant_type()):
         pytest.skip(f"Iceberg {ICEBERG} has no Hilbert curve on this Spark")
     table.create(version=version)
@@ -131,10 +151,15 @@ def test_rows_are_sorted_as_iceberg_sorts_them_and_checked_before_the_commit(tab
     assert checked(table).rows.row_count == 70
     assert checked(table).resolved == 30
     if order.strategy == "sort":
-        there = [(row["name"], row["id"]) for row in table.sql("SELECT name, id FROM {t} ORDER BY _file, _pos")]
+        there = [
+            (row["name"], row["id"])
+            for row in table.sql("SELECT name, id FROM {t} ORDER BY _file, _pos")
+        ]
         assert there == sorted(there, key=lambda row: (-int(row[0]), row[1]))
     if order == RewriteOrder("sort"):
-        (written,) = {row["sort_order_id"] for row in table.sql("SELECT sort_order_id FROM {t}.data_files")}
+        (written,) = {
+            row["sort_order_id"] for row in table.sql("SELECT sort_order_id FROM {t}.data_files")
+        }
         assert written == 1
 
 
@@ -144,12 +169,16 @@ def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: T
 
     table.rewritten(order=BY_ID, check=False, rewrite_all="true", shuffle_partitions_per_file="3")
 
-    assert [row["id"] for row in table.sql("SELECT id FROM {t} ORDER BY _file, _pos")] == list(range(30, 100))
+    assert [row["id"] for row in table.sql("SELECT id FROM {t} ORDER BY _file, _pos")] == list(
+        range(30, 100)
+    )
 
 
 @both_ways
 @pytest.mark.parametrize("order", [RewriteOrder(), BY_ID], ids=["in order", "sorted"])
-def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table, order: RewriteOrder) -> None:
+def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(
+    table: Table, order: RewriteOrder
+) -> None:
     table.create().data("SELECT id, 'a' FROM range(4)")
     table.delete("id", "SELECT id FROM range(4)")
 
@@ -157,11 +186,21 @@ def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(table: Table, orde
     assert table.sql("SELECT * FROM {t}.data_files") == []
 
 
-@pytest.mark.parametrize("more", [" AND false", ""], ids=["no delete is applied", "a delete also takes the rows that came after it"])
-def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(table: Table, monkeypatch: pytest.MonkeyPatch, more: str) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [" AND false", ""],
+    ids=["no delete is applied", "a delete also takes the rows that came after it"],
+)
+def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(
+    table: Table, monkeypatch: pytest.MonkeyPatch, more: str
+) -> None:
     table.create().data("SELECT id, 'a' FROM range(500)")
-    table.commit().deletes("id", "SELECT id FROM range(250)").data("SELECT id, 'b' FROM range(250)").done()
-    monkeypatch.setattr(Key, "matches", lambda key, *_: f"{key.hash(key.values)} = `icekit hash`{more}")
+    table.commit().deletes("id", "SELECT id FROM range(250)").data(
+        "SELECT id, 'b' FROM range(250)"
+    ).done()
+    monkeypatch.setattr(
+        Key, "matches", lambda key, *_: f"{key.hash(key.values)} = `icekit hash`{more}"
+    )
 
     with unchanged(table), pytest.raises(RowsDiffer, match="one key in"):
         run(table)
@@ -184,7 +223,9 @@ def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(
         table.rewritten(order=order)
 
 
-def test_a_delete_that_takes_another_row_of_the_same_key_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delete_that_takes_another_row_of_the_same_key_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two rows agree in the first key; the second key says which of them is deleted."""
     table.create("region string, id bigint").data("SELECT 'north', id FROM range(2)")
     table.commit().deletes("region", "SELECT 'south'").deletes("id", "SELECT 1").done()
@@ -202,7 +243,9 @@ def test_a_delete_that_takes_another_row_of_the_same_key_is_found(table: Table, 
     assert table.rows() == before
 
 
-def test_a_row_that_a_sort_drops_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_a_sort_drops_is_found_before_the_commit(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     two_files(table)
     in_order = Staging.sorted
     monkeypatch.setattr(Staging, "sorted", lambda *given: in_order(*given).where("id <> 2"))
@@ -211,10 +254,16 @@ def test_a_row_that_a_sort_drops_is_found_before_the_commit(table: Table, monkey
         table.rewritten(order=BY_ID)
 
 
-def test_a_value_that_the_join_changes_is_found_before_the_commit(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The newest file is read by Iceberg's own reader, with all columns; the rows of older ones may all be deleted."""
+def test_a_value_that_the_join_changes_is_found_before_the_commit(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest file is read by Iceberg's own reader, with all columns; the rows of older ones may
+    all be deleted.
+    """
     table.create().data("SELECT id, 'a' FROM range(9)")
-    table.commit().deletes("id", "SELECT id FROM range(9)").data("SELECT id, 'b' FROM range(9)").done()
+    table.commit().deletes("id", "SELECT id FROM range(9)").data(
+        "SELECT id, 'b' FROM range(9)"
+    ).done()
     before = table.rows()
     # As with many keys: the sample compares no other columns.
     monkeypatch.setattr(group_sample, "UNSEEN", 0)
@@ -231,7 +280,9 @@ def test_a_value_that_the_join_changes_is_found_before_the_commit(table: Table, 
 def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    """Nothing is converted, which would end a reader of the table's changes; and rows stay in the order of their files."""
+    """Nothing is converted, which would end a reader of the table's changes; and rows stay in the
+    order of their files.
+    """
     table.create("id bigint, name string, k int", version=version)
     table.data("SELECT 99 - id, 'a', CAST(id % 5 AS int) FROM range(100)")
     table.commit().deletes("id", "SELECT id * 2 FROM range(40)").deletes("k", "SELECT 4").done()
@@ -249,11 +300,15 @@ def test_keys_too_many_to_broadcast_are_joined_by_a_shuffle_in_the_same_commit(
 
 
 @both_versions
-def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     """Also keys of several columns of which some are null: a hash skips nulls."""
     table.create("id bigint, a string, b string", version=version)
     table.data("SELECT id, if(id % 2 = 0, 'x', NULL), if(id % 3 = 0, 'x', NULL) FROM range(12)")
-    table.commit().deletes(["a", "b"], "SELECT NULL, 'x' UNION ALL SELECT NULL, NULL").deletes("id", "SELECT 4").done()
+    table.commit().deletes(["a", "b"], "SELECT NULL, 'x' UNION ALL SELECT NULL, NULL").deletes(
+        "id", "SELECT 4"
+    ).done()
     monkeypatch.setattr(group_rows, "_ROW_BYTES", 2**40)
     monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
     start = len(table.snapshots())
@@ -268,7 +323,9 @@ def test_keys_too_large_to_broadcast_are_matched_by_two_hashes(table: Table, mon
 
 @pytest.mark.slow  # the gate runs the conversion of every type
 @pytest.mark.parametrize(
-    ("version", "file_format", "row_bytes"), [(2, "parquet", group_rows._ROW_BYTES), (3, "avro", 2**40)], ids=["by key", "by hash"]
+    ("version", "file_format", "row_bytes"),
+    [(2, "parquet", group_rows._ROW_BYTES), (3, "avro", 2**40)],
+    ids=["by key", "by hash"],
 )
 def test_keys_of_every_type_are_matched(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int, file_format: str, row_bytes: int
@@ -284,13 +341,17 @@ def test_keys_of_every_type_are_matched(
     assert checked(table).hashed == (left if row_bytes > group_rows._BROADCAST_MOST else 0)
 
 
-def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.create("id bigint, a int, d decimal(5,2)")
     table.data("SELECT id, CAST(id AS int), CAST(id + 0.25 AS decimal(5,2)) FROM range(6)")
     table.commit().deletes("a", "SELECT 1").deletes("d", "SELECT CAST(2.25 AS decimal(5,2))").done()
     table.sql("ALTER TABLE {t} ALTER COLUMN a TYPE bigint")
     table.sql("ALTER TABLE {t} ALTER COLUMN d TYPE decimal(22,2)")
-    table.commit().deletes("a", "SELECT 3L").deletes("d", "SELECT CAST(4.25 AS decimal(22,2))").done()
+    table.commit().deletes("a", "SELECT 3L").deletes(
+        "d", "SELECT CAST(4.25 AS decimal(22,2))"
+    ).done()
     monkeypatch.setattr(group_rows, "_ROW_BYTES", 2**40)
     monkeypatch.setattr(group_rows, "_HASHED_BYTES", 1)
 
@@ -300,7 +361,9 @@ def test_keys_promoted_after_the_deletes_were_written_are_matched_by_hash(table:
     assert checked(table).hashed == 4
 
 
-def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.create().data("SELECT id, 'a' FROM range(40)")
     table.delete("id", "SELECT id * 2 FROM range(15)")
     monkeypatch.setattr(group_rows, "_BROADCAST_MOST", 4 * group_rows._ROW_BYTES)
@@ -311,12 +374,16 @@ def test_deletes_too_large_for_one_broadcast_are_joined_in_parts(table: Table, m
     assert checked(table).resolved == 15
 
 
-def test_groups_at_once_share_the_memory_of_their_deletes(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_groups_at_once_share_the_memory_of_their_deletes(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each fits alone: then they wait for each other, and none has to be converted first."""
-    table.create("id bigint, p int", "p").commit().data("SELECT id, 1 FROM range(9)", {"p": 1}).data(
-        "SELECT id, 2 FROM range(9)", {"p": 2}
+    table.create("id bigint, p int", "p").commit().data(
+        "SELECT id, 1 FROM range(9)", {"p": 1}
+    ).data("SELECT id, 2 FROM range(9)", {"p": 2}).done()
+    table.commit().deletes("id", "SELECT id * 2 FROM range(4)", {"p": 1}).deletes(
+        "id", "SELECT id FROM range(4)", {"p": 2}
     ).done()
-    table.commit().deletes("id", "SELECT id * 2 FROM range(4)", {"p": 1}).deletes("id", "SELECT id FROM range(4)", {"p": 2}).done()
     memory = _Narrow(5 * group_rows._ROW_BYTES)
     monkeypatch.setattr(group_rows, "Memory", lambda _: memory)
 
@@ -365,7 +432,8 @@ def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
         assert table.ids() == [0, 2, 3]
         assert table.equality_deletes() == 0
     else:
-        # A compaction converts nothing: that ends readers of the table's changes, and needs its own leave.
+        # A compaction converts nothing: that ends readers of the table's changes, and needs its own
+        # leave.
         with pytest.raises(ConvertFirst, match="icekit convert"):
             run(table)
         assert len(table.snapshots()) == count
@@ -373,7 +441,9 @@ def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
 
 @both_versions
 @pytest.mark.parametrize("what", ["upsert", "delete by position"])
-def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: pytest.MonkeyPatch, version: int, what: str) -> None:
+def test_what_another_writer_commits_meanwhile_stays(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, what: str
+) -> None:
     table.create(version=version).data("SELECT id, 'a' FROM range(6)")
     table.delete("id", "SELECT 1")
     commit = CheckedRewrite._commit
@@ -394,18 +464,26 @@ def test_what_another_writer_commits_meanwhile_stays(table: Table, monkeypatch: 
     if what == "upsert":
         run(table)
     else:
-        with pytest.raises(Exception, match=r"ValidationException|new delete|added deletes|Found new"):
+        with pytest.raises(
+            Exception, match=r"ValidationException|new delete|added deletes|Found new"
+        ):
             run(table)
 
     assert table.rows() == seen[0]
     if what != "upsert":
-        assert len(files_in(table)) <= len(files) + (version < 3), "files of a commit that was refused are removed"
+        assert len(files_in(table)) <= len(files) + (version < 3), (
+            "files of a commit that was refused are removed"
+        )
         run(table)
         assert table.rows() == seen[0]
 
 
-def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first commit after an upgrade gives every row an id; files that were read without ids would bring other ones."""
+def test_rows_that_get_their_ids_meanwhile_keep_them(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first commit after an upgrade gives every row an id; files that were read without ids
+    would bring other ones.
+    """
     two_files(table)
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
     commit = CheckedRewrite._commit
@@ -433,7 +511,9 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
 ) -> None:
     monkeypatch.setattr(group_sample, "UNSEEN", unseen)
     table.create("id bigint, name string, p int", "p")
-    table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data("SELECT id, 'a', 2 FROM range(300)", {"p": 2}).done()
+    table.commit().data("SELECT id, 'a', 1 FROM range(300)", {"p": 1}).data(
+        "SELECT id, 'a', 2 FROM range(300)", {"p": 2}
+    ).done()
     table.commit().deletes("id", "SELECT id * 3 FROM range(100)", {"p": 1}).done()
     start = len(table.snapshots())
 
@@ -447,7 +527,9 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
     assert prove_commits(table.lake, table.name, made).ok
 
 
-def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_proof_reads_deletes_that_do_not_fit_the_heap_by_a_join(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.create().data("SELECT id, 'a' FROM range(9)")
     table.delete("id", "SELECT id * 2 FROM range(4)")
     before = table.snapshots()
@@ -530,13 +612,18 @@ def test_nothing_is_written_or_committed_after_a_request_to_stop(table: Table) -
 def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
     table: Table, monkeypatch: pytest.MonkeyPatch, version: int, share: float
 ) -> None:
-    """Iceberg compares the bounds of UUIDs as signed numbers, so it rules a delete out for a file that has its key: readers show the row."""
+    """Iceberg compares the bounds of UUIDs as signed numbers, so it rules a delete out for a file
+    that has its key: readers show the row.
+    """
     high = with_ruled_out_key(table, version)
     table.data(f"SELECT 3, '{high}'").delete("k", f"SELECT '{high}'")
     assert table.ids() == [1, 2]
     monkeypatch.setattr(group_rows, "_BROADCAST_SHARE", share)
 
-    with unchanged(table), pytest.raises(ReadersDisagree, match=r"data/.*parquet: rows with the keys"):
+    with (
+        unchanged(table),
+        pytest.raises(ReadersDisagree, match=r"data/.*parquet: rows with the keys"),
+    ):
         run(table)
 
     with pytest.raises(ReadersDisagree), resolved(table.lake, table.name):
@@ -545,7 +632,9 @@ def test_a_row_goes_only_by_a_delete_that_the_scan_lists_for_its_file(
 
 @both_versions
 def test_deletes_that_bounds_rule_out_rightly_cost_no_row(table: Table, version: int) -> None:
-    """As where keys grow with time: each file is ruled out for most deletes, and none has a row with their keys."""
+    """As where keys grow with time: each file is ruled out for most deletes, and none has a row
+    with their keys.
+    """
     table.create("id bigint, name string", version=version)
     for start in (0, 100, 200):
         commit = table.commit().data(f"SELECT id + {start}, 'a' FROM range(50)")
@@ -558,7 +647,9 @@ def test_deletes_that_bounds_rule_out_rightly_cost_no_row(table: Table, version:
     assert checked(table).resolved == 21
 
 
-def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_drops(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_drops(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.delete("k", f"SELECT '{with_ruled_out_key(table)}'")
     start = len(table.snapshots())
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('a' = 'b')")
@@ -571,11 +662,15 @@ def test_a_full_proof_does_not_call_rows_equal_that_readers_see_and_its_join_dro
     assert "rule these deletes out" in repr(proof)
 
 
-def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_without_rows_or_keys_is_no_sample(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Deletes of many tenants, and rows of one: its key is in one sample of 64."""
     monkeypatch.setattr(group_sample, "UNSEEN", 2)
     table.create("id bigint, tenant bigint").data("SELECT id, 7 FROM range(5000)")
-    table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes("id", "SELECT id FROM range(200)").done()
+    table.commit().deletes("tenant", "SELECT id - 100 FROM range(200) WHERE id <> 107").deletes(
+        "id", "SELECT id FROM range(200)"
+    ).done()
 
     table.rewritten()
 
@@ -584,11 +679,15 @@ def test_a_sample_without_rows_or_keys_is_no_sample(table: Table, monkeypatch: p
     assert checked(table).one_in == 64
 
 
-def test_each_key_set_has_a_sample_of_its_own(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_set_has_a_sample_of_its_own(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fault in one key set is not hidden by the sample of another."""
     monkeypatch.setattr(group_sample, "UNSEEN", 2)
     table.create("id bigint, k bigint").data("SELECT id, id + 5000 FROM range(2000)")
-    table.commit().deletes("id", "SELECT id FROM range(900)").deletes("k", "SELECT id + 6000 FROM range(900)").done()
+    table.commit().deletes("id", "SELECT id FROM range(900)").deletes(
+        "k", "SELECT id + 6000 FROM range(900)"
+    ).done()
     before, matches = table.rows(), Key.matches
 
     def wrong(key: Any, *how: Any) -> str:

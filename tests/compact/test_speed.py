@@ -66,8 +66,17 @@ def test_the_time_of_an_action_is_that_of_its_rows_if_these_take_longer() -> Non
 
     def seconds(bytes_in: int, rows: int, row_speed: Speed | None = of_rows) -> float | None:
         facts: Any = None
-        action = Action("a1", "rewrite_data_files", "lake", ("t",), "", Prediction(bytes_in=bytes_in, rows_in=rows))
-        return predict(None, facts, action, sequence_number=1, speed=of_bytes, row_speed=row_speed).prediction.seconds
+        action = Action(
+            "a1",
+            "rewrite_data_files",
+            "lake",
+            ("t",),
+            "",
+            Prediction(bytes_in=bytes_in, rows_in=rows),
+        )
+        return predict(
+            None, facts, action, sequence_number=1, speed=of_bytes, row_speed=row_speed
+        ).prediction.seconds
 
     assert seconds(500, 20) == 6
     assert seconds(500, 200) == 21

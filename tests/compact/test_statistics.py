@@ -1,4 +1,6 @@
-"""Statistics in files of their own belong to one snapshot: a plan says that its commits leave them behind."""
+"""Statistics in files of their own belong to one snapshot: a plan says that its commits leave them
+behind.
+"""
 
 from pathlib import Path
 
@@ -21,7 +23,9 @@ BOTH = (SnapshotStatistics("table"), SnapshotStatistics("partition"))
 
 @pytest.fixture
 def table(lake: Lake, scratch: str, shapes: Shapes, tmp_path: Path) -> Table:
-    """Five small files in each of two partitions, and statistics of the table and of its partitions."""
+    """Five small files in each of two partitions, and statistics of the table and of its
+    partitions.
+    """
     made = Table(lake, scratch, "sick", tmp_path)
     shapes.have(made.name, "of five files", lambda: made.create().fill())
     compute(made, "table")
@@ -30,7 +34,9 @@ def table(lake: Lake, scratch: str, shapes: Shapes, tmp_path: Path) -> Table:
 
 
 def compute(table: Table, kind: str, more: str = "") -> None:
-    table.sql(f"CALL lake.system.compute_{kind}_stats(table => {literal('.'.join(table.name))}{more})")
+    table.sql(
+        f"CALL lake.system.compute_{kind}_stats(table => {literal('.'.join(table.name))}{more})"
+    )
 
 
 def now(table: Table) -> tuple[SnapshotStatistics, ...]:
@@ -43,16 +49,24 @@ def renew(table: Table, plan: Plan) -> None:
         table.sql(statement)
 
 
-def test_a_compaction_says_that_the_statistics_end_and_offers_the_calls_that_renew_them(table: Table) -> None:
+def test_a_compaction_says_that_the_statistics_end_and_offers_the_calls_that_renew_them(
+    table: Table,
+) -> None:
     plan = table.plan()
     assert now(table) == plan.lost_statistics == BOTH
-    assert "The current snapshot has table statistics and partition statistics, and each commit" in repr(plan)
+    assert (
+        "The current snapshot has table statistics and partition statistics, and each commit"
+        in repr(plan)
+    )
     assert all(statement in repr(plan) for statement in plan.renewals)
 
     outcome = table.run(plan)
     assert outcome.status == "done"
     assert now(table) == ()
-    assert f"The current snapshot has no statistics now. To renew them: {'; '.join(plan.renewals)}" in repr(outcome)
+    assert (
+        f"The current snapshot has no statistics now. To renew them: {'; '.join(plan.renewals)}"
+        in repr(outcome)
+    )
     renew(table, plan)
     assert now(table) == BOTH
     assert table.plan().lost_statistics == ()
@@ -75,8 +89,12 @@ def test_maintenance_says_so_unless_it_only_removes(table: Table) -> None:
     compute(table, "partition")
     facts = table.lake.observe(table.name)
     limits = Thresholds().with_changes(fragmented_manifests=1)
-    rewrites = plan_maintenance_table(table.lake, facts, thresholds=limits, procedures=["rewrite_manifests"])
-    expires = plan_maintenance_table(table.lake, facts, retention=Retention.of({"keep_last": 1}), procedures=["expire_snapshots"])
+    rewrites = plan_maintenance_table(
+        table.lake, facts, thresholds=limits, procedures=["rewrite_manifests"]
+    )
+    expires = plan_maintenance_table(
+        table.lake, facts, retention=Retention.of({"keep_last": 1}), procedures=["expire_snapshots"]
+    )
 
     assert [action.procedure for action in rewrites.actions] == ["rewrite_manifests"]
     assert rewrites.lost_statistics == (SnapshotStatistics("partition"),)

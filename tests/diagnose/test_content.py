@@ -1,4 +1,6 @@
-"""Findings about what the bytes of files are tell the figures they rest on, and begin exactly at their limits."""
+"""Findings about what the bytes of files are tell the figures they rest on, and begin exactly at
+their limits.
+"""
 
 import dataclasses
 
@@ -16,7 +18,14 @@ BLOOMS = {f"write.parquet.bloom-filter-enabled.column.{name}": "true" for name i
 
 def of_content(column_bytes: int, file_bytes: int, **properties: str) -> TableFacts:
     files = 20
-    sample = MetricsSample(files, 1, (), sized_files=files, file_bytes=file_bytes * files, column_bytes=column_bytes * files)
+    sample = MetricsSample(
+        files,
+        1,
+        (),
+        sized_files=files,
+        file_bytes=file_bytes * files,
+        column_bytes=column_bytes * files,
+    )
     group = file_group(*[file_bytes] * files, records_per_file=120)
     return table_facts(groups=(group,), metrics_sample=sample, properties=properties)
 
@@ -24,12 +33,16 @@ def of_content(column_bytes: int, file_bytes: int, **properties: str) -> TableFa
 def test_bytes_outside_of_columns_begin_at_half_the_bytes_and_a_mebibyte_per_file() -> None:
     present("bytes_outside_columns", of_content(MIB, 2 * MIB))
     absent("bytes_outside_columns", of_content(MIB + 1, 2 * MIB), of_content(KIB, MIB))
-    assert named(of_content(0, 3 * MIB), "bytes_outside_columns") is None, "ORC and Avro entries have no column sizes"
+    assert named(of_content(0, 3 * MIB), "bytes_outside_columns") is None, (
+        "ORC and Avro entries have no column sizes"
+    )
 
 
 def wide(columns: int, *sizes: int, **properties: str) -> TableFacts:
     names = tuple(Column(i, f"c{i}", "int", False, i, "truncate(16)") for i in range(columns))
-    return table_facts(columns=names, groups=(file_group(*sizes or [512 * MIB] * 4),), properties=properties)
+    return table_facts(
+        columns=names, groups=(file_group(*sizes or [512 * MIB] * 4),), properties=properties
+    )
 
 
 def test_columns_that_have_little_of_a_row_group_are_told() -> None:
@@ -53,7 +66,9 @@ def test_manifests_out_of_proportion_to_the_data_are_told() -> None:
 
 
 def huge(metadata_bytes: int) -> TableFacts:
-    return dataclasses.replace(metadata_of(KIB, GIB, metadata_bytes), history=history(snapshot_count=9000, schema_count=70))
+    return dataclasses.replace(
+        metadata_of(KIB, GIB, metadata_bytes), history=history(snapshot_count=9000, schema_count=70)
+    )
 
 
 def test_a_metadata_file_is_heavy_from_eight_mebibytes_on() -> None:

@@ -16,7 +16,13 @@ from tests.factories import BY_DAY, FIRST_DAY, MIB, file_group, partition, seque
 from tests.golden import Golden
 
 
-def upserts(*, data: dict[int, int], deletes: dict[int, int], of: Partition | None = None, well: bool = False) -> list[SequenceCounts]:
+def upserts(
+    *,
+    data: dict[int, int],
+    deletes: dict[int, int],
+    of: Partition | None = None,
+    well: bool = False,
+) -> list[SequenceCounts]:
     """One file a sequence number; values are records."""
     rows = []
     for number in sorted(data.keys() | deletes.keys()):
@@ -26,7 +32,10 @@ def upserts(*, data: dict[int, int], deletes: dict[int, int], of: Partition | No
             if well:
                 counts |= {"well_sized_file_count": 1, "well_sized_bytes": 500 * MIB}
         if number in deletes:
-            counts |= {"equality_delete_file_count": 1, "equality_delete_record_count": deletes[number]}
+            counts |= {
+                "equality_delete_file_count": 1,
+                "equality_delete_record_count": deletes[number],
+            }
         rows.append(sequence(number, of, **counts))
     return rows
 
@@ -41,7 +50,9 @@ def deleted(sequences: list[SequenceCounts], *groups: FileGroup, **more: object)
 
 
 def test_an_equality_delete_applies_to_data_of_a_lower_sequence_number_only() -> None:
-    (applied,) = equality_deletes_applied(deleted(upserts(data={1: 100, 2: 100, 3: 100}, deletes={2: 10, 3: 10})))
+    (applied,) = equality_deletes_applied(
+        deleted(upserts(data={1: 100, 2: 100, 3: 100}, deletes={2: 10, 3: 10}))
+    )
 
     assert applied == Applied(
         partition(),
@@ -56,7 +67,11 @@ def test_an_equality_delete_applies_to_data_of_a_lower_sequence_number_only() ->
 
 def test_data_loads_no_deletes_that_key_bounds_rule_out() -> None:
     first, second, third = upserts(data={1: 100, 2: 100, 3: 100}, deletes={2: 10, 3: 10})
-    rows = [dataclasses.replace(first, ruled_out_file_count=1, ruled_out_record_count=10), second, third]
+    rows = [
+        dataclasses.replace(first, ruled_out_file_count=1, ruled_out_record_count=10),
+        second,
+        third,
+    ]
     (some,) = equality_deletes_applied(deleted(rows))
     rows[0] = dataclasses.replace(first, ruled_out_file_count=2, ruled_out_record_count=20)
     (fewer,) = equality_deletes_applied(deleted(rows))
@@ -73,7 +88,9 @@ def test_loads_grow_with_the_square_of_the_commits() -> None:
     loads = []
     for commits in (10, 20, 40):
         numbers = range(1, commits + 1)
-        facts = deleted(upserts(data=dict.fromkeys(numbers, 100), deletes=dict.fromkeys(numbers, 10)))
+        facts = deleted(
+            upserts(data=dict.fromkeys(numbers, 100), deletes=dict.fromkeys(numbers, 10))
+        )
         loads.append(sum(a.loads for a in equality_deletes_applied(facts)))
 
     assert loads == [10 * n * (n - 1) // 2 for n in (10, 20, 40)]
@@ -83,7 +100,9 @@ VOID = tuple(dataclasses.replace(field, transform="void") for field in BY_DAY.fi
 
 
 @pytest.mark.parametrize(("fields", "values"), [((), ()), (VOID, (None,))], ids=["none", "void"])
-def test_deletes_of_a_spec_without_fields_apply_to_every_partition(fields: Any, values: Any) -> None:
+def test_deletes_of_a_spec_without_fields_apply_to_every_partition(
+    fields: Any, values: Any
+) -> None:
     home = upserts(data={}, deletes={2: 10}, of=Partition(1, values))
     specs = (BY_DAY, PartitionSpec(1, fields))
     facts = deleted([*upserts(data={1: 100}, deletes={}), *home], specs=specs, default_spec_id=0)
@@ -130,7 +149,15 @@ def test_version_2_is_told_about_deletion_vectors_and_version_3_is_not() -> None
 
 def test_sequence_numbers_counted_in_ranges_never_make_live_deletes_dangle() -> None:
     """Data at 10,003 and deletes at 10,030 fall into one range of 50: they may apply."""
-    rows = [sequence(10_050, data_file_count=1, data_record_count=100, equality_delete_file_count=1, equality_delete_record_count=10)]
+    rows = [
+        sequence(
+            10_050,
+            data_file_count=1,
+            data_record_count=100,
+            equality_delete_file_count=1,
+            equality_delete_record_count=10,
+        )
+    ]
 
     present("equality_deletes", deleted(rows, sequence_width=50))
     absent("equality_deletes", deleted(rows))
@@ -157,7 +184,9 @@ def test_a_table_whose_stock_rewrite_will_not_fit_is_not_told_to_run_one() -> No
 
     told = {f.name: f for f in usual}
     assert "rewrite_data_files" not in str([f.sql for f in usual])
-    assert told["equality_deletes"].remedy.startswith("Run icekit compact db.events, which applies the equality deletes as it rewrites")
+    assert told["equality_deletes"].remedy.startswith(
+        "Run icekit compact db.events, which applies the equality deletes as it rewrites"
+    )
     assert "and an executor usually has 8 GiB" in told["equality_deletes"].remedy
     assert told["small_files"].remedy.startswith("With icekit compact db.events (")
     fitting = next(f for f in roomy if f.name == "equality_deletes")
@@ -178,13 +207,21 @@ def under_equality(records: int = 10, *, rows: int = 100) -> TableFacts:
         ),
         sequences=(
             sequence(1, data_file_count=1, data_record_count=rows),
-            sequence(2, data_file_count=1, data_record_count=rows, equality_delete_file_count=1, equality_delete_record_count=records),
+            sequence(
+                2,
+                data_file_count=1,
+                data_record_count=rows,
+                equality_delete_file_count=1,
+                equality_delete_record_count=records,
+            ),
         ),
     )
 
 
 def test_the_rewrite_under_deletes_keeps_the_limits_that_were_changed() -> None:
-    found = told(under_equality(), "equality_deletes", thresholds=Thresholds(min_file_size_ratio=0.5))
+    found = told(
+        under_equality(), "equality_deletes", thresholds=Thresholds(min_file_size_ratio=0.5)
+    )
 
     assert "'min-file-size-bytes', '268435456'" in found[3][0]
 
@@ -202,10 +239,22 @@ def test_data_files_without_a_row_under_equality_deletes_are_critical() -> None:
 
 
 def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
-    rows = [sequence(1, day, data_file_count=n, data_record_count=100) for day, n in ((DAY, 1), (NEXT, 3))]
-    rows += [sequence(2, day, equality_delete_file_count=1, equality_delete_record_count=10) for day in (DAY, NEXT)]
-    groups = [file_group(*[500 * MIB] * n, of=day, records_per_file=100) for day, n in ((DAY, 1), (NEXT, 3))]
-    groups += [file_group(MIB, kind=Kind.EQUALITY_DELETES, of=day, records_per_file=10) for day in (DAY, NEXT)]
+    rows = [
+        sequence(1, day, data_file_count=n, data_record_count=100)
+        for day, n in ((DAY, 1), (NEXT, 3))
+    ]
+    rows += [
+        sequence(2, day, equality_delete_file_count=1, equality_delete_record_count=10)
+        for day in (DAY, NEXT)
+    ]
+    groups = [
+        file_group(*[500 * MIB] * n, of=day, records_per_file=100)
+        for day, n in ((DAY, 1), (NEXT, 3))
+    ]
+    groups += [
+        file_group(MIB, kind=Kind.EQUALITY_DELETES, of=day, records_per_file=10)
+        for day in (DAY, NEXT)
+    ]
 
     found = told(table_facts(groups=groups, sequences=tuple(rows)), "equality_deletes")
 
@@ -214,48 +263,82 @@ def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
 
 
 def of_days(
-    *deletes: int, kind: Kind = Kind.POSITION_DELETES, scoped: bool = True, well: bool = True, data: int = 1, later: int = 2
+    *deletes: int,
+    kind: Kind = Kind.POSITION_DELETES,
+    scoped: bool = True,
+    well: bool = True,
+    data: int = 1,
+    later: int = 2,
 ) -> TableFacts:
-    """A day each, with one file of 100 rows and one delete file of so many records; sequence numbers of both."""
+    """A day each, with one file of 100 rows and one delete file of so many records; sequence
+    numbers of both.
+    """
     groups, rows = [], []
     for place, records in enumerate(deletes):
         day = partition(FIRST_DAY + place)
         groups += [
             file_group(500 * MIB, of=day, records_per_file=100),
-            file_group(MIB, kind=kind, of=day, records_per_file=records, file_scoped_count=int(scoped)),
+            file_group(
+                MIB, kind=kind, of=day, records_per_file=records, file_scoped_count=int(scoped)
+            ),
         ]
         sized = {"well_sized_file_count": 1, "well_sized_bytes": 500 * MIB} if well else {}
         rows += [
             sequence(data, day, data_file_count=1, data_record_count=100, **sized),
-            sequence(later, day, position_delete_file_count=1, position_delete_record_count=records),
+            sequence(
+                later, day, position_delete_file_count=1, position_delete_record_count=records
+            ),
         ]
-    return table_facts(groups=groups, sequences=tuple(rows), format_version=3 if kind is Kind.DELETION_VECTORS else 2)
+    return table_facts(
+        groups=groups,
+        sequences=tuple(rows),
+        format_version=3 if kind is Kind.DELETION_VECTORS else 2,
+    )
 
 
 def test_the_partition_that_lost_the_largest_share_comes_first() -> None:
     groups = [
         file_group(500 * MIB, of=DAY, records_per_file=100),
-        file_group(MIB, kind=Kind.POSITION_DELETES, of=DAY, records_per_file=10, file_scoped_count=1),
+        file_group(
+            MIB, kind=Kind.POSITION_DELETES, of=DAY, records_per_file=10, file_scoped_count=1
+        ),
         file_group(500 * MIB, of=NEXT, records_per_file=2000),
-        file_group(MIB, kind=Kind.POSITION_DELETES, of=NEXT, records_per_file=110, file_scoped_count=1),
+        file_group(
+            MIB, kind=Kind.POSITION_DELETES, of=NEXT, records_per_file=110, file_scoped_count=1
+        ),
     ]
 
-    assert told(table_facts(groups=groups), "position_deletes")[1] == ("event_day=2026-01-01", "event_day=2026-01-02")
+    assert told(table_facts(groups=groups), "position_deletes")[1] == (
+        "event_day=2026-01-01",
+        "event_day=2026-01-02",
+    )
 
 
-@pytest.mark.parametrize(("kind", "name"), [(Kind.POSITION_DELETES, "position_deletes"), (Kind.DELETION_VECTORS, "deletion_vectors")])
-def test_deletes_of_rows_are_critical_from_three_tenths_of_the_rows_on(kind: Kind, name: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Kind.POSITION_DELETES, "position_deletes"), (Kind.DELETION_VECTORS, "deletion_vectors")],
+)
+def test_deletes_of_rows_are_critical_from_three_tenths_of_the_rows_on(
+    kind: Kind, name: str
+) -> None:
     assert told(of_days(30, 30, kind=kind), name)[0] is Severity.CRITICAL
     assert told(of_days(30, 29, kind=kind), name)[0] is Severity.WARNING
 
 
-def unapplied(state: DeleteState, of: Partition = DAY, files: int = 2, records: int = 100) -> UnappliedDeletes:
+def unapplied(
+    state: DeleteState, of: Partition = DAY, files: int = 2, records: int = 100
+) -> UnappliedDeletes:
     """Position deletes of so many records that apply to nothing."""
     return UnappliedDeletes(of, Kind.POSITION_DELETES, state, files, files * MIB, records)
 
 
-def test_deletes_that_apply_to_nothing_are_dangling_and_count_for_nothing_else(golden: Golden) -> None:
-    facts = table_facts(groups=(file_group(500 * MIB, records_per_file=100),), unapplied=(unapplied(DeleteState.DANGLING, NEXT),))
+def test_deletes_that_apply_to_nothing_are_dangling_and_count_for_nothing_else(
+    golden: Golden,
+) -> None:
+    facts = table_facts(
+        groups=(file_group(500 * MIB, records_per_file=100),),
+        unapplied=(unapplied(DeleteState.DANGLING, NEXT),),
+    )
 
     shows(golden, "dangling_deletes", facts)
     assert diagnose(facts).names == {"dangling_deletes"}
@@ -263,10 +346,14 @@ def test_deletes_that_apply_to_nothing_are_dangling_and_count_for_nothing_else(g
     assert facts.contradictions == ()
 
 
-def test_deletes_of_new_keys_are_told_with_the_writers_setting_and_count_for_nothing_else(golden: Golden) -> None:
+def test_deletes_of_new_keys_are_told_with_the_writers_setting_and_count_for_nothing_else(
+    golden: Golden,
+) -> None:
     new = UnappliedDeletes(NEXT, Kind.EQUALITY_DELETES, DeleteState.NEW_KEYS, 3, 3 * MIB, 100)
     upserts = {"write.upsert.enabled": "true"}
-    facts = table_facts(groups=(file_group(500 * MIB, records_per_file=100),), unapplied=(new,), properties=upserts)
+    facts = table_facts(
+        groups=(file_group(500 * MIB, records_per_file=100),), unapplied=(new,), properties=upserts
+    )
 
     shows(golden, "equality_deletes_of_new_keys", facts)
     assert diagnose(facts).names == {"equality_deletes_of_new_keys"}
@@ -281,40 +368,72 @@ def test_beside_deletes_that_apply_the_others_are_dangling() -> None:
         file_group(500 * MIB, records_per_file=100),
         file_group(MIB, kind=Kind.POSITION_DELETES, records_per_file=2, file_scoped_count=1),
     )
-    facts = table_facts(groups=groups, unapplied=(unapplied(DeleteState.DANGLING, files=1, records=1),))
+    facts = table_facts(
+        groups=groups, unapplied=(unapplied(DeleteState.DANGLING, files=1, records=1),)
+    )
 
-    assert told(facts, "dangling_deletes")[2] == "1 of 2 delete files (1 record) applies to no data file"
+    assert (
+        told(facts, "dangling_deletes")[2]
+        == "1 of 2 delete files (1 record) applies to no data file"
+    )
     present("v2_position_deletes", facts)
     absent("position_deletes", facts)
 
 
-def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first(golden: Golden) -> None:
+def test_what_a_default_rewrite_ignores_is_told_by_partition_the_largest_first(
+    golden: Golden,
+) -> None:
     facts = of_days(5, 5, scoped=False)
     larger = [
-        dataclasses.replace(row, well_sized_bytes=900 * MIB) if row.partition == NEXT and row.data_file_count else row
+        dataclasses.replace(row, well_sized_bytes=900 * MIB)
+        if row.partition == NEXT and row.data_file_count
+        else row
         for row in facts.sequences
     ]
 
-    shows(golden, "deletes_default_rewrite_ignores", dataclasses.replace(facts, sequences=tuple(larger)))
+    shows(
+        golden,
+        "deletes_default_rewrite_ignores",
+        dataclasses.replace(facts, sequences=tuple(larger)),
+    )
 
 
 def test_position_deletes_reach_data_of_their_own_sequence_number_and_none_after_it() -> None:
     present("deletes_default_rewrite_ignores", of_days(5, scoped=False, data=2, later=2))
-    absent("deletes_default_rewrite_ignores", of_days(5, scoped=False, data=3, later=2), of_days(5, scoped=False, well=False))
+    absent(
+        "deletes_default_rewrite_ignores",
+        of_days(5, scoped=False, data=3, later=2),
+        of_days(5, scoped=False, well=False),
+    )
 
 
 def test_a_partition_whose_deletes_name_single_files_does_not_hide_the_next() -> None:
     facts = of_days(5, 5, scoped=False)
-    first = [dataclasses.replace(g, file_scoped_count=g.file_count) if g.partition == DAY else g for g in facts.groups]
+    first = [
+        dataclasses.replace(g, file_scoped_count=g.file_count) if g.partition == DAY else g
+        for g in facts.groups
+    ]
 
-    assert told(dataclasses.replace(facts, groups=tuple(first)), "deletes_default_rewrite_ignores")[1] == ("event_day=2026-01-02",)
+    assert told(dataclasses.replace(facts, groups=tuple(first)), "deletes_default_rewrite_ignores")[
+        1
+    ] == ("event_day=2026-01-02",)
 
 
-def test_merge_on_read_on_a_table_that_cannot_have_delete_files_is_told_with_the_settings_to_remove(golden: Golden) -> None:
-    modes = {"write.delete.mode": "merge-on-read", "write.update.mode": "copy-on-write", "write.merge.mode": "merge-on-read"}
+def test_merge_on_read_on_a_table_that_cannot_have_delete_files_is_told_with_the_settings_to_remove(
+    golden: Golden,
+) -> None:
+    modes = {
+        "write.delete.mode": "merge-on-read",
+        "write.update.mode": "copy-on-write",
+        "write.merge.mode": "merge-on-read",
+    }
 
     shows(golden, "merge_on_read_on_v1", table_facts(format_version=1, properties=modes))
-    absent("merge_on_read_on_v1", table_facts(format_version=2, properties=modes), table_facts(format_version=1))
+    absent(
+        "merge_on_read_on_v1",
+        table_facts(format_version=2, properties=modes),
+        table_facts(format_version=1),
+    )
 
 
 @pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
@@ -351,7 +470,12 @@ def test_deletes_of_another_partition_or_spec_do_not_apply(of: Partition) -> Non
 
 
 @pytest.mark.parametrize("well", [True, False])
-def test_well_sized_files_under_equality_deletes_are_what_a_default_rewrite_ignores(*, well: bool) -> None:
-    finding = named(deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}, well=well)), "deletes_default_rewrite_ignores")
+def test_well_sized_files_under_equality_deletes_are_what_a_default_rewrite_ignores(
+    *, well: bool
+) -> None:
+    finding = named(
+        deleted(upserts(data={1: 100, 2: 100}, deletes={2: 10}, well=well)),
+        "deletes_default_rewrite_ignores",
+    )
 
     assert (finding is not None and finding.files_at_stake == 1) is well

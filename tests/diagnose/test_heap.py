@@ -47,7 +47,12 @@ def forecast(facts: TableFacts, executor: Executor = SMALL) -> HeapForecast:
 
 @pytest.mark.parametrize(
     "facts",
-    [table_facts(), empty_facts(), table_facts(format_version=1), upserted(deletes(1, 1000), data(2))],
+    [
+        table_facts(),
+        empty_facts(),
+        table_facts(format_version=1),
+        upserted(deletes(1, 1000), data(2)),
+    ],
     ids=["no deletes", "empty", "v1", "none that applies"],
 )
 def test_without_equality_deletes_there_is_nothing_to_forecast(facts: TableFacts) -> None:
@@ -71,14 +76,28 @@ def test_the_oldest_data_file_is_the_worst_and_loads_add_up_over_files() -> None
 def test_the_peak_is_the_records_of_the_worst_file_times_their_bytes_times_the_tasks() -> None:
     facts = upserted(data(1), deletes(2, 1_000_000))
 
-    for executor, tasks in ((Executor(2, 8 * GIB), 2), (Executor(16, 8 * GIB, task_cpus=8), 2), (Executor(5, GIB), 5)):
-        assert forecast(facts, executor).needed_bytes == BASE_BYTES + tasks * 1_000_000 * (RECORD_BYTES + 8)
+    for executor, tasks in (
+        (Executor(2, 8 * GIB), 2),
+        (Executor(16, 8 * GIB, task_cpus=8), 2),
+        (Executor(5, GIB), 5),
+    ):
+        assert forecast(facts, executor).needed_bytes == BASE_BYTES + tasks * 1_000_000 * (
+            RECORD_BYTES + 8
+        )
     assert "1,000,000 × (500 + 8 bytes of the key) × 2 tasks" in repr(forecast(facts))
 
 
 @pytest.mark.parametrize(
     ("type_name", "bytes_"),
-    [("int", 4), ("long", 8), ("timestamptz", 8), ("uuid", 16), ("decimal(38, 2)", 16), ("fixed[5]", 5), ("string", ASSUMED_BYTES)],
+    [
+        ("int", 4),
+        ("long", 8),
+        ("timestamptz", 8),
+        ("uuid", 16),
+        ("decimal(38, 2)", 16),
+        ("fixed[5]", 5),
+        ("string", ASSUMED_BYTES),
+    ],
 )
 def test_values_have_bytes(type_name: str, bytes_: int) -> None:
     assert value_bytes(type_name) == bytes_
@@ -93,7 +112,9 @@ def test_the_bytes_of_a_key_are_those_of_its_columns(keys: object, key_bytes: in
     assert forecast(upserted(*TEN, equality_keys=keys)).key_bytes == key_bytes
 
 
-@pytest.mark.parametrize(("share", "expected"), [(0.6, "fits"), (0.61, "tight"), (1.0, "tight"), (1.01, "will not fit")])
+@pytest.mark.parametrize(
+    ("share", "expected"), [(0.6, "fits"), (0.61, "tight"), (1.0, "tight"), (1.01, "will not fit")]
+)
 def test_verdicts_have_borders(share: float, expected: str) -> None:
     assert verdict(int(share * GIB), GIB) == expected
 
@@ -106,7 +127,12 @@ def test_the_largest_number_of_cores_that_fits_is_told() -> None:
     assert wide.verdict == "will not fit"
     assert wide.cores_that_fit == 1
     assert "executors of 1 core." in repr(wide)
-    assert [forecast(facts, Executor(cores, 2 * GIB)).verdict for cores in (1, 2, 3, 4)] == ["fits", "tight", "tight", "will not fit"]
+    assert [forecast(facts, Executor(cores, 2 * GIB)).verdict for cores in (1, 2, 3, 4)] == [
+        "fits",
+        "tight",
+        "tight",
+        "will not fit",
+    ]
     assert forecast(facts, Executor(8, 2 * GIB, task_cpus=8)).verdict == "fits"
 
 

@@ -1,4 +1,6 @@
-"""Findings about manifests that contradict each other tell what is wrong, who added it, and how to cure it."""
+"""Findings about manifests that contradict each other tell what is wrong, who added it, and how to
+cure it.
+"""
 
 import dataclasses
 
@@ -12,12 +14,28 @@ from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import TableContradicted
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
-from icekit.facts.integrity import Contradiction, DeleteState, DuplicateFile, Integrity, MisplacedDelete, NarrowManifest, UnappliedDeletes
+from icekit.facts.integrity import (
+    Contradiction,
+    DeleteState,
+    DuplicateFile,
+    Integrity,
+    MisplacedDelete,
+    NarrowManifest,
+    UnappliedDeletes,
+)
 from icekit.facts.model import TableFacts
 from icekit.maintain.savings import wins
 from icekit.show.card import lines
 from tests.diagnose.told import present, shows
-from tests.factories import BY_DAY, FIRST_DAY, KIB, UNPARTITIONED, file_group, partition, table_facts
+from tests.factories import (
+    BY_DAY,
+    FIRST_DAY,
+    KIB,
+    UNPARTITIONED,
+    file_group,
+    partition,
+    table_facts,
+)
 from tests.golden import Golden
 
 DAY, NEXT, GLOBAL = partition(), partition(FIRST_DAY + 1), Partition(1, ())
@@ -25,9 +43,14 @@ TWICE = Integrity(
     duplicate_data_file_count=2,
     duplicate_record_count=30,
     duplicate_partitions=(DAY,),
-    duplicates=(DuplicateFile("s3://b/a.parquet", Kind.DATA, 2, (7, 9)), DuplicateFile("s3://b/b.parquet", Kind.DATA, 2, (8, 9))),
+    duplicates=(
+        DuplicateFile("s3://b/a.parquet", Kind.DATA, 2, (7, 9)),
+        DuplicateFile("s3://b/b.parquet", Kind.DATA, 2, (8, 9)),
+    ),
 )
-NARROW = NarrowManifest("s3://b/m0.avro", 0, False, "event_day", ("bcd1", "bcd1"), ("e3bcd1", "e3bcd1"))
+NARROW = NarrowManifest(
+    "s3://b/m0.avro", 0, False, "event_day", ("bcd1", "bcd1"), ("e3bcd1", "e3bcd1")
+)
 
 
 def small(**more: object) -> TableFacts:
@@ -36,7 +59,9 @@ def small(**more: object) -> TableFacts:
 
 
 def misplaced(state: DeleteState, data_path: str = "s3://b/a.parquet") -> TableFacts:
-    delete = MisplacedDelete(state, "s3://b/d.parquet", GLOBAL, "s3://b/a.parquet", data_path, DAY, 9)
+    delete = MisplacedDelete(
+        state, "s3://b/d.parquet", GLOBAL, "s3://b/a.parquet", data_path, DAY, 9
+    )
     return small(
         specs=(BY_DAY, PartitionSpec(1, UNPARTITIONED.fields)),
         unapplied=(UnappliedDeletes(GLOBAL, Kind.POSITION_DELETES, state, 1, KIB, 5),),
@@ -52,19 +77,25 @@ def misplaced(state: DeleteState, data_path: str = "s3://b/a.parquet") -> TableF
         (DeleteState.UNMATCHED, "1 delete file that applies to no data file"),
     ],
 )
-def test_the_card_says_of_misfiled_deletes_only_that_they_are(state: DeleteState, said: str) -> None:
+def test_the_card_says_of_misfiled_deletes_only_that_they_are(
+    state: DeleteState, said: str
+) -> None:
     assert dict(lines(misplaced(state)))["deletes"].startswith(f"{said}; 0 records")
 
 
 CONTRADICTED = {
     Contradiction.DUPLICATE_FILES: small(integrity=TWICE),
     Contradiction.MISFILED_DELETES: misplaced(DeleteState.MISFILED),
-    Contradiction.MANIFEST_BOUNDS: small(integrity=Integrity(narrow_manifest_count=1, narrow_manifests=(NARROW,))),
+    Contradiction.MANIFEST_BOUNDS: small(
+        integrity=Integrity(narrow_manifest_count=1, narrow_manifests=(NARROW,))
+    ),
 }
 
 
 @pytest.mark.parametrize("name", list(Contradiction))
-def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(name: Contradiction) -> None:
+def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(
+    name: Contradiction,
+) -> None:
     facts = CONTRADICTED[name]
     findings = diagnose(facts)
 
@@ -75,7 +106,9 @@ def test_a_contradicted_table_is_told_first_promises_nothing_and_is_not_planned(
     with pytest.raises(TableContradicted) as refused:
         plan(facts, findings)
     assert refused.value.contradictions == (name,)
-    assert str(refused.value).startswith(f"The manifests of db.events contradict each other ({name}), so nothing is rewritten. ")
+    assert str(refused.value).startswith(
+        f"The manifests of db.events contradict each other ({name}), so nothing is rewritten. "
+    )
 
 
 def test_without_a_contradiction_the_same_files_are_worth_a_rewrite() -> None:
@@ -90,12 +123,18 @@ def narrow(manifest: NarrowManifest, **more: object) -> TableFacts:
 
 
 NO_RANGE = Integrity(
-    duplicate_delete_file_count=1, duplicate_partitions=(GLOBAL,), duplicates=TWICE.duplicates[:1], duplicate_manifests=("m0",)
+    duplicate_delete_file_count=1,
+    duplicate_partitions=(GLOBAL,),
+    duplicates=TWICE.duplicates[:1],
+    duplicate_manifests=("m0",),
 )
-#: A finding of each kind, as a golden file shows it: with both partitions, spellings or ranges, and a statement.
+# : A finding of each kind, as a golden file shows it: with both partitions, spellings or ranges,
+# and a statement.
 SHOWN = {
     "duplicate_files": small(integrity=TWICE),
-    "duplicate_files in partitions that no range selects": small(integrity=NO_RANGE, specs=(BY_DAY, PartitionSpec(1, ()))),
+    "duplicate_files in partitions that no range selects": small(
+        integrity=NO_RANGE, specs=(BY_DAY, PartitionSpec(1, ()))
+    ),
     "misfiled_deletes": misplaced(DeleteState.MISFILED),
     "unmatched_deletes": misplaced(DeleteState.UNMATCHED, "s3a://b/a.parquet"),
     "manifest_bounds": narrow(NARROW),
@@ -109,7 +148,9 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_a_finding_about_contradictions_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+def test_a_finding_about_contradictions_looks_like_its_golden_file(
+    case: str, golden: Golden
+) -> None:
     shows(golden, case, SHOWN[case])
 
 

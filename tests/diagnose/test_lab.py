@@ -11,14 +11,25 @@ from icekit.sql import identifier
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
-def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(lake: Lake, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES]
+)
+def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(
+    lake: Lake, name: str
+) -> None:
     facts = lake.observe(f"lab.{name}", size_ratios=icekit.Thresholds().size_ratios, storage=True)
 
     assert icekit.diagnose(facts).names == TABLES[name].findings
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name, table in TABLES.items() if table.findings])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.lab(name))
+        for name, table in TABLES.items()
+        if table.findings
+    ],
+)
 def test_every_statement_of_a_remedy_is_one_that_spark_understands(lake: Lake, name: str) -> None:
     facts = lake.observe(f"lab.{name}", storage=True)
     parser = lake.spark._jsparkSession.sessionState().sqlParser()
@@ -29,14 +40,20 @@ def test_every_statement_of_a_remedy_is_one_that_spark_understands(lake: Lake, n
 
 
 ITSELF = "CALL {c}.system.rewrite_data_files(table => '{n}', options => map('rewrite-all', 'true'))"
-# What cures a finding, other than its statements: what its remedy says in words, with {t} and {n} for the table.
+# What cures a finding, other than its statements: what its remedy says in words, with {t} and {n}
+# for the table.
 CURES: dict[str, tuple[str, ...]] = {
     "bytes_outside_columns": (
-        "ALTER TABLE {t} UNSET TBLPROPERTIES ('write.parquet.bloom-filter-enabled.column.flight_id', "
-        "'write.parquet.bloom-filter-enabled.column.tailnum', 'write.parquet.bloom-filter-enabled.column.flight')",
+        "ALTER TABLE {t} UNSET TBLPROPERTIES "
+        "('write.parquet.bloom-filter-enabled.column.flight_id', "
+        "'write.parquet.bloom-filter-enabled.column.tailnum', "
+        "'write.parquet.bloom-filter-enabled.column.flight')",
         ITSELF,
     ),
-    "one_writing_task": ("ALTER TABLE {t} WRITE ORDERED BY time_hour", "INSERT OVERWRITE {t} SELECT * FROM {t}"),
+    "one_writing_task": (
+        "ALTER TABLE {t} WRITE ORDERED BY time_hour",
+        "INSERT OVERWRITE {t} SELECT * FROM {t}",
+    ),
     "identifiers_not_unique": ("INSERT OVERWRITE {t} SELECT DISTINCT * FROM {t}",),
     "heavy_metadata": ("ALTER TABLE {t} UNSET TBLPROPERTIES ('quality.report')",),
     # Compact between the DELETE statements. The finding rests on recent commits, so it takes some.
@@ -44,11 +61,14 @@ CURES: dict[str, tuple[str, ...]] = {
         statement
         for carrier in ("WN", "US", "UA", "MQ", "EV", "DL")
         for statement in (
-            "CALL {c}.system.rewrite_data_files(table => '{n}', options => map('delete-file-threshold', '1'))",
+            "CALL {c}.system.rewrite_data_files(table => '{n}', options => "
+            "map('delete-file-threshold', '1'))",
             f"DELETE FROM {{t}} WHERE carrier = '{carrier}' AND dep_time IS NULL",
         )
     ),
-    "managed_elsewhere": ("ALTER TABLE {t} SET TBLPROPERTIES ('self-optimizing.enabled' = 'false')",),
+    "managed_elsewhere": (
+        "ALTER TABLE {t} SET TBLPROPERTIES ('self-optimizing.enabled' = 'false')",
+    ),
 }
 CURED = (
     "target_too_small",
@@ -68,13 +88,17 @@ CURED = (
 )
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in CURED])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in CURED]
+)
 def test_the_remedy_run_on_the_lab_table_makes_the_finding_go_away(lake: Lake, name: str) -> None:
     with clone(lake, ("lab", name)) as copy:
         before = lake.observe(copy.table)
         finding = icekit.diagnose(before)[0]
         for statement in CURES.get(finding.name, finding.sql):
-            lake.spark.sql(statement.format(t=identifier(*before.sql_name), n=before.name, c=lake.name)).collect()
+            lake.spark.sql(
+                statement.format(t=identifier(*before.sql_name), n=before.name, c=lake.name)
+            ).collect()
         after = lake.observe(copy.table)
 
         assert finding.name not in icekit.diagnose(after).names

@@ -50,7 +50,9 @@ def without_counts(manifests: list[dict[str, Any]]) -> None:
         manifest.update(dict.fromkeys((key for key in manifest if key.endswith("_count")), None))
 
 
-def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_files(table: Table) -> None:
+def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_files(
+    table: Table,
+) -> None:
     few = {"write_target__file__size__bytes": "4096", "read_split_target__size": "32768"}
     table.create("id bigint, part int, name string", "", **few).fill(40, 20_000)
     rows, before, plan = table.rows(), observed(table), table.plan()
@@ -64,7 +66,9 @@ def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_file
     assert table.rows() == rows
 
 
-def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_removed(table: Table) -> None:
+def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_removed(
+    table: Table,
+) -> None:
     table.create(**{**MERGE_ON_READ, "format__version": "1"}).fill()
 
     with pytest.raises(Exception, match="Deletes are supported in V2 and above"):
@@ -75,7 +79,9 @@ def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_remove
     assert 3 not in {row[0] for row in table.rows()}
 
 
-def test_the_rows_of_a_partition_that_is_lost_are_deleted_without_a_file_being_read(table: Table) -> None:
+def test_the_rows_of_a_partition_that_is_lost_are_deleted_without_a_file_being_read(
+    table: Table,
+) -> None:
     table.create("id bigint, part int, at timestamp", "part, days(at)")
     table.fill(2, select="id, cast(id % 2 AS int) AS part, timestamp_seconds(id % 4 * 86400) AS at")
     table.sql("DELETE FROM {t} WHERE id = 2")
@@ -97,15 +103,22 @@ def test_a_table_that_lost_a_file_is_read_again_after_the_rollback(table: Table)
 
     missing = observed(table, storage=True).missing
     assert missing is not None
-    table.sql(f"CALL {table.lake.name}.system.rollback_to_snapshot('{'.'.join(table.name)}', {missing.before_id})")
+    table.sql(
+        f"CALL {table.lake.name}.system.rollback_to_snapshot('{'.'.join(table.name)}', "
+        f"{missing.before_id})"
+    )
 
     assert table.rows() == rows
     assert "missing_files" not in diagnose(observed(table, storage=True)).names
 
 
-def test_a_snapshot_without_its_manifest_list_leaves_with_the_statement_although_it_fails(table: Table) -> None:
+def test_a_snapshot_without_its_manifest_list_leaves_with_the_statement_although_it_fails(
+    table: Table,
+) -> None:
     rows = two_commits(table)
-    on_disk(table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at")[0][0]).unlink()
+    on_disk(
+        table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at")[0][0]
+    ).unlink()
 
     with pytest.raises(Exception, match="NotFoundException"):
         table.sql(found(table, "missing_files", storage=True).sql[0])
@@ -118,7 +131,9 @@ def test_a_snapshot_without_its_manifest_list_leaves_with_the_statement_although
 
 def test_statistics_that_are_stale_or_gone_are_computed_again(table: Table) -> None:
     table.create(by="").fill(1)
-    gone = table.sql(f"CALL {table.lake.name}.system.compute_table_stats('{'.'.join(table.name)}')")[0][0]
+    gone = table.sql(
+        f"CALL {table.lake.name}.system.compute_table_stats('{'.'.join(table.name)}')"
+    )[0][0]
     table.fill(1, 400, start=100)
 
     evidence = found(table, "stale_statistics").evidence
@@ -130,9 +145,14 @@ def test_statistics_that_are_stale_or_gone_are_computed_again(table: Table) -> N
     assert "missing_files" not in diagnose(after).names
 
 
-def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_collectors_advice(table: Table) -> None:
+def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_collectors_advice(
+    table: Table,
+) -> None:
     rows, name = two_commits(table, format__version="1"), "unreadable_metadata"
-    change_avro(table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at DESC")[0][0], without_counts)
+    change_avro(
+        table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at DESC")[0][0],
+        without_counts,
+    )
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
 
     with pytest.raises(Exception, match="counts are missing"):
@@ -147,7 +167,9 @@ def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_coll
     assert table.rows() == rows
 
 
-def test_a_snapshot_whose_schema_is_gone_is_read_again_after_the_manifests_are_rewritten(table: Table) -> None:
+def test_a_snapshot_whose_schema_is_gone_is_read_again_after_the_manifests_are_rewritten(
+    table: Table,
+) -> None:
     rows = two_commits(table)
 
     def forget(metadata: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""Findings about what engines cannot read name the files, what is lost, and a way out for each kind."""
+"""Findings about what engines cannot read name the files, what is lost, and a way out for each
+kind.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -12,7 +14,15 @@ from icekit.facts.model import TableFacts
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
 from icekit.show.card import card, card_html, lines
 from tests.diagnose.told import named, required, shows, told
-from tests.factories import BY_DAY, FIRST_DAY, MIB, UNPARTITIONED, file_group, partition, table_facts
+from tests.factories import (
+    BY_DAY,
+    FIRST_DAY,
+    MIB,
+    UNPARTITIONED,
+    file_group,
+    partition,
+    table_facts,
+)
 from tests.golden import Golden
 
 PATH = "s3://bucket/events/data/00000.parquet"
@@ -29,21 +39,29 @@ def lost(role: Role = Role.DATA, gone: int = 1, resized: int = 0, **example: Any
         "actual_bytes": None,
     }
     records = 10 * (gone + resized)
-    return MissingFiles((MissingCount(role, gone, resized, records),), (MissingFile(role, **{**file, **example}),))
+    return MissingFiles(
+        (MissingCount(role, gone, resized, records),), (MissingFile(role, **{**file, **example}),)
+    )
 
 
 def facts_of(missing: MissingFiles | None, **more: Any) -> TableFacts:
-    groups = [file_group(MIB, MIB, of=partition(FIRST_DAY + day), records_per_file=10) for day in range(2)]
+    groups = [
+        file_group(MIB, MIB, of=partition(FIRST_DAY + day), records_per_file=10) for day in range(2)
+    ]
     return table_facts(groups=groups, missing=missing, **more)
 
 
-def test_files_that_are_there_are_no_finding_and_neither_are_files_that_were_not_looked_up() -> None:
+def test_files_that_are_there_are_no_finding_and_neither_are_files_that_were_not_looked_up() -> (
+    None
+):
     for missing in (None, MissingFiles(), MissingFiles(unchecked="there are too many")):
         assert named(facts_of(missing), "missing_files") is None
 
 
 def test_only_partitions_that_lost_every_data_file_are_deleted() -> None:
-    missing = replace(lost(gone=3), partitions=((partition(FIRST_DAY), 2), (partition(FIRST_DAY + 1), 1)))
+    missing = replace(
+        lost(gone=3), partitions=((partition(FIRST_DAY), 2), (partition(FIRST_DAY + 1), 1))
+    )
     finding = required(facts_of(missing), "missing_files")
 
     (statement,) = finding.sql
@@ -56,7 +74,9 @@ def test_only_partitions_that_lost_every_data_file_are_deleted() -> None:
 def test_partitions_are_not_deleted_where_files_of_another_spec_may_have_their_rows() -> None:
     missing = replace(lost(gone=2), partitions=((partition(FIRST_DAY), 2),))
     groups = [file_group(MIB, MIB), file_group(MIB, of=Partition(1, ()))]
-    several = table_facts(groups=groups, specs=(BY_DAY, replace(UNPARTITIONED, spec_id=1)), missing=missing)
+    several = table_facts(
+        groups=groups, specs=(BY_DAY, replace(UNPARTITIONED, spec_id=1)), missing=missing
+    )
 
     for facts in (several, facts_of(missing, ref="branch")):
         finding = named(facts, "missing_files")
@@ -70,8 +90,11 @@ def test_partitions_are_not_deleted_where_files_of_another_spec_may_have_their_r
     [
         (facts_of(MissingFiles()), "searched for missing and orphan files"),
         (
-            facts_of(MissingFiles(unchecked="there are too many files"), unlisted="gc.enabled is false"),
-            "not searched for missing files: there are too many files; not searched for orphan files: gc.enabled is false",
+            facts_of(
+                MissingFiles(unchecked="there are too many files"), unlisted="gc.enabled is false"
+            ),
+            "not searched for missing files: there are too many files; not searched for orphan "
+            "files: gc.enabled is false",
         ),
         (
             facts_of(MissingFiles(), unlisted="gc.enabled is false"),
@@ -93,7 +116,8 @@ def test_the_card_says_that_storage_was_not_searched() -> None:
 
 
 UNCOUNTED = MetadataFlaw(Flaw.UNCOUNTED_MANIFESTS, 2, ("/t/m0.avro", "/t/m1.avro"))
-#: A finding of each kind, as a golden file shows it: how severe it is, what is lost, and the way out.
+# : A finding of each kind, as a golden file shows it: how severe it is, what is lost, and the way
+# out.
 SHOWN = {
     "missing_files": facts_of(lost()),
     "missing_files and resized ones": facts_of(lost(gone=2, resized=1)),
@@ -112,7 +136,9 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_a_finding_about_what_cannot_be_read_looks_like_its_golden_file(case: str, golden: Golden) -> None:
+def test_a_finding_about_what_cannot_be_read_looks_like_its_golden_file(
+    case: str, golden: Golden
+) -> None:
     shows(golden, case, SHOWN[case])
 
 
@@ -141,5 +167,13 @@ def test_a_file_weighs_as_much_as_what_fails_without_it(role: Role, severity: Se
         (Flaw.ORDER_BY_DROPPED, 2, Severity.WARNING),
     ],
 )
-def test_a_flaw_is_critical_where_reading_the_table_fails(flaw: Flaw, version: int, severity: Severity) -> None:
-    assert told(facts_of(None, flaws=(MetadataFlaw(flaw, 1, ("7",)),), format_version=version), "unreadable_metadata")[0] is severity
+def test_a_flaw_is_critical_where_reading_the_table_fails(
+    flaw: Flaw, version: int, severity: Severity
+) -> None:
+    assert (
+        told(
+            facts_of(None, flaws=(MetadataFlaw(flaw, 1, ("7",)),), format_version=version),
+            "unreadable_metadata",
+        )[0]
+        is severity
+    )

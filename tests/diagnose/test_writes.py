@@ -1,4 +1,6 @@
-"""Findings about how a table is written tell the figures they rest on, and begin exactly at their limits."""
+"""Findings about how a table is written tell the figures they rest on, and begin exactly at their
+limits.
+"""
 
 from typing import Any
 
@@ -36,14 +38,27 @@ def test_one_task_is_enough_for_commits_into_several_partitions() -> None:
         ([(3, 1, 500 * MIB)] * 2 + [(3, 3, 500 * MIB)] * 2, True),
         ([(3, 1, 500 * MIB)] * 2 + [(3, 3, 500 * MIB)] * 3, False),
     ],
-    ids=["two", "one commit", "two files", "two tasks", "small files", "half of the commits", "fewer"],
+    ids=[
+        "two",
+        "one commit",
+        "two files",
+        "two tasks",
+        "small files",
+        "half of the commits",
+        "fewer",
+    ],
 )
-def test_one_task_is_a_habit_of_two_commits_and_half_of_them(writes: list[tuple[int, int, int]], *, is_found: bool) -> None:
+def test_one_task_is_a_habit_of_two_commits_and_half_of_them(
+    writes: list[tuple[int, int, int]], *, is_found: bool
+) -> None:
     assert (named(sampled(*writes), "one_writing_task") is not None) == is_found
 
 
 def stream(gap: float, commits: int = 120, each: int = 256 * KIB, **overrides: Any) -> TableFacts:
-    many = [commit(n, committed_at_ms=NOW_MS - round(n * gap * 1000), added_bytes=each, **overrides) for n in reversed(range(commits))]
+    many = [
+        commit(n, committed_at_ms=NOW_MS - round(n * gap * 1000), added_bytes=each, **overrides)
+        for n in reversed(range(commits))
+    ]
     return table_facts(history=history(*many))
 
 
@@ -59,9 +74,20 @@ def stream(gap: float, commits: int = 120, each: int = 256 * KIB, **overrides: A
         (stream(5, each=400 * MIB), False),
         (stream(5, added_data_files=0), False),
     ],
-    ids=["over five minutes", "less", "under a minute", "a minute", "a hundred", "fewer", "full files", "without files"],
+    ids=[
+        "over five minutes",
+        "less",
+        "under a minute",
+        "a minute",
+        "a hundred",
+        "fewer",
+        "full files",
+        "without files",
+    ],
 )
-def test_a_stream_commits_a_hundred_times_in_five_minutes_or_more(facts: TableFacts, *, is_found: bool) -> None:
+def test_a_stream_commits_a_hundred_times_in_five_minutes_or_more(
+    facts: TableFacts, *, is_found: bool
+) -> None:
     assert (named(facts, "frequent_commits") is not None) == is_found
 
 
@@ -86,13 +112,25 @@ def deletes(*pairs: tuple[int, int], removed_data_files: int | None = None) -> t
         (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 5))), True),
         (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 4))), False),
         (table_facts(format_version=3, history=history(*deletes(*[(10, 4)] * 9))), False),
-        (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 5, *[(10, 0)] * 6))), False),
+        (
+            table_facts(
+                format_version=3, history=history(*deletes(*[(10, 5)] * 5, *[(10, 0)] * 6))
+            ),
+            False,
+        ),
         (table_facts(format_version=2, history=history(*deletes(*[(10, 9)] * 9))), False),
-        (table_facts(format_version=3, history=history(*deletes(*[(10, 9)] * 9, removed_data_files=9))), False),
+        (
+            table_facts(
+                format_version=3, history=history(*deletes(*[(10, 9)] * 9, removed_data_files=9))
+            ),
+            False,
+        ),
     ],
     ids=["half", "four commits", "fewer vectors", "fewer commits", "version 2", "files replaced"],
 )
-def test_vectors_are_written_again_in_five_commits_and_half_of_those_with_deletes(facts: TableFacts, *, is_found: bool) -> None:
+def test_vectors_are_written_again_in_five_commits_and_half_of_those_with_deletes(
+    facts: TableFacts, *, is_found: bool
+) -> None:
     assert (named(facts, "vectors_rewritten") is not None) == is_found
 
 
@@ -108,8 +146,13 @@ def test_vectors_are_written_again_in_five_commits_and_half_of_those_with_delete
         ({"write.format.default": "parquet"}, "s3://b/t", None),
     ],
 )
-def test_a_table_that_a_service_maintains_names_it(properties: dict[str, str], location: str, name: str | None) -> None:
-    found = named(table_facts(groups=(file_group(),), properties=properties, location=location), "managed_elsewhere")
+def test_a_table_that_a_service_maintains_names_it(
+    properties: dict[str, str], location: str, name: str | None
+) -> None:
+    found = named(
+        table_facts(groups=(file_group(),), properties=properties, location=location),
+        "managed_elsewhere",
+    )
 
     assert (found is None) == (name is None)
     assert name is None or (found is not None and name in found.remedy)
@@ -117,21 +160,31 @@ def test_a_table_that_a_service_maintains_names_it(properties: dict[str, str], l
 
 def repeating(**overrides: Any) -> TableFacts:
     repeated = RepeatedIdentifiers(7, 5, 4), RepeatedIdentifiers(8, 100, 90)
-    return table_facts(metrics_sample=MetricsSample(20, 1, (), identifiers=("event_id",), repeated=repeated), **overrides)
+    return table_facts(
+        metrics_sample=MetricsSample(20, 1, (), identifiers=("event_id",), repeated=repeated),
+        **overrides,
+    )
 
 
 @pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
-def test_identifiers_are_not_judged_where_deletes_by_position_may_have_removed_the_copies(kind: Kind) -> None:
+def test_identifiers_are_not_judged_where_deletes_by_position_may_have_removed_the_copies(
+    kind: Kind,
+) -> None:
     groups = (file_group(MIB), file_group(KIB, kind=kind))
 
     absent("identifiers_not_unique", repeating(groups=groups))
-    present("identifiers_not_unique", repeating(groups=(file_group(MIB), file_group(KIB, kind=Kind.EQUALITY_DELETES))))
+    present(
+        "identifiers_not_unique",
+        repeating(groups=(file_group(MIB), file_group(KIB, kind=Kind.EQUALITY_DELETES))),
+    )
 
 
 #: A finding of each kind, as a golden file shows it.
 SHOWN = {
     "one_writing_task": sampled(*[(4, 1, 500 * MIB)] * 4),
-    "one_writing_task that nothing distributes": sampled(*[(4, 1, 500 * MIB)] * 4, properties={"write.distribution-mode": "none"}),
+    "one_writing_task that nothing distributes": sampled(
+        *[(4, 1, 500 * MIB)] * 4, properties={"write.distribution-mode": "none"}
+    ),
     "frequent_commits": stream(5),
     "frequent_commits into small files": stream(50, each=2 * KIB),
     "frequent_commits into many partitions": stream(5, changed_partitions=20),

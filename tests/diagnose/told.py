@@ -22,23 +22,36 @@ def required(facts: TableFacts, name: str, **options: object) -> Finding:
 
 def present(name: str, *every: TableFacts, **options: object) -> None:
     """See that the finding is made of each of these facts."""
-    assert [named(facts, name, **options) is not None for facts in every] == [True] * len(every), name
+    assert [named(facts, name, **options) is not None for facts in every] == [True] * len(every), (
+        name
+    )
 
 
 def absent(name: str, *every: TableFacts, **options: object) -> None:
     """See that the finding is made of none of these facts."""
-    assert [named(facts, name, **options) is not None for facts in every] == [False] * len(every), name
+    assert [named(facts, name, **options) is not None for facts in every] == [False] * len(every), (
+        name
+    )
 
 
 def told(facts: TableFacts, name: str, **options: object) -> Told:
-    """Severity, where, evidence, statements, files and bytes at stake of a finding that also says all the rest."""
+    """Severity, where, evidence, statements, files and bytes at stake of a finding that also says
+    all the rest.
+    """
     finding = required(facts, name, **options)
     assert finding.table == "db.events"
     assert finding.threshold
     assert finding.source
     for sentence in (finding.effect, finding.remedy):
         assert sentence.endswith(".")
-    return finding.severity, finding.where, finding.evidence, finding.sql, finding.files_at_stake, finding.bytes_at_stake
+    return (
+        finding.severity,
+        finding.where,
+        finding.evidence,
+        finding.sql,
+        finding.files_at_stake,
+        finding.bytes_at_stake,
+    )
 
 
 def shows(golden: Golden, case: str, facts: TableFacts) -> None:

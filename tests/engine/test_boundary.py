@@ -1,4 +1,6 @@
-"""What goes wrong with input, disk, catalog and engine is said with the thing named; exit 3 is for bugs alone."""
+"""What goes wrong with input, disk, catalog and engine is said with the thing named; exit 3 is for
+bugs alone.
+"""
 
 import contextlib
 import errno
@@ -68,7 +70,9 @@ def no_file_larger_than(size_in_bytes: int) -> Iterator[None]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """What a command says on the terminal that ends with status 2, in one line and without a trace."""
+    """What a command says on the terminal that ends with status 2, in one line and without a
+    trace.
+    """
     status = main(list(arguments))
     said = capsys.readouterr()
     assert status == 2, said
@@ -114,20 +118,26 @@ def spoilt(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_card_is_not_drawn_of_damaged_metadata(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_card_is_not_drawn_of_damaged_metadata(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     spoilt(place.table(), **{"current-snapshot-id": 99})
 
     assert "current-snapshot-id is 99" in refused(capsys, "look", "db.t")
 
 
-def test_a_report_of_damaged_metadata_is_not_a_healthy_one(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_report_of_damaged_metadata_is_not_a_healthy_one(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     spoilt(place.table(), **{"current-snapshot-id": 99})
 
     assert main(["report", "db.t", "--fail-on", "warning", "--output", str(tmp_path / "out")]) == 2
     assert "db.t: misconfigured" in capsys.readouterr().out
 
 
-def test_a_metadata_file_that_is_none_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_metadata_file_that_is_none_is_named(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = place.table()
     path.write_bytes(b"\x00\xff" * 50)
 
@@ -135,7 +145,10 @@ def test_a_metadata_file_that_is_none_is_named(place: Place, capsys: pytest.Capt
 
 
 def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Place,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE2__URI", f"sqlite:///{tmp_path}/lake/catalog.db")
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE2__TYPE", "sql")
@@ -154,10 +167,17 @@ def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
 # Names
 
 
-def test_a_name_cannot_command_the_terminal(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_cannot_command_the_terminal(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     place.table(ODD)
 
-    for arguments in (["admin", "tables"], ["look", f"db.{ODD}"], ["look", f"db.{ODD}x"], ["look", "db.t", f"--{ODD}"]):
+    for arguments in (
+        ["admin", "tables"],
+        ["look", f"db.{ODD}"],
+        ["look", f"db.{ODD}x"],
+        ["look", "db.t", f"--{ODD}"],
+    ):
         with contextlib.suppress(SystemExit):
             main(arguments)
         said = capsys.readouterr()
@@ -180,10 +200,14 @@ def test_a_name_that_xml_has_no_place_for_costs_no_other_table_its_case(
     ]
 
 
-def test_a_name_of_half_characters_is_no_name(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_name_of_half_characters_is_no_name(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     place.table()
 
-    assert "is not a table name" in refused(capsys, "report", "db.\udcff", "--output", str(tmp_path / "out"))
+    assert "is not a table name" in refused(
+        capsys, "report", "db.\udcff", "--output", str(tmp_path / "out")
+    )
 
 
 def test_everything_is_printed_from_one_place() -> None:
@@ -194,7 +218,8 @@ def test_everything_is_printed_from_one_place() -> None:
         f"{path.relative_to(package)}:{number}"
         for path in package.rglob("*.py")
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if path.relative_to(package).as_posix() not in alone and re.search(r"(?<![\w.])print\(|sys\.std(out|err)\.write", line)
+        if path.relative_to(package).as_posix() not in alone
+        and re.search(r"(?<![\w.])print\(|sys\.std(out|err)\.write", line)
     ]
 
     assert printing == []
@@ -222,17 +247,27 @@ def test_a_report_on_a_full_disk_ends_with_the_file_that_had_no_place(
     assert re.search(r"out/\S+ cannot be written: .*choose another path", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("made", [lambda path: path.write_text(""), lambda path: (path / "run.jsonl.partial").mkdir(parents=True)])
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda path: path.write_text(""),
+        lambda path: (path / "run.jsonl.partial").mkdir(parents=True),
+    ],
+)
 def test_a_folder_that_is_none_is_named(
     place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, made: Callable[[Path], object]
 ) -> None:
     place.table()
     made(tmp_path / "out")
 
-    assert str(tmp_path / "out") in refused(capsys, "report", "db.t", "--output", str(tmp_path / "out"))
+    assert str(tmp_path / "out") in refused(
+        capsys, "report", "db.t", "--output", str(tmp_path / "out")
+    )
 
 
-def test_a_name_that_is_too_long_for_a_file_is_shortened(place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_name_that_is_too_long_for_a_file_is_shortened(
+    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     place.table()
 
     said = refused(capsys, "report", "db.t", "--output", str(tmp_path / ("x" * 5000)))
@@ -241,16 +276,29 @@ def test_a_name_that_is_too_long_for_a_file_is_shortened(place: Place, capsys: p
     assert len(said) < 500
 
 
-def test_standard_output_on_a_full_disk_is_an_error_of_its_own(place: Place, tmp_path: Path) -> None:
+def test_standard_output_on_a_full_disk_is_an_error_of_its_own(
+    place: Place, tmp_path: Path
+) -> None:
     place.table()
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([sys.executable, "-m", "icekit", "look", "db.t"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", "icekit", "look", "db.t"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
 
     assert done.returncode == 2
-    assert done.stderr == ("icekit: Standard output cannot be written: no space is left on its disk; free some, or choose another path.\n")
+    assert done.stderr == (
+        "icekit: Standard output cannot be written: no space is left on its disk; free some, or "
+        "choose another path.\n"
+    )
 
 
-def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
     place.table()
 
     assert "choose another path" in refused(capsys, "report", "db.t", "--output", "/proc/x")
@@ -269,11 +317,15 @@ def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(place: Pl
         pytest.param("report db.t --output out >&- 2>&- <&-", 0, marks=pytest.mark.slow),
     ],
 )
-def test_streams_that_are_full_or_closed_end_no_command_as_a_bug(place: Place, tmp_path: Path, command: str, status: int) -> None:
+def test_streams_that_are_full_or_closed_end_no_command_as_a_bug(
+    place: Place, tmp_path: Path, command: str, status: int
+) -> None:
     place.table()
     shell = ["sh", "-c", f"exec {sys.executable} -m icekit {command}"]
     here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(shell, cwd=tmp_path, env=here, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        shell, cwd=tmp_path, env=here, capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == status, done.stderr
     assert "Traceback" not in done.stderr
@@ -284,7 +336,17 @@ def test_streams_that_are_full_or_closed_end_no_command_as_a_bug(place: Place, t
 
 
 @pytest.mark.parametrize(
-    "number", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EDQUOT, errno.ESTALE]
+    "number",
+    [
+        errno.ENOSPC,
+        errno.EROFS,
+        errno.EIO,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.ESTALE,
+    ],
 )
 def test_whatever_a_disk_answers_is_said_of_its_file(number: int) -> None:
     said = str(outside(OSError(number, os.strerror(number), "/somewhere/a.html")))
@@ -294,7 +356,11 @@ def test_whatever_a_disk_answers_is_said_of_its_file(number: int) -> None:
 
 
 def test_a_lost_connection_too_many_files_and_no_memory_are_not_bugs() -> None:
-    errors: list[BaseException] = [ConnectionRefusedError(111, "refused"), OSError(errno.EMFILE, "too many"), MemoryError()]
+    errors: list[BaseException] = [
+        ConnectionRefusedError(111, "refused"),
+        OSError(errno.EMFILE, "too many"),
+        MemoryError(),
+    ]
 
     assert [isinstance(outside(error), IcekitError) for error in errors] == [True, True, True]
 
@@ -317,11 +383,19 @@ def test_another_machine_that_does_not_answer_is_no_disk(error: Exception) -> No
     assert str(error).removeprefix("[Errno ")[:10] in str(said)
 
 
-def test_what_sqlite_says_of_a_file_is_no_bug_and_what_it_says_of_a_statement_is_one(tmp_path: Path) -> None:
+def test_what_sqlite_says_of_a_file_is_no_bug_and_what_it_says_of_a_statement_is_one(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "not.db").write_bytes(b"not a database" * 100)
-    with contextlib.closing(sqlite3.connect(tmp_path / "not.db")) as db, pytest.raises(sqlite3.DatabaseError) as of_file:
+    with (
+        contextlib.closing(sqlite3.connect(tmp_path / "not.db")) as db,
+        pytest.raises(sqlite3.DatabaseError) as of_file,
+    ):
         db.execute("SELECT * FROM t")
-    with contextlib.closing(sqlite3.connect(":memory:")) as db, pytest.raises(sqlite3.DatabaseError) as of_statement:
+    with (
+        contextlib.closing(sqlite3.connect(":memory:")) as db,
+        pytest.raises(sqlite3.DatabaseError) as of_statement,
+    ):
         db.execute("SELECT no_such")
     with pytest.raises(sqlite3.DatabaseError) as of_use:
         db.execute("SELECT 1")
@@ -332,14 +406,17 @@ def test_what_sqlite_says_of_a_file_is_no_bug_and_what_it_says_of_a_statement_is
 
 
 def test_a_file_of_icekits_own_that_is_missing_is_a_bug() -> None:
-    own = FileNotFoundError(errno.ENOENT, "No such file", str(Path(icekit.__file__).parent / "report" / "x.html"))
+    own = FileNotFoundError(
+        errno.ENOENT, "No such file", str(Path(icekit.__file__).parent / "report" / "x.html")
+    )
 
     assert outside(own) is None
 
 
 def test_an_error_of_java_without_a_cause_keeps_what_it_says() -> None:
     error = Exception(
-        "An error occurred while calling o188.filter.\n: java.lang.IllegalStateException: no such group\n\tat a.B.c(B.java:1)"
+        "An error occurred while calling o188.filter.\n: java.lang.IllegalStateException: no such "
+        "group\n\tat a.B.c(B.java:1)"
     )
 
     assert reason(error) == "java.lang.IllegalStateException: no such group"
@@ -362,7 +439,15 @@ def test_what_spark_says_is_a_cause_or_a_bug_of_icekits_own_sql(lake: Lake) -> N
 
 
 @pytest.mark.parametrize(
-    "bug", [ZeroDivisionError("division by zero"), KeyError("x"), TypeError(), AssertionError(), ValueError("x"), RecursionError()]
+    "bug",
+    [
+        ZeroDivisionError("division by zero"),
+        KeyError("x"),
+        TypeError(),
+        AssertionError(),
+        ValueError("x"),
+        RecursionError(),
+    ],
 )
 def test_a_bug_stays_one(bug: Exception) -> None:
     assert outside(bug) is None
@@ -371,12 +456,17 @@ def test_a_bug_stays_one(bug: Exception) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "org.apache.iceberg.exceptions.ValidationException: No file counts in manifest: /t/metadata/m0.avro",
-        "java.lang.IllegalArgumentException: Cannot create data file from manifest: data file counts are missing.",
-        'org.apache.avro.file.DataFileWriter$AppendWriteException: java.lang.NullPointerException: Cannot invoke "java.lang.Integer.intValue()"',
+        "org.apache.iceberg.exceptions.ValidationException: No file counts in manifest: "
+        "/t/metadata/m0.avro",
+        "java.lang.IllegalArgumentException: Cannot create data file from manifest: data file "
+        "counts are missing.",
+        "org.apache.avro.file.DataFileWriter$AppendWriteException: "
+        'java.lang.NullPointerException: Cannot invoke "java.lang.Integer.intValue()"',
     ],
 )
 def test_a_commit_that_fails_for_want_of_counts_says_so(said: str) -> None:
     error = RuntimeError(f"An error occurred while calling o1.commit.\n: {said}\n\tat java.base/x")
 
-    assert reason(error).startswith("the snapshot's manifest list does not give the numbers of files")
+    assert reason(error).startswith(
+        "the snapshot's manifest list does not give the numbers of files"
+    )

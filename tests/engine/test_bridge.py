@@ -1,4 +1,6 @@
-"""What the JVM holds is read without an exception of the JVM, which PySpark is slow to understand."""
+"""What the JVM holds is read without an exception of the JVM, which PySpark is slow to
+understand.
+"""
 
 from contextlib import AbstractContextManager
 from threading import Event, Thread
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("many", [0, 1, 3])
-def test_collections_and_arrays_are_read_to_their_end(lake: Lake, monkeypatch: pytest.MonkeyPatch, many: int) -> None:
+def test_collections_and_arrays_are_read_to_their_end(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
     def refused(error: Any) -> Any:
         raise AssertionError(f"an exception of the JVM: {error}")
 
@@ -36,13 +40,19 @@ def test_collections_and_arrays_are_read_to_their_end(lake: Lake, monkeypatch: p
     assert found == [[str(place) for place in range(many)]] * 4
 
 
-def overlapping(lake: Lake, first: AbstractContextManager[None], second: AbstractContextManager[None]) -> tuple[Event, Event, list[Thread]]:
+def overlapping(
+    lake: Lake, first: AbstractContextManager[None], second: AbstractContextManager[None]
+) -> tuple[Event, Event, list[Thread]]:
     """Two threads in their blocks, the second after the first, and an event that lets each go."""
     leave, threads = (Event(), Event()), []
     for block, event in zip((first, second), leave, strict=True):
         inside = Event()
 
-        def work(block: AbstractContextManager[None] = block, event: Event = event, inside: Event = inside) -> None:
+        def work(
+            block: AbstractContextManager[None] = block,
+            event: Event = event,
+            inside: Event = inside,
+        ) -> None:
             make_active(lake.spark)
             with block:
                 inside.set()
@@ -56,11 +66,17 @@ def overlapping(lake: Lake, first: AbstractContextManager[None], second: Abstrac
 
 @pytest.mark.parametrize("set_before", ["7", None], ids=["set before", "not set"])
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["first leaves first", "first leaves last"])
-def test_overlapping_threads_leave_a_setting_as_it_was(lake: Lake, set_before: str | None, order: tuple[int, int]) -> None:
-    """The second found the first one's value, and put it back for good; meanwhile it lost its own."""
+def test_overlapping_threads_leave_a_setting_as_it_was(
+    lake: Lake, set_before: str | None, order: tuple[int, int]
+) -> None:
+    """The second found the first one's value, and put it back for good; meanwhile it lost its
+    own.
+    """
     conf, key = lake.spark.conf, "spark.sql.icekit.test"
     with lent(lake.spark, {key: set_before} if set_before else {}):
-        *leave, threads = overlapping(lake, lent(lake.spark, {key: "false"}), lent(lake.spark, {key: "false"}))
+        *leave, threads = overlapping(
+            lake, lent(lake.spark, {key: "false"}), lent(lake.spark, {key: "false"})
+        )
         for place in order:
             assert conf.get(key, None) == "false"
             leave[place].set()
@@ -73,7 +89,9 @@ def test_overlapping_threads_leave_a_setting_as_it_was(lake: Lake, set_before: s
 def test_overlapping_threads_leave_the_current_catalog_as_it_was(lake: Lake) -> None:
     before = lake.spark.catalog.currentCatalog()
     other = "spark_catalog" if before != "spark_catalog" else lake.name
-    *leave, threads = overlapping(lake, in_catalog(lake.spark, other), in_catalog(lake.spark, other))
+    *leave, threads = overlapping(
+        lake, in_catalog(lake.spark, other), in_catalog(lake.spark, other)
+    )
     for event, thread in zip(leave, threads, strict=True):
         assert lake.spark.catalog.currentCatalog() == other
         event.set()
@@ -103,7 +121,11 @@ def test_a_value_that_could_not_be_set_leaves_no_old_one_for_the_next_block(lake
     assert held == ["newer"]
 
 
-@pytest.mark.parametrize("lacks", [{"java.lang.Thread": 99}, {"org.apache.iceberg.NotYet": None}], ids=["a constructor", "a class"])
+@pytest.mark.parametrize(
+    "lacks",
+    [{"java.lang.Thread": 99}, {"org.apache.iceberg.NotYet": None}],
+    ids=["a constructor", "a class"],
+)
 def test_what_this_version_of_iceberg_lacks_is_said_before_anything_is_written(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, lacks: dict[str, int | None]
 ) -> None:
@@ -111,8 +133,15 @@ def test_what_this_version_of_iceberg_lacks_is_said_before_anything_is_written(
     assert missing_api(lake.spark) is None
     monkeypatch.setitem(client, "icekit_missing_api", {})
     monkeypatch.setattr(bridge, "_NEEDED_API", {**bridge._NEEDED_API, **lacks})
-    actions = {name: Action("a1", name, lake.name, ("db", "t"), "", Prediction()) for name in ("rewrite_data_files", "rewrite_manifests")}
+    actions = {
+        name: Action("a1", name, lake.name, ("db", "t"), "", Prediction())
+        for name in ("rewrite_data_files", "rewrite_manifests")
+    }
 
     require_api(lake.spark, [actions["rewrite_manifests"]])
-    with pytest.raises(EngineFailed, match=rf"Iceberg 1\.11 or newer; this session has .* lacks {next(iter(lacks)).rpartition('.')[2]}\."):
+    with pytest.raises(
+        EngineFailed,
+        match=r"Iceberg 1\.11 or newer; this session has .* lacks "
+        rf"{next(iter(lacks)).rpartition('.')[2]}\.",
+    ):
         require_api(lake.spark, actions.values())

@@ -1,4 +1,6 @@
-"""The cost of a block is that of its own tasks, and of the threads in which Iceberg reads delete files for them."""
+"""The cost of a block is that of its own tasks, and of the threads in which Iceberg reads delete
+files for them.
+"""
 
 import threading
 from typing import Any, cast
@@ -6,7 +8,15 @@ from typing import Any, cast
 import pytest
 
 from icekit.api import Lake
-from icekit.engine.effort import CLOCK, CPU, TASKS, delete_threads, forget_deletes, metered, unit_for
+from icekit.engine.effort import (
+    CLOCK,
+    CPU,
+    TASKS,
+    delete_threads,
+    forget_deletes,
+    metered,
+    unit_for,
+)
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark
@@ -29,7 +39,8 @@ def test_a_block_costs_what_its_own_tasks_worked(lake: Lake, unit: str) -> None:
 
     assert work.cost > 0
     assert work.seconds > 0
-    # The stages of the blocks before are not counted; threads that read delete files may be at their ends.
+    # The stages of the blocks before are not counted; threads that read delete files may be at
+    # their ends.
     assert nothing.cost < work.cost
 
 

@@ -15,7 +15,11 @@ ENDLESS = "SELECT sum(hash(a.id, b.id)) FROM range(10000000) a CROSS JOIN range(
 
 def test_one_place_knows_how_to_cancel() -> None:
     package = Path(icekit.__file__).parent
-    known = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if "cancelJobsWithTag" in path.read_text()}
+    known = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if "cancelJobsWithTag" in path.read_text()
+    }
 
     assert known == {"engine/interrupting.py"}
 
@@ -32,7 +36,11 @@ def test_work_is_cancelled_from_another_thread_and_other_work_is_not(lake: Lake)
     timer = threading.Timer(1.0, asked.set)
     timer.start()
 
-    with pytest.raises(Exception, match=r"(?i)cancel"), tagged(spark, tag), cancelled_when(asked.is_set, spark, tag):
+    with (
+        pytest.raises(Exception, match=r"(?i)cancel"),
+        tagged(spark, tag),
+        cancelled_when(asked.is_set, spark, tag),
+    ):
         spark.sql(ENDLESS).collect()
 
     assert asked.is_set()

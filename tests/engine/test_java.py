@@ -1,4 +1,6 @@
-"""The Java classes of the package compile in the session, and are those that the modules ask for."""
+"""The Java classes of the package compile in the session, and are those that the modules ask
+for.
+"""
 
 import re
 from pathlib import Path
@@ -11,16 +13,24 @@ from icekit.api import Lake
 from icekit.engine import bridge
 
 PACKAGE = Path(icekit.__file__).parent
-SOURCES = {path.stem: path.read_text() for path in sorted((PACKAGE / "engine" / "java").glob("*.java"))}
+SOURCES = {
+    path.stem: path.read_text() for path in sorted((PACKAGE / "engine" / "java").glob("*.java"))
+}
 
 
 def load(lake: Lake, name: str) -> Any:
     jvm: Any = lake.spark._jvm
-    return bridge._load(jvm, jvm.org.apache.iceberg.spark.actions.SparkActions.get(lake.spark._jsparkSession), name)
+    return bridge._load(
+        jvm, jvm.org.apache.iceberg.spark.actions.SparkActions.get(lake.spark._jsparkSession), name
+    )
 
 
 def test_every_class_is_asked_for_and_there() -> None:
-    asked = {name for path in PACKAGE.rglob("*.py") for name in re.findall(r'(?<!\w)compiled\([^"]*?"(\w+)"', path.read_text())}
+    asked = {
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r'(?<!\w)compiled\([^"]*?"(\w+)"', path.read_text())
+    }
     assert asked == {name for name, source in SOURCES.items() if "\npublic class " in source}
 
 
@@ -31,9 +41,13 @@ def test_a_class_compiles(lake: Lake, name: str) -> None:
 
 
 @pytest.mark.spark
-def test_a_class_that_does_not_compile_is_an_error_that_says_where(lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_class_that_does_not_compile_is_an_error_that_says_where(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "java").mkdir()
-    (tmp_path / "java" / "Wrong.java").write_text("package icekit;\n\npublic class Wrong {\n  int of() { return unknown; }\n}\n")
+    (tmp_path / "java" / "Wrong.java").write_text(
+        "package icekit;\n\npublic class Wrong {\n  int of() { return unknown; }\n}\n"
+    )
     monkeypatch.setattr(bridge, "files", lambda _: tmp_path)
 
     with pytest.raises(Exception, match=r"Wrong\.java.*Line 4"):

@@ -17,9 +17,20 @@ from tests.commits import in_order
 from tests.elsewhere import elsewhere
 
 PACKAGE = Path(__file__).parents[2] / "icekit"
-# Words that nothing else has, and those that are also keys of a metadata file, fields of facts or headings.
-ONLY_TABLES = {"all_data_files", "all_delete_files", "all_entries", "all_files", "all_manifests", "metadata_log_entries"}
-NAMES = ONLY_TABLES | set("data_files delete_files entries files history manifests partitions position_deletes refs snapshots".split())
+# Words that nothing else has, and those that are also keys of a metadata file, fields of facts or
+# headings.
+ONLY_TABLES = {
+    "all_data_files",
+    "all_delete_files",
+    "all_entries",
+    "all_files",
+    "all_manifests",
+    "metadata_log_entries",
+}
+NAMES = ONLY_TABLES | set(
+    "data_files delete_files entries files history manifests partitions position_deletes refs "
+    "snapshots".split()
+)
 READERS = {"metadata_table", "metadata_table_sql"}
 # Statements that are shown to a person, who runs them in a session of their own.
 SHOWN = {"diagnose/partitions.py"}
@@ -34,18 +45,29 @@ def called(node: ast.AST) -> str:
 
 
 def reads(source: str) -> list[str]:
-    """Where some code names a metadata table but to have it read in the one place: in a text, after a table's name, in SQL."""
+    """Where some code names a metadata table but to have it read in the one place: in a text, after
+    a table's name, in SQL.
+    """
     tree = ast.parse(source)
     nodes = list(ast.walk(tree))
-    handed = {id(part) for node in nodes if called(node) in READERS and isinstance(node, ast.Call) for part in node.args}
+    handed = {
+        id(part)
+        for node in nodes
+        if called(node) in READERS and isinstance(node, ast.Call)
+        for part in node.args
+    }
     found = []
     for node in nodes:
-        is_read = isinstance(node, ast.Constant) and node.value in ONLY_TABLES and id(node) not in handed
+        is_read = (
+            isinstance(node, ast.Constant) and node.value in ONLY_TABLES and id(node) not in handed
+        )
         if called(node) == "identifier" and isinstance(node, ast.Call):
             stars = [isinstance(part, ast.Starred) for part in node.args]
             is_read = any(stars) and not stars[-1]
         if isinstance(node, ast.JoinedStr):
-            is_read = any(map(is_after_a_name, node.values, node.values[1:], [*node.values[2:], None]))
+            is_read = any(
+                map(is_after_a_name, node.values, node.values[1:], [*node.values[2:], None])
+            )
         if is_read:
             found.append(ast.unparse(node))
     return found
@@ -58,7 +80,9 @@ def is_after_a_name(name: ast.expr, text: ast.expr, following: ast.expr | None) 
     written = str(text.value)
     part = re.match(r"\.(\w+)(?!\w|\.)", written)
     quoted = called(name.value) in {"identifier", *READERS}
-    return bool(part and part[1] in NAMES) or (quoted and written == "." and isinstance(following, ast.FormattedValue))
+    return bool(part and part[1] in NAMES) or (
+        quoted and written == "." and isinstance(following, ast.FormattedValue)
+    )
 
 
 def test_no_other_module_reads_a_metadata_table() -> None:
@@ -76,7 +100,8 @@ def test_no_other_module_reads_a_metadata_table() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        # As the removal of a clone once read what the table has adopted, and so deleted a live file.
+        # As the removal of a clone once read what the table has adopted, and so deleted a live
+        # file.
         '''for table, column in (("all_files", "file_path"), ("all_manifests", "path")):
             query = f"SELECT DISTINCT {column} FROM {identifier(*name, table)} WHERE contains({column}, {within})"''',
         'for table in ("files", "snapshots"):\n    spark.table(identifier(*name, table))',
@@ -91,7 +116,9 @@ def test_a_metadata_table_is_found_however_it_is_named(source: str) -> None:
 
 def test_what_only_looks_like_a_metadata_table_is_none() -> None:
     assert not reads('metadata_table(spark, table, "all_files")')
-    assert not reads('metadata.get("snapshots"), identifier(catalog, *table), f"{lake}.history.db {size}.{unit}"')
+    assert not reads(
+        'metadata.get("snapshots"), identifier(catalog, *table), f"{lake}.history.db {size}.{unit}"'
+    )
 
 
 @pytest.mark.spark
@@ -112,8 +139,13 @@ def test_what_another_session_has_committed_is_read(lake: Lake, scratch: str, na
 
 
 @pytest.mark.spark
-def test_files_that_a_metadata_table_leaves_out_are_told_with_the_version_that_does(lake: Lake) -> None:
-    said = rf"has 2 data files and 1 delete file, but .* Iceberg \({re.escape(ICEBERG)}\) list 2 data files and 0 "
+def test_files_that_a_metadata_table_leaves_out_are_told_with_the_version_that_does(
+    lake: Lake,
+) -> None:
+    said = (
+        rf"has 2 data files and 1 delete file, but .* Iceberg \({re.escape(ICEBERG)}\) list 2 "
+        r"data files and 0 "
+    )
     with pytest.raises(MetadataUnreadable, match=said):
         check_listed(lake.spark, ("lake", "db", "t"), 7, FileCounts(2, 1), FileCounts(2, 0))
 

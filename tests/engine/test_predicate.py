@@ -1,4 +1,6 @@
-"""A condition that a person states is one boolean expression over the table's columns, or an error that says what is wrong with it."""
+"""A condition that a person states is one boolean expression over the table's columns, or an error
+that says what is wrong with it.
+"""
 
 from collections.abc import Iterator
 
@@ -65,7 +67,13 @@ NO_CONDITION = [
     ("java_method('java.lang.System', 'lineSeparator') = name", "each time it is evaluated"),
 ]
 # What only Iceberg refuses: each is a condition, and none that files can be chosen by.
-NOT_FOR_FILES = ["length(name) = 3", "name LIKE '%a'", "id + 1 = 2", "isnan(CAST(id AS double))", "_file = 'a'"]
+NOT_FOR_FILES = [
+    "length(name) = 3",
+    "name LIKE '%a'",
+    "id + 1 = 2",
+    "isnan(CAST(id AS double))",
+    "_file = 'a'",
+]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +81,10 @@ def table(lake: Lake) -> Iterator[Lake]:
     """A lake with a table of the tests' own, which nothing here writes to."""
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAME[0])}")
     name = identifier(*lake.sql_name(NAME))
-    lake.spark.sql(f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT id, string(id) AS name, id AS `odd name` FROM range(10)")
+    lake.spark.sql(
+        f"CREATE OR REPLACE TABLE {name} USING iceberg AS SELECT id, string(id) AS name, id AS "
+        "`odd name` FROM range(10)"
+    )
     yield lake
     lake.spark.sql(f"DROP TABLE {name} PURGE")
 
@@ -82,7 +93,9 @@ def read(lake: Lake, text: str) -> icekit.engine.predicate.Predicate:
     return read_predicate(lake.spark, lake.spark.table(identifier(*lake.sql_name(NAME))), text)
 
 
-@pytest.mark.parametrize(("text", "why"), [(text, "as one expression") for text in ESCAPES] + NO_CONDITION)
+@pytest.mark.parametrize(
+    ("text", "why"), [(text, "as one expression") for text in ESCAPES] + NO_CONDITION
+)
 def test_what_is_no_condition_of_a_row_is_refused_by_name(table: Lake, text: str, why: str) -> None:
     with pytest.raises(ParameterError) as refused:
         read(table, text)
@@ -123,7 +136,11 @@ def test_what_only_the_session_has_is_refused(table: Lake) -> None:
     table.spark.sql("DECLARE OR REPLACE VARIABLE icekit_variable BIGINT DEFAULT 7")
     table.spark.udf.register("icekit_function", lambda value: value, "bigint")
     try:
-        for text in ("id = icekit_variable", "session.icekit_variable = id", "icekit_function(id) = 1"):
+        for text in (
+            "id = icekit_variable",
+            "session.icekit_variable = id",
+            "icekit_function(id) = 1",
+        ):
             with pytest.raises(ParameterError, match="that only this session has"):
                 read(table, text)
     finally:
@@ -139,10 +156,21 @@ def test_what_the_engine_cannot_read_at_all_is_refused_with_its_reason(table: La
 
 
 @pytest.mark.parametrize(
-    "text", ["`user.id x` = 42", "`user` = 'a'", "user = 'a'", "`a``b.c` = 1", "address.user = 'a'", "`address` . `zip` = 1"]
+    "text",
+    [
+        "`user.id x` = 42",
+        "`user` = 'a'",
+        "user = 'a'",
+        "`a``b.c` = 1",
+        "address.user = 'a'",
+        "`address` . `zip` = 1",
+    ],
 )
 def test_columns_named_like_functions_of_the_session_or_with_dots_are_taken(text: str) -> None:
-    assert icekit.engine.predicate._of_elsewhere(text, ["user.id x", "user", "a`b.c", "address"]) is None
+    assert (
+        icekit.engine.predicate._of_elsewhere(text, ["user.id x", "user", "a`b.c", "address"])
+        is None
+    )
 
 
 def test_a_condition_too_long_to_plan_is_refused_by_its_size(table: Lake) -> None:
@@ -152,7 +180,9 @@ def test_a_condition_too_long_to_plan_is_refused_by_its_size(table: Lake) -> Non
     assert len(str(refused.value)) < 1_000
 
 
-def test_what_is_refused_is_told_once_and_not_traced(table: Lake, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused_is_told_once_and_not_traced(
+    table: Lake, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(ParameterError):
         read(table, "no_such = 1")
 
@@ -172,8 +202,12 @@ def test_no_filter_escapes_its_place(table: Lake, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", NOT_FOR_FILES)
-def test_a_condition_that_iceberg_cannot_choose_files_by_is_refused_by_name(table: Lake, text: str) -> None:
-    with pytest.raises(ParameterError, match="Iceberg cannot select partitions with the filter") as refused:
+def test_a_condition_that_iceberg_cannot_choose_files_by_is_refused_by_name(
+    table: Lake, text: str
+) -> None:
+    with pytest.raises(
+        ParameterError, match="Iceberg cannot select partitions with the filter"
+    ) as refused:
         plan_conversion(table, NAME, where=text)
 
     assert repr(text) in str(refused.value)
@@ -183,6 +217,12 @@ def test_a_statement_that_changes_rows_is_no_query_to_read_filters_of(table: Lak
     name = identifier(*table.sql_name(NAME))
 
     with pytest.raises(ParameterError, match="a statement that changes data"):
-        read_filters(table, table.observe(NAME), sql=[f"WITH one AS (SELECT 1 AS id) DELETE FROM {name} WHERE id IN (SELECT id FROM one)"])
+        read_filters(
+            table,
+            table.observe(NAME),
+            sql=[
+                f"WITH one AS (SELECT 1 AS id) DELETE FROM {name} WHERE id IN (SELECT id FROM one)"
+            ],
+        )
 
     assert table.spark.table(name).count() == 10

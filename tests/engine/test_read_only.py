@@ -1,4 +1,6 @@
-"""Over Spark Connect whatever tries or changes a table is refused, before anything is read or written."""
+"""Over Spark Connect whatever tries or changes a table is refused, before anything is read or
+written.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +18,30 @@ from icekit.sandbox import clone
 from icekit.sandbox.stale import StaleClone, remove_stale
 from icekit.tune import QUESTIONS
 
-PLAN = Plan("lake", ("db", "t"), None, None, None, (Action("a1", "rewrite_manifests", "lake", ("db", "t"), "", Prediction()),))
+PLAN = Plan(
+    "lake",
+    ("db", "t"),
+    None,
+    None,
+    None,
+    (Action("a1", "rewrite_manifests", "lake", ("db", "t"), "", Prediction()),),
+)
 CHANGING: dict[str, Callable[[Lake, str], object]] = {
-    "run": lambda lake, ledger: run(lake, PLAN, execute=True, ledger=ledger, progress=lambda _: None),
+    "run": lambda lake, ledger: run(
+        lake, PLAN, execute=True, ledger=ledger, progress=lambda _: None
+    ),
     "convert": lambda lake, _: lake.convert("db.t"),
     "clone": lambda lake, _: clone(lake, "db.t").__enter__(),
-    "remove clones": lambda lake, _: remove_stale(lake, [cast("StaleClone", SimpleNamespace(is_dead=True, table=("icekit_clones", "c")))]),
-    "review a MERGE": lambda lake, _: lake.review_merge("MERGE INTO db.t USING db.s ON t.id = s.id WHEN MATCHED THEN DELETE"),
-    **{f"tune {question}": lambda lake, _, question=question: lake.tune(question, "db.t") for question in QUESTIONS},  # type: ignore[misc]
+    "remove clones": lambda lake, _: remove_stale(
+        lake, [cast("StaleClone", SimpleNamespace(is_dead=True, table=("icekit_clones", "c")))]
+    ),
+    "review a MERGE": lambda lake, _: lake.review_merge(
+        "MERGE INTO db.t USING db.s ON t.id = s.id WHEN MATCHED THEN DELETE"
+    ),
+    **{
+        f"tune {question}": lambda lake, _, question=question: lake.tune(question, "db.t")  # type: ignore[misc]
+        for question in QUESTIONS
+    },
 }
 
 
@@ -32,14 +50,20 @@ def lake() -> Lake:
     """A catalog of a session that can be asked for its settings, and for nothing else."""
 
     class Remote:
-        conf = SimpleNamespace(get=lambda _, default=None: "org.apache.iceberg.spark.SparkCatalog" if default is None else default)
+        conf = SimpleNamespace(
+            get=lambda _, default=None: (
+                "org.apache.iceberg.spark.SparkCatalog" if default is None else default
+            )
+        )
 
     Remote.__module__ = "pyspark.sql.connect.session"
     return icekit.connect("lake", spark=cast("Any", Remote()))
 
 
 @pytest.mark.parametrize("verb", CHANGING)
-def test_what_tries_or_changes_a_table_needs_a_classic_session(lake: Lake, verb: str, tmp_path: Path) -> None:
+def test_what_tries_or_changes_a_table_needs_a_classic_session(
+    lake: Lake, verb: str, tmp_path: Path
+) -> None:
     with pytest.raises(ClassicSessionRequired, match="Nothing was written"):
         CHANGING[verb](lake, str(tmp_path / "ledger.db"))
 

@@ -1,4 +1,6 @@
-"""Which deletes apply to nothing, and what manifests contradict, without Spark: manifests of a test's own."""
+"""Which deletes apply to nothing, and what manifests contradict, without Spark: manifests of a
+test's own.
+"""
 
 from __future__ import annotations
 
@@ -25,21 +27,52 @@ VOID = PartitionSpec(2, (PartitionField(1000, "day", "void", 1, "day", "int"),))
 SPECS = {spec.spec_id: spec for spec in (BY_DAY, GLOBAL, VOID)}
 CUT = Cut(edges(TARGET), edges(DELETE_TARGET), TARGET)
 
-_FILE = ("content", "int"), ("file_path", "string"), ("file_format", "string"), ("record_count", "long"), ("file_size_in_bytes", "long")
-_MAYBE = ("referenced_data_file", "string"), ("content_offset", "long"), ("content_size_in_bytes", "long")
+_FILE = (
+    ("content", "int"),
+    ("file_path", "string"),
+    ("file_format", "string"),
+    ("record_count", "long"),
+    ("file_size_in_bytes", "long"),
+)
+_MAYBE = (
+    ("referenced_data_file", "string"),
+    ("content_offset", "long"),
+    ("content_size_in_bytes", "long"),
+)
 
 
 def _schema(spec: PartitionSpec) -> Any:
     fields: list[Any] = [{"name": name, "type": kind} for name, kind in _FILE]
     fields += [{"name": name, "type": ["null", kind], "default": None} for name, kind in _MAYBE]
-    pair = {"type": "record", "name": "pair", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}]}
+    pair = {
+        "type": "record",
+        "name": "pair",
+        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}],
+    }
     for name in ("lower_bounds", "upper_bounds"):
         fields.append(
-            {"name": name, "type": ["null", {"type": "array", "items": pair if name == "lower_bounds" else "pair"}], "default": None}
+            {
+                "name": name,
+                "type": [
+                    "null",
+                    {"type": "array", "items": pair if name == "lower_bounds" else "pair"},
+                ],
+                "default": None,
+            }
         )
-    fields.append({"name": "equality_ids", "type": ["null", {"type": "array", "items": "int"}], "default": None})
-    values = [{"name": field.name, "type": ["null", "int"], "default": None} for field in spec.fields]
-    fields.append({"name": "partition", "type": {"type": "record", "name": "r102", "fields": values}})
+    fields.append(
+        {
+            "name": "equality_ids",
+            "type": ["null", {"type": "array", "items": "int"}],
+            "default": None,
+        }
+    )
+    values = [
+        {"name": field.name, "type": ["null", "int"], "default": None} for field in spec.fields
+    ]
+    fields.append(
+        {"name": "partition", "type": {"type": "record", "name": "r102", "fields": values}}
+    )
     entry = [
         {"name": "status", "type": "int"},
         {"name": "snapshot_id", "type": ["null", "long"], "default": None},
@@ -56,7 +89,15 @@ class Lists:
         self.records: list[dict[str, Any]] = []
         self.contents: dict[str, bytes] = {}
 
-    def add(self, sequence: int, *paths: str, day: int | None = 1, spec: PartitionSpec = BY_DAY, content: int = 0, **more: Any) -> Lists:
+    def add(
+        self,
+        sequence: int,
+        *paths: str,
+        day: int | None = 1,
+        spec: PartitionSpec = BY_DAY,
+        content: int = 0,
+        **more: Any,
+    ) -> Lists:
         entries = [
             {
                 "status": 1,
@@ -88,23 +129,47 @@ class Lists:
         )
         return self
 
-    def deletes(self, sequence: int, of: str | None = None, *, content: int = 1, path: str = "d", **more: Any) -> Lists:
+    def deletes(
+        self,
+        sequence: int,
+        of: str | None = None,
+        *,
+        content: int = 1,
+        path: str = "d",
+        **more: Any,
+    ) -> Lists:
         return self.add(sequence, path, content=content, referenced_data_file=of, **more)
 
     def keys(self, sequence: int, low: int, high: int, *, path: str = "", **more: Any) -> Lists:
-        """A file with bounds of the key, column 7: of data, or equality deletes if a ``content`` says so."""
-        lower, upper = ([{"key": 3, "value": b"x" * 64}, {"key": 7, "value": struct.pack("<q", each)}] for each in (low, high))
+        """A file with bounds of the key, column 7: of data, or equality deletes if a ``content``
+        says so.
+        """
+        lower, upper = (
+            [{"key": 3, "value": b"x" * 64}, {"key": 7, "value": struct.pack("<q", each)}]
+            for each in (low, high)
+        )
         ids = [7] if more.get("content") == 2 else None
-        return self.add(sequence, path or f"{sequence}-{low}", lower_bounds=lower, upper_bounds=upper, equality_ids=ids, **more)
+        return self.add(
+            sequence,
+            path or f"{sequence}-{low}",
+            lower_bounds=lower,
+            upper_bounds=upper,
+            equality_ids=ids,
+            **more,
+        )
 
     def counted(self, width: int = 1) -> Rollup:
         columns = {7: KeyColumn("long", required=True)}
-        rollup, _ = local.roll_up(self.records, SPECS, CUT, self.contents.__getitem__, lambda _: width, columns=columns)
+        rollup, _ = local.roll_up(
+            self.records, SPECS, CUT, self.contents.__getitem__, lambda _: width, columns=columns
+        )
         return rollup
 
 
 def states(lists: Lists) -> list[tuple[Kind, DeleteState, int]]:
-    return [(each.kind, each.state, each.file_count) for each in lists.counted().unapplied_deletes()]
+    return [
+        (each.kind, each.state, each.file_count) for each in lists.counted().unapplied_deletes()
+    ]
 
 
 POSITION, EQUALITY = Kind.POSITION_DELETES, Kind.EQUALITY_DELETES
@@ -112,25 +177,33 @@ DANGLING = [(POSITION, DeleteState.DANGLING, 1)]
 
 
 @pytest.mark.parametrize(("sequence", "expected"), [(2, DANGLING), (3, []), (4, [])])
-def test_position_deletes_dangle_if_all_data_of_their_partition_is_newer(sequence: int, expected: object) -> None:
+def test_position_deletes_dangle_if_all_data_of_their_partition_is_newer(
+    sequence: int, expected: object
+) -> None:
     assert states(Lists().add(3, "a").add(1, "b", day=2).deletes(sequence)) == expected
 
 
 @pytest.mark.parametrize(("sequence", "is_dangling"), [(2, True), (3, True), (4, False)])
-def test_equality_deletes_dangle_already_at_the_sequence_number_of_the_oldest_data(sequence: int, is_dangling: bool) -> None:
+def test_equality_deletes_dangle_already_at_the_sequence_number_of_the_oldest_data(
+    sequence: int, is_dangling: bool
+) -> None:
     found = states(Lists().add(3, "a").add(1, "b", day=2).deletes(sequence, content=2))
 
     assert found == ([(EQUALITY, DeleteState.DANGLING, 1)] if is_dangling else [])
 
 
 @pytest.mark.parametrize("spec", [GLOBAL, VOID])
-def test_equality_deletes_of_an_unpartitioned_spec_dangle_only_if_older_than_all_data(spec: PartitionSpec) -> None:
+def test_equality_deletes_of_an_unpartitioned_spec_dangle_only_if_older_than_all_data(
+    spec: PartitionSpec,
+) -> None:
     lists = Lists().add(3, "a", spec=spec, day=None).add(1, "b")
 
     assert states(lists.deletes(2, content=2, spec=spec, day=None)) == []
     # Position deletes apply to data of their own spec only.
     assert states(lists.deletes(2, path="p", spec=spec, day=None)) == DANGLING
-    assert states(lists.deletes(1, content=2, path="e", spec=spec, day=None))[1:] == [(EQUALITY, DeleteState.DANGLING, 1)]
+    assert states(lists.deletes(1, content=2, path="e", spec=spec, day=None))[1:] == [
+        (EQUALITY, DeleteState.DANGLING, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -149,32 +222,61 @@ def test_equality_deletes_of_an_unpartitioned_spec_dangle_only_if_older_than_all
 def test_a_delete_of_one_file_applies_by_path_partition_and_sequence_number(
     named: str, options: dict[str, Any], expected: DeleteState | None
 ) -> None:
-    rollup = Lists().add(1, "s3://b/x/a", "s3://b/x/b").add(5, "s3://b/x/newer").deletes(3, named, **options).counted()
+    rollup = (
+        Lists()
+        .add(1, "s3://b/x/a", "s3://b/x/b")
+        .add(5, "s3://b/x/newer")
+        .deletes(3, named, **options)
+        .counted()
+    )
 
     assert [each.state for each in rollup.unapplied_deletes()] == ([expected] if expected else [])
     assert rollup.file_counts() == (3, 1)
     assert sum(rollup.file_scoped.values()) == (0 if expected else 1)
-    misplaced = [(each.state, each.named_path, each.data_path) for each in rollup.integrity.misplaced]
-    assert misplaced == ([(expected, named, "s3://b/x/a")] if expected not in (None, DeleteState.DANGLING) else [])
+    misplaced = [
+        (each.state, each.named_path, each.data_path) for each in rollup.integrity.misplaced
+    ]
+    assert misplaced == (
+        [(expected, named, "s3://b/x/a")] if expected not in (None, DeleteState.DANGLING) else []
+    )
 
 
 def test_equality_deletes_whose_bounds_meet_no_older_data_are_of_new_keys() -> None:
     lists = (
-        Lists().keys(1, 0, 9).keys(1, 50, 59, day=2).keys(2, 50, 59, content=2, path="new").keys(2, 55, 56, content=2, path="old", day=2)
+        Lists()
+        .keys(1, 0, 9)
+        .keys(1, 50, 59, day=2)
+        .keys(2, 50, 59, content=2, path="new")
+        .keys(2, 55, 56, content=2, path="old", day=2)
     )
-    lists.keys(3, 50, 59).keys(4, 0, 1, content=2, path="first").keys(4, 90, 95, content=2, path="new2").keys(
-        5, 58, 95, content=2, path="last"
-    )
+    lists.keys(3, 50, 59).keys(4, 0, 1, content=2, path="first").keys(
+        4, 90, 95, content=2, path="new2"
+    ).keys(5, 58, 95, content=2, path="last")
 
     assert states(lists) == [(EQUALITY, DeleteState.NEW_KEYS, 1)]
-    rows = {(row.partition.values, row.sequence_number): row for row in lists.counted().sequences(lambda _: False)}
+    rows = {
+        (row.partition.values, row.sequence_number): row
+        for row in lists.counted().sequences(lambda _: False)
+    }
     # Those of sequence number 4 are compared together, and so may apply to both.
-    ruled_out = {place: (row.ruled_out_file_count, row.ruled_out_record_count) for place, row in rows.items() if row.ruled_out_file_count}
+    ruled_out = {
+        place: (row.ruled_out_file_count, row.ruled_out_record_count)
+        for place, row in rows.items()
+        if row.ruled_out_file_count
+    }
     assert ruled_out == {((1,), 1): (1, 10)}
 
 
-def test_in_a_range_of_sequence_numbers_equality_deletes_meet_data_of_the_range_unless_they_are_older_than_all_data() -> None:
-    lists = Lists().keys(2, 50, 59).keys(2, 50, 59, content=2, path="same").keys(3, 0, 9).keys(3, 0, 9, content=2, path="own")
+def test_in_a_range_of_sequence_numbers_equality_deletes_meet_data_of_the_range_unless_they_are_older_than_all_data() -> (
+    None
+):
+    lists = (
+        Lists()
+        .keys(2, 50, 59)
+        .keys(2, 50, 59, content=2, path="same")
+        .keys(3, 0, 9)
+        .keys(3, 0, 9, content=2, path="own")
+    )
     lists.keys(3, 90, 95, content=2, path="new", day=2).keys(1, 0, 9, day=2)
 
     assert states(lists) == [
@@ -210,7 +312,14 @@ def test_a_file_that_is_listed_in_two_partitions_is_listed_twice() -> None:
 def test_vectors_of_one_puffin_file_are_not_one_file() -> None:
     lists = Lists().add(1, "a", "b")
     for offset, path in enumerate("ab"):
-        lists.deletes(2, path, file_format="PUFFIN", content_offset=offset, content_size_in_bytes=5, path="v.puffin")
+        lists.deletes(
+            2,
+            path,
+            file_format="PUFFIN",
+            content_offset=offset,
+            content_size_in_bytes=5,
+            path="v.puffin",
+        )
 
     assert lists.counted().integrity.duplicates == ()
 
@@ -225,8 +334,15 @@ def test_a_manifest_that_is_listed_twice_is_named() -> None:
 
 
 def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any]:
-    bounds = {name: None if value is None else struct.pack("<i", value) for name, value in (("lower_bound", low), ("upper_bound", high))}
-    return {"manifest_path": "m", "partition_spec_id": 0, "partitions": [{"contains_null": True, "contains_nan": True, **bounds, **more}]}
+    bounds = {
+        name: None if value is None else struct.pack("<i", value)
+        for name, value in (("lower_bound", low), ("upper_bound", high))
+    }
+    return {
+        "manifest_path": "m",
+        "partition_spec_id": 0,
+        "partitions": [{"contains_null": True, "contains_nan": True, **bounds, **more}],
+    }
 
 
 @pytest.mark.parametrize(
@@ -242,8 +358,14 @@ def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any
         (_summary(1, 9, contains_null=False), FieldRange(1, 9, has_null=True), ["null"]),
         (_summary(1, 9, contains_nan=False), FieldRange(1, 9, has_nan=True), ["NaN"]),
         (_summary(1, 9, contains_nan=None), FieldRange(1, 9, has_nan=True), []),
-        ({"manifest_path": "m", "partition_spec_id": 0, "partitions": None}, FieldRange(1, 9, has_null=True), []),
+        (
+            {"manifest_path": "m", "partition_spec_id": 0, "partitions": None},
+            FieldRange(1, 9, has_null=True),
+            [],
+        ),
     ],
 )
-def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(manifest: Any, held: FieldRange, expected: Sequence[str | None]) -> None:
+def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(
+    manifest: Any, held: FieldRange, expected: Sequence[str | None]
+) -> None:
     assert [each.missing for each in narrow_fields(manifest, [("day", "int")], [held])] == expected

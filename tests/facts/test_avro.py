@@ -9,15 +9,28 @@ import pytest
 from icekit.errors import MetadataUnreadable
 from icekit.facts.manifests import FILE_FIELDS, entries, manifest_list
 
-DECIMAL = {"type": "fixed", "name": "decimal_9_2", "size": 4, "logicalType": "decimal", "precision": 9, "scale": 2}
+DECIMAL = {
+    "type": "fixed",
+    "name": "decimal_9_2",
+    "size": 4,
+    "logicalType": "decimal",
+    "precision": 9,
+    "scale": 2,
+}
 
 
 def statistics(name: str, value: str) -> dict[str, Any]:
-    pair = {"type": "record", "name": f"pair_{name}", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": value}]}
+    pair = {
+        "type": "record",
+        "name": f"pair_{name}",
+        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": value}],
+    }
     return {"name": name, "type": ["null", {"type": "array", "items": pair, "logicalType": "map"}]}
 
 
-def manifest(partition: list[dict[str, Any]], records: list[dict[str, Any]], codec: str = "deflate") -> bytes:
+def manifest(
+    partition: list[dict[str, Any]], records: list[dict[str, Any]], codec: str = "deflate"
+) -> bytes:
     schema = {
         "type": "record",
         "name": "manifest_entry",
@@ -33,7 +46,10 @@ def manifest(partition: list[dict[str, Any]], records: list[dict[str, Any]], cod
                         {"name": "content", "type": "int"},
                         {"name": "file_path", "type": "string"},
                         {"name": "file_format", "type": "string"},
-                        {"name": "partition", "type": {"type": "record", "name": "r102", "fields": partition}},
+                        {
+                            "name": "partition",
+                            "type": {"type": "record", "name": "r102", "fields": partition},
+                        },
                         {"name": "record_count", "type": "long"},
                         {"name": "file_size_in_bytes", "type": "long"},
                         statistics("value_counts", "long"),
@@ -65,30 +81,41 @@ def record(number: int, **partition: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
 def test_every_codec_and_length_is_read(codec: str) -> None:
     records = [record(n, day=n) for n in range(60)]
-    read = list(entries(manifest([{"name": "day", "type": ["null", "int"]}], records, codec), "here"))
+    read = list(
+        entries(manifest([{"name": "day", "type": ["null", "int"]}], records, codec), "here")
+    )
 
     wanted = [r for r in records if r["status"] != 2]
     assert [e["sequence_number"] for e in read] == [r["sequence_number"] for r in wanted]
     for entry, expected in zip(read, wanted, strict=True):
-        assert entry["data_file"] == {k: v for k, v in expected["data_file"].items() if k in FILE_FIELDS}
+        assert entry["data_file"] == {
+            k: v for k, v in expected["data_file"].items() if k in FILE_FIELDS
+        }
 
 
 def test_a_type_that_is_named_a_second_time_is_known() -> None:
-    fields: list[dict[str, Any]] = [{"name": "a", "type": ["null", DECIMAL]}, {"name": "b", "type": ["null", "decimal_9_2"]}]
+    fields: list[dict[str, Any]] = [
+        {"name": "a", "type": ["null", DECIMAL]},
+        {"name": "b", "type": ["null", "decimal_9_2"]},
+    ]
     (entry,) = entries(manifest(fields, [record(1, a=None, b=None)]), "here")
 
     assert entry["data_file"]["partition"] == {"a": None, "b": None}
 
 
 def test_bytes_that_are_cut_short_are_corrupt() -> None:
-    whole = manifest([{"name": "day", "type": ["null", "int"]}], [record(n, day=n) for n in range(60)], "null")
+    whole = manifest(
+        [{"name": "day", "type": ["null", "int"]}], [record(n, day=n) for n in range(60)], "null"
+    )
 
     for cut in range(len(whole) - 2000, len(whole), 97):
         with pytest.raises(MetadataUnreadable, match="here is corrupt"):
             list(entries(whole[:cut], "here"))
 
 
-@pytest.mark.parametrize("field", [b"status", b"data_file", b"partition", b"record_count", b"value_counts", b"key"])
+@pytest.mark.parametrize(
+    "field", [b"status", b"data_file", b"partition", b"record_count", b"value_counts", b"key"]
+)
 def test_a_field_whose_name_is_damaged_is_missed_by_name(field: bytes) -> None:
     whole = manifest([{"name": "day", "type": ["null", "int"]}], [record(1, day=1)])
     damaged = whole.replace(b'"name": "' + field, b'"name": "Q' + field[1:])
@@ -104,4 +131,6 @@ def test_a_field_whose_name_is_damaged_is_missed_by_name(field: bytes) -> None:
 
 def test_a_list_of_manifests_that_is_none_is_corrupt() -> None:
     with pytest.raises(MetadataUnreadable, match="here is corrupt"):
-        manifest_list(manifest([{"name": "day", "type": ["null", "int"]}], [record(1, day=1)]), "here")
+        manifest_list(
+            manifest([{"name": "day", "type": ["null", "int"]}], [record(1, day=1)]), "here"
+        )

@@ -1,4 +1,6 @@
-"""Metadata that is damaged is refused with the field and the value, and what is right is read in every format version."""
+"""Metadata that is damaged is refused with the field and the value, and what is right is read in
+every format version.
+"""
 
 import copy
 import gzip
@@ -28,7 +30,9 @@ Json = dict[str, Any]
 KNOWN: dict[str, Json] = yaml.safe_load(Path(__file__).with_name("metadata.yaml").read_text())
 
 
-def case(document: Any = KNOWN, of: str = "table", put: Json | None = None, without: Sequence[str] = ()) -> Any:
+def case(
+    document: Any = KNOWN, of: str = "table", put: Json | None = None, without: Sequence[str] = ()
+) -> Any:
     """A document, or one of those that are known with values put in and left out by their path."""
     if document is not KNOWN:
         return document
@@ -55,14 +59,19 @@ _OF_VERSION: dict[int, Json] = {
     1: {
         "schema": case()["schemas"][0],
         "partition-spec": case()["partition-specs"][0]["fields"],
-        "snapshots": [{k: v for k, v in each.items() if k != "sequence-number"} for each in (FIRST, SECOND)],
+        "snapshots": [
+            {k: v for k, v in each.items() if k != "sequence-number"} for each in (FIRST, SECOND)
+        ],
     },
     2: {},
     3: {"next-row-id": 10, "snapshots": [FIRST, {**SECOND, "first-row-id": 0, "added-rows": 10}]},
 }
 COMPLETE: dict[str, Json] = {
     "version 1 of its first writers": V1,
-    **{f"version {n}": {**TABLE, **KNOWN["more"], **own, "format-version": n} for n, own in _OF_VERSION.items()},
+    **{
+        f"version {n}": {**TABLE, **KNOWN["more"], **own, "format-version": n}
+        for n, own in _OF_VERSION.items()
+    },
 }
 # What the parser takes, and icekit cannot do without.
 STRICTER = {
@@ -73,7 +82,13 @@ STRICTER = {
 
 def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The path of each key in a document, however deep."""
-    pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    pairs = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for key, inner in pairs:
         yield from [(*path, key)] if isinstance(value, dict) else []
         yield from places(inner, (*path, key))
@@ -93,7 +108,13 @@ def spoiled(document: Json) -> Iterator[tuple[str, Json]]:
             if how == "without":
                 del at[path[-1]]
             else:
-                at[path[-1]] = None if how.startswith("null") else 77 if isinstance(at[path[-1]], dict | str) else {"a": 1}
+                at[path[-1]] = (
+                    None
+                    if how.startswith("null")
+                    else 77
+                    if isinstance(at[path[-1]], dict | str)
+                    else {"a": 1}
+                )
             yield f"{how} {name}", damaged
 
 
@@ -156,7 +177,8 @@ def test_what_iceberg_refuses_is_refused_and_nothing_else(lake: Lake, name: str)
     differ = [
         f"{what}: Iceberg {'reads' if theirs else 'refuses'} it"
         for what, document in [("complete", COMPLETE[name]), *spoiled(COMPLETE[name])]
-        if (theirs := is_read(parser.fromJson, json.dumps(document), *engine_errors())) != is_read(check, document, Damaged)
+        if (theirs := is_read(parser.fromJson, json.dumps(document), *engine_errors()))
+        != is_read(check, document, Damaged)
         and not (theirs and what.endswith(tuple(STRICTER)))
     ]
 
@@ -165,12 +187,19 @@ def test_what_iceberg_refuses_is_refused_and_nothing_else(lake: Lake, name: str)
 
 @pytest.mark.spark
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(lake: Lake, scratch: str, version: int) -> None:
+def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(
+    lake: Lake, scratch: str, version: int
+) -> None:
     spark, name = lake.spark, f"{lake.name}.{scratch}.current"
 
     def made(**properties: str) -> Json:
-        pairs = ", ".join(f"'{key}' = '{value}'" for key, value in {"format-version": str(version), **properties}.items())
-        spark.sql(f"CREATE OR REPLACE TABLE {name} (id bigint) USING iceberg TBLPROPERTIES ({pairs})")
+        pairs = ", ".join(
+            f"'{key}' = '{value}'"
+            for key, value in {"format-version": str(version), **properties}.items()
+        )
+        spark.sql(
+            f"CREATE OR REPLACE TABLE {name} (id bigint) USING iceberg TBLPROPERTIES ({pairs})"
+        )
         return found()
 
     def found() -> Json:
@@ -191,7 +220,10 @@ def test_a_table_without_a_current_snapshot_is_right_where_iceberg_left_it_so(la
     spark.sql(f"INSERT INTO {name} VALUES (2)")
     assert len(made()["snapshot-log"]) == 2
     spark.sql(f"ALTER TABLE {name} DROP BRANCH b")
-    spark.sql(f"CALL {lake.name}.system.expire_snapshots(table => '{scratch}.current', older_than => TIMESTAMP '2999-01-01 00:00:00')")
+    spark.sql(
+        f"CALL {lake.name}.system.expire_snapshots(table => '{scratch}.current', older_than => "
+        "TIMESTAMP '2999-01-01 00:00:00')"
+    )
     assert not found()["snapshots"]
     assert "none: the table is empty" in dict(lines(lake.observe((scratch, "current"))))["snapshot"]
 
@@ -205,6 +237,12 @@ def test_a_lineage_that_goes_round_ends_with_the_name_of_the_circle() -> None:
 
 def test_parents_are_walked_in_one_place() -> None:
     package = Path(__file__).parents[2] / "icekit"
-    walks = re.compile(r"parentId\(|\.get\([\w.]*get\(\"parent-snapshot-id\"\)\)|ancestorsOf|isAncestorOf")
+    walks = re.compile(
+        r"parentId\(|\.get\([\w.]*get\(\"parent-snapshot-id\"\)\)|ancestorsOf|isAncestorOf"
+    )
 
-    assert {path.name for path in package.rglob("*.py") if "while" in (text := path.read_text()) and walks.search(text)} == {"lineage.py"}
+    assert {
+        path.name
+        for path in package.rglob("*.py")
+        if "while" in (text := path.read_text()) and walks.search(text)
+    } == {"lineage.py"}

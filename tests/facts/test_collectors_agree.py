@@ -21,11 +21,19 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_collectors_agree_under_deletes_of_every_kind(lake: Lake, scratch: str, version: int) -> None:
-    table = Table(lake, scratch, "deletes").create("id bigint, part int", by="part", version=version)
+def test_collectors_agree_under_deletes_of_every_kind(
+    lake: Lake, scratch: str, version: int
+) -> None:
+    table = Table(lake, scratch, "deletes").create(
+        "id bigint, part int", by="part", version=version
+    )
     for n in range(3):
-        table.sql(f"INSERT INTO {{t}} SELECT id, CAST(id % 2 AS INT) FROM range({n * 10}, {n * 10 + 10})")
-    table.delete("id", "SELECT id FROM range(3)", {"part": 0}).delete("id", "SELECT 7L AS id", {"part": 1})
+        table.sql(
+            f"INSERT INTO {{t}} SELECT id, CAST(id % 2 AS INT) FROM range({n * 10}, {n * 10 + 10})"
+        )
+    table.delete("id", "SELECT id FROM range(3)", {"part": 0}).delete(
+        "id", "SELECT 7L AS id", {"part": 1}
+    )
     table.sql("DELETE FROM {t} WHERE id IN (4, 5, 15)")
 
     facts = observed_both_ways(lake, f"{scratch}.deletes")
@@ -38,21 +46,23 @@ def test_collectors_agree_under_deletes_of_every_kind(lake: Lake, scratch: str, 
 
 def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch: str) -> None:
     lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.typed (i int, l bigint, f float, d double, s string, b binary, dec decimal(20, 3), day date, "
-        "ts timestamp, tn timestamp_ntz, flag boolean, nested struct<inner: int>) USING iceberg "
-        "PARTITIONED BY (i, l, f, d, s, b, dec, day, ts, tn, flag, nested.inner)"
+        f"CREATE TABLE lake.{scratch}.typed (i int, l bigint, f float, d double, s string, b "
+        "binary, dec decimal(20, 3), day date, ts timestamp, tn timestamp_ntz, flag boolean, "
+        "nested struct<inner: int>) USING iceberg PARTITIONED BY (i, l, f, d, s, b, dec, day, ts, "
+        "tn, flag, nested.inner)"
     )
     lake.spark.sql(
-        f"INSERT INTO lake.{scratch}.typed VALUES "
-        "(1, 2, 1.5, 2.5, 'a/b=c', X'00ff', 12.345, DATE '1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5', "
-        "TIMESTAMP_NTZ '2013-01-01 00:00:00', true, named_struct('inner', 7)), "
-        "(null, null, null, null, null, null, null, null, null, null, null, null)"
+        f"INSERT INTO lake.{scratch}.typed VALUES (1, 2, 1.5, 2.5, 'a/b=c', X'00ff', 12.345, DATE "
+        "'1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5', TIMESTAMP_NTZ '2013-01-01 00:00:00', "
+        "true, named_struct('inner', 7)), (null, null, null, null, null, null, null, null, null, "
+        "null, null, null)"
     )
     facts = observed_both_ways(lake, f"{scratch}.typed")
 
     paths = [facts.partition_path(p) for p in facts.partitions()]
     assert any(
-        "s=a%2Fb%3Dc/b=00ff/dec=12.345/day=1969-12-31/ts=1969-12-31T23:59:59.500000+00:00/tn=2013-01-01T00:00:00/flag=true" in p
+        "s=a%2Fb%3Dc/b=00ff/dec=12.345/day=1969-12-31/ts=1969-12-31T23:59:59.500000+00:00/tn=2013-01-01T00:00:00/flag=true"
+        in p
         for p in paths
     )
     assert any({p.split("/")[i].partition("=")[2] for i in range(12)} == {"null"} for p in paths)
@@ -60,24 +70,33 @@ def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch
 
 def test_collectors_agree_on_every_transform(lake: Lake, scratch: str) -> None:
     lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.moved (id int, name string, a timestamp, b timestamp, c timestamp, d date) USING iceberg "
-        "PARTITIONED BY (bucket(4, id), truncate(2, name), years(a), hours(b), days(c), months(d))"
+        f"CREATE TABLE lake.{scratch}.moved (id int, name string, a timestamp, b timestamp, c "
+        "timestamp, d date) USING iceberg PARTITIONED BY (bucket(4, id), truncate(2, name), "
+        "years(a), hours(b), days(c), months(d))"
     )
     moment = "TIMESTAMP '2013-05-06 07:08:09'"
-    lake.spark.sql(f"INSERT INTO lake.{scratch}.moved VALUES (1, 'abcdef', {moment}, {moment}, {moment}, DATE '2013-05-06')")
+    lake.spark.sql(
+        f"INSERT INTO lake.{scratch}.moved VALUES (1, 'abcdef', {moment}, {moment}, {moment}, "
+        "DATE '2013-05-06')"
+    )
     facts = observed_both_ways(lake, f"{scratch}.moved")
 
     (path,) = [facts.partition_path(p) for p in facts.partitions()]
-    assert path.endswith("name_trunc=ab/a_year=2013/b_hour=2013-05-06-07/c_day=2013-05-06/d_month=2013-05")
+    assert path.endswith(
+        "name_trunc=ab/a_year=2013/b_hour=2013-05-06-07/c_day=2013-05-06/d_month=2013-05"
+    )
 
 
 def test_collectors_agree_when_spec_and_schema_have_changed(lake: Lake, scratch: str) -> None:
     table = f"lake.{scratch}.changed"
     spark = lake.spark
     spark.sql(
-        f"CREATE TABLE {table} (id int, day date, region string) USING iceberg PARTITIONED BY (region) TBLPROPERTIES ('format-version' = '1')"
+        f"CREATE TABLE {table} (id int, day date, region string) USING iceberg PARTITIONED BY "
+        "(region) TBLPROPERTIES ('format-version' = '1')"
     )
-    spark.sql(f"INSERT INTO {table} VALUES (1, DATE '2013-01-01', 'a'), (2, DATE '2013-01-02', 'b')")
+    spark.sql(
+        f"INSERT INTO {table} VALUES (1, DATE '2013-01-01', 'a'), (2, DATE '2013-01-02', 'b')"
+    )
     spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD region")
     spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD days(day)")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN day TO `the day`")
@@ -98,21 +117,33 @@ def test_a_branch_a_tag_and_an_old_snapshot_can_be_observed(lake: Lake, scratch:
     spark.sql(f"ALTER TABLE {table} CREATE BRANCH work")
     spark.sql(f"INSERT INTO {table}.branch_work VALUES (2)")
     spark.sql(f"INSERT INTO {table}.branch_work VALUES (3)")
-    rows = {ref: observed_both_ways(lake, f"{scratch}.branched", ref=ref).data.record_count for ref in (None, "first", "work")}
+    rows = {
+        ref: observed_both_ways(lake, f"{scratch}.branched", ref=ref).data.record_count
+        for ref in (None, "first", "work")
+    }
 
     assert rows == {None: 1, "first": 1, "work": 3}
     tagged = lake.observe(f"{scratch}.branched", ref="first").snapshot_id
     assert observed_both_ways(lake, f"{scratch}.branched", ref=str(tagged)).data.record_count == 1
 
 
-def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(lake: Lake, scratch: str) -> None:
+def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(
+    lake: Lake, scratch: str
+) -> None:
     lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` (`a.b c` int, `it's` date) USING iceberg PARTITIONED BY (`a.b c`, days(`it's`))"
+        f"CREATE TABLE lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` (`a.b c` int, `it's` date) "
+        "USING iceberg PARTITIONED BY (`a.b c`, days(`it's`))"
     )
-    lake.spark.sql(f"INSERT INTO lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` VALUES (1, DATE '2013-01-01'), (2, null)")
+    lake.spark.sql(
+        f"INSERT INTO lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` VALUES (1, DATE '2013-01-01'), "
+        "(2, null)"
+    )
     facts = observed_both_ways(lake, f'{scratch}.o\'dd "näme"; DROP TABLE x')
 
-    assert [facts.partition_path(p) for p in facts.partitions()] == ["a.b c=1/it's_day=2013-01-01", "a.b c=2/it's_day=null"]
+    assert [facts.partition_path(p) for p in facts.partitions()] == [
+        "a.b c=1/it's_day=2013-01-01",
+        "a.b c=2/it's_day=null",
+    ]
 
 
 def test_a_snapshot_that_is_new_to_the_session_is_read(lake: Lake, scratch: str) -> None:
@@ -131,7 +162,12 @@ def test_a_snapshot_that_is_new_to_the_session_is_read(lake: Lake, scratch: str)
 
 def _files_of(lake: Lake, table: tuple[str, ...]) -> set[Path]:
     """Every file that the table's metadata names, and its metadata files."""
-    columns = {"all_files": "file_path", "all_manifests": "path", "snapshots": "manifest_list", "metadata_log_entries": "file"}
+    columns = {
+        "all_files": "file_path",
+        "all_manifests": "path",
+        "snapshots": "manifest_list",
+        "metadata_log_entries": "file",
+    }
     names = [
         row[0]
         for name, column in columns.items()
@@ -142,26 +178,40 @@ def _files_of(lake: Lake, table: tuple[str, ...]) -> set[Path]:
 
 @pytest.mark.lab("orphan_files")
 @pytest.mark.parametrize("collector", ["local", "spark"])
-def test_orphans_are_counted_and_weighed_and_left_where_they_are(lake: Lake, collector: Collector) -> None:
+def test_orphans_are_counted_and_weighed_and_left_where_they_are(
+    lake: Lake, collector: Collector
+) -> None:
     facts = lake.observe("lab.orphan_files", storage=True, collector=collector)
-    first, second = facts.storage, lake.observe("lab.orphan_files", storage=True, collector=collector).storage
+    first, second = (
+        facts.storage,
+        lake.observe("lab.orphan_files", storage=True, collector=collector).storage,
+    )
 
     assert first is not None
     assert second is not None
     assert first.orphan_count == second.orphan_count > 0
     # Whatever the age of the lab: what no metadata names. Checksums are Hadoop's own and hidden.
     named = _files_of(lake, ("lab", "orphan_files"))
-    there = [p for p in Path(facts.location.removeprefix("file:")).rglob("*") if p.is_file() and p not in named and p.name[0] not in "._"]
+    there = [
+        p
+        for p in Path(facts.location.removeprefix("file:")).rglob("*")
+        if p.is_file() and p not in named and p.name[0] not in "._"
+    ]
     assert first.orphan_bytes == second.orphan_bytes == sum(p.stat().st_size for p in there) > 0
     assert first.orphan_count == first.weighed_count == len(there)
-    assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(dt.UTC) - dt.timedelta(days=2)
+    assert dt.datetime.fromtimestamp(first.older_than_ms / 1000, dt.UTC) < dt.datetime.now(
+        dt.UTC
+    ) - dt.timedelta(days=2)
 
 
 def test_orphans_on_a_disk_are_those_of_the_dry_run(lake: Lake, scratch: str) -> None:
-    """Of a table whose files are all old: references of every kind, metadata files that the log no longer names, and hidden files."""
+    """Of a table whose files are all old: references of every kind, metadata files that the log no
+    longer names, and hidden files.
+    """
     table = Table(lake, scratch, "o'dd table").create("id bigint, _p int", by="_p", version=3)
     table.sql(
-        "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '2', 'write.metadata.delete-after-commit.enabled' = 'false')"
+        "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.previous-versions-max' = '2', "
+        "'write.metadata.delete-after-commit.enabled' = 'false')"
     )
     for n in range(3):
         table.sql(f"INSERT INTO {{t}} SELECT id, {n} FROM range({n * 10}, {n * 10 + 10})")
@@ -192,7 +242,10 @@ def test_orphans_on_a_disk_are_those_of_the_dry_run(lake: Lake, scratch: str) ->
     young = root / "data" / "young.parquet"
     young.write_bytes(b"y")
 
-    by_spark, on_disk = (lake.observe(f"{scratch}.o'dd table", storage=True, collector=each).storage for each in ("spark", "local"))
+    by_spark, on_disk = (
+        lake.observe(f"{scratch}.o'dd table", storage=True, collector=each).storage
+        for each in ("spark", "local")
+    )
 
     assert by_spark is not None
     assert on_disk is not None
@@ -223,7 +276,9 @@ def test_a_table_behind_a_symbolic_link_or_with_too_many_files_is_left_to_spark(
 
 
 @pytest.mark.lab("orphan_files")
-def test_of_many_orphans_some_are_weighed_for_all(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_orphans_some_are_weighed_for_all(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("icekit.facts.orphans.WEIGHED", 4)
     found = lake.observe("lab.orphan_files", storage=True, collector="spark").storage
 
@@ -235,11 +290,17 @@ def test_of_many_orphans_some_are_weighed_for_all(lake: Lake, monkeypatch: pytes
     assert found.orphan_bytes > 0
 
 
-def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(lake: Lake, scratch: str) -> None:
+def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(
+    lake: Lake, scratch: str
+) -> None:
     lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.`größe-2024` (a decimal(9, 2), b decimal(9, 2), f double) USING iceberg PARTITIONED BY (a, b, f)"
+        f"CREATE TABLE lake.{scratch}.`größe-2024` (a decimal(9, 2), b decimal(9, 2), f double) "
+        "USING iceberg PARTITIONED BY (a, b, f)"
     )
-    lake.spark.sql(f"INSERT INTO lake.{scratch}.`größe-2024` VALUES (1, 2, double('NaN')), (1, 2, double('NaN'))")
+    lake.spark.sql(
+        f"INSERT INTO lake.{scratch}.`größe-2024` VALUES (1, 2, double('NaN')), (1, 2, "
+        "double('NaN'))"
+    )
     facts = observed_both_ways(lake, f"{scratch}.größe-2024")
 
     assert lake.observe(f"{scratch}.größe-2024", storage=True).storage is not None
@@ -256,7 +317,9 @@ def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(lake: Lake, s
 def test_metrics_modes_are_those_that_iceberg_gives(lake: Lake, scratch: str, columns: str) -> None:
     lake.spark.sql(f"CREATE TABLE lake.{scratch}.wide ({columns}) USING iceberg")
     jvm: Any = lake.spark._jvm
-    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(lake.spark._jsparkSession, f"lake.{scratch}.wide")
+    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        lake.spark._jsparkSession, f"lake.{scratch}.wide"
+    )
     config = jvm.org.apache.iceberg.MetricsConfig.forTable(table)
 
     for column in lake.observe(f"{scratch}.wide").columns:
@@ -264,4 +327,8 @@ def test_metrics_modes_are_those_that_iceberg_gives(lake: Lake, scratch: str, co
 
 
 def test_the_catalogs_settings_are_not_on_the_command_line_of_the_jvm(lake: Lake) -> None:
-    assert [key for key, _ in lake.spark.sparkContext.getConf().getAll() if key.startswith("spark.sql.catalog.lake")] == []
+    assert [
+        key
+        for key, _ in lake.spark.sparkContext.getConf().getAll()
+        if key.startswith("spark.sql.catalog.lake")
+    ] == []

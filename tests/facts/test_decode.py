@@ -13,7 +13,11 @@ from icekit.errors import MetadataUnreadable
 from icekit.facts.decode import record_reader
 from icekit.facts.manifests import entries
 
-PAIR = {"type": "record", "name": "pair", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}]}
+PAIR = {
+    "type": "record",
+    "name": "pair",
+    "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}],
+}
 TYPES: dict[str, tuple[Any, list[Any]]] = {
     "int": ("int", [0, -1, 63, 64, -65, 2**31 - 1, -(2**31)]),
     "long": ("long", [0, 2**63 - 1, -(2**63)]),
@@ -24,19 +28,34 @@ TYPES: dict[str, tuple[Any, list[Any]]] = {
     "bytes": ("bytes", [b"", b"\x00" * 63, b"\xff" * 64]),
     "fixed": ({"type": "fixed", "name": "five", "size": 5}, [b"12345"]),
     "optional": (["null", "long"], [None, 7]),
-    "record": ({"type": "record", "name": "inner", "fields": [{"name": "a", "type": ["null", "string"]}]}, [{"a": None}, {"a": "b"}]),
+    "record": (
+        {"type": "record", "name": "inner", "fields": [{"name": "a", "type": ["null", "string"]}]},
+        [{"a": None}, {"a": "b"}],
+    ),
     "numbers": ({"type": "array", "items": "long"}, [[], [5], list(range(-3000, 3000))]),
     "pairs": (
         ["null", {"type": "array", "items": PAIR}],
-        [None, [], [{"key": i, "value": b"v" * i} for i in range(60)], [{"key": 1, "value": b"v" * 64}, {"key": 2, "value": b""}]],
+        [
+            None,
+            [],
+            [{"key": i, "value": b"v" * i} for i in range(60)],
+            [{"key": 1, "value": b"v" * 64}, {"key": 2, "value": b""}],
+        ],
     ),
-    "lists": ({"type": "array", "items": {"type": "array", "items": "string"}}, [[["a"], [], ["b", "c"]]]),
+    "lists": (
+        {"type": "array", "items": {"type": "array", "items": "string"}},
+        [[["a"], [], ["b", "c"]]],
+    ),
 }
 
 
 def encoded(kind: Any, values: list[Any]) -> tuple[Any, bytes]:
     """A record schema and its bytes, the values with a number before and after each of them."""
-    fields = [{"name": "before", "type": "int"}, {"name": "it", "type": kind}, {"name": "after", "type": "int"}]
+    fields = [
+        {"name": "before", "type": "int"},
+        {"name": "it", "type": kind},
+        {"name": "after", "type": "int"},
+    ]
     schema = {"type": "record", "name": "outer", "fields": fields}
     out = io.BytesIO()
     for place, value in enumerate(values):
@@ -44,7 +63,9 @@ def encoded(kind: Any, values: list[Any]) -> tuple[Any, bytes]:
     return schema, out.getvalue()
 
 
-def decoded(schema: Any, data: bytes, count: int, names: set[str] | None = None) -> list[dict[str, Any]]:
+def decoded(
+    schema: Any, data: bytes, count: int, names: set[str] | None = None
+) -> list[dict[str, Any]]:
     read = record_reader(schema, None if names is None else dict.fromkeys(names))
     found, at = [], 0
     for _ in range(count):
@@ -66,15 +87,26 @@ def test_every_type_is_read_and_skipped(name: str) -> None:
 
 @pytest.mark.parametrize("item", ["bytes", "long"])
 def test_some_keys_of_a_map_are_read_wherever_they_are(item: str) -> None:
-    """Also where maps of the same length have other keys, the same ones in another order, none, or long values."""
+    """Also where maps of the same length have other keys, the same ones in another order, none, or
+    long values.
+    """
     chance = random.Random(1)
-    pair = {"type": "record", "name": "pair", "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": item}]}
+    pair = {
+        "type": "record",
+        "name": "pair",
+        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": item}],
+    }
     maps: list[Any] = [None, []]
     for size in (1, 2, 3, 70) * 30:
         keys = chance.sample(range(-3, 200), size) if chance.random() < 0.5 else range(size)
         maps.append(
             [
-                {"key": k, "value": b"v" * chance.choice((0, 5, 63, 64)) if item == "bytes" else chance.randrange(-(2**40), 2**40)}
+                {
+                    "key": k,
+                    "value": b"v" * chance.choice((0, 5, 63, 64))
+                    if item == "bytes"
+                    else chance.randrange(-(2**40), 2**40),
+                }
                 for k in keys
             ]
         )
@@ -85,17 +117,32 @@ def test_some_keys_of_a_map_are_read_wherever_they_are(item: str) -> None:
     for place, pairs in enumerate(maps):
         record, at = read(data, at)
         held = {each["key"]: each["value"] for each in pairs or ()}
-        assert record == {"before": place, "it": tuple(held.get(key) for key in wanted), "after": -place}
+        assert record == {
+            "before": place,
+            "it": tuple(held.get(key) for key in wanted),
+            "after": -place,
+        }
     assert at == len(data)
 
 
 def test_decimals_and_uuids_come_as_text_and_other_logical_types_as_stored() -> None:
-    number = {"type": "fixed", "name": "n", "size": 16, "logicalType": "decimal", "precision": 38, "scale": 10}
+    number = {
+        "type": "fixed",
+        "name": "n",
+        "size": 16,
+        "logicalType": "decimal",
+        "precision": 38,
+        "scale": 10,
+    }
     identity = {"type": "fixed", "name": "u", "size": 16, "logicalType": "uuid"}
     day = {"type": "int", "logicalType": "date"}
     one = uuid.UUID(int=7)
     for kind, value, raw in (
-        (number, Decimal("-1234567890123456789012345678.0000000001"), "-1234567890123456789012345678.0000000001"),
+        (
+            number,
+            Decimal("-1234567890123456789012345678.0000000001"),
+            "-1234567890123456789012345678.0000000001",
+        ),
         (number, Decimal("0.0000000001"), "0.0000000001"),
         ({**number, "type": "bytes"}, Decimal("2.5"), "2.5000000000"),
         (identity, one.bytes, str(one)),
@@ -116,17 +163,34 @@ def test_arrays_in_several_blocks_are_read_and_skipped() -> None:
 
 def manifest(count: int) -> bytes:
     file = [
-        {"name": "partition", "type": {"type": "record", "name": "r102", "fields": [{"name": "p", "type": ["null", "int"]}]}},
+        {
+            "name": "partition",
+            "type": {
+                "type": "record",
+                "name": "r102",
+                "fields": [{"name": "p", "type": ["null", "int"]}],
+            },
+        },
         {"name": "record_count", "type": "long"},
         {"name": "lower_bounds", "type": ["null", {"type": "array", "items": PAIR}]},
     ]
     schema = {
         "type": "record",
         "name": "manifest_entry",
-        "fields": [{"name": "status", "type": "int"}, {"name": "data_file", "type": {"type": "record", "name": "r2", "fields": file}}],
+        "fields": [
+            {"name": "status", "type": "int"},
+            {"name": "data_file", "type": {"type": "record", "name": "r2", "fields": file}},
+        ],
     }
     rows = [
-        {"status": i % 3, "data_file": {"partition": {"p": i}, "record_count": i, "lower_bounds": [{"key": 1, "value": b"abc"}]}}
+        {
+            "status": i % 3,
+            "data_file": {
+                "partition": {"p": i},
+                "record_count": i,
+                "lower_bounds": [{"key": 1, "value": b"abc"}],
+            },
+        }
         for i in range(count)
     ]
     out = io.BytesIO()
@@ -137,7 +201,9 @@ def manifest(count: int) -> bytes:
 def test_only_live_entries_and_the_fields_asked_for_are_given() -> None:
     found = list(entries(manifest(100), "m.avro", frozenset({"record_count", "no_such_field"})))
 
-    assert found == [{"status": i % 3, "data_file": {"record_count": i}} for i in range(100) if i % 3 != 2]
+    assert found == [
+        {"status": i % 3, "data_file": {"record_count": i}} for i in range(100) if i % 3 != 2
+    ]
 
 
 def test_corrupt_bytes_are_named_or_harmless_and_never_hang() -> None:

@@ -1,4 +1,6 @@
-"""What contradicts itself in a table's manifests is found by both collectors, and cured by the statements of its finding."""
+"""What contradicts itself in a table's manifests is found by both collectors, and cured by the
+statements of its finding.
+"""
 
 import io
 import os
@@ -70,7 +72,9 @@ def refused(table: Table, facts: TableFacts, contradiction: Contradiction) -> No
 def relist(table: Table, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> None:
     """Write the manifest list of the current snapshot again, with other records."""
     metadata = load_metadata(table.lake.tables.source(table.name))
-    (snapshot,) = (s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"])
+    (snapshot,) = (
+        s for s in metadata["snapshots"] if s["snapshot-id"] == metadata["current-snapshot-id"]
+    )
     path = Path(str(snapshot["manifest-list"]).removeprefix("file:"))
     reader = fastavro.reader(io.BytesIO(path.read_bytes()))
     schema, records = reader.writer_schema, list(reader)
@@ -84,7 +88,10 @@ def relist(table: Table, change: Callable[[list[dict[str, Any]]], list[dict[str,
 def append_again(table: Table) -> str:
     """Append the first data file once more; returns its path."""
     loaded: Any = table.files.table()
-    file = min((task.file() for task in elements(loaded.newScan().planFiles())), key=lambda f: str(f.location()))
+    file = min(
+        (task.file() for task in elements(loaded.newScan().planFiles())),
+        key=lambda f: str(f.location()),
+    )
     loaded.newFastAppend().appendFile(file).commit()
     table.files.refresh()
     return str(file.location())
@@ -93,8 +100,12 @@ def append_again(table: Table) -> str:
 # --- Files that are listed twice
 
 
-@pytest.mark.parametrize("by", ["", "p", "bucket(2, id)"], ids=["unpartitioned", "identity", "bucket"])
-def test_a_data_file_that_is_listed_twice_is_named_refused_and_written_once(table: Table, by: str) -> None:
+@pytest.mark.parametrize(
+    "by", ["", "p", "bucket(2, id)"], ids=["unpartitioned", "identity", "bucket"]
+)
+def test_a_data_file_that_is_listed_twice_is_named_refused_and_written_once(
+    table: Table, by: str
+) -> None:
     table.create("id bigint, p int", by)
     for n in range(2):
         table.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id + {n * 10}, {n} FROM range(10)")
@@ -152,7 +163,9 @@ def test_a_delete_file_that_is_listed_twice_is_named_and_cured(table: Table) -> 
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_a_delete_of_a_file_of_another_spec_is_misfiled_and_a_roll_back_cures_it(table: Table, version: int) -> None:
+def test_a_delete_of_a_file_of_another_spec_is_misfiled_and_a_roll_back_cures_it(
+    table: Table, version: int
+) -> None:
     table.create("id bigint, p int", "p", version)
     for n in range(2):
         table.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ id + {n * 4}, 1 FROM range(4)")
@@ -175,9 +188,14 @@ def test_a_delete_of_a_file_of_another_spec_is_misfiled_and_a_roll_back_cures_it
     assert example.data_path == path
     assert example.snapshot_id == table.snapshots()[-1]
     assert {"misfiled_deletes"} <= diagnose(facts).names
-    assert not {"dangling_deletes", "position_deletes", "deletion_vectors", "v2_position_deletes"} & diagnose(facts).names
+    assert (
+        not {"dangling_deletes", "position_deletes", "deletion_vectors", "v2_position_deletes"}
+        & diagnose(facts).names
+    )
     refused(table, facts, Contradiction.MISFILED_DELETES)
-    table.lake.spark.sql(f"CALL lake.system.rollback_to_snapshot('{'.'.join(table.name)}', {start})")
+    table.lake.spark.sql(
+        f"CALL lake.system.rollback_to_snapshot('{'.'.join(table.name)}', {start})"
+    )
     table.files.refresh()
     assert table.rows() == before
     assert now(table).contradictions == ()
@@ -190,7 +208,10 @@ def test_deletes_of_files_that_a_stock_rewrite_replaced_are_dangling(table: Tabl
     table.sql("DELETE FROM {t} WHERE id IN (3, 4, 5)")
     before = table.rows()
     assert "position_deletes" in diagnose(now(table)).names
-    table.sql(f"CALL lake.system.rewrite_data_files(table => '{'.'.join(table.name)}', options => map('rewrite-all', 'true'))")
+    table.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{'.'.join(table.name)}', options => "
+        "map('rewrite-all', 'true'))"
+    )
     table.files.refresh()
     facts = facts_of(table)
 
@@ -213,16 +234,18 @@ def test_a_file_that_only_has_dangling_deletes_is_told_by_them(table: Table, ver
     """They have more records than the table has rows."""
     table.create("id bigint", version=version).insert("range(10)")
     for _ in range(3):
-        delete_by(table, [("/gone.parquet", n) for n in range(5)], of="/gone.parquet") if version == 2 else vector_of(
-            table, "id = 1", f"/gone{_}.parquet"
-        )
+        delete_by(
+            table, [("/gone.parquet", n) for n in range(5)], of="/gone.parquet"
+        ) if version == 2 else vector_of(table, "id = 1", f"/gone{_}.parquet")
     facts = facts_of(table)
 
     assert [f.name for f in diagnose(facts)] == ["dangling_deletes"]
     assert sum(each.file_count for each in facts.unapplied) == 3
 
 
-def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_again(table: Table) -> None:
+def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_again(
+    table: Table,
+) -> None:
     table.create("id bigint", write_delete_mode="copy-on-write").insert("range(10)")
     path = data_file(table)
     other = "hdfs://old:8020" + path.removeprefix("file:")
@@ -250,14 +273,23 @@ def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_ag
 def _narrower(of_deletes: bool) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
     def change(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
         first = next(record for record in records if (record["content"] == 1) is of_deletes)
-        first["partitions"][0] |= {"lower_bound": bytes.fromhex("bcd1"), "upper_bound": bytes.fromhex("bcd1")}
+        first["partitions"][0] |= {
+            "lower_bound": bytes.fromhex("bcd1"),
+            "upper_bound": bytes.fromhex("bcd1"),
+        }
         return records
 
     return change
 
 
-@pytest.mark.parametrize(("files", "of_deletes"), [(1, False), (3, False), (1, True)], ids=["alone", "of several", "of deletes"])
-def test_a_summary_that_is_narrower_than_its_entries_is_named_and_cured(table: Table, files: int, of_deletes: bool) -> None:
+@pytest.mark.parametrize(
+    ("files", "of_deletes"),
+    [(1, False), (3, False), (1, True)],
+    ids=["alone", "of several", "of deletes"],
+)
+def test_a_summary_that_is_narrower_than_its_entries_is_named_and_cured(
+    table: Table, files: int, of_deletes: bool
+) -> None:
     table.create("id bigint, data binary", "data")
     for n in range(files):
         table.insert(f"(SELECT id + {n * 10}, X'e3bcd1' FROM range(4))")
@@ -281,10 +313,14 @@ def test_a_summary_that_is_narrower_than_its_entries_is_named_and_cured(table: T
 
 
 def test_every_type_of_a_partition_is_compared_and_nulls_and_nans_are(table: Table) -> None:
-    table.create("i int, f double, s string, dec decimal(9, 2), day date, ts timestamp, flag boolean", "i, f, s, dec, days(ts), day, flag")
+    table.create(
+        "i int, f double, s string, dec decimal(9, 2), day date, ts timestamp, flag boolean",
+        "i, f, s, dec, days(ts), day, flag",
+    )
     table.sql(
-        "INSERT INTO {t} VALUES (1, 1.5, 'ä', 1.25, DATE '1969-12-31', TIMESTAMP '1969-12-31 23:00:00', true), "
-        "(2, double('NaN'), 'a', -1.25, DATE '2024-01-01', TIMESTAMP '2024-01-01 00:00:00', false), (null, null, null, null, null, null, null)"
+        "INSERT INTO {t} VALUES (1, 1.5, 'ä', 1.25, DATE '1969-12-31', TIMESTAMP '1969-12-31 "
+        "23:00:00', true), (2, double('NaN'), 'a', -1.25, DATE '2024-01-01', TIMESTAMP "
+        "'2024-01-01 00:00:00', false), (null, null, null, null, null, null, null)"
     )
     assert facts_of(table).integrity.narrow_manifest_count == 0
 
@@ -297,18 +333,29 @@ def test_every_type_of_a_partition_is_compared_and_nulls_and_nans_are(table: Tab
     relist(table, deny)
     found = {each.field: each for each in facts_of(table).integrity.narrow_manifests}
 
-    assert {name: each.missing for name, each in found.items()} == {"i": "null", "f": "NaN", "dec": None}
+    assert {name: each.missing for name, each in found.items()} == {
+        "i": "null",
+        "f": "NaN",
+        "dec": None,
+    }
     assert found["dec"].listed == ("-1.25", "1.24")
 
 
-def test_iceberg_1_11_applies_misfiled_deletes_and_its_rewrite_cures_the_table(table: Table) -> None:
+def test_iceberg_1_11_applies_misfiled_deletes_and_its_rewrite_cures_the_table(
+    table: Table,
+) -> None:
     """The statement of the finding, run by a session of its own."""
-    table.create("id bigint, p int", "p").sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 1 FROM range(4)")
+    table.create("id bigint, p int", "p").sql(
+        "INSERT INTO {t} SELECT /*+ COALESCE(1) */ id, 1 FROM range(4)"
+    )
     path = data_file(table)
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
     delete_by(table, [(path, 1)], has_bounds=True, part={"p": 1, "id_bucket_2": 0})
     statements = finding(now(table), "misfiled_deletes").sql
-    script = f"import icekit\nspark = icekit.connect().spark\nfor statement in {statements!r}:\n    spark.sql(statement).collect()"
+    script = (
+        f"import icekit\nspark = icekit.connect().spark\nfor statement in {statements!r}:\n    "
+        "spark.sql(statement).collect()"
+    )
     done = subprocess.run(
         [sys.executable, "-c", script],
         env={**os.environ, "ICEKIT_ICEBERG": "1.11.0"},

@@ -1,4 +1,6 @@
-"""Key bounds rule out equality deletes as Iceberg does: by ranges, by nulls, and never for lack of statistics."""
+"""Key bounds rule out equality deletes as Iceberg does: by ranges, by nulls, and never for lack of
+statistics.
+"""
 
 import random
 import struct
@@ -10,7 +12,8 @@ import pytest
 from icekit.facts import key_bounds
 from icekit.facts.key_bounds import KeyColumn, Keyed, RuledOut, Spans, compared, decode, rule_out
 
-# Of a file: its lowest and highest key, its nulls and its values; the bounds are None if it has none.
+# Of a file: its lowest and highest key, its nulls and its values; the bounds are None if it has
+# none.
 File = tuple[Any, Any, int | None, int | None]
 SOME, OTHER = (1, 5, 0, 10), (7, 9, 0, 10)
 WITH_NULLS, ONLY_NULLS = (1, 5, 3, 10), (None, None, 10, 10)
@@ -28,7 +31,9 @@ def keyed(rows: Sequence[tuple[int, int, File]], *, required: bool = False) -> K
     return found
 
 
-def compare(data: Keyed, deletes: Keyed, everywhere: Sequence[int] = (), *, is_exact: bool = True) -> RuledOut:
+def compare(
+    data: Keyed, deletes: Keyed, everywhere: Sequence[int] = (), *, is_exact: bool = True
+) -> RuledOut:
     return rule_out(data, {(1,): deletes}, everywhere, is_exact)
 
 
@@ -55,14 +60,19 @@ def compare(data: Keyed, deletes: Keyed, everywhere: Sequence[int] = (), *, is_e
         ((1, None, 0, 10), OTHER, True),
     ],
 )
-def test_a_delete_applies_unless_its_bounds_or_null_counts_exclude_the_data(data: File, deletes: File, applies: bool) -> None:
+def test_a_delete_applies_unless_its_bounds_or_null_counts_exclude_the_data(
+    data: File, deletes: File, applies: bool
+) -> None:
     found = compare(keyed([(0, 1, data)]), keyed([(0, 2, deletes)]))
 
     assert found.deletes == (set() if applies else {(0, 2)})
 
 
 def test_a_required_column_has_no_nulls_whatever_the_counts_say() -> None:
-    found = compare(keyed([(0, 1, (1, 5, None, None))], required=True), keyed([(0, 2, (7, 9, None, None))], required=True))
+    found = compare(
+        keyed([(0, 1, (1, 5, None, None))], required=True),
+        keyed([(0, 2, (7, 9, None, None))], required=True),
+    )
 
     assert found.deletes == {(0, 2)}
 
@@ -70,17 +80,23 @@ def test_a_required_column_has_no_nulls_whatever_the_counts_say() -> None:
 def test_files_of_one_commit_are_compared_together() -> None:
     data = keyed([(0, 1, SOME), (0, 1, ONLY_NULLS), (0, 1, (20, 25, 0, 10))])
 
-    assert compare(data, keyed([(0, 2, OTHER), (0, 3, (30, 31, 0, 1)), (0, 4, ONLY_NULLS)])).deletes == {(0, 3)}
+    assert compare(
+        data, keyed([(0, 2, OTHER), (0, 3, (30, 31, 0, 1)), (0, 4, ONLY_NULLS)])
+    ).deletes == {(0, 3)}
 
 
 @pytest.mark.parametrize(("everywhere", "expected"), [((), {(0, 2)}), ((0,), set())])
-def test_deletes_meet_data_of_their_partition_or_all_data(everywhere: Sequence[int], expected: object) -> None:
+def test_deletes_meet_data_of_their_partition_or_all_data(
+    everywhere: Sequence[int], expected: object
+) -> None:
     found = compare(keyed([(0, 1, SOME), (1, 1, OTHER)]), keyed([(0, 2, OTHER)]), everywhere)
 
     assert found.deletes == expected
 
 
-def test_data_of_the_same_or_a_higher_sequence_number_is_not_met_except_in_a_range_of_numbers() -> None:
+def test_data_of_the_same_or_a_higher_sequence_number_is_not_met_except_in_a_range_of_numbers() -> (
+    None
+):
     data, deletes = keyed([(0, 1, OTHER), (0, 2, SOME), (0, 3, SOME)]), keyed([(0, 2, SOME)])
 
     assert compare(data, deletes).deletes == {(0, 2)}
@@ -109,7 +125,9 @@ def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
 
 
 @pytest.mark.parametrize("blocks", [512, 3])
-def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(
+    blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(key_bounds, "_BLOCKS", blocks)
     monkeypatch.setattr(key_bounds, "_AT_ONCE", 20)
     for seed in range(20):
@@ -117,7 +135,14 @@ def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(blocks: int, 
 
         def file(some: random.Random = some) -> File:
             low = some.randrange(100)
-            return some.choice([(low, low + some.randrange(20), some.choice([0, 0, 2]), 10), ONLY_NULLS, NO_NULLS, (low, low, 0, 10)])
+            return some.choice(
+                [
+                    (low, low + some.randrange(20), some.choice([0, 0, 2]), 10),
+                    ONLY_NULLS,
+                    NO_NULLS,
+                    (low, low, 0, 10),
+                ]
+            )
 
         sides = [[(some.randrange(3), n, file()) for n in range(30)] for _ in range(2)]
         data, deletes = map(keyed, sides)
@@ -140,7 +165,9 @@ def test_pairs_are_counted_as_one_by_one_and_in_blocks_never_fewer(blocks: int, 
 
 
 def test_ranges_of_sequence_numbers_hold_what_their_files_hold() -> None:
-    found = keyed([(0, 1, SOME), (0, 3, WITH_NULLS), (0, 4, OTHER), (1, 2, UNKNOWN), (0, 2, OTHER)]).within(3, lambda _, n: n != 2)
+    found = keyed(
+        [(0, 1, SOME), (0, 3, WITH_NULLS), (0, 4, OTHER), (1, 2, UNKNOWN), (0, 2, OTHER)]
+    ).within(3, lambda _, n: n != 2)
 
     assert found.rows == {(0, 3): 0, (0, 6): 1}
     assert list(found.files) == [2, 1]
@@ -155,7 +182,15 @@ def test_ranges_of_sequence_numbers_hold_what_their_files_hold() -> None:
     [
         ("int", [struct.pack("<i", n) for n in (-(2**31), -1, 0, 256)]),
         # The shorter one was written before the type was promoted.
-        ("long", [struct.pack("<q", -(2**40)), struct.pack("<i", -7), struct.pack("<i", 300), struct.pack("<q", 2**40)]),
+        (
+            "long",
+            [
+                struct.pack("<q", -(2**40)),
+                struct.pack("<i", -7),
+                struct.pack("<i", 300),
+                struct.pack("<q", 2**40),
+            ],
+        ),
         ("date", [struct.pack("<i", n) for n in (-1, 1)]),
         ("timestamptz_ns", [struct.pack("<q", n) for n in (-(2**60), 2**60)]),
         ("decimal(9, 2)", [b"\x80\x00", b"\xff", b"\x00", b"\x01\x00"]),

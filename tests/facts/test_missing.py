@@ -1,4 +1,6 @@
-"""Referenced files that are gone from storage, or have another size, are counted alike on a disk and in Spark."""
+"""Referenced files that are gone from storage, or have another size, are counted alike on a disk
+and in Spark.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def test_nothing_is_missing_of_a_table_whose_files_are_there(table: PyTable) -> 
     assert facts.storage is not None
 
 
-def test_a_file_that_is_gone_and_one_of_another_size_are_told_with_their_snapshots(table: PyTable) -> None:
+def test_a_file_that_is_gone_and_one_of_another_size_are_told_with_their_snapshots(
+    table: PyTable,
+) -> None:
     files, snapshots = data_files(table), [snapshot.snapshot_id for snapshot in table.snapshots()]
     size = files[4].stat().st_size
     files[3].unlink()
@@ -67,7 +71,10 @@ def test_a_file_that_is_gone_and_one_of_another_size_are_told_with_their_snapsho
 
     assert found is not None
     assert found.counts == (MissingCount(Role.DATA, gone_count=1, resized_count=1, record_count=7),)
-    assert {(f.record_count, f.snapshot_id, f.actual_bytes) for f in found.examples} == {(3, snapshots[1], None), (4, snapshots[2], 10)}
+    assert {(f.record_count, f.snapshot_id, f.actual_bytes) for f in found.examples} == {
+        (3, snapshots[1], None),
+        (4, snapshots[2], 10),
+    }
     assert {f.size_in_bytes for f in found.examples if f.record_count == 4} == {size}
     assert found.partitions == ((Partition(0, ()), 1),)
     assert found.before_id == snapshots[0]
@@ -94,12 +101,20 @@ def test_an_old_manifest_list_that_is_gone_costs_only_what_needs_it(table: PyTab
     assert facts.missing.examples[0].snapshot_id == first.snapshot_id
     assert not facts.missing.fails_scans
     assert facts.storage is None
-    assert facts.unlisted == "the manifest list of a snapshot is gone, so it is not known which files that snapshot references"
+    assert (
+        facts.unlisted
+        == "the manifest list of a snapshot is gone, so it is not known which files that "
+        "snapshot references"
+    )
     assert without_storage.data.file_count == 3
-    assert icekit.diagnose(facts).names - icekit.diagnose(without_storage).names == {"missing_files"}
+    assert icekit.diagnose(facts).names - icekit.diagnose(without_storage).names == {
+        "missing_files"
+    }
 
 
-def test_a_snapshot_that_expired_meanwhile_is_no_loss(table: PyTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_expired_meanwhile_is_no_loss(
+    table: PyTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data_files(table)[3].unlink()
     look_up = missing.missing_files
 
@@ -113,7 +128,9 @@ def test_a_snapshot_that_expired_meanwhile_is_no_loss(table: PyTable, monkeypatc
 
     monkeypatch.setattr(collect, "missing_files", expiring)
 
-    assert observe().missing == MissingFiles(unchecked="the snapshot expired while its files were looked up")
+    assert observe().missing == MissingFiles(
+        unchecked="the snapshot expired while its files were looked up"
+    )
 
 
 def test_deletion_vectors_are_told_from_delete_files() -> None:
@@ -130,13 +147,19 @@ def test_deletion_vectors_are_told_from_delete_files() -> None:
 def test_spark_counts_what_is_missing_as_the_disk_does(
     lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    table = Table(lake, scratch, f"missing{version}", tmp_path).create(**{**MERGE_ON_READ, "format__version": version}).fill(2)
+    table = (
+        Table(lake, scratch, f"missing{version}", tmp_path)
+        .create(**{**MERGE_ON_READ, "format__version": version})
+        .fill(2)
+    )
     table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
     table.sql(f"CALL {lake.name}.system.compute_table_stats('{scratch}.missing{version}')")
     table.fill(1, 8, start=100)
 
     def observed() -> TableFacts:
-        by_spark, without_jvm = (lake.observe(table.name, collector=each, storage=True) for each in COLLECTORS)
+        by_spark, without_jvm = (
+            lake.observe(table.name, collector=each, storage=True) for each in COLLECTORS
+        )
         assert by_spark.missing == without_jvm.missing
         assert by_spark.unlisted == without_jvm.unlisted
         return by_spark
@@ -147,7 +170,9 @@ def test_spark_counts_what_is_missing_as_the_disk_does(
     for row in files:
         if row.content or row.part == 1:
             on_disk(row.file_path).unlink(missing_ok=True)
-    with on_disk(next(row.file_path for row in files if not row.content and row.part == 0)).open("ab") as grown:
+    with on_disk(next(row.file_path for row in files if not row.content and row.part == 0)).open(
+        "ab"
+    ) as grown:
         grown.write(b"more")
     on_disk(metadata["statistics"][0]["statistics-path"]).unlink()
     first = metadata["snapshots"][0]
@@ -157,7 +182,12 @@ def test_spark_counts_what_is_missing_as_the_disk_does(
     found = facts.missing
     assert found is not None
     deletes = Role.VECTOR if version == "3" else Role.DELETES
-    assert [count.role for count in found.counts] == [Role.DATA, deletes, Role.MANIFEST_LIST, Role.STATISTICS]
+    assert [count.role for count in found.counts] == [
+        Role.DATA,
+        deletes,
+        Role.MANIFEST_LIST,
+        Role.STATISTICS,
+    ]
     assert found.count(Role.DATA).gone_count == 3
     assert found.count(Role.DATA).resized_count == 1
     assert found.count(deletes).record_count == 2

@@ -1,4 +1,6 @@
-"""A path has one normal form, in Python and in SQL, and what a table may name is never ruled out wrongly."""
+"""A path has one normal form, in Python and in SQL, and what a table may name is never ruled out
+wrongly.
+"""
 
 from pathlib import Path
 
@@ -41,15 +43,24 @@ def test_sql_has_the_same_normal_form(lake: Lake) -> None:
     found = frame.selectExpr("file_path", path_sql("file_path"), local_sql("file_path")).collect()
 
     assert {row[0]: row[1] for row in found} == SPELLINGS
-    assert {row[0] for row in found if row[2]} == {path for path in SPELLINGS if normal(path).family in LOCAL}
+    assert {row[0] for row in found if row[2]} == {
+        path for path in SPELLINGS if normal(path).family in LOCAL
+    }
     for own in ((), ("s3://bucket/w", "/w")):
         assert folders_in(frame, own) == folders_of(SPELLINGS, own)
 
 
 def test_folders_of_a_tables_own_location_count_as_one_only_if_they_are_in_it() -> None:
-    paths = ["s3://b/w/t/data/p=1/x", "s3://b/w/t/data/p=2/x", "s3://b/w/t/../other/x", "s3://b/w/t_old/x"]
+    paths = [
+        "s3://b/w/t/data/p=1/x",
+        "s3://b/w/t/data/p=2/x",
+        "s3://b/w/t/../other/x",
+        "s3://b/w/t_old/x",
+    ]
 
-    assert folders_of(paths, ["s3a://b/w/t/"]) == Folders(frozenset({"/w/t", "/w/other", "/w/t_old"}))
+    assert folders_of(paths, ["s3a://b/w/t/"]) == Folders(
+        frozenset({"/w/t", "/w/other", "/w/t_old"})
+    )
 
 
 def test_more_folders_than_are_told_apart_are_one_around_them() -> None:
@@ -60,7 +71,13 @@ def test_more_folders_than_are_told_apart_are_one_around_them() -> None:
 
 @pytest.mark.parametrize(
     ("one", "other", "do"),
-    [("/w/a", "/w/a", True), ("/w/a", "/w", True), ("/", "/w", True), ("/w/a", "/w/ab", False), ("/w/a/b", "/w/a/c", False)],
+    [
+        ("/w/a", "/w/a", True),
+        ("/w/a", "/w", True),
+        ("/", "/w", True),
+        ("/w/a", "/w/ab", False),
+        ("/w/a/b", "/w/a/c", False),
+    ],
 )
 def test_folders_meet_if_one_is_in_the_other(one: str, other: str, do: bool) -> None:
     assert meet([one, "/x"], [other, "/y"]) is do
@@ -77,4 +94,7 @@ def test_links_of_folders_and_of_files_in_them_are_followed(tmp_path: Path) -> N
     assert links([f"{tmp_path}/real", "/nowhere/at all"]) == {}
     assert links([f"{tmp_path}/link/deep"]) == {f"{tmp_path}/link/deep": f"{tmp_path}/real/deep"}
     assert links([f"{tmp_path}/other"]) == {f"{tmp_path}/other/file": f"{tmp_path}/real/file"}
-    assert Folders(local=frozenset([f"{tmp_path}/other"])).resolved() == {f"{tmp_path}/other", f"{tmp_path}/real"}
+    assert Folders(local=frozenset([f"{tmp_path}/other"])).resolved() == {
+        f"{tmp_path}/other",
+        f"{tmp_path}/real",
+    }

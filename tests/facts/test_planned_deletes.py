@@ -1,4 +1,6 @@
-"""The facts count the equality deletes that Iceberg plans for each data file, whatever their keys."""
+"""The facts count the equality deletes that Iceberg plans for each data file, whatever their
+keys.
+"""
 
 from collections.abc import Callable
 
@@ -17,7 +19,8 @@ from tests.resolve.writing import rows_of
 
 pytestmark = pytest.mark.spark
 
-# The data files with equality deletes, the delete records that each loads summed up, the most of one, and the delete files that any has.
+# The data files with equality deletes, the delete records that each loads summed up, the most of
+# one, and the delete files that any has.
 Planned = tuple[int, int, int, int]
 
 
@@ -26,7 +29,9 @@ def planned(table: Table) -> Planned:
     tasks = table.files.table().newScan().planFiles()
     loads, paths = [], set()
     for task in elements(tasks):
-        deletes = [each for each in elements(task.deletes()) if str(each.content()) == "EQUALITY_DELETES"]
+        deletes = [
+            each for each in elements(task.deletes()) if str(each.content()) == "EQUALITY_DELETES"
+        ]
         paths |= {str(each.location()) for each in deletes}
         loads.append(sum(int(each.recordCount()) for each in deletes))
     tasks.close()
@@ -60,13 +65,17 @@ def rows(low: int, high: int) -> str:
 def _new_keys(table: Table) -> None:
     table.create()
     for n in range(5):
-        table.commit().data(rows(10 * n, 10 * n + 10)).deletes("id", ids(10 * n, 10 * n + 10)).done()
+        table.commit().data(rows(10 * n, 10 * n + 10)).deletes(
+            "id", ids(10 * n, 10 * n + 10)
+        ).done()
 
 
 def _recent_keys(table: Table) -> None:
     table.create()
     for n in range(8):
-        table.commit().data(rows(10 * n, 10 * n + 10)).deletes("id", ids(10 * n - 12, 10 * n + 10)).done()
+        table.commit().data(rows(10 * n, 10 * n + 10)).deletes(
+            "id", ids(10 * n - 12, 10 * n + 10)
+        ).done()
 
 
 def _one_late_old_key(table: Table) -> None:
@@ -76,10 +85,19 @@ def _one_late_old_key(table: Table) -> None:
 
 def _nulls(table: Table) -> None:
     table.create()
-    some, none, every = "SELECT 1L, CAST(NULL AS STRING) UNION ALL SELECT 2L, 'm'", "SELECT 3L, 'b'", "SELECT 4L, CAST(NULL AS STRING)"
+    some, none, every = (
+        "SELECT 1L, CAST(NULL AS STRING) UNION ALL SELECT 2L, 'm'",
+        "SELECT 3L, 'b'",
+        "SELECT 4L, CAST(NULL AS STRING)",
+    )
     for data in (some, none, every):
         table.data(data)
-    for deletes in ("SELECT 'x'", "SELECT 'b'", "SELECT CAST(NULL AS STRING)", "SELECT CAST(NULL AS STRING) UNION ALL SELECT 'z'"):
+    for deletes in (
+        "SELECT 'x'",
+        "SELECT 'b'",
+        "SELECT CAST(NULL AS STRING)",
+        "SELECT CAST(NULL AS STRING) UNION ALL SELECT 'z'",
+    ):
         table.delete("name", deletes)
 
 
@@ -87,9 +105,9 @@ def _without_bounds(mode: str) -> Callable[[Table], None]:
     def make(table: Table) -> None:
         table.create(write_metadata_metrics_default=mode)
         for n in range(3):
-            table.commit().data(f"SELECT id, if(id % 3 = {n}, NULL, 'a') FROM range({10 * n}, {10 * n + 2})").deletes(
-                "id", ids(90, 91)
-            ).done()
+            table.commit().data(
+                f"SELECT id, if(id % 3 = {n}, NULL, 'a') FROM range({10 * n}, {10 * n + 2})"
+            ).deletes("id", ids(90, 91)).done()
         table.delete("name", "SELECT 'q'").delete("name", "SELECT CAST(NULL AS STRING)")
 
     return make
@@ -98,7 +116,9 @@ def _without_bounds(mode: str) -> Callable[[Table], None]:
 def _bounds_since_a_change(table: Table) -> None:
     """The first files have no bounds; a commit has one file with bounds and one without."""
     _without_bounds("none")(table)
-    table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'truncate(16)')")
+    table.sql(
+        "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.metrics.default' = 'truncate(16)')"
+    )
     for n in range(5, 8):
         table.commit().data(rows(10 * n, 10 * n + 2)).deletes("id", ids(10 * n, 10 * n + 2)).done()
 
@@ -130,8 +150,12 @@ def _everywhere(table: Table) -> None:
 def _two_columns(table: Table) -> None:
     table.create("id bigint, p int")
     for n in range(3):
-        table.commit().data(f"SELECT id, {n} FROM range(10)").deletes(["id", "p"], f"SELECT id, {n} FROM range(10)").done()
-    table.delete(["id", "p"], "SELECT 3L, 1").delete(["id", "p"], "SELECT 30L, 1").delete("p", "SELECT 2").delete("p", "SELECT 9")
+        table.commit().data(f"SELECT id, {n} FROM range(10)").deletes(
+            ["id", "p"], f"SELECT id, {n} FROM range(10)"
+        ).done()
+    table.delete(["id", "p"], "SELECT 3L, 1").delete(["id", "p"], "SELECT 30L, 1").delete(
+        "p", "SELECT 2"
+    ).delete("p", "SELECT 9")
 
 
 def _wider_types(table: Table) -> None:
@@ -150,7 +174,9 @@ def _wider_types(table: Table) -> None:
 def _required(table: Table) -> None:
     table.create("id bigint NOT NULL, s struct<k: int>")
     for n in range(3):
-        table.commit().data(f"SELECT {n}L, named_struct('k', {n})").deletes("id", f"SELECT {n}L").done()
+        table.commit().data(f"SELECT {n}L, named_struct('k', {n})").deletes(
+            "id", f"SELECT {n}L"
+        ).done()
     table.delete("id", "SELECT 1L")
 
 
@@ -160,7 +186,17 @@ def _texts(table: Table) -> None:
     long = "abcdefghijklmnopqrst"
     for n, value in enumerate((f"'{long}'", "'\\uFFFD'", "'😀'", "''", "'ß'")):
         table.data(f"SELECT {n}L, {value}")
-    for value in (f"'{long[:16]}a'", f"'{long[:15]}z'", "'\\uFFFD'", "'😀'", "'😁'", "''", "'z'", "'ss'", "'ß'"):
+    for value in (
+        f"'{long[:16]}a'",
+        f"'{long[:15]}z'",
+        "'\\uFFFD'",
+        "'😀'",
+        "'😁'",
+        "''",
+        "'z'",
+        "'ss'",
+        "'ß'",
+    ):
         table.delete("name", f"SELECT {value}")
 
 
@@ -171,8 +207,16 @@ _VALUES = {
     "c_decimal": ("decimal(9,2)", "-1.50", "2.50"),
     "c_large": ("decimal(38,3)", "-12345678901234567890.125", "1"),
     "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
-    "c_ntz": ("timestamp_ntz", "TIMESTAMP_NTZ '1969-01-01 00:00:00.000001'", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'"),
-    "c_tz": ("timestamp", "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'", "TIMESTAMP '2024-01-01 00:00:00.000002 UTC'"),
+    "c_ntz": (
+        "timestamp_ntz",
+        "TIMESTAMP_NTZ '1969-01-01 00:00:00.000001'",
+        "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'",
+    ),
+    "c_tz": (
+        "timestamp",
+        "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'",
+        "TIMESTAMP '2024-01-01 00:00:00.000002 UTC'",
+    ),
     "c_string": ("string", "'ß'", "'ss'"),
     "c_binary": ("binary", "X'00FF'", "X'7F'"),
     "c_fixed": ("binary", "X'01020304'", "X'FF020305'"),
@@ -180,7 +224,9 @@ _VALUES = {
 
 
 def _every_type(table: Table) -> None:
-    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in _VALUES.items() if name != "c_fixed")
+    columns = ", ".join(
+        f"{name} {kind}" for name, (kind, _, _) in _VALUES.items() if name != "c_fixed"
+    )
     table.create(f"id bigint, {columns}")
     add_column(table, "c_fixed", types(table).FixedType.ofLength(4))
     for place in (1, 2):
@@ -226,19 +272,29 @@ def test_a_table_that_only_gets_deletes_of_new_keys_has_none_that_apply(table: T
 
     assert planned(table) == (0, 0, 0, 0)
     # The deletes of the first commit are older than all data that they could apply to.
-    assert [(each.state, each.file_count) for each in facts.unapplied] == [(DeleteState.DANGLING, 1), (DeleteState.NEW_KEYS, 4)]
-    assert not {"equality_deletes", "executor_cache", "deletes_default_rewrite_ignores"} & diagnose(facts).names
+    assert [(each.state, each.file_count) for each in facts.unapplied] == [
+        (DeleteState.DANGLING, 1),
+        (DeleteState.NEW_KEYS, 4),
+    ]
+    assert (
+        not {"equality_deletes", "executor_cache", "deletes_default_rewrite_ignores"}
+        & diagnose(facts).names
+    )
 
 
 def test_deletes_of_new_keys_can_be_dropped_when_the_data_was_rewritten(table: Table) -> None:
     _new_keys(table)
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.upsert.enabled' = 'true')")
-    (statement,) = next(f for f in diagnose(facts_of(table)) if f.name == "equality_deletes_of_new_keys").sql
+    (statement,) = next(
+        f for f in diagnose(facts_of(table)) if f.name == "equality_deletes_of_new_keys"
+    ).sql
     table.spark.sql(statement)
     before = table.rewritten()
     facts = facts_of(table)
     # Iceberg's commit has dropped those that are older than all data.
-    assert [(each.state, each.file_count) for each in facts.unapplied] == [(DeleteState.DANGLING, 1)]
+    assert [(each.state, each.file_count) for each in facts.unapplied] == [
+        (DeleteState.DANGLING, 1)
+    ]
     plan = plan_table(table.lake, facts, policy=Policy(leave_alone_minutes=0))
     (action,) = plan.actions
     assert action.only_drops
@@ -256,7 +312,9 @@ def _uuids(table: Table) -> None:
     table.create("id bigint")
     add_column(table, "u", types(table).UUIDType.get())
     table.data("SELECT 1L, '279c3e09-677c-4bbd-a479-3f349cb785e7'")
-    table.delete("u", "SELECT '379c3e09-677c-4bbd-a479-3f349cb785e7'").delete("u", "SELECT '279c3e09-677c-4bbd-a479-3f349cb785e7'")
+    table.delete("u", "SELECT '379c3e09-677c-4bbd-a479-3f349cb785e7'").delete(
+        "u", "SELECT '279c3e09-677c-4bbd-a479-3f349cb785e7'"
+    )
 
 
 def _fractions(table: Table) -> None:
@@ -280,10 +338,14 @@ def _dropped_column(table: Table) -> None:
 
 
 @pytest.mark.parametrize("make", [_uuids, _fractions, _several_files, _dropped_column])
-def test_where_bounds_are_not_compared_one_by_one_more_may_apply(table: Table, make: Callable[[Table], None]) -> None:
+def test_where_bounds_are_not_compared_one_by_one_more_may_apply(
+    table: Table, make: Callable[[Table], None]
+) -> None:
     make(table)
 
-    assert all(known >= real for known, real in zip(counted(facts_of(table)), planned(table), strict=True))
+    assert all(
+        known >= real for known, real in zip(counted(facts_of(table)), planned(table), strict=True)
+    )
 
 
 @pytest.mark.parametrize("make", [_recent_keys, _one_late_old_key, _everywhere, _partitions])
@@ -293,4 +355,6 @@ def test_ranges_of_sequence_numbers_give_an_upper_bound(
     monkeypatch.setattr(collect, "sequence_width", lambda *_: 3)
     make(table)
 
-    assert all(known >= real for known, real in zip(counted(facts_of(table)), planned(table), strict=True))
+    assert all(
+        known >= real for known, real in zip(counted(facts_of(table)), planned(table), strict=True)
+    )

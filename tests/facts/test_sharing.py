@@ -34,7 +34,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
 @pytest.fixture
 def create(tmp_path: Path) -> Create:
     """Make a table; returns its location."""
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    catalog = SqlCatalog(
+        "lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse"
+    )
     catalog.create_namespace("db")
 
     def make(name: str, location: str | None = None, **properties: str) -> str:
@@ -84,8 +86,12 @@ PLACES = {
 }
 
 
-@pytest.mark.parametrize(("one", "other", "is_one"), [(*pair, is_one) for is_one in PLACES for pair in PLACES[is_one]])
-def test_one_place_is_one_place_however_it_is_written_and_places_side_by_side_are_two(one: str, other: str, is_one: bool) -> None:
+@pytest.mark.parametrize(
+    ("one", "other", "is_one"), [(*pair, is_one) for is_one in PLACES for pair in PLACES[is_one]]
+)
+def test_one_place_is_one_place_however_it_is_written_and_places_side_by_side_are_two(
+    one: str, other: str, is_one: bool
+) -> None:
     assert overlaps(one, other) is is_one
     assert overlaps(other, one) is is_one
 
@@ -105,7 +111,9 @@ def test_a_table_beside_others_shares_nothing(lake: Lake, create: Create) -> Non
 
 
 @pytest.mark.parametrize("key", ["write_data_path", "write_metadata_path"])
-def test_every_path_that_a_table_writes_to_is_compared(lake: Lake, create: Create, key: str) -> None:
+def test_every_path_that_a_table_writes_to_is_compared(
+    lake: Lake, create: Create, key: str
+) -> None:
     inside = f"{create('a')}/elsewhere"
     create("b", **{key: inside})
 
@@ -120,14 +128,18 @@ def test_paths_of_older_writers_are_compared_too(lake: Lake, create: Create, key
     assert found(lake).shared == (SharedPlace("db.b", "s3a://bucket/data/"),)
 
 
-def test_a_table_around_this_one_is_named_with_its_path(lake: Lake, create: Create, tmp_path: Path) -> None:
+def test_a_table_around_this_one_is_named_with_its_path(
+    lake: Lake, create: Create, tmp_path: Path
+) -> None:
     create("a", f"file://{tmp_path}/big/a")
     create("big", f"file://{tmp_path}/big")
 
     assert found(lake).told == f"shared location with db.big (file://{tmp_path}/big)"
 
 
-def test_metadata_that_lies_elsewhere_than_its_table_says_is_found(lake: Lake, create: Create, tmp_path: Path) -> None:
+def test_metadata_that_lies_elsewhere_than_its_table_says_is_found(
+    lake: Lake, create: Create, tmp_path: Path
+) -> None:
     location = create("a")
     create("moved", f"file://{tmp_path}/moved")
     metadata = Path(lake.tables.source(("db", "moved")).metadata_location.removeprefix("file://"))
@@ -136,7 +148,11 @@ def test_metadata_that_lies_elsewhere_than_its_table_says_is_found(lake: Lake, c
     with pytest.MonkeyPatch.context() as patch:
         source = lake.tables.source
         moved = type(source(A))(f"file://{left_behind}", source(A).read)
-        patch.setattr(EmbeddedTables, "source", lambda _, name: moved if name == ("db", "moved") else source(name))
+        patch.setattr(
+            EmbeddedTables,
+            "source",
+            lambda _, name: moved if name == ("db", "moved") else source(name),
+        )
 
         assert [place.table for place in found(lake).shared] == ["db.moved"]
 
@@ -153,7 +169,9 @@ def test_a_table_whose_metadata_is_gone_leaves_it_unknown(lake: Lake, create: Cr
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(lake: Lake, create: Create, is_listed: bool) -> None:
+def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(
+    lake: Lake, create: Create, is_listed: bool
+) -> None:
     create("a")
     create("b", f"{create('c')}/inside")
 
@@ -162,7 +180,11 @@ def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(lake: La
 
         def names(self) -> list[Identifier]:
             self.listings += 1
-            return [name for name in super().names() if is_listed or self.listings == 1 or name != ("db", "b")]
+            return [
+                name
+                for name in super().names()
+                if is_listed or self.listings == 1 or name != ("db", "b")
+            ]
 
         def source(self, table: Identifier) -> TableSource:
             if table == ("db", "b"):
@@ -173,7 +195,11 @@ def test_a_table_that_is_not_found_is_gone_only_if_it_is_listed_no_more(lake: La
 
     for _ in range(2):
         answer = sharing(lake, ("db", "c"), load_metadata, max_age=600.0)
-        assert answer.unchecked == ("db.b cannot be read: the catalog lists it, but says that it does not exist" if is_listed else None)
+        assert answer.unchecked == (
+            "db.b cannot be read: the catalog lists it, but says that it does not exist"
+            if is_listed
+            else None
+        )
 
 
 def silent(_: EmbeddedTables) -> list[Identifier]:
@@ -213,7 +239,9 @@ def test_comparing_ends_with_its_time_and_says_how_far_it_came(lake: Lake, creat
     assert "0 of 1 table compared within" in (answer.unchecked or "")
 
 
-def test_what_was_read_lately_is_not_read_again_unless_it_matters(lake: Lake, create: Create, tmp_path: Path) -> None:
+def test_what_was_read_lately_is_not_read_again_unless_it_matters(
+    lake: Lake, create: Create, tmp_path: Path
+) -> None:
     create("a")
     create("b")
     create("late", f"{create('c')}/inside")
@@ -241,11 +269,15 @@ def test_what_was_read_lately_is_not_read_again_unless_it_matters(lake: Lake, cr
     assert of("c", max_age=600.0) == Sharing()
 
 
-def test_a_table_that_was_made_since_the_catalog_was_listed_is_found(lake: Lake, create: Create) -> None:
+def test_a_table_that_was_made_since_the_catalog_was_listed_is_found(
+    lake: Lake, create: Create
+) -> None:
     create("a")
     found(lake)
     location = create("b")
 
     assert sharing(lake, ("db", "b"), load_metadata, max_age=600.0) == Sharing()
     create("c", f"{location}/inside")
-    assert sharing(lake, ("db", "b"), load_metadata).shared == (SharedPlace("db.c", f"{location}/inside"),)
+    assert sharing(lake, ("db", "b"), load_metadata).shared == (
+        SharedPlace("db.c", f"{location}/inside"),
+    )

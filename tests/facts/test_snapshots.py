@@ -11,9 +11,23 @@ from icekit.facts.lineage import choose_snapshot, history
 from icekit.facts.snapshot_statistics import statistics_ages
 
 SNAPSHOTS = [
-    {"snapshot-id": 1, "timestamp-ms": 1000, "summary": {"operation": "append", "added-data-files": "4", "engine-name": "spark"}},
-    {"snapshot-id": 2, "parent-snapshot-id": 1, "timestamp-ms": 61_000, "summary": {"operation": "append"}},
-    {"snapshot-id": 3, "parent-snapshot-id": 1, "timestamp-ms": 91_000, "summary": {"operation": "delete"}},
+    {
+        "snapshot-id": 1,
+        "timestamp-ms": 1000,
+        "summary": {"operation": "append", "added-data-files": "4", "engine-name": "spark"},
+    },
+    {
+        "snapshot-id": 2,
+        "parent-snapshot-id": 1,
+        "timestamp-ms": 61_000,
+        "summary": {"operation": "append"},
+    },
+    {
+        "snapshot-id": 3,
+        "parent-snapshot-id": 1,
+        "timestamp-ms": 91_000,
+        "summary": {"operation": "delete"},
+    },
 ]
 
 
@@ -40,9 +54,15 @@ def test_a_parent_that_has_expired_ends_the_lineage() -> None:
 
 @pytest.mark.parametrize(
     ("ref", "said"),
-    [("mian", "did you mean main"), (99, "expired; the newest of 3 snapshots is 3"), ("nothing like it", "known refs: main")],
+    [
+        ("mian", "did you mean main"),
+        (99, "expired; the newest of 3 snapshots is 3"),
+        ("nothing like it", "known refs: main"),
+    ],
 )
-def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(ref: str | int, said: str) -> None:
+def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(
+    ref: str | int, said: str
+) -> None:
     meta = table(SNAPSHOTS, refs={"main": {"snapshot-id": 2, "type": "branch"}})
 
     with pytest.raises(SnapshotNotFound, match=said):
@@ -51,8 +71,15 @@ def test_a_snapshot_or_ref_that_is_not_there_is_named_with_what_is(ref: str | in
 
 def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_compactions() -> None:
     def snapshot(number: int, operation: str = "append", **summary: str) -> dict[str, Any]:
-        summary = {key.replace("_", "-"): value for key, value in summary.items()} | {"operation": operation}
-        return {"snapshot-id": number, "parent-snapshot-id": number - 1, "timestamp-ms": number, "summary": summary}
+        summary = {key.replace("_", "-"): value for key, value in summary.items()} | {
+            "operation": operation
+        }
+        return {
+            "snapshot-id": number,
+            "parent-snapshot-id": number - 1,
+            "timestamp-ms": number,
+            "summary": summary,
+        }
 
     lineage = [
         snapshot(1, total_records="10"),
@@ -62,7 +89,9 @@ def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_co
     ]
     of = {"statistics-path": "/t/1.stats", "blob-metadata": []}
     schema = {"schema": {"type": "struct", "fields": []}}
-    meta = table(lineage, statistics=[{"snapshot-id": 1, **of}, {"snapshot-id": 99, **of}], **schema)
+    meta = table(
+        lineage, statistics=[{"snapshot-id": 1, **of}, {"snapshot-id": 99, **of}], **schema
+    )
 
     (age,) = statistics_ages(meta, lineage[-1])
 
@@ -77,17 +106,31 @@ def test_the_age_of_statistics_counts_the_records_of_later_commits_but_not_of_co
 def test_flaws_of_metadata_are_told_by_what_they_break(version: int) -> None:
     meta = table(
         [{**each, "schema-id": schema} for each, schema in zip(SNAPSHOTS, (0, 5, 6), strict=True)],
-        schemas=[{"type": "struct", "schema-id": 0, "fields": [{"id": 1, "name": "id", "type": "long", "required": True}]}],
+        schemas=[
+            {
+                "type": "struct",
+                "schema-id": 0,
+                "fields": [{"id": 1, "name": "id", "type": "long", "required": True}],
+            }
+        ],
         **{
             "format-version": version,
             "current-schema-id": 0,
             "default-sort-order-id": 0,
-            "sort-orders": [{"order-id": 0, "fields": []}, {"order-id": 4, "fields": [{"transform": "identity", "source-id": 9}]}],
+            "sort-orders": [
+                {"order-id": 0, "fields": []},
+                {"order-id": 4, "fields": [{"transform": "identity", "source-id": 9}]},
+            ],
         },
     )
-    manifests: list[dict[str, Any]] = [{"manifest_path": "/t/m0.avro"}, {"manifest_path": "/t/m1.avro", "added_files_count": 1}]
+    manifests: list[dict[str, Any]] = [
+        {"manifest_path": "/t/m0.avro"},
+        {"manifest_path": "/t/m1.avro", "added_files_count": 1},
+    ]
 
-    assert [(each.flaw, each.examples) for each in _flaws(meta, meta["snapshots"][1], manifests)] == [
+    assert [
+        (each.flaw, each.examples) for each in _flaws(meta, meta["snapshots"][1], manifests)
+    ] == [
         (Flaw.UNCOUNTED_MANIFESTS, ("/t/m0.avro",)),
         (Flaw.SCHEMA_GONE, ("2",)),
         (Flaw.OLD_SCHEMA_GONE, ("3",)),

@@ -43,7 +43,9 @@ from icekit.facts.values import from_bytes, human, partition_path, result_type, 
         (UUIDType(), uuid.UUID(int=7), uuid.UUID(int=7).hex),
     ],
 )
-def test_bounds_are_decoded_as_another_implementation_encodes_them(kind: PrimitiveType, value: Any, read: Scalar) -> None:
+def test_bounds_are_decoded_as_another_implementation_encodes_them(
+    kind: PrimitiveType, value: Any, read: Scalar
+) -> None:
     assert from_bytes(str(kind), to_bytes(kind, value)) == read
 
 
@@ -71,12 +73,20 @@ def test_a_type_without_an_order_is_refused() -> None:
         ("identity", "string", None, "null"),
     ],
 )
-def test_partition_values_read_as_iceberg_writes_them(transform: str, source: str, value: Scalar, text: str) -> None:
+def test_partition_values_read_as_iceberg_writes_them(
+    transform: str, source: str, value: Scalar, text: str
+) -> None:
     assert human(transform, result_type(transform, source), value) == text
 
 
 def test_a_partition_path_keeps_values_with_slashes_apart() -> None:
-    spec = PartitionSpec(0, (PartitionField(1000, "s", "identity", 1, "s", "string"), PartitionField(1001, "n", "identity", 2, "n", "int")))
+    spec = PartitionSpec(
+        0,
+        (
+            PartitionField(1000, "s", "identity", 1, "s", "string"),
+            PartitionField(1001, "n", "identity", 2, "n", "int"),
+        ),
+    )
 
     assert partition_path(spec, ("a/b=c", 1)) == "s=a%2Fb%3Dc/n=1"
 

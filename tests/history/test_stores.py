@@ -37,10 +37,16 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "sqlite":
         return SqliteStore(tmp_path / "deep" / "health.db")
     (tmp_path / "warehouse").mkdir()
-    return IcebergStore(lambda: SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse"))
+    return IcebergStore(
+        lambda: SqlCatalog(
+            "lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse"
+        )
+    )
 
 
-def test_what_was_never_written_is_empty_and_reading_makes_nothing(kept: Store, tmp_path: Path) -> None:
+def test_what_was_never_written_is_empty_and_reading_makes_nothing(
+    kept: Store, tmp_path: Path
+) -> None:
     assert kept.last(["db.events"]) == {}
     assert not (tmp_path / "deep").exists()
 
@@ -52,21 +58,30 @@ def test_a_run_is_appended_once_and_read_back_as_it_was(kept: Store) -> None:
     assert kept.append([first, other]) == 1
     assert kept.append([first, other]) == 0
     assert kept.append([]) == 0
-    assert kept.last([first.table_name, other.table_name, "db.none"]) == {first.table_name: [first], other.table_name: [other]}
+    assert kept.last([first.table_name, other.table_name, "db.none"]) == {
+        first.table_name: [first],
+        other.table_name: [other],
+    }
 
 
 def test_the_newest_runs_of_each_table_come_back_oldest_first(kept: Store) -> None:
     for start in range(0, 40, 10):
-        kept.append([record(day, name) for day in range(start, start + 10) for name in ("db.a", "db.b")])
+        kept.append(
+            [record(day, name) for day in range(start, start + 10) for name in ("db.a", "db.b")]
+        )
 
     found = kept.last(["db.b"], 12, other_than="run039")
     assert [h.run_id for h in found["db.b"]] == [f"run{day:03d}" for day in range(27, 39)]
     assert list(found) == ["db.b"]
 
 
-def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older_month(kept: Store) -> None:
+def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older_month(
+    kept: Store,
+) -> None:
     for start in range(0, 80, 20):
-        kept.append([record(day, name) for day in range(start, start + 20) for name in ("db.a", "db.b")])
+        kept.append(
+            [record(day, name) for day in range(start, start + 20) for name in ("db.a", "db.b")]
+        )
     kept.append([record(5, "db.late")])
 
     found = kept.last(["db.a", "db.late", "db.none"], 10, other_than="run079")
@@ -76,7 +91,9 @@ def test_many_tables_are_read_at_once_and_one_with_few_runs_is_found_in_an_older
     assert found.keys() == {"db.a", "db.late"}
 
 
-def test_the_iceberg_table_keeps_itself_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_iceberg_table_keeps_itself_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(iceberg, "_KEPT_SNAPSHOTS", 4)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     (tmp_path / "warehouse").mkdir()
@@ -94,7 +111,9 @@ def test_the_iceberg_table_keeps_itself_well(tmp_path: Path, monkeypatch: pytest
     assert [f.name for f in facts.default_spec.fields] == ["observed_month"]
 
 
-def test_a_later_column_is_added_and_older_rows_read_as_none(kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_later_column_is_added_and_older_rows_read_as_none(
+    kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     newer = dict(COLUMNS)
     older = {name: kind for name, kind in newer.items() if name not in {"opens_saved", "snapshots"}}
     for module in ("store", "iceberg"):
@@ -107,7 +126,9 @@ def test_a_later_column_is_added_and_older_rows_read_as_none(kept: Store, monkey
     assert [h.opens_saved for h in kept.last(["db.events"])["db.events"]] == [None, 8]
 
 
-def test_an_older_icekit_reads_and_writes_a_wider_table(kept: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_icekit_reads_and_writes_a_wider_table(
+    kept: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kept.append([record(1, snapshots=5)])
     older = {name: kind for name, kind in COLUMNS.items() if name != "snapshots"}
     for module in ("store", "iceberg"):
@@ -142,7 +163,9 @@ def test_a_short_text_is_no_empty_history(tmp_path: Path) -> None:
 
 def test_a_table_of_that_name_that_is_not_icekits_is_refused(tmp_path: Path) -> None:
     (tmp_path / "warehouse").mkdir()
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse")
+    catalog = SqlCatalog(
+        "lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse"
+    )
     catalog.create_namespace("icekit")
     catalog.create_table("icekit.health", pa.schema([("run_id", pa.string())]))
 
@@ -161,10 +184,16 @@ def test_a_file_of_an_earlier_or_a_newer_icekit_is_refused_by_its_schema(tmp_pat
     path = tmp_path / "h.db"
     SqliteStore(path).append([record()])
 
-    for version, why in ((0, "schema 0 was written by an earlier icekit"), (9, "schema 9, and this icekit knows 1")):
+    for version, why in (
+        (0, "schema 0 was written by an earlier icekit"),
+        (9, "schema 9, and this icekit knows 1"),
+    ):
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute(f"PRAGMA user_version = {version}")
-        for use in (lambda: SqliteStore(path).append([record()]), lambda: SqliteStore(path).last(["db.events"])):
+        for use in (
+            lambda: SqliteStore(path).append([record()]),
+            lambda: SqliteStore(path).last(["db.events"]),
+        ):
             with pytest.raises(HistoryUnusable, match=why):
                 use()
 
@@ -176,18 +205,25 @@ def test_writers_at_once_lose_nothing_and_store_nothing_twice(kept: Store) -> No
     with ThreadPoolExecutor(3) as pool:
         appended = list(pool.map(kept.append, runs * 2))
 
-    assert kept.last(["db.a", "db.b"]) == {name: [run[place] for run in runs] for place, name in enumerate(("db.a", "db.b"))}
+    assert kept.last(["db.a", "db.b"]) == {
+        name: [run[place] for run in runs] for place, name in enumerate(("db.a", "db.b"))
+    }
     assert sum(appended) == 4
 
 
 def test_a_catalog_that_only_a_session_knows_keeps_its_history_in_a_file() -> None:
     lake: Any = SimpleNamespace(name="theirs", tables=object())
 
-    with pytest.raises(HistoryUnusable, match="Only a Spark session knows the catalog theirs: keep the history in a file"):
+    with pytest.raises(
+        HistoryUnusable,
+        match="Only a Spark session knows the catalog theirs: keep the history in a file",
+    ):
         store("table", lake)
     assert store("", lake) is None
 
 
 def test_findings_are_kept_as_json_that_sql_can_read() -> None:
     assert json.loads(record().plain()["findings"]) == []
-    assert Health.of_plain(record(findings=(("small_files", "warning"),)).plain()).findings == (("small_files", "warning"),)
+    assert Health.of_plain(record(findings=(("small_files", "warning"),)).plain()).findings == (
+        ("small_files", "warning"),
+    )

@@ -19,7 +19,14 @@ DAY = 86_400_000
 
 def run(day: float, **figures: Any) -> Health:
     """A run of a table on some day; its target is 1 MiB."""
-    made = {"table_uuid": "u", "target_file_bytes": 2**20, "data_records": 1000, "data_files": 10, "data_bytes": 10 * 2**20, **figures}
+    made = {
+        "table_uuid": "u",
+        "target_file_bytes": 2**20,
+        "data_records": 1000,
+        "data_files": 10,
+        "data_bytes": 10 * 2**20,
+        **figures,
+    }
     return Health(f"run{day}", "db.t", round(day * DAY), **made)
 
 
@@ -41,7 +48,8 @@ def test_one_odd_run_in_ten_does_not_turn_the_line() -> None:
 
 
 def test_the_slope_of_sens_own_kind_of_example_is_the_median_of_the_pairs() -> None:
-    # Slopes of all ten pairs, sorted: 1, 1, 4/3, 3/2, 3/2, 5/3, 7/4, 2, 2, 2; their median is between the fifth and the sixth.
+    # Slopes of all ten pairs, sorted: 1, 1, 4/3, 3/2, 3/2, 5/3, 7/4, 2, 2, 2; their median is
+    # between the fifth and the sixth.
     assert slope([(0, 0), (1, 1), (2, 3), (3, 5), (4, 6)]) == pytest.approx((3 / 2 + 5 / 3) / 2)
 
 
@@ -53,8 +61,13 @@ def test_noise_without_a_direction_has_no_trend() -> None:
     assert sum(s is not None for s in found) < 25
 
 
-@pytest.mark.parametrize("points", [[], [(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 5)] * 8, [(float(x), 5.0) for x in range(20)]])
-def test_too_few_runs_and_figures_that_stand_still_have_no_trend(points: list[tuple[float, float]]) -> None:
+@pytest.mark.parametrize(
+    "points",
+    [[], [(0, 1), (1, 2), (2, 3), (3, 4)], [(0, 5)] * 8, [(float(x), 5.0) for x in range(20)]],
+)
+def test_too_few_runs_and_figures_that_stand_still_have_no_trend(
+    points: list[tuple[float, float]],
+) -> None:
     assert slope(points) is None
 
 
@@ -70,12 +83,18 @@ def test_the_days_until_a_threshold_are_those_of_the_line() -> None:
 def test_of_several_figures_the_one_that_reaches_its_threshold_first_is_told() -> None:
     runs = [run(d, snapshots=10 + 5 * d, undersized_manifests=10 * d) for d in range(10)]
 
-    assert str(trend(runs, snapshots=100, fragmented_manifests=100)) == "small data manifests: 90, about 1 day until 100"
+    assert (
+        str(trend(runs, snapshots=100, fragmented_manifests=100))
+        == "small data manifests: 90, about 1 day until 100"
+    )
     assert trend(runs, snapshots=60, fragmented_manifests=200).measure.title == "snapshots"
 
 
 def test_a_threshold_that_was_met_recedes_or_is_more_than_a_year_away_has_no_trend() -> None:
-    past, falling, slow = ([run(d, snapshots=start + step * d) for d in range(10)] for start, step in ((100, 1), (90, -1), (10, 0.1)))
+    past, falling, slow = (
+        [run(d, snapshots=start + step * d) for d in range(10)]
+        for start, step in ((100, 1), (90, -1), (10, 0.1))
+    )
 
     assert [compare(runs).trend for runs in (past, falling, slow)] == [None, None, None]
     assert str(compare(past)) == "no change"
@@ -107,26 +126,56 @@ def test_a_figure_that_older_runs_do_not_have_is_judged_by_the_newer_ones() -> N
 
 
 def test_a_table_created_again_under_its_old_name_begins_a_new_history() -> None:
-    old, new = [run(d, table_uuid="old") for d in range(5)], [run(d, table_uuid="new") for d in range(5, 7)]
+    old, new = (
+        [run(d, table_uuid="old") for d in range(5)],
+        [run(d, table_uuid="new") for d in range(5, 7)],
+    )
 
     assert same_table([*old, *new]) == new
-    assert compare([*old, dataclasses.replace(new[0], findings=(("small_files", "critical"),))]) == compare([]) == Comparison()
+    assert (
+        compare([*old, dataclasses.replace(new[0], findings=(("small_files", "critical"),))])
+        == compare([])
+        == Comparison()
+    )
 
 
-def test_what_changed_is_a_finding_that_came_went_or_changed_and_a_threshold_that_was_crossed() -> None:
-    before = run(1, findings=(("small_files", "warning"), ("equality_deletes", "warning"), ("wide", "critical")), snapshots=99)
-    now = run(2, findings=(("small_files", "critical"), ("position_deletes", "info"), ("wide", "info")), snapshots=100)
+def test_what_changed_is_a_finding_that_came_went_or_changed_and_a_threshold_that_was_crossed() -> (
+    None
+):
+    before = run(
+        1,
+        findings=(
+            ("small_files", "warning"),
+            ("equality_deletes", "warning"),
+            ("wide", "critical"),
+        ),
+        snapshots=99,
+    )
+    now = run(
+        2,
+        findings=(("small_files", "critical"), ("position_deletes", "info"), ("wide", "info")),
+        snapshots=100,
+    )
     found = compare([before, now])
 
-    assert found.worse == ("small files is now critical", "position deletes is new", "snapshots: 99 → 100")
+    assert found.worse == (
+        "small files is now critical",
+        "position deletes is new",
+        "snapshots: 99 → 100",
+    )
     assert found.better == ("wide is now info", "equality deletes is gone")
     assert str(found) == f"worse: {', '.join(found.worse)}; better: {', '.join(found.better)}"
-    assert "snapshots: 100 → 99" in compare([now, dataclasses.replace(before, observed_at_ms=3 * DAY)]).better
+    assert (
+        "snapshots: 100 → 99"
+        in compare([now, dataclasses.replace(before, observed_at_ms=3 * DAY)]).better
+    )
     assert compare([now, now]) == Comparison()
 
 
 @pytest.mark.parametrize(("was", "now"), [(None, 100), (99, None), (None, None)])
-def test_a_threshold_is_not_crossed_from_or_to_what_is_not_known(was: int | None, now: int | None) -> None:
+def test_a_threshold_is_not_crossed_from_or_to_what_is_not_known(
+    was: int | None, now: int | None
+) -> None:
     assert compare([run(1, snapshots=was), run(2, snapshots=now)]) == Comparison()
 
 
@@ -134,7 +183,10 @@ def test_a_table_without_earlier_runs_has_a_sentence_and_no_chart() -> None:
     chart = history_charts.trend("db.t", [run(1)])
 
     assert chart.figure is None
-    assert chart.alt == "No earlier run to compare with: icekit report --history FILE (or table) keeps each run."
+    assert (
+        chart.alt
+        == "No earlier run to compare with: icekit report --history FILE (or table) keeps each run."
+    )
 
 
 @pytest.mark.parametrize("snapshots", [5, None])
@@ -144,13 +196,20 @@ def test_the_chart_draws_the_runs_the_threshold_and_the_way_to_it(snapshots: int
 
     assert chart.figure is not None
     labels = [line.get_label() for line in chart.figure.axes[0].get_lines()]
-    assert labels == (["snapshots", "threshold 100", "trend"] if snapshots else ["mean size of a data file", "threshold 768 KiB"])
+    assert labels == (
+        ["snapshots", "threshold 100", "trend"]
+        if snapshots
+        else ["mean size of a data file", "threshold 768 KiB"]
+    )
     told = "snapshots: 55, about 9 days until 100" if snapshots else "no change"
-    assert chart.alt == f"10 runs of db.t from 1970-01-01 00:00 UTC to 1970-01-10 00:00 UTC; {told}."
+    assert (
+        chart.alt == f"10 runs of db.t from 1970-01-01 00:00 UTC to 1970-01-10 00:00 UTC; {told}."
+    )
     assert list(chart.table["status"]) == ["healthy"] * 10
 
 
-#: What a history may hold: absent figures, zeros, ones that stand still, and the largest that a column takes.
+# : What a history may hold: absent figures, zeros, ones that stand still, and the largest that a
+# column takes.
 FIGURES = st.one_of(st.none(), st.sampled_from([0, 7, 2**63 - 1]), st.integers(0, 2**63 - 1))
 
 

@@ -13,7 +13,9 @@ ROWS = pa.table({"id": [1, 2, 3]})
 
 
 class Bench:
-    """A lake without Spark, with two tables that go by the names of lab tables; both are kept with three rows."""
+    """A lake without Spark, with two tables that go by the names of lab tables; both are kept with
+    three rows.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

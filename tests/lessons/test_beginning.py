@@ -11,7 +11,9 @@ from icekit.errors import ParameterError
 from tests.lab.bench import ROWS, Bench
 
 
-def test_a_lesson_puts_its_table_back_and_starts_no_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lesson_puts_its_table_back_and_starts_no_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(tmp_path)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     monkeypatch.setenv("ICEKIT_LEDGER", "")
@@ -25,7 +27,9 @@ def test_a_lesson_puts_its_table_back_and_starts_no_spark(tmp_path: Path, monkey
     bench.catalog.close()
 
 
-def test_runs_of_a_lesson_are_recorded_apart_and_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_of_a_lesson_are_recorded_apart_and_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(tmp_path)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     monkeypatch.setenv("ICEKIT_LEDGER", "")
@@ -41,7 +45,9 @@ def test_runs_of_a_lesson_are_recorded_apart_and_started_again(tmp_path: Path, m
     bench.catalog.close()
 
 
-def test_a_ledger_that_somebody_has_chosen_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_somebody_has_chosen_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(tmp_path)
     chosen = tmp_path / "mine.db"
     chosen.write_text("mine")
@@ -54,7 +60,9 @@ def test_a_ledger_that_somebody_has_chosen_is_kept(tmp_path: Path, monkeypatch: 
     bench.catalog.close()
 
 
-def test_a_lesson_on_a_table_that_the_lab_does_not_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lesson_on_a_table_that_the_lab_does_not_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
 
     with pytest.raises(ParameterError, match="did you mean small_files"):
@@ -62,7 +70,9 @@ def test_a_lesson_on_a_table_that_the_lab_does_not_have_is_refused(tmp_path: Pat
 
 
 @pytest.mark.parametrize("folder", [".", "notebooks", "notebooks/lessons"])
-def test_a_notebook_finds_the_lake_of_its_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
+def test_a_notebook_finds_the_lake_of_its_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / folder).mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(tmp_path / folder)

@@ -82,7 +82,9 @@ def test_a_lesson_begins_with_its_own_tables_of_the_lab_as_they_were_built(path:
 @each_lesson
 def test_a_lesson_names_no_table_but_those_that_it_has_put_back(path: Path) -> None:
     begun = set(re.findall(r'"(\w+)"', code(path)[0].source))
-    text = "\n".join([cell.source for cell in code(path)] + [solution(cell) or "" for cell in book(path).cells])
+    text = "\n".join(
+        [cell.source for cell in code(path)] + [solution(cell) or "" for cell in book(path).cells]
+    )
 
     assert set(re.findall(r"\blab\.(\w+)", text)) <= begun
 
@@ -93,7 +95,9 @@ def test_cells_are_short_and_have_no_loops_or_definitions(path: Path) -> None:
         assert len(cell.source.splitlines()) <= 10
         nodes = {type(node) for node in ast.walk(ast.parse(cell.source))}
         if not cell.source.startswith("# NBVAL_CHECK_OUTPUT"):
-            assert not nodes & {ast.For, ast.While, ast.FunctionDef, ast.ClassDef, ast.Try}, cell.source
+            assert not nodes & {ast.For, ast.While, ast.FunctionDef, ast.ClassDef, ast.Try}, (
+                cell.source
+            )
 
 
 @each_book
@@ -103,12 +107,21 @@ def test_each_check_that_is_called_exists(path: Path) -> None:
 
 
 def links(text: str) -> list[str]:
-    return [target for target in re.findall(r"\]\(([^)#]+)\)", re.sub(r"```.*?```", "", text, flags=re.S)) if "://" not in target]
+    return [
+        target
+        for target in re.findall(r"\]\(([^)#]+)\)", re.sub(r"```.*?```", "", text, flags=re.S))
+        if "://" not in target
+    ]
 
 
 @each_book
 def test_each_link_of_a_notebook_leads_somewhere(path: Path) -> None:
-    found = [target for cell in book(path).cells if cell.cell_type == "markdown" for target in links(cell.source)]
+    found = [
+        target
+        for cell in book(path).cells
+        if cell.cell_type == "markdown"
+        for target in links(cell.source)
+    ]
 
     assert found
     assert [target for target in found if not (path.parent / target).exists()] == []
@@ -116,20 +129,31 @@ def test_each_link_of_a_notebook_leads_somewhere(path: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
-    assert [target for target in links(page.read_text()) if not (page.parent / target).exists()] == []
+    assert [
+        target for target in links(page.read_text()) if not (page.parent / target).exists()
+    ] == []
 
 
 def test_the_map_names_every_notebook() -> None:
     said = set(links((NOTEBOOKS / "README.md").read_text()))
 
-    assert {str(path.relative_to(NOTEBOOKS)) for path in NOTEBOOKS.rglob("*.ipynb") if ".ipynb_checkpoints" not in path.parts} <= said
+    assert {
+        str(path.relative_to(NOTEBOOKS))
+        for path in NOTEBOOKS.rglob("*.ipynb")
+        if ".ipynb_checkpoints" not in path.parts
+    } <= said
 
 
 def test_the_minutes_of_the_map_are_those_of_the_lessons() -> None:
     text = (NOTEBOOKS / "README.md").read_text()
-    minutes = {target: number for number, target in re.findall(r"^\| (\d+) \| \[.*?\]\((.*?)\)", text, re.M)}
+    minutes = {
+        target: number
+        for number, target in re.findall(r"^\| (\d+) \| \[.*?\]\((.*?)\)", text, re.M)
+    }
 
     assert len(minutes) == 8
     for lesson in LESSONS:
-        assert f"*About {minutes[f'lessons/{lesson.name}']} minutes." in book(lesson).cells[0].source
+        assert (
+            f"*About {minutes[f'lessons/{lesson.name}']} minutes." in book(lesson).cells[0].source
+        )
     assert f"{sum(map(int, minutes.values()))} minutes with every exercise" in text

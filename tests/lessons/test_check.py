@@ -15,7 +15,17 @@ from icekit.lessons import check
 from icekit.lessons.check import Checked
 from icekit.maintain import Retention
 from icekit.status import Status
-from tests.factories import KIB, MIB, column_sample, commit, file_group, history, metrics_sample, partition, table_facts
+from tests.factories import (
+    KIB,
+    MIB,
+    column_sample,
+    commit,
+    file_group,
+    history,
+    metrics_sample,
+    partition,
+    table_facts,
+)
 from tests.golden import Golden
 
 ONE, OTHER = partition(1), partition(2)
@@ -30,11 +40,15 @@ DELETED = table_facts(
 )
 
 
-def plan(*partitions: Partition, of: TableFacts = SMALL, size: int = MIB, saved: int = 10, **more: Any) -> Plan:
+def plan(
+    *partitions: Partition, of: TableFacts = SMALL, size: int = MIB, saved: int = 10, **more: Any
+) -> Plan:
     """A plan of one action for these partitions; of none without any."""
     names = tuple(of.partition_path(p) for p in partitions)
     prediction = Prediction(files_in=100, bytes_in=size, file_opens_saved=saved)
-    action = Action("a1", "rewrite_data_files", of.catalog, of.table, "", prediction, partitions, names)
+    action = Action(
+        "a1", "rewrite_data_files", of.catalog, of.table, "", prediction, partitions, names
+    )
     return Plan(of.catalog, of.table, None, 1, None, (action,) if partitions else (), **more)
 
 
@@ -45,7 +59,9 @@ def dry(*partitions: Partition, run_id: str | None = None) -> Outcome:
 
 def sampled(**shares: float) -> TableFacts:
     made = metrics_sample()
-    columns = tuple(column_sample(c.column, stab_share=shares.get(c.column, 0.5)) for c in made.columns)
+    columns = tuple(
+        column_sample(c.column, stab_share=shares.get(c.column, 0.5)) for c in made.columns
+    )
     return table_facts(metrics_sample=type(made)(made.file_count, 1, columns))
 
 
@@ -55,13 +71,19 @@ def hot(reason: SkipReason) -> Plan:
 
 def written(mode: str, files: int, partitions: int = 1) -> TableFacts:
     newest = commit(added_data_files=files, changed_partitions=partitions)
-    return table_facts(properties={"write.distribution-mode": mode}, history=history(commit(1), newest))
+    return table_facts(
+        properties={"write.distribution-mode": mode}, history=history(commit(1), newest)
+    )
 
 
 EVERYTHING = plan(ONE, OTHER, size=10 * MIB, saved=100)
 ELSEWHERE = plan(ONE, of=table_facts(table=("db", "others")))
 RECENT = SkipReason.RECENT
-FINDINGS = diagnose(table_facts(groups=SMALL.groups, history=history(*[commit(n, added_data_files=9) for n in range(20)])))
+FINDINGS = diagnose(
+    table_facts(
+        groups=SMALL.groups, history=history(*[commit(n, added_data_files=9) for n in range(20)])
+    )
+)
 
 #: The check of an answer, an answer that is right, and wrong ones.
 CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
@@ -114,7 +136,11 @@ CASES: dict[str, tuple[Callable[[Any], Checked], Any, list[Any]]] = {
         RECENT,
         [SkipReason.BUDGET_SPENT, "because"],
     ),
-    "writer": (check.writer_fixed, written("hash", 2, 2), [written("none", 1), written("hash", 8), written("hash", 12, 2)]),
+    "writer": (
+        check.writer_fixed,
+        written("hash", 2, 2),
+        [written("none", 1), written("hash", 8), written("hash", 12, 2)],
+    ),
     "a day": (lambda a: check.files_a_day(a, 10), 144, [24]),
 }
 
@@ -133,23 +159,35 @@ def test_a_check_says_of_each_answer_what_its_golden_file_says(case: str, golden
 def test_an_answer_of_exactly_the_limit_is_right() -> None:
     assert check.within_budget(plan(ONE), SMALL, MIB).is_done
     assert check.retention(Retention.of({"keep": "72 hours", "need": "72 hours"}), 72).is_done
-    assert check.pays_back(plan(ONE, size=4 * MIB, saved=90), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4).is_done
+    assert check.pays_back(
+        plan(ONE, size=4 * MIB, saved=90), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4
+    ).is_done
     assert check.one_partition(plan(ONE, of=DELETED), DELETED, 0.12).is_done
     assert check.who_pays("event_time", sampled(event_time=0.25), sampled(event_time=0.5)).is_done
     assert check.guess(0, "data files").is_done
 
 
 @pytest.mark.parametrize(("was", "now"), [(0.3, 0.5), (0.1, 0.4), (None, 0.9), (0.1, None)])
-def test_a_column_that_lost_little_or_whose_loss_is_not_known_has_not_paid(was: float, now: float) -> None:
-    assert check.who_pays("event_time", sampled(event_time=was), sampled(event_time=now)).is_done is False
+def test_a_column_that_lost_little_or_whose_loss_is_not_known_has_not_paid(
+    was: float, now: float
+) -> None:
+    assert (
+        check.who_pays("event_time", sampled(event_time=was), sampled(event_time=now)).is_done
+        is False
+    )
 
 
 def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:
-    won = check.pays_back(plan(ONE, size=MIB, saved=120), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4)
+    won = check.pays_back(
+        plan(ONE, size=MIB, saved=120), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4
+    )
 
     assert won.said.endswith("The rest would save 0 % for 90 %.")
 
 
 def test_what_is_said_is_escaped(golden: Golden) -> None:
-    golden("lessons/check.html", "".join(Checked(is_done, "So it is.")._repr_html_() for is_done in (True, False)))
+    golden(
+        "lessons/check.html",
+        "".join(Checked(is_done, "So it is.")._repr_html_() for is_done in (True, False)),
+    )
     assert "<b>" not in Checked(False, "<b>")._repr_html_()

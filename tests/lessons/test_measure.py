@@ -11,7 +11,9 @@ from icekit.errors import ParameterError
 from icekit.lessons import FolderSize, QueryCost, compare, measure, storage
 
 SLOW = QueryCost("SELECT 1", 1.5, (1.4, 1.5, 9.0), 0.2, 112, 0, 24, 800 * 1024, ("(1,)",))
-QUICK = replace(SLOW, seconds=0.25, runs=(0.2, 0.25, 0.3), planning_seconds=0.02, data_files=5, manifests=30)
+QUICK = replace(
+    SLOW, seconds=0.25, runs=(0.2, 0.25, 0.3), planning_seconds=0.02, data_files=5, manifests=30
+)
 
 
 def test_each_figure_has_before_after_and_a_factor() -> None:
@@ -50,13 +52,22 @@ def test_a_measurement_reads_as_a_sentence() -> None:
 
 def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Path) -> None:
     lake = Lake("lake", None, EmbeddedTables(tmp_path))
-    for name, size in {"data/p=1/a.parquet": 10, "data/p=1/.a.parquet.crc": 99, "metadata/1.json": 3, "metadata/2.avro": 4}.items():
+    for name, size in {
+        "data/p=1/a.parquet": 10,
+        "data/p=1/.a.parquet.crc": 99,
+        "metadata/1.json": 3,
+        "metadata/2.avro": 4,
+    }.items():
         path = tmp_path / "warehouse" / "lab" / "t" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x" * size)
 
     assert storage(lake, "lab.t") == FolderSize(1, 10, 2, 7)
-    assert repr(storage(lake, "lab.t")) == "The folder has 1 data or delete file of 10 B in total and 2 metadata files of 7 B in total."
+    assert (
+        repr(storage(lake, "lab.t"))
+        == "The folder has 1 data or delete file of 10 B in total and 2 metadata files of 7 B in "
+        "total."
+    )
     assert [row[:3] for row in compare(FolderSize(4, 40, 2, 7), storage(lake, "lab.t")).rows] == [
         ("data and delete files", "4", "1"),
         ("bytes of data", "40 B", "10 B"),
@@ -68,7 +79,11 @@ def test_a_folder_is_counted_without_the_checksums_of_a_local_disk(tmp_path: Pat
 @pytest.mark.lab("position_deletes")
 @pytest.mark.spark
 def test_what_a_query_opens_is_counted_by_iceberg(lake: Lake) -> None:
-    found = measure(lake, "SELECT carrier, avg(arr_delay) FROM lake.lab.position_deletes GROUP BY carrier", runs=1)
+    found = measure(
+        lake,
+        "SELECT carrier, avg(arr_delay) FROM lake.lab.position_deletes GROUP BY carrier",
+        runs=1,
+    )
     facts = lake.observe("lab.position_deletes")
 
     assert found.data_files == facts.data.file_count

@@ -1,7 +1,8 @@
-"""Every lesson from top to bottom with its exercises solved, in one kernel, on the lab that the notebooks' tests use.
+"""Every lesson from top to bottom with its exercises solved, in one kernel, on the lab that the
+notebooks' tests use.
 
-Not collected by itself, as it changes lab tables that other tests share: scripts/test-notebooks.sh runs it by name, after
-everything else, and each lesson puts its tables back when it begins.
+Not collected by itself, as it changes lab tables that other tests share: scripts/test-notebooks.sh
+runs it by name, after everything else, and each lesson puts its tables back when it begins.
 """
 
 import time
@@ -30,7 +31,9 @@ def run() -> Iterator[dict[Path, list[Any]]]:
         together += [nbformat.v4.new_code_cell("%reset -f"), *cells[path]]  # type: ignore[no-untyped-call]
     joined = nbformat.v4.new_notebook(cells=together)  # type: ignore[no-untyped-call]
     started = time.monotonic()
-    NotebookClient(joined, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}).execute()
+    NotebookClient(
+        joined, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(FOLDER)}}
+    ).execute()
     print(f"{len(LESSONS)} lessons in {time.monotonic() - started:.0f} s")
     yield cells
     reset(connect())
@@ -50,7 +53,9 @@ def test_every_check_of_a_solved_lesson_passes(run: dict[Path, list[Any]], path:
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
-def test_what_a_lesson_cures_keeps_its_rows_and_is_proved(run: dict[Path, list[Any]], path: Path) -> None:
+def test_what_a_lesson_cures_keeps_its_rows_and_is_proved(
+    run: dict[Path, list[Any]], path: Path
+) -> None:
     outputs = "\n".join(said(cell) for cell in run[path])
 
     assert "disproved" not in outputs

@@ -29,13 +29,16 @@ def sick(lake: Lake, scratch: str, shapes: Shapes) -> Callable[..., tuple[str, s
 
         def build() -> None:
             sql(
-                f"CREATE TABLE {table} (id BIGINT, k INT, day INT) USING iceberg PARTITIONED BY (day, k) TBLPROPERTIES ('format-version'='{version}', "
-                "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition', 'commit.manifest-merge.enabled'='false', "
+                f"CREATE TABLE {table} (id BIGINT, k INT, day INT) USING iceberg PARTITIONED BY "
+                f"(day, k) TBLPROPERTIES ('format-version'='{version}', "
+                "'write.delete.mode'='merge-on-read', 'write.delete.granularity'='partition', "
+                "'commit.manifest-merge.enabled'='false', "
                 f"'icekit.filter-columns'='k'{properties})"
             )
             for n in range(4):
                 sql(
-                    f"INSERT INTO {table} SELECT /*+ REPARTITION(1) */ id, CAST(id % 2 AS INT), 1 FROM range({n * 1000}, {n * 1000 + 1000})"
+                    f"INSERT INTO {table} SELECT /*+ REPARTITION(1) */ id, CAST(id % 2 AS INT), 1 "
+                    f"FROM range({n * 1000}, {n * 1000 + 1000})"
                 )
             for n in range(6):
                 sql(f"DELETE FROM {table} WHERE id % 1000 IN ({2 * n}, {2 * n + 1})")
@@ -48,21 +51,30 @@ def sick(lake: Lake, scratch: str, shapes: Shapes) -> Callable[..., tuple[str, s
 
 @pytest.fixture
 def aged(lake: Lake) -> Callable[..., None]:
-    """Move a table's whole past back by some days: an edited copy of its metadata is registered in its place."""
+    """Move a table's whole past back by some days: an edited copy of its metadata is registered in
+    its place.
+    """
 
     def make_old(table: tuple[str, ...], days: float = 10) -> None:
         back = round(days * DAY_MS)
         source = lake.tables.source(table)
         metadata: Any = json.loads(json.dumps(load_metadata(source)))
         metadata["last-updated-ms"] -= back
-        for moment in (*metadata["snapshots"], *metadata["snapshot-log"], *metadata["metadata-log"]):
+        for moment in (
+            *metadata["snapshots"],
+            *metadata["snapshot-log"],
+            *metadata["metadata-log"],
+        ):
             moment["timestamp-ms"] -= back
         old = Path(urlsplit(source.metadata_location).path)
         new = old.with_name(f"90000-{old.name.split('-', 1)[1]}")
         new.write_text(json.dumps(metadata))
         name = identifier(lake.name, *table)
         lake.spark.sql(f"DROP TABLE {name}")
-        lake.spark.sql(f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(table)}', metadata_file => '{new}')")
+        lake.spark.sql(
+            f"CALL {identifier(lake.name)}.system.register_table(table => '{'.'.join(table)}', "
+            f"metadata_file => '{new}')"
+        )
 
     return make_old
 
@@ -70,7 +82,9 @@ def aged(lake: Lake) -> Callable[..., None]:
 @pytest.fixture
 def go(lake: Lake, tmp_path: Path) -> Callable[[Plan], Outcome]:
     """Runs a plan."""
-    return lambda plan: run(lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None)
+    return lambda plan: run(
+        lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None
+    )
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The health card, the report, ``plan``, ``compact`` and ``maintain`` give the same answer for each of the lab's tables."""
+"""The health card, the report, ``plan``, ``compact`` and ``maintain`` give the same answer for each
+of the lab's tables.
+"""
 
 import datetime as dt
 
@@ -16,12 +18,20 @@ from icekit.maintain.savings import savings_told, selection, waiting, wins
 
 def observed(lake: Lake, name: str) -> tuple[TableFacts, icekit.Findings, dt.datetime]:
     facts = lake.observe(f"lab.{name}", size_ratios=icekit.Thresholds().size_ratios)
-    return facts, icekit.diagnose(facts), dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC)
+    return (
+        facts,
+        icekit.diagnose(facts),
+        dt.datetime.fromtimestamp(facts.collected_at_ms / 1000, dt.UTC),
+    )
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
-def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would_run_now(lake: Lake, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES]
+)
+def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would_run_now(
+    lake: Lake, name: str
+) -> None:
     facts, findings, now = observed(lake, name)
     saved, proposals = wins(facts, findings), propose(lake, facts, findings)
     by_rewrite = saved.opens_saved - saved.table_change_opens_saved
@@ -49,13 +59,18 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
         (p for c in chosen for p in c.partitions), key=sort_key
     )
     assert bool(compacted) == bool(planned.actions)
-    assert sum(s.partition_count for s in planned.left_alone) == sum(s.partition_count for s in selection(facts, findings).skipped)
-    # Iceberg packs files into tasks, each of which writes a file of its own: metadata alone cannot tell how many more that are.
+    assert sum(s.partition_count for s in planned.left_alone) == sum(
+        s.partition_count for s in selection(facts, findings).skipped
+    )
+    # Iceberg packs files into tasks, each of which writes a file of its own: metadata alone cannot
+    # tell how many more that are.
     assert by_rewrite * 0.9 <= opens <= by_rewrite
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES]
+)
 def test_maintenance_is_proposed_only_where_maintain_plans_it(lake: Lake, name: str) -> None:
     facts, findings, now = observed(lake, name)
     proposals = propose(lake, facts, findings)
@@ -64,7 +79,9 @@ def test_maintenance_is_proposed_only_where_maintain_plans_it(lake: Lake, name: 
     manifests = [a.prediction for a in planned.actions if a.procedure == "rewrite_manifests"]
 
     assert bool(maintained) == bool(planned.actions)
-    assert sum(max(p.files_in - p.files_out, 0) for p in manifests) == (maintained.manifests_gone if maintained else 0)
+    assert sum(max(p.files_in - p.files_out, 0) for p in manifests) == (
+        maintained.manifests_gone if maintained else 0
+    )
 
 
 @pytest.mark.spark

@@ -1,4 +1,6 @@
-"""What another job removes from a table while a run is at work is no loss, and does not block the table."""
+"""What another job removes from a table while a run is at work is no loss, and does not block the
+table.
+"""
 
 import os
 import time
@@ -35,20 +37,32 @@ def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
     made = Table(lake, scratch, "busy", tmp_path).create("id int", by="")
     for n in range(5):
         made.sql(f"INSERT OVERWRITE {{t}} VALUES ({n})")
-    made.sql(f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION {in_order(lake, made.name)[2]['snapshot-id']}")
+    made.sql(
+        f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION "
+        f"{in_order(lake, made.name)[2]['snapshot-id']}"
+    )
     return made
 
 
 def other_job(table: Table, *statements: str) -> None:
     """Another job lets all snapshots expire but the newest, after some statements of its own."""
     name = ".".join(table.name)
-    expire = f"CALL lake.system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01 00:00:00', retain_last => 1)"
+    expire = (
+        f"CALL lake.system.expire_snapshots(table => '{name}', older_than => timestamp "
+        "'2999-01-01 00:00:00', retain_last => 1)"
+    )
     spark = elsewhere(table.lake.spark)
     for statement in (*statements, expire):
         spark.sql(statement.replace("{t}", table.sql_name)).collect()
 
 
-def around(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, when: str, between: Callable[[], object]) -> None:
+def around(
+    monkeypatch: pytest.MonkeyPatch,
+    module: Any,
+    name: str,
+    when: str,
+    between: Callable[[], object],
+) -> None:
     """Have something happen once, before or after the real step of this name."""
     real = getattr(module, name)
     is_over: list[bool] = []
@@ -69,7 +83,12 @@ def around(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, when: str, b
 def maintained(table: Table, procedure: str, keep_last: int = 3) -> Outcome:
     facts = table.lake.observe(table.name, storage=procedure == "remove_orphan_files")
     plan = plan_maintenance_table(
-        table.lake, facts, diagnose(facts, LIMITS), Retention(keep_last=keep_last), thresholds=LIMITS, procedures=[procedure]
+        table.lake,
+        facts,
+        diagnose(facts, LIMITS),
+        Retention(keep_last=keep_last),
+        thresholds=LIMITS,
+        procedures=[procedure],
     )
     assert [action.procedure for action in plan.actions] == [procedure]
     return run(table.lake, plan, execute=True, ledger=str(table.book), progress=lambda _: None)
@@ -82,15 +101,26 @@ def is_fine(table: Table, outcome: Outcome) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_expiry_beside_ours_is_no_loss(table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+def test_an_expiry_beside_ours_is_no_loss(
+    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
     """It keeps fewer snapshots, and a tag was dropped."""
     aged(table.name)
-    around(monkeypatch, attempt, "execute", when, lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"))
+    around(
+        monkeypatch,
+        attempt,
+        "execute",
+        when,
+        lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"),
+    )
 
     outcome = maintained(table, "expire_snapshots")
 
     is_fine(table, outcome)
-    assert "2 of 3 snapshots that should stay are no longer in the table; this expiry did not name them" in repr(outcome.proof)
+    assert (
+        "2 of 3 snapshots that should stay are no longer in the table; this expiry did not name "
+        "them" in repr(outcome.proof)
+    )
     assert "no longer in the table: audit" in repr(outcome.proof)
     assert ": this run lost nothing, in " in repr(outcome.proof)
 
@@ -110,7 +140,9 @@ def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
 
     assert outcome.actions[0].status == "unproved"
     assert outcome.proof.ok is None
-    assert "2 of 3 snapshots that should stay are no longer in the table; it is not known" in repr(outcome.proof)
+    assert "2 of 3 snapshots that should stay are no longer in the table; it is not known" in repr(
+        outcome.proof
+    )
     # It blocks the passes of a policy until a person has looked, and no run that a person starts.
     assert len(holding(table.lake, table.name, table.ledger())) == 1
     assert table.ledger().disproved() == ()
@@ -127,7 +159,9 @@ def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
     around(monkeypatch, attempt, "execute", "after", interrupt)
     assert maintained(table, "expire_snapshots").status == "stopped"
 
-    outcome = resume(table.lake, table.name, command="maintain", ledger=str(table.book), progress=lambda _: None)
+    outcome = resume(
+        table.lake, table.name, command="maintain", ledger=str(table.book), progress=lambda _: None
+    )
 
     is_fine(table, outcome)
     assert "all 3 snapshots that should stay exist" in repr(outcome.proof)
@@ -135,7 +169,9 @@ def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
 
 def limit_age(table: Table, milliseconds: int) -> None:
     """Let snapshots of the branch ``short`` expire after so long."""
-    load_now(table.lake.spark, table.lake.sql_name(table.name)).manageSnapshots().setMaxSnapshotAgeMs("short", milliseconds).commit()
+    load_now(
+        table.lake.spark, table.lake.sql_name(table.name)
+    ).manageSnapshots().setMaxSnapshotAgeMs("short", milliseconds).commit()
 
 
 def with_short_branch(table: Table) -> set[int]:
@@ -181,13 +217,23 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
 
     assert outcome.actions[0].status == "failed"
     assert outcome.actions[0].attempts == 0
-    assert "1 snapshot would now expire too, by the age limit of their own branch" in str(outcome.actions[0].error)
+    assert "1 snapshot would now expire too, by the age limit of their own branch" in str(
+        outcome.actions[0].error
+    )
     assert there == {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
 
 
-def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
+    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aged(table.name)
-    around(monkeypatch, guard._Expiry, "_check_unshared", "after", lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"))
+    around(
+        monkeypatch,
+        guard._Expiry,
+        "_check_unshared",
+        "after",
+        lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"),
+    )
 
     outcome = maintained(table, "expire_snapshots")
 
@@ -205,17 +251,23 @@ def test_what_commits_push_out_of_the_count_does_not_expire_unchecked(
     aged(table.name)
     kept = [int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)[-3:]]
     writes = ["INSERT INTO {t} VALUES (8)", "INSERT INTO {t} VALUES (9)"]
-    around(monkeypatch, attempt, "execute", "before", lambda: [table.sql(write) for write in writes])
+    around(
+        monkeypatch, attempt, "execute", "before", lambda: [table.sql(write) for write in writes]
+    )
 
     outcome = maintained(table, "expire_snapshots")
 
     is_fine(table, outcome)
-    assert set(kept) < {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
+    assert set(kept) < {
+        int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)
+    }
     assert outcome.actions[0].actual.items_before == 5
     assert outcome.actions[0].actual.items_after == 3
 
 
-def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(
+    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aged(table.name)
     first = in_order(table.lake, table.name)[0]["snapshot-id"]
     back = f"CALL lake.system.rollback_to_snapshot('{'.'.join(table.name)}', {first})"
@@ -230,7 +282,12 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(table: Table, aged
 
 
 @pytest.mark.parametrize(
-    ("module", "step", "when"), [(attempt, "execute", "before"), (guard, "prove_live", "before"), (maintenance, "spread", "after")]
+    ("module", "step", "when"),
+    [
+        (attempt, "execute", "before"),
+        (guard, "prove_live", "before"),
+        (maintenance, "spread", "after"),
+    ],
 )
 def test_an_expiry_while_orphans_are_removed_is_no_loss(
     table: Table, monkeypatch: pytest.MonkeyPatch, module: Any, step: str, when: str
@@ -240,7 +297,9 @@ def test_an_expiry_while_orphans_are_removed_is_no_loss(
     then = time.time() - 10 * 86_400
     for path in table.location.rglob("*"):
         os.utime(path, (then, then))
-    around(monkeypatch, module, step, when, lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"))
+    around(
+        monkeypatch, module, step, when, lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit")
+    )
 
     outcome = maintained(table, "remove_orphan_files")
 
@@ -248,7 +307,9 @@ def test_an_expiry_while_orphans_are_removed_is_no_loss(
     assert not (table.location / "data" / "lost.parquet").exists()
 
 
-def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = metadata_tables.spread
 
     def and_write(*given: Any) -> Any:
@@ -265,11 +326,19 @@ def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(table: Tab
     assert file.name in repr(looked)
 
 
-def test_a_compaction_whose_commit_another_job_let_expire_was_checked(lake: Lake, scratch: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
+    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: Any
+) -> None:
     """What was checked before a commit is read right after it, and kept in the ledger."""
     table = Table(lake, scratch, "sick", tmp_path).create().fill()
     before = table.rows()
-    around(monkeypatch, guard, "prove_rewrites", "before", lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"))
+    around(
+        monkeypatch,
+        guard,
+        "prove_rewrites",
+        "before",
+        lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"),
+    )
 
     outcome = table.compact()
 
@@ -287,7 +356,13 @@ def test_a_compaction_whose_commit_is_gone_before_it_is_seen_blocks_nothing(
     """What nobody has seen is not said to be checked; and nothing is done twice."""
     table = Table(lake, scratch, "sick", tmp_path).create().fill()
     before = table.rows()
-    around(monkeypatch, attempt, "execute", "after", lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"))
+    around(
+        monkeypatch,
+        attempt,
+        "execute",
+        "after",
+        lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"),
+    )
 
     outcome = table.run(table.plan(), limits=Limits(retry=Retry(first_wait=0)))
 
@@ -303,7 +378,13 @@ def test_a_commit_that_is_seen_while_its_action_is_at_work_is_known_although_it_
 ) -> None:
     table = Table(lake, scratch, "sick", tmp_path).create().fill()
     monkeypatch.setattr(attempt, "_LOOK_SECONDS", 0)
-    around(monkeypatch, attempt, "execute", "after", lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"))
+    around(
+        monkeypatch,
+        attempt,
+        "execute",
+        "after",
+        lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"),
+    )
 
     outcome = table.run(table.plan(), limits=Limits(retry=Retry(first_wait=0)))
 
@@ -312,7 +393,9 @@ def test_a_commit_that_is_seen_while_its_action_is_at_work_is_known_although_it_
     assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
 
 
-def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table = Table(lake, scratch, "sick", tmp_path).create().fill()
 
     def interrupt(line: str) -> None:

@@ -17,7 +17,15 @@ from icekit.facts.manifest_counts import ManifestFacts, SpecManifests
 from icekit.facts.manifests import by_spec
 from icekit.facts.retention import Retention
 from icekit.facts.snapshots import Ref
-from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role, SharedPlace, Sharing, StorageFacts
+from icekit.facts.storage import (
+    MissingCount,
+    MissingFile,
+    MissingFiles,
+    Role,
+    SharedPlace,
+    Sharing,
+    StorageFacts,
+)
 from icekit.maintain.plan import DEFAULT_PROCEDURES, PROCEDURES, cluster_by, plan_maintenance
 from icekit.status import Status
 from tests.factories import (
@@ -48,33 +56,55 @@ def sick(**overrides: Any) -> Any:
         "groups": groups,
         "properties": {"write.delete.granularity": "partition"},
         "manifests": manifest_facts(
-            groups, data_count=100, data_bytes=10 * MIB, undersized_data_manifest_count=100, delete_count=20, delete_bytes=MIB
+            groups,
+            data_count=100,
+            data_bytes=10 * MIB,
+            undersized_data_manifest_count=100,
+            delete_count=20,
+            delete_bytes=MIB,
         ),
         "storage": StorageFacts(NOW_MS, 7, ("s3://bucket/db/events/data/lost.parquet",)),
     }
     return table_facts(**made | overrides)
 
 
-def planned(facts: Any, *names: str, retention: Retention | None = None, meta: Any = None, **options: Any) -> Plan:
+def planned(
+    facts: Any, *names: str, retention: Retention | None = None, meta: Any = None, **options: Any
+) -> Plan:
     findings = Findings(finding(name) for name in names)
     return plan_maintenance(
-        facts, findings, retention, metadata=meta or metadata(hourly(300)), now=NOW, **{"procedures": PROCEDURES} | options
+        facts,
+        findings,
+        retention,
+        metadata=meta or metadata(hourly(300)),
+        now=NOW,
+        **{"procedures": PROCEDURES} | options,
     )
 
 
 def test_nothing_is_planned_that_no_finding_asks_for() -> None:
     assert planned(sick()).actions == ()
-    assert [a.procedure for a in planned(sick(), "snapshots_piling_up").actions] == ["expire_snapshots"]
+    assert [a.procedure for a in planned(sick(), "snapshots_piling_up").actions] == [
+        "expire_snapshots"
+    ]
 
 
 def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() -> None:
     lost = MissingFiles(
-        (MissingCount(Role.DATA, 1, 0, 10),), (MissingFile(Role.DATA, "s3://b/a.parquet", partition(FIRST_DAY), 10, 7, 5, None),)
+        (MissingCount(Role.DATA, 1, 0, 10),),
+        (MissingFile(Role.DATA, "s3://b/a.parquet", partition(FIRST_DAY), 10, 7, 5, None),),
     )
     facts = sick(missing=lost)
-    findings = Findings((*(finding(name) for name in ALL), *(f for f in diagnose(facts) if f.name == "missing_files")))
+    findings = Findings(
+        (
+            *(finding(name) for name in ALL),
+            *(f for f in diagnose(facts) if f.name == "missing_files"),
+        )
+    )
 
-    plan = plan_maintenance(facts, findings, metadata=metadata(hourly(300)), now=NOW, procedures=PROCEDURES)
+    plan = plan_maintenance(
+        facts, findings, metadata=metadata(hourly(300)), now=NOW, procedures=PROCEDURES
+    )
 
     assert plan.actions == ()
     assert plan.waits is not None
@@ -84,7 +114,9 @@ def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() 
 
 
 def test_maintenance_goes_on_where_only_statistics_are_gone() -> None:
-    assert planned(sick(missing=MissingFiles((MissingCount(Role.STATISTICS, 1, 0, 0),))), *ALL).actions
+    assert planned(
+        sick(missing=MissingFiles((MissingCount(Role.STATISTICS, 1, 0, 0),))), *ALL
+    ).actions
 
 
 def test_manifests_are_clustered_by_the_fields_that_filters_use_first() -> None:
@@ -120,14 +152,18 @@ def test_manifests_are_counted_by_spec_and_content() -> None:
 
 
 def test_the_orphans_that_go_are_not_read() -> None:
-    (action,) = planned(sick(storage=StorageFacts(NOW_MS, 7, (), 3 * MIB, 6)), "orphan_files").actions
+    (action,) = planned(
+        sick(storage=StorageFacts(NOW_MS, 7, (), 3 * MIB, 6)), "orphan_files"
+    ).actions
 
     # Nothing of it is read, so that a budget of bytes does not keep it from going.
     assert action.prediction.bytes_in == 0
 
 
 def test_nothing_is_planned_but_what_is_named() -> None:
-    assert [a.procedure for a in planned(sick(), *ALL, procedures=["rewrite_manifests"]).actions] == ["rewrite_manifests"]
+    assert [
+        a.procedure for a in planned(sick(), *ALL, procedures=["rewrite_manifests"]).actions
+    ] == ["rewrite_manifests"]
 
 
 def test_a_procedure_that_there_is_not_is_refused() -> None:
@@ -138,7 +174,10 @@ def test_a_procedure_that_there_is_not_is_refused() -> None:
 @pytest.mark.parametrize(
     ("sharing", "said"),
     [
-        (Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),)), "shared location with db.events_old (s3://bucket/db/events)"),
+        (
+            Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),)),
+            "shared location with db.events_old (s3://bucket/db/events)",
+        ),
         (
             Sharing(unchecked="db.broken cannot be read: it is gone"),
             "another table may keep files in this location (db.broken cannot be read: it is gone)",
@@ -159,14 +198,23 @@ def test_no_orphan_goes_where_another_table_is_or_may_be(sharing: Sharing, said:
 def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
     sharing = Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),))
     plan = planned(sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)), *ALL)
-    done = Outcome(plan, "run", tuple(ActionOutcome(action, Status.DONE) for action in plan.actions))
+    done = Outcome(
+        plan, "run", tuple(ActionOutcome(action, Status.DONE) for action in plan.actions)
+    )
 
     assert plan.actions
     assert (plan.refused, len(plan.actions)) == ("remove_orphan_files", 3)
     assert done.status == "refused"
     assert done.exit_status == 1
     # A plan that does not ask for it, or finds none, has nothing to refuse.
-    assert planned(sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)), *ALL, procedures=DEFAULT_PROCEDURES).refused is None
+    assert (
+        planned(
+            sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)),
+            *ALL,
+            procedures=DEFAULT_PROCEDURES,
+        ).refused
+        is None
+    )
     assert planned(sick(storage=StorageFacts(NOW_MS, 0)), "snapshots_piling_up").refused is None
 
 
@@ -195,20 +243,28 @@ def test_a_retention_that_people_need_is_no_wish_to_keep_less() -> None:
     assert not planned(sick(), retention=Retention(need_hours=1)).actions
 
 
-SCOPED = file_group(*[10 * KIB] * 4, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY), file_scoped_count=4)
+SCOPED = file_group(
+    *[10 * KIB] * 4, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY), file_scoped_count=4
+)
 #: Plans without an action, whose notes say why.
 NOTHING = {
     "none-to-expire": lambda: planned(sick(), "snapshots_piling_up", meta=metadata(hourly(100))),
     "none-to-expire-as-stated": lambda: planned(sick(), retention=Retention(keep_hours=10_000)),
-    "collection-is-off": lambda: planned(sick(properties={"gc.enabled": "false"}), "snapshots_piling_up"),
+    "collection-is-off": lambda: planned(
+        sick(properties={"gc.enabled": "false"}), "snapshots_piling_up"
+    ),
     "orphans-not-listed": lambda: planned(sick(storage=None), "orphan_files"),
-    "one-delete-file-a-data-file": lambda: planned(sick(groups=(*healthy_groups(), SCOPED)), "v2_position_deletes"),
+    "one-delete-file-a-data-file": lambda: planned(
+        sick(groups=(*healthy_groups(), SCOPED)), "v2_position_deletes"
+    ),
     "metadata-files": lambda: planned(sick(), "metadata_files_piling_up"),
 }
 
 
 @pytest.mark.parametrize("case", NOTHING)
-def test_where_nothing_is_planned_the_notes_are_those_of_the_golden_file(case: str, golden: Golden) -> None:
+def test_where_nothing_is_planned_the_notes_are_those_of_the_golden_file(
+    case: str, golden: Golden
+) -> None:
     plan = NOTHING[case]()
 
     assert plan.actions == ()
@@ -219,11 +275,19 @@ TAGGED = metadata(hourly(300), {"audit": {"snapshot-id": 50, "type": "tag"}})
 LAYER = ManifestFacts(by_spec=(SpecManifests(0, 100, 20 * MIB, 30, 9 * MIB),))
 PLANNED = {
     "all": lambda: planned(sick(), *reversed(ALL), meta=TAGGED),
-    "a-day": lambda: planned(sick(), "snapshots_piling_up", meta=TAGGED, retention=Retention(keep_hours=24)),
-    "by-filters": lambda: planned(sick(filter_columns=("event_time",), manifests=LAYER), "fragmented_manifests"),
-    "by-default": lambda: planned(sick(storage=StorageFacts(NOW_MS, 7, (), 3 * MIB, 6)), *ALL, procedures=DEFAULT_PROCEDURES),
+    "a-day": lambda: planned(
+        sick(), "snapshots_piling_up", meta=TAGGED, retention=Retention(keep_hours=24)
+    ),
+    "by-filters": lambda: planned(
+        sick(filter_columns=("event_time",), manifests=LAYER), "fragmented_manifests"
+    ),
+    "by-default": lambda: planned(
+        sick(storage=StorageFacts(NOW_MS, 7, (), 3 * MIB, 6)), *ALL, procedures=DEFAULT_PROCEDURES
+    ),
     "after-data-files": lambda: planned(sick(format_version=3), "small_files", "position_deletes"),
-    "weighed-orphans": lambda: planned(sick(storage=StorageFacts(NOW_MS, 7, ("s3://bucket/lost",), 3 * MIB, 6)), "orphan_files"),
+    "weighed-orphans": lambda: planned(
+        sick(storage=StorageFacts(NOW_MS, 7, ("s3://bucket/lost",), 3 * MIB, 6)), "orphan_files"
+    ),
     "stated-retention": lambda: planned(sick(), retention=Retention(keep_hours=1, keep_last=1)),
 }
 

@@ -1,4 +1,6 @@
-"""``icekit plan``: what is worth doing, of all kinds, with what it wins and costs and the command that does it."""
+"""``icekit plan``: what is worth doing, of all kinds, with what it wins and costs and the command
+that does it.
+"""
 
 import json
 import shlex
@@ -20,9 +22,20 @@ from tests.golden import Golden
 from tests.offline import catalog_of
 
 COMPACT = Proposal(
-    "compact", ("small_files",), "88 of 100 file opens of a full scan", "2 MiB to rewrite", "icekit compact db.t --execute", share=0.5
+    "compact",
+    ("small_files",),
+    "88 of 100 file opens of a full scan",
+    "2 MiB to rewrite",
+    "icekit compact db.t --execute",
+    share=0.5,
 )
-TUNE = Proposal("tune", ("small_files",), "measures which setting prevents this", "a trial", "icekit tune file-sizes db.t")
+TUNE = Proposal(
+    "tune",
+    ("small_files",),
+    "measures which setting prevents this",
+    "a trial",
+    "icekit tune file-sizes db.t",
+)
 
 
 def proposals(*made: Proposal, findings: int = 1, **others: object) -> Proposals:
@@ -30,7 +43,9 @@ def proposals(*made: Proposal, findings: int = 1, **others: object) -> Proposals
 
 
 GRAVE = make.finding("duplicate_files", Severity.CRITICAL)
-BY_HAND = make.finding("metadata_files_piling_up", Severity.INFO, remedy="Keep fewer.", sql=("ALTER TABLE x",))
+BY_HAND = make.finding(
+    "metadata_files_piling_up", Severity.INFO, remedy="Keep fewer.", sql=("ALTER TABLE x",)
+)
 SHOWN = {
     "healthy": proposals(findings=0),
     "two": proposals(COMPACT, TUNE),
@@ -43,11 +58,15 @@ SHOWN = {
 @pytest.mark.parametrize("case", SHOWN)
 def test_what_is_worth_doing_looks_like_its_golden_files(case: str, golden: Golden) -> None:
     golden(f"proposals/{case}.txt", SHOWN[case].text())
-    golden(f"proposals/{case}.json", json.dumps(SHOWN[case].to_dict(), indent=2, ensure_ascii=False))
+    golden(
+        f"proposals/{case}.json", json.dumps(SHOWN[case].to_dict(), indent=2, ensure_ascii=False)
+    )
 
 
 def test_a_narrow_terminal_wraps_sentences_and_no_command() -> None:
-    long = Proposal("compact", ("small_files",), "many words " * 20, "none", "icekit compact " + "x" * 100)
+    long = Proposal(
+        "compact", ("small_files",), "many words " * 20, "none", "icekit compact " + "x" * 100
+    )
     lines = proposals(long).text(60).splitlines()
 
     assert [line for line in lines if len(line) > 60] == [f"  {long.command}"]
@@ -76,17 +95,25 @@ def test_a_healthy_table_is_planned_without_spark(
 
 @pytest.mark.parametrize(
     ("properties", "options"),
-    [({}, ["--filter", "`carrier` = ?", "--filter", "`event_id` = ?"]), ({"icekit.filter-columns": "carrier, event_id"}, [])],
+    [
+        ({}, ["--filter", "`carrier` = ?", "--filter", "`event_id` = ?"]),
+        ({"icekit.filter-columns": "carrier, event_id"}, []),
+    ],
     ids=["stated", "declared by the table"],
 )
-def test_questions_are_asked_about_the_columns_that_queries_filter_by(properties: dict[str, str], options: list[str]) -> None:
+def test_questions_are_asked_about_the_columns_that_queries_filter_by(
+    properties: dict[str, str], options: list[str]
+) -> None:
     facts = make.table_facts(filter_columns=("carrier", "event_id"), properties=properties)
     asked = [make.finding(name) for name in ("small_files", "unclustered_filter_columns")]
 
     commands = [shlex.split(p.command) for p in _settings(facts, Findings(asked))]
 
     assert [command[2] for command in commands] == ["file-sizes", "layout"]
-    assert [command[command.index("db.events") + 1 :] for command in commands] == [["--catalog", "prod"], ["--catalog", "prod", *options]]
+    assert [command[command.index("db.events") + 1 :] for command in commands] == [
+        ["--catalog", "prod"],
+        ["--catalog", "prod", *options],
+    ]
     assert _parser().parse_args(commands[1][1:]).filters == (options[1::2] or None)
 
 
@@ -97,7 +124,8 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
     sick = Table(lake, scratch, "sick", tmp_path).create().fill()
     here = sick.snapshot_id()
 
-    # Nothing but appends: no commit can conflict with the rewrite, although the partitions were written a moment ago.
+    # Nothing but appends: no commit can conflict with the rewrite, although the partitions were
+    # written a moment ago.
     assert main(["plan", "scratch.sick"]) == 0
     assert "compact" in capsys.readouterr().out.splitlines()[0]
 
@@ -110,10 +138,20 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
     document = json.loads(capsys.readouterr().out)
     [compact] = [p for p in document["proposals"] if p["kind"] == "compact"]
     command = shlex.split(compact["command"])
-    assert command == ["icekit", "compact", "scratch.sick", "--execute", "--leave-alone", "0 minutes"]
+    assert command == [
+        "icekit",
+        "compact",
+        "scratch.sick",
+        "--execute",
+        "--leave-alone",
+        "0 minutes",
+    ]
     # The command is one that the command line takes, and plans the same.
     assert _parser().parse_args(command[1:]).leave_alone == "0 minutes"
-    assert main([*(word for word in command[1:] if word != "--execute"), "--ledger", str(sick.book)]) == 0
+    assert (
+        main([*(word for word in command[1:] if word != "--execute"), "--ledger", str(sick.book)])
+        == 0
+    )
     assert f"a full scan opens {compact['file_opens_saved']} files fewer" in capsys.readouterr().out
     assert sick.snapshot_id() == here
     assert not sick.book.exists()
@@ -121,13 +159,22 @@ def test_small_files_are_planned_as_the_printed_command_plans_them(
 
 @pytest.mark.spark
 @pytest.mark.lab("equality_deletes")
-def test_a_compaction_resolves_equality_deletes_and_a_conversion_those_that_it_leaves_alone(lake: Lake) -> None:
-    compacted = lake.propose("lab.equality_deletes", executor="8 cores 500m", leave_alone="0 minutes")
-    left_alone = lake.propose("lab.equality_deletes", executor="8 cores 500m", leave_alone="3650 days")
+def test_a_compaction_resolves_equality_deletes_and_a_conversion_those_that_it_leaves_alone(
+    lake: Lake,
+) -> None:
+    compacted = lake.propose(
+        "lab.equality_deletes", executor="8 cores 500m", leave_alone="0 minutes"
+    )
+    left_alone = lake.propose(
+        "lab.equality_deletes", executor="8 cores 500m", leave_alone="3650 days"
+    )
     fits = lake.propose("lab.equality_deletes", executor="2 cores 16g", leave_alone="3650 days")
 
     assert compacted.proposals[0].delete_rows_gone == compacted.delete_rows > 0
-    assert [answer.proposals[0].kind for answer in (compacted, left_alone)] == ["compact", "convert"]
+    assert [answer.proposals[0].kind for answer in (compacted, left_alone)] == [
+        "compact",
+        "convert",
+    ]
     assert "icekit convert lab.equality_deletes --execute" in left_alone.text()
     assert "icekit convert" not in compacted.text() + fits.text()
 

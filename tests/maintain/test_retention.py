@@ -15,10 +15,17 @@ NOW_MS = int(NOW.timestamp() * 1000)
 MINUTE_MS = 60_000
 
 
-def metadata(ages_ms: Sequence[int], refs: Mapping[str, Any] | None = None, **properties: str) -> dict[str, Any]:
+def metadata(
+    ages_ms: Sequence[int], refs: Mapping[str, Any] | None = None, **properties: str
+) -> dict[str, Any]:
     """A line of commits, oldest first and numbered from 1, each so many milliseconds old."""
     snapshots = [
-        {"snapshot-id": n + 1, "timestamp-ms": NOW_MS - age, **({"parent-snapshot-id": n} if n else {})} for n, age in enumerate(ages_ms)
+        {
+            "snapshot-id": n + 1,
+            "timestamp-ms": NOW_MS - age,
+            **({"parent-snapshot-id": n} if n else {}),
+        }
+        for n, age in enumerate(ages_ms)
     ]
     last = len(snapshots)
     return {
@@ -44,7 +51,9 @@ def test_what_is_older_than_the_time_and_not_among_the_last_expires() -> None:
 
 
 def test_the_last_are_kept_however_old_they_are() -> None:
-    found = expiry(metadata([age + 1000 * HOUR_MS for age in hourly(30)]), Retention(keep_last=10), NOW)
+    found = expiry(
+        metadata([age + 1000 * HOUR_MS for age in hourly(30)]), Retention(keep_last=10), NOW
+    )
 
     assert [snapshot for snapshot, _ in found.kept] == list(range(21, 31))
     assert dict(found.kept)[30] == ("branch main", "count on main")
@@ -83,7 +92,9 @@ def test_a_ref_older_than_its_own_limit_goes_and_main_never_does() -> None:
 
 def test_a_young_snapshot_of_no_branch_stays() -> None:
     made = metadata(hourly(5))
-    made["snapshots"].append({"snapshot-id": 99, "timestamp-ms": NOW_MS - HOUR_MS, "parent-snapshot-id": 3})
+    made["snapshots"].append(
+        {"snapshot-id": 99, "timestamp-ms": NOW_MS - HOUR_MS, "parent-snapshot-id": 3}
+    )
 
     found = retained(made, NOW_MS - 2 * HOUR_MS, 1, NOW_MS)
 
@@ -95,7 +106,10 @@ def test_a_hundred_snapshots_at_a_commit_a_minute_are_said_to_be_a_hundred_minut
 
     found = expiry(made, Retention(keep_hours=12, keep_last=100), NOW)
 
-    said = "The last 100 snapshots cover 2 hours of history at one commit every 1 minute, less than the 12 hours that the time keeps"
+    said = (
+        "The last 100 snapshots cover 2 hours of history at one commit every 1 minute, less than "
+        "the 12 hours that the time keeps"
+    )
     assert any(caution.startswith(said) for caution in found.cautions)
 
 
@@ -105,7 +119,8 @@ def test_commits_within_a_second_are_said_as_more_than_one_per_second() -> None:
     (caution,) = expiry(made, Retention(keep_hours=12, keep_last=1), NOW).cautions
 
     assert caution.startswith(
-        "The last 1 snapshot covers under 1 second of history at more than one commit per second, less than the 12 hours"
+        "The last 1 snapshot covers under 1 second of history at more than one commit per second, "
+        "less than the 12 hours"
     )
 
 
@@ -126,15 +141,22 @@ def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
     assert {rounded.expires, equal.expires, enough.expires} == {(1, 2, 3)}
     assert {NOW - each.older_than for each in (rounded, equal, enough)} == {dt.timedelta(days=10)}
     assert rounded.cautions[0] == (
-        "Snapshots of the last 10 days are kept instead of 3 days: the state of the table 2 days ago, which you need, is an older commit."
+        "Snapshots of the last 10 days are kept instead of 3 days: the state of the table 2 days "
+        "ago, which you need, is an older commit."
     )
     assert not any("instead of" in c for c in enough.cautions)
 
 
 @pytest.mark.parametrize("keep_last", [1, 2])
-def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_runs(keep_last: int) -> None:
+def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_runs(
+    keep_last: int,
+) -> None:
     ages = [day * 24 * HOUR_MS for day in (40, 30, 20, 10)]
-    planned = expiry(metadata([*ages, HOUR_MS]), Retention(keep_hours=72, keep_last=keep_last, need_hours=48), NOW)
+    planned = expiry(
+        metadata([*ages, HOUR_MS]),
+        Retention(keep_hours=72, keep_last=keep_last, need_hours=48),
+        NOW,
+    )
     then = metadata([*ages, HOUR_MS, MINUTE_MS, 0])
 
     found = retained(then, int(planned.older_than.timestamp() * 1000), planned.retain_last, NOW_MS)
@@ -145,7 +167,12 @@ def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_
 def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refused() -> None:
     made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
     own = {
-        "main": {"snapshot-id": made["current-snapshot-id"], "type": "branch", "min-snapshots-to-keep": 1, "max-snapshot-age-ms": HOUR_MS}
+        "main": {
+            "snapshot-id": made["current-snapshot-id"],
+            "type": "branch",
+            "min-snapshots-to-keep": 1,
+            "max-snapshot-age-ms": HOUR_MS,
+        }
     }
 
     with pytest.raises(ParameterError, match="a limit of the branch itself overrides"):
@@ -153,7 +180,10 @@ def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refuse
 
 
 def test_the_limits_of_the_table_are_the_default() -> None:
-    properties = {"history.expire.max-snapshot-age-ms": str(2 * HOUR_MS), "history.expire.min-snapshots-to-keep": "20"}
+    properties = {
+        "history.expire.max-snapshot-age-ms": str(2 * HOUR_MS),
+        "history.expire.min-snapshots-to-keep": "20",
+    }
 
     assert Retention().in_force(properties) == (2 * HOUR_MS, 20)
     assert Retention().in_force({}) == (120 * HOUR_MS, 10)
@@ -171,7 +201,9 @@ def test_the_limits_of_the_table_are_the_default() -> None:
         ({"need_hours": 0}, "must be"),
     ],
 )
-def test_nothing_expires_now_and_a_refused_duration_is_said_as_it_was_given(given: Mapping[str, Any], said: str) -> None:
+def test_nothing_expires_now_and_a_refused_duration_is_said_as_it_was_given(
+    given: Mapping[str, Any], said: str
+) -> None:
     with pytest.raises(ParameterError, match=re.escape(said)):
         Retention.of(given)
 
@@ -182,12 +214,14 @@ def test_a_table_that_asks_for_expiry_now_is_refused() -> None:
 
 
 def test_plain_values_are_read() -> None:
-    assert Retention.of({"keep_hours": "7 days", "keep_last": "20", "need": 24, "need_hours": None}) == Retention(
-        keep_hours=168, keep_last=20, need_hours=24
-    )
+    assert Retention.of(
+        {"keep_hours": "7 days", "keep_last": "20", "need": 24, "need_hours": None}
+    ) == Retention(keep_hours=168, keep_last=20, need_hours=24)
 
 
-@pytest.mark.parametrize("given", [{"kep_hours": 3}, {"keep_hours": "a while"}, {"keep_last": 1.5}, {"keep_last": "inf"}])
+@pytest.mark.parametrize(
+    "given", [{"kep_hours": 3}, {"keep_hours": "a while"}, {"keep_last": 1.5}, {"keep_last": "inf"}]
+)
 def test_what_is_no_retention_is_refused(given: Mapping[str, Any]) -> None:
     with pytest.raises(ParameterError):
         Retention.of(given)

@@ -31,14 +31,24 @@ LIMITS = Thresholds().with_changes(snapshots=5, fragmented_manifests=3)
 Make = Callable[..., Any]
 
 
-def plan_of(lake: Lake, table: tuple[str, ...], only: str | None = None, retention: Retention | None = None, **options: Any) -> Any:
+def plan_of(
+    lake: Lake,
+    table: tuple[str, ...],
+    only: str | None = None,
+    retention: Retention | None = None,
+    **options: Any,
+) -> Any:
     facts = lake.observe(table, storage=True, size_ratios=LIMITS.size_ratios)
     findings = diagnose(facts, LIMITS)
     chosen = findings if only is None else Findings(f for f in findings if f.name == only)
-    return plan_maintenance_table(lake, facts, chosen, retention, thresholds=LIMITS, procedures=PROCEDURES, **options)
+    return plan_maintenance_table(
+        lake, facts, chosen, retention, thresholds=LIMITS, procedures=PROCEDURES, **options
+    )
 
 
-def test_everything_is_fixed_in_order_and_proved(lake: Lake, sick: Make, aged: Make, lose: Make, go: Make) -> None:
+def test_everything_is_fixed_in_order_and_proved(
+    lake: Lake, sick: Make, aged: Make, lose: Make, go: Make
+) -> None:
     table = sick()
     aged(table)
     name = identifier(lake.name, *table)
@@ -88,7 +98,9 @@ def test_a_dry_run_changes_nothing(lake: Lake, sick: Make, aged: Make, lose: Mak
 
 @pytest.mark.parametrize("retain_last", [1, 3])
 @pytest.mark.parametrize("cut", [2, 6, 9])
-def test_what_expires_is_what_iceberg_expires(lake: Lake, sick: Make, retain_last: int, cut: int) -> None:
+def test_what_expires_is_what_iceberg_expires(
+    lake: Lake, sick: Make, retain_last: int, cut: int
+) -> None:
     table = sick()
     name, system = identifier(lake.name, *table), f"CALL {identifier(lake.name)}.system"
     ids = [s["snapshot-id"] for s in head(lake, table).metadata["snapshots"]]
@@ -102,7 +114,9 @@ def test_what_expires_is_what_iceberg_expires(lake: Lake, sick: Make, retain_las
         sql(f"ALTER TABLE {name} CREATE {ref}")
     sql(f"INSERT INTO {name}.branch_young SELECT 1, 1, 2")
     java: Any = load_now(lake.spark, lake.sql_name(table))
-    java.manageSnapshots().setMaxRefAgeMs("fleeting", 1).setMaxSnapshotAgeMs("young", 1).setMinSnapshotsToKeep("young", 2).commit()
+    java.manageSnapshots().setMaxRefAgeMs("fleeting", 1).setMaxSnapshotAgeMs(
+        "young", 1
+    ).setMinSnapshotsToKeep("young", 2).commit()
     # Left behind by a rollback: on no branch any more.
     sql(f"{system}.rollback_to_snapshot('{'.'.join(table)}', {ids[-3]})")
     sql(f"REFRESH TABLE {name}")
@@ -112,7 +126,10 @@ def test_what_expires_is_what_iceberg_expires(lake: Lake, sick: Make, retain_las
     predicted = retained(metadata, older_than_ms, retain_last, now_ms)
 
     moment = dt.datetime.fromtimestamp(older_than_ms / 1000, dt.UTC).isoformat(" ", "milliseconds")
-    sql(f"{system}.expire_snapshots(table => '{'.'.join(table)}', retain_last => {retain_last}, older_than => TIMESTAMP '{moment}')")
+    sql(
+        f"{system}.expire_snapshots(table => '{'.'.join(table)}', retain_last => {retain_last}, "
+        f"older_than => TIMESTAMP '{moment}')"
+    )
 
     after = head(lake, table).metadata
     assert {s["snapshot-id"] for s in after["snapshots"]} == set(predicted.kept)
@@ -120,11 +137,15 @@ def test_what_expires_is_what_iceberg_expires(lake: Lake, sick: Make, retain_las
     assert predicted.refs_dropped == ("fleeting",)
 
 
-def test_nothing_young_expires_even_if_a_plan_says_so(lake: Lake, sick: Make, aged: Make, go: Make) -> None:
+def test_nothing_young_expires_even_if_a_plan_says_so(
+    lake: Lake, sick: Make, aged: Make, go: Make
+) -> None:
     table = sick()
     aged(table)
     plan = plan_of(lake, table, "snapshots_piling_up", Retention(keep_last=3))
-    now = replace(plan, actions=tuple(replace(a, older_than=dt.datetime.now(dt.UTC)) for a in plan.actions))
+    now = replace(
+        plan, actions=tuple(replace(a, older_than=dt.datetime.now(dt.UTC)) for a in plan.actions)
+    )
 
     outcome = go(now)
 
@@ -146,7 +167,9 @@ def test_expiry_run_twice_takes_nothing_more(lake: Lake, sick: Make, aged: Make,
     assert second.actions[0].status == "skipped"
 
 
-def test_orphans_are_left_where_the_listing_has_grown(lake: Lake, sick: Make, lose: Make, go: Make) -> None:
+def test_orphans_are_left_where_the_listing_has_grown(
+    lake: Lake, sick: Make, lose: Make, go: Make
+) -> None:
     table = sick()
     lose(table, "a.parquet")
     plan = plan_of(lake, table, "orphan_files")
@@ -186,27 +209,49 @@ def test_only_the_checked_list_is_removed(lake: Lake, sick: Make, lose: Make) ->
     assert later.exists()
 
 
-def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(lake: Lake, sick: Make) -> None:
+def test_a_path_that_metadata_names_is_told_from_one_that_it_does_not(
+    lake: Lake, sick: Make
+) -> None:
     table = sick()
     metadata = head(lake, table).metadata
-    manifests = lake.spark.sql(f"SELECT path FROM {identifier(lake.name, *table, 'manifests')} LIMIT 1").collect()[0][0]
-    named = [metadata["snapshots"][0]["manifest-list"], manifests, metadata["metadata-log"][0]["metadata-file"]]
+    manifests = lake.spark.sql(
+        f"SELECT path FROM {identifier(lake.name, *table, 'manifests')} LIMIT 1"
+    ).collect()[0][0]
+    named = [
+        metadata["snapshots"][0]["manifest-list"],
+        manifests,
+        metadata["metadata-log"][0]["metadata-file"],
+    ]
     paths = lake.spark.createDataFrame(
-        [(p,) for p in ("/nowhere/x.parquet", *(f"s3://other{p.removeprefix('file:')}" for p in named))], "file_path string"
+        [
+            (p,)
+            for p in (
+                "/nowhere/x.parquet",
+                *(f"s3://other{p.removeprefix('file:')}" for p in named),
+            )
+        ],
+        "file_path string",
     )
 
-    assert referenced(lake, table, wanted(lake.spark, paths)) == sorted(f"s3://other{p.removeprefix('file:')}" for p in named)
+    assert referenced(lake, table, wanted(lake.spark, paths)) == sorted(
+        f"s3://other{p.removeprefix('file:')}" for p in named
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_rewriting_manifests_keeps_every_entry(lake: Lake, scratch: str, version: int, go: Make) -> None:
+def test_rewriting_manifests_keeps_every_entry(
+    lake: Lake, scratch: str, version: int, go: Make
+) -> None:
     name = identifier(lake.name, scratch, f"v{version}")
     lake.spark.sql(
         f"CREATE TABLE {name} (id BIGINT, k INT) USING iceberg PARTITIONED BY (k) TBLPROPERTIES "
-        f"('format-version'='{version}', 'commit.manifest-merge.enabled'='false', 'icekit.filter-columns'='k')"
+        f"('format-version'='{version}', 'commit.manifest-merge.enabled'='false', "
+        "'icekit.filter-columns'='k')"
     )
     for n in range(6):
-        lake.spark.sql(f"INSERT INTO {name} SELECT id, CAST(id % 3 AS INT) FROM range({n * 10}, {n * 10 + 10})")
+        lake.spark.sql(
+            f"INSERT INTO {name} SELECT id, CAST(id % 3 AS INT) FROM range({n * 10}, {n * 10 + 10})"
+        )
     plan = plan_of(lake, (scratch, f"v{version}"), "fragmented_manifests")
 
     outcome = go(plan)
@@ -230,7 +275,9 @@ def test_a_commit_that_adds_rows_is_no_rewrite_of_manifests(lake: Lake, sick: Ma
 
 def test_a_live_file_that_is_gone_is_noticed(lake: Lake, sick: Make) -> None:
     table = sick()
-    path = lake.spark.sql(f"SELECT file_path FROM {identifier(lake.name, *table, 'files')} WHERE content = 0").collect()[0][0]
+    path = lake.spark.sql(
+        f"SELECT file_path FROM {identifier(lake.name, *table, 'files')} WHERE content = 0"
+    ).collect()[0][0]
     Path(path.removeprefix("file:")).unlink()
 
     proof = prove_live(lake, table, "remove_orphan_files")
@@ -241,16 +288,24 @@ def test_a_live_file_that_is_gone_is_noticed(lake: Lake, sick: Make) -> None:
 
 def test_position_deletes_become_vectors_after_an_upgrade(lake: Lake, sick: Make, go: Make) -> None:
     table = sick()
-    lake.spark.sql(f"ALTER TABLE {identifier(lake.name, *table)} SET TBLPROPERTIES ('format-version'='3')")
+    lake.spark.sql(
+        f"ALTER TABLE {identifier(lake.name, *table)} SET TBLPROPERTIES ('format-version'='3')"
+    )
     facts = lake.observe(table)
-    found = Findings(f for f in diagnose(facts, LIMITS.with_changes(delete_ratio=0.001)) if f.name == "position_deletes")
+    found = Findings(
+        f
+        for f in diagnose(facts, LIMITS.with_changes(delete_ratio=0.001))
+        if f.name == "position_deletes"
+    )
     plan = plan_maintenance_table(lake, facts, found)
 
     outcome = go(plan)
 
     assert outcome.status == "done", outcome
     assert outcome.proof.ok is True
-    formats = lake.spark.sql(f"SELECT DISTINCT file_format FROM {identifier(lake.name, *table, 'delete_files')}").collect()
+    formats = lake.spark.sql(
+        f"SELECT DISTINCT file_format FROM {identifier(lake.name, *table, 'delete_files')}"
+    ).collect()
     assert [row[0] for row in formats] == ["PUFFIN"]
     assert outcome.actions[0].actual.items_after == plan.actions[0].prediction.files_out
 
@@ -263,15 +318,27 @@ def test_a_need_that_is_not_met_stops_the_plan(lake: Lake, sick: Make, aged: Mak
         plan_of(lake, table, "snapshots_piling_up", Retention(keep_last=2, need_hours=240))
 
 
-def test_position_deletes_of_files_that_are_gone_are_dropped_and_the_prediction_allows_for_it(lake: Lake, scratch: str, go: Make) -> None:
-    """A compaction of some files leaves the deletes of these; older files keep the deletes from looking old."""
+def test_position_deletes_of_files_that_are_gone_are_dropped_and_the_prediction_allows_for_it(
+    lake: Lake, scratch: str, go: Make
+) -> None:
+    """A compaction of some files leaves the deletes of these; older files keep the deletes from
+    looking old.
+    """
     table = Table(lake, scratch, "gone").create()
     for n in range(7):
         table.insert(f"(SELECT id, 'a' FROM range({10 * n}, {10 * n + 10}))")
     for n in range(1, 7):
         table.sql(f"DELETE FROM {{t}} WHERE id = {10 * n}")
     options = {"rewrite-all": "true"}
-    lake.spark.sql(call(lake.name, "rewrite_data_files", table=display_name(table.name), where="id >= 30", options=options)).collect()
+    lake.spark.sql(
+        call(
+            lake.name,
+            "rewrite_data_files",
+            table=display_name(table.name),
+            where="id >= 30",
+            options=options,
+        )
+    ).collect()
     plan = plan_of(lake, table.name, "v2_position_deletes")
 
     outcome = go(plan)

@@ -146,13 +146,20 @@ def test_a_clone_that_reads_the_table_does_not_keep_its_orphans(lake: Lake, litt
 
 
 def moved_away(table: Table, commits: int = 3) -> None:
-    """Give a table a location of its own, and let its metadata forget by commits and an expiry where it was."""
+    """Give a table a location of its own, and let its metadata forget by commits and an expiry
+    where it was.
+    """
     away = f"{location(table)}_own"
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.previous-versions-max'='1')")
     table.sql(f"ALTER TABLE {{t}} SET LOCATION '{away}'")
     for n in range(commits):
         table.sql(f"INSERT INTO {{t}} VALUES ({100 + n})")
-    call(table, "expire_snapshots", "older_than => TIMESTAMP '2999-01-01 00:00:00'", "retain_last => 1")
+    call(
+        table,
+        "expire_snapshots",
+        "older_than => TIMESTAMP '2999-01-01 00:00:00'",
+        "retain_last => 1",
+    )
     table.sql("REFRESH TABLE {t}")
 
 
@@ -168,7 +175,9 @@ def test_a_table_that_moved_away_and_left_files_behind_keeps_them(swapped: Any) 
     assert rows(old) == 5
 
 
-def test_orphans_that_another_table_has_taken_in_stay(littered: Any, named: Make, tmp_path: Path) -> None:
+def test_orphans_that_another_table_has_taken_in_stay(
+    littered: Any, named: Make, tmp_path: Path
+) -> None:
     table, lost = littered
     data = lost.with_name("written-by-another-job.parquet")
     shutil.copy(next(path for path in lost.parent.glob("*.parquet") if path != lost), data)
@@ -185,7 +194,9 @@ def test_orphans_that_another_table_has_taken_in_stay(littered: Any, named: Make
     assert rows(other) == 2
 
 
-def test_orphans_stay_where_another_table_cannot_tell_what_it_names(littered: Any, named: Make) -> None:
+def test_orphans_stay_where_another_table_cannot_tell_what_it_names(
+    littered: Any, named: Make
+) -> None:
     table, lost = littered
     broken = named("broken")
     broken.sql("CREATE TABLE {t} USING iceberg AS SELECT 1 AS id")
@@ -197,7 +208,9 @@ def test_orphans_stay_where_another_table_cannot_tell_what_it_names(littered: An
     outcome = table.run(plan)
     written.with_suffix(".away").rename(written)
 
-    failed(outcome, "could not check whether another table needs them (scratch.broken cannot be read")
+    failed(
+        outcome, "could not check whether another table needs them (scratch.broken cannot be read"
+    )
     assert lost.exists()
 
 
@@ -206,24 +219,32 @@ def expired(table: Table) -> Outcome:
     facts = table.lake.observe(table.name)
     thresholds = Thresholds().with_changes(snapshots=1)
     findings = diagnose(facts, thresholds)
-    plan = plan_maintenance_table(table.lake, facts, findings, Retention(keep_last=1), thresholds=thresholds)
+    plan = plan_maintenance_table(
+        table.lake, facts, findings, Retention(keep_last=1), thresholds=thresholds
+    )
     assert [action.procedure for action in plan.actions] == ["expire_snapshots"]
     return table.run(plan)
 
 
 @pytest.fixture
 def stays_for(aged: Make) -> Make:
-    """See that an old table's expiry is refused for another table's sake, by its name, and that its rows stay."""
+    """See that an old table's expiry is refused for another table's sake, by its name, and that its
+    rows stay.
+    """
 
     def check(table: Table, other: Table, *, rows_of: int = 2) -> None:
         aged(table.name)
-        failed(expired(table), f"files that would be removed with them are used by {dotted(other)} (")
+        failed(
+            expired(table), f"files that would be removed with them are used by {dotted(other)} ("
+        )
         assert rows(other) == rows_of
 
     return check
 
 
-def test_snapshots_that_another_table_has_too_do_not_expire(lake: Lake, named: Make, stays_for: Make) -> None:
+def test_snapshots_that_another_table_has_too_do_not_expire(
+    lake: Lake, named: Make, stays_for: Make
+) -> None:
     table, other = named("e"), named("e_copy")
     table.sql("CREATE TABLE {t} USING iceberg AS SELECT 1 AS id")
     table.sql("INSERT INTO {t} VALUES (2)")
@@ -249,7 +270,9 @@ def taken_in(named: Make, tmp_path: Path) -> tuple[Table, Table]:
     return source, taker
 
 
-def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(taken_in: Any, stays_for: Make) -> None:
+def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(
+    taken_in: Any, stays_for: Make
+) -> None:
     """Wherever they lie."""
     table, other = taken_in
     table.sql(OVERWRITE)
@@ -259,7 +282,9 @@ def test_files_that_another_table_has_taken_in_do_not_go_with_their_snapshots(ta
     assert expired(table).status == "done"
 
 
-def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_them_has_them(taken_in: Any, stays_for: Make) -> None:
+def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_them_has_them(
+    taken_in: Any, stays_for: Make
+) -> None:
     other, table = taken_in
     table.sql(OVERWRITE)
 
@@ -267,17 +292,25 @@ def test_files_that_a_table_has_taken_in_do_not_go_while_the_table_that_wrote_th
 
 
 def forgotten(table: Table, snapshots: int | None = None) -> None:
-    """Expire a table's oldest snapshots (all but the newest) without its files, as pyiceberg does."""
+    """Expire a table's oldest snapshots (all but the newest) without its files, as pyiceberg
+    does.
+    """
     lake = table.lake
     assert isinstance(lake.tables, EmbeddedTables)
-    with SqlCatalog(lake.name, uri=f"sqlite:///{lake.tables.path}/catalog.db", warehouse="") as catalog:
+    with SqlCatalog(
+        lake.name, uri=f"sqlite:///{lake.tables.path}/catalog.db", warehouse=""
+    ) as catalog:
         for snapshot in in_order(lake, table.name)[:-1][:snapshots]:
-            catalog.load_table(table.name).maintenance.expire_snapshots().by_id(int(snapshot["snapshot-id"])).commit()
+            catalog.load_table(table.name).maintenance.expire_snapshots().by_id(
+                int(snapshot["snapshot-id"])
+            ).commit()
     table.sql("REFRESH TABLE {t}")
 
 
 def test_manifests_that_another_table_still_has_do_not_go(named: Make, stays_for: Make) -> None:
-    """Of a table that was registered from this one, and has let go of the snapshots that they came with."""
+    """Of a table that was registered from this one, and has let go of the snapshots that they came
+    with.
+    """
     table, other = named("first"), named("second")
     table.sql("CREATE TABLE {t} USING iceberg AS SELECT 1 AS id")
     register(other, metadata_file(table))
@@ -290,17 +323,29 @@ def test_manifests_that_another_table_still_has_do_not_go(named: Make, stays_for
 
 
 def append(table: Table, path: str) -> None:
-    """Add a file of one column and two rows to a table by Iceberg's own API, under the path that is given."""
+    """Add a file of one column and two rows to a table by Iceberg's own API, under the path that is
+    given.
+    """
     jvm: Any = table.lake.spark._jvm
-    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(table.lake.spark._jsparkSession, table.sql_name)
+    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+        table.lake.spark._jsparkSession, table.sql_name
+    )
     size = on_disk(path).resolve().stat().st_size
-    built = jvm.org.apache.iceberg.DataFiles.builder(java.spec()).withPath(path).withFileSizeInBytes(size).withRecordCount(2)
+    built = (
+        jvm.org.apache.iceberg.DataFiles.builder(java.spec())
+        .withPath(path)
+        .withFileSizeInBytes(size)
+        .withRecordCount(2)
+    )
     java.newAppend().appendFile(built.withFormat("parquet").build()).commit()
 
 
 def of_two_rows(table: Table) -> str:
     """Make a table of one file; returns its path."""
-    table.sql("CREATE TABLE {t} USING iceberg AS SELECT /*+ COALESCE(1) */ CAST(id AS INT) AS id FROM range(2)")
+    table.sql(
+        "CREATE TABLE {t} USING iceberg AS SELECT /*+ COALESCE(1) */ CAST(id AS INT) AS id FROM "
+        "range(2)"
+    )
     ((path,),) = table.sql("SELECT file_path FROM {t}.files")
     return str(path)
 
@@ -327,7 +372,9 @@ def spelled(path: str, how: str, tmp_path: Path) -> str:
 SPELLINGS = ["/", "./", "other/../", "linked folder", "linked file"]
 
 
-def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(taken_in: Any, stays_for: Make) -> None:
+def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(
+    taken_in: Any, stays_for: Make
+) -> None:
     table, other = taken_in
     other.sql("ALTER TABLE {t} UNSET TBLPROPERTIES ('schema.name-mapping.default')")
     table.sql(OVERWRITE)
@@ -335,8 +382,12 @@ def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(taken
     stays_for(table, other)
 
 
-def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(scratch: str, named: Make, stays_for: Make) -> None:
-    """Nothing of it names the original any more: neither its location nor its snapshots, nor its metadata log."""
+def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(
+    scratch: str, named: Make, stays_for: Make
+) -> None:
+    """Nothing of it names the original any more: neither its location nor its snapshots, nor its
+    metadata log.
+    """
     table, other = named("first"), named("second")
     of_two_rows(table)
     register(other, metadata_file(table))
@@ -352,7 +403,9 @@ def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(scratch: 
 
 
 @pytest.mark.parametrize("what", ["metadata file", "manifest"])
-def test_snapshots_do_not_expire_while_another_table_cannot_be_read(both: Any, aged: Make, what: str) -> None:
+def test_snapshots_do_not_expire_while_another_table_cannot_be_read(
+    both: Any, aged: Make, what: str
+) -> None:
     table, other, path = both
     append(other, path)
     ((manifest,),) = other.sql("SELECT path FROM {t}.manifests")
@@ -364,7 +417,9 @@ def test_snapshots_do_not_expire_while_another_table_cannot_be_read(both: Any, a
     outcome = expired(table)
     away.with_suffix(".away").rename(away)
 
-    failed(outcome, "could not check whether another table needs", f"{dotted(other)} cannot be read")
+    failed(
+        outcome, "could not check whether another table needs", f"{dotted(other)} cannot be read"
+    )
     assert rows(other) == 2
 
 
@@ -381,7 +436,9 @@ def test_files_that_another_table_took_by_icebergs_api_do_not_go_however_it_spel
 
 
 @pytest.mark.parametrize("how", SPELLINGS)
-def test_orphans_stay_however_another_table_spells_them(littered: Any, named: Make, tmp_path: Path, how: str) -> None:
+def test_orphans_stay_however_another_table_spells_them(
+    littered: Any, named: Make, tmp_path: Path, how: str
+) -> None:
     table, lost = littered
     data = lost.with_name("written-by-another-job.parquet")
     shutil.copy(on_disk(of_two_rows(named("written"))), data)
@@ -395,7 +452,9 @@ def test_orphans_stay_however_another_table_spells_them(littered: Any, named: Ma
     assert rows(other) == 2
 
 
-def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans(littered: Any, named: Make) -> None:
+def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans(
+    littered: Any, named: Make
+) -> None:
     """The listing of a location follows links."""
     table, lost = littered
     other = named("linked")
@@ -409,7 +468,9 @@ def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans
     assert rows(other) == 2
 
 
-def test_a_table_that_only_calls_itself_a_clone_is_no_clone(lake: Lake, named: Make, stays_for: Make, tmp_path: Path) -> None:
+def test_a_table_that_only_calls_itself_a_clone_is_no_clone(
+    lake: Lake, named: Make, stays_for: Make, tmp_path: Path
+) -> None:
     """Somebody has kept what was tried on one: its metadata, registered under a name of its own."""
     table, other = named("source"), named("kept")
     of_two_rows(table)

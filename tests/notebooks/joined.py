@@ -1,4 +1,5 @@
-"""``python -m tests.notebooks.joined FILE [NAME ...]``: join notebooks in one, so that nbval runs them all in one kernel and one JVM.
+"""``python -m tests.notebooks.joined FILE [NAME ...]``: join notebooks in one, so that nbval runs
+them all in one kernel and one JVM.
 
 Run by scripts/test-notebooks.sh.
 """
@@ -17,7 +18,8 @@ NOTEBOOKS = {path.stem: path for path in sorted(FOLDER.glob("*.ipynb"))}
 
 
 def joined(names: Iterable[str]) -> Any:
-    """The code of some notebooks with what it is stored to print, and before each notebook a cell that builds its lab tables.
+    """The code of some notebooks with what it is stored to print, and before each notebook a cell
+    that builds its lab tables.
 
     No names are left of the notebook before.
     """
@@ -29,7 +31,12 @@ def joined(names: Iterable[str]) -> Any:
             cell.source += f"\n# {name}, cell {cell.execution_count}"
             cells.append(cell)
     new_notebook: Any = nbformat.v4.new_notebook
-    return new_notebook(cells=cells, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}})
+    return new_notebook(
+        cells=cells,
+        metadata={
+            "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}
+        },
+    )
 
 
 def code(name: str) -> list[Any]:

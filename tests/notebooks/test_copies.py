@@ -1,4 +1,6 @@
-"""JupyterLab opens copies of the notebooks: running them leaves git's files alone, and what a person writes in them stays."""
+"""JupyterLab opens copies of the notebooks: running them leaves git's files alone, and what a
+person writes in them stays.
+"""
 
 import runpy
 import shutil
@@ -20,7 +22,9 @@ class Copies:
 
     def __init__(self, project: Path) -> None:
         self.notebooks, self.folder = project / "notebooks", project / "my-notebooks"
-        shutil.copytree(ROOT / "notebooks", self.notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+        shutil.copytree(
+            ROOT / "notebooks", self.notebooks, ignore=shutil.ignore_patterns(".ipynb_checkpoints")
+        )
         (project / "scripts").mkdir()
         script = shutil.copy(ROOT / "scripts" / "copy-notebooks.py", project / "scripts")
         self._copied: Callable[[Path], list[str]] = runpy.run_path(str(script))["copied"]
@@ -68,7 +72,9 @@ def test_a_copy_that_was_run_keeps_its_results_until_its_notebook_changes(copies
     assert (copies.folder / START).read_bytes() == (copies.notebooks / START).read_bytes()
 
 
-def test_a_copy_with_a_persons_own_cells_stays_and_is_named_once_its_notebook_changes(copies: Copies) -> None:
+def test_a_copy_with_a_persons_own_cells_stays_and_is_named_once_its_notebook_changes(
+    copies: Copies,
+) -> None:
     change(copies.folder / COMPACT, edit)
     mine = (copies.folder / COMPACT).read_bytes()
     assert copies.update() == []
@@ -97,4 +103,9 @@ def test_make_notebook_opens_a_folder_that_git_ignores() -> None:
 
     assert "NOTEBOOKS ?= my-notebooks\n" in makefile
     assert makefile.count('"$(NOTEBOOKS)"') == 3
-    assert subprocess.run(["git", "check-ignore", "-q", "my-notebooks/"], cwd=ROOT, check=False).returncode == 0
+    assert (
+        subprocess.run(
+            ["git", "check-ignore", "-q", "my-notebooks/"], cwd=ROOT, check=False
+        ).returncode
+        == 0
+    )

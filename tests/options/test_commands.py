@@ -1,4 +1,6 @@
-"""A setting has one default: of the function behind it, of its command, its notebook and its section of a policy."""
+"""A setting has one default: of the function behind it, of its command, its notebook and its
+section of a policy.
+"""
 
 import inspect
 from pathlib import Path
@@ -15,7 +17,8 @@ from icekit.report import Options as ReportOptions
 from icekit.tune import answering
 from icekit.tune.merge import review_merge
 
-#: The command of each notebook and of each section of a policy; a report is a notebook for many tables.
+# : The command of each notebook and of each section of a policy; a report is a notebook for many
+# tables.
 COMMANDS = {
     "00_start_here": ["look", "db.t"],
     "01_diagnose": ["report", "db.t"],
@@ -35,14 +38,20 @@ ALONE = {"tables", "junit", "jobs", "resume", "timeout", "json"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same_defaults(name: str) -> None:
+def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same_defaults(
+    name: str,
+) -> None:
     command = _parser().parse_args(COMMANDS[name]).options
     other = {**NOTEBOOKS, **SECTIONS}[name]
     theirs, ours = command().only(*command.settings()), other().only(*other.settings())
     shared = (theirs.keys() & ours.keys()) - ({"output"} if name == "01_diagnose" else set())
 
     assert {key: theirs[key] for key in shared} == {key: ours[key] for key in shared}
-    assert {key for key in ours.keys() - theirs.keys() if other.settings()[key].metadata.get("only") != "notebook"} <= {"table", "output"}
+    assert {
+        key
+        for key in ours.keys() - theirs.keys()
+        if other.settings()[key].metadata.get("only") != "notebook"
+    } <= {"table", "output"}
     if name in NOTEBOOKS and name not in ("00_start_here", "01_diagnose"):
         assert command is other
     if name == "01_diagnose":
@@ -53,10 +62,16 @@ def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same
 def test_a_question_has_only_options_that_it_takes_with_its_defaults(question: str) -> None:
     taken = inspect.signature(answering(question)).parameters
     options = QUESTIONS[question]().only(*QUESTIONS[question].settings())
-    own = {name: value for name, value in options.items() if name not in ("catalog", "table", "output", "statement_file")}
+    own = {
+        name: value
+        for name, value in options.items()
+        if name not in ("catalog", "table", "output", "statement_file")
+    }
 
     assert set(own) <= set(taken)
-    assert {name: value for name, value in own.items() if value and value != taken[name].default} == {}
+    assert {
+        name: value for name, value in own.items() if value and value != taken[name].default
+    } == {}
     assert ("trial" in taken) == ("trial" in own)
 
 
@@ -68,8 +83,15 @@ def test_a_review_has_the_defaults_of_its_function() -> None:
 
 
 def test_a_compaction_and_a_report_have_the_defaults_of_their_functions() -> None:
-    assert Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.settings())) == Policy()
-    names = [name for name in commands.ReportOptions.settings() if name not in ("tables", "junit", "output", "timeout")]
+    assert (
+        Policy.of(commands.PolicyOptions.of({}).only(*commands.PolicyOptions.settings()))
+        == Policy()
+    )
+    names = [
+        name
+        for name in commands.ReportOptions.settings()
+        if name not in ("tables", "junit", "output", "timeout")
+    ]
     assert ReportOptions(**commands.ReportOptions.of({}).only(*names)) == ReportOptions()
     assert Path(commands.ReportOptions.of({}).output) == ReportOptions().output
 

@@ -7,9 +7,13 @@ from icekit.prove.fingerprint import Fingerprint
 from icekit.prove.proof import CommitProof, Mismatch, Proof, verdict
 
 PLAIN = CheckedRows(Fingerprint(10, 7), read=10)
-SAMPLED = CheckedRows(Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64)
+SAMPLED = CheckedRows(
+    Fingerprint(1000, 2**100), sampled=15, files=2, of_files=40, read=1055, resolved=300, one_in=64
+)
 EVERY = CheckedRows(Fingerprint(5, 1), sampled=4, read=9, resolved=2, one_in=1)
-POSITIONS = CheckedPositions(positions=1_000, resolved=300, sampled=15, one_in=64, files=2, of_files=40)
+POSITIONS = CheckedPositions(
+    positions=1_000, resolved=300, sampled=15, one_in=64, files=2, of_files=40
+)
 READ = CheckedRows(Fingerprint(5, 1), by_reader=5, read=5, resolved=2)
 
 
@@ -36,16 +40,23 @@ def test_words_say_how_much_was_compared() -> None:
     assert "40 rows of 2 files by Iceberg's own reader" in str(SAMPLED)
     assert "4 rows (every key)" in str(EVERY)
     assert str(READ).endswith("where Iceberg's own reader applied the equality deletes")
-    assert str(READ + EVERY).endswith("4 rows (every key) by a plain join: all equal; Iceberg's own reader applied those of 5 other rows")
+    assert str(READ + EVERY).endswith(
+        "4 rows (every key) by a plain join: all equal; Iceberg's own reader applied those of 5 "
+        "other rows"
+    )
     assert "40 rows of 2 files by Iceberg's own reader: all equal" in str(READ + SAMPLED)
 
 
 def test_words_on_positions_say_how_much_was_compared() -> None:
     assert str(POSITIONS) == (
-        "1,000 deleted positions read back from the new delete files before the commit; "
-        "checked on 15 rows (one key in 64) by a plain join, and on 40 rows of 2 files by Iceberg's own reader: all equal"
+        "1,000 deleted positions read back from the new delete files before the commit; checked "
+        "on 15 rows (one key in 64) by a plain join, and on 40 rows of 2 files by Iceberg's own "
+        "reader: all equal"
     )
-    assert str(CheckedPositions(0, 1, 0, 1, 0, 0)) == "0 deleted positions read back from the new delete files before the commit"
+    assert (
+        str(CheckedPositions(0, 1, 0, 1, 0, 0))
+        == "0 deleted positions read back from the new delete files before the commit"
+    )
 
 
 def proof(*commits: CommitProof, mode: str = "sampled") -> Proof:
@@ -60,11 +71,23 @@ def commit(compared: int, changed: int, **more: Any) -> CommitProof:
 def test_words_claim_no_more_than_the_partitions_that_were_compared() -> None:
     one_of_ten, all_of_three = commit(1, 10), commit(3, 3)
 
-    assert repr(proof(one_of_ten)).startswith("db.t: no difference found in 1 of 10 changed partitions (1 commit), sampled;")
+    assert repr(proof(one_of_ten)).startswith(
+        "db.t: no difference found in 1 of 10 changed partitions (1 commit), sampled;"
+    )
     both = Proof.of([proof(one_of_ten), proof(all_of_three, mode="full")])
-    assert repr(both).startswith("db.t: no difference found in 4 of 13 changed partitions (2 commits), sampled;")
-    assert repr(proof(all_of_three, mode="full")).startswith("db.t: no row changed in 1 commit, compared in full;")
+    assert repr(both).startswith(
+        "db.t: no difference found in 4 of 13 changed partitions (2 commits), sampled;"
+    )
+    assert repr(proof(all_of_three, mode="full")).startswith(
+        "db.t: no row changed in 1 commit, compared in full;"
+    )
     assert repr(proof(commit(0, 0), mode="full")).startswith("db.t: no row changed in 1 commit")
-    assert [one.is_sampled for one in (proof(one_of_ten), proof(all_of_three), both)] == [True, False, True]
+    assert [one.is_sampled for one in (proof(one_of_ten), proof(all_of_three), both)] == [
+        True,
+        False,
+        True,
+    ]
     wrong = commit(1, 10, mismatches=(Mismatch("p=1", Fingerprint(1, 1), Fingerprint()),))
-    assert repr(proof(wrong)).startswith("db.t: ROWS CHANGED in 1 of 10 changed partitions (1 commit), sampled;")
+    assert repr(proof(wrong)).startswith(
+        "db.t: ROWS CHANGED in 1 of 10 changed partitions (1 commit), sampled;"
+    )

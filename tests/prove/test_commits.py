@@ -31,26 +31,37 @@ class Table:
     """A table of a test: what happens to it, and what it is then."""
 
     def __init__(self, lake: Lake, namespace: str, name: str) -> None:
-        self.lake, self.name, self.sql_name = lake, (namespace, name), identifier("lake", namespace, name)
+        self.lake, self.name, self.sql_name = (
+            lake,
+            (namespace, name),
+            identifier("lake", namespace, name),
+        )
 
     def sql(self, statement: str) -> list[Any]:
         return self.lake.spark.sql(statement.replace("{t}", self.sql_name)).collect()
 
-    def create(self, columns: str, partitioned_by: str = "", properties: str = "'format-version' = '2'") -> Table:
+    def create(
+        self, columns: str, partitioned_by: str = "", properties: str = "'format-version' = '2'"
+    ) -> Table:
         by = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
         self.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {by} TBLPROPERTIES ({properties})")
         return self
 
     def compact(self, where: str = "", options: str = "'rewrite-all', 'true'") -> int:
         only = f', where => "{where}"' if where else ""
-        self.sql(f"CALL lake.system.rewrite_data_files(table => '{'.'.join(self.name)}', options => map({options}){only})")
+        self.sql(
+            f"CALL lake.system.rewrite_data_files(table => '{'.'.join(self.name)}', options => "
+            f"map({options}){only})"
+        )
         return self.snapshots()[-1]
 
     def snapshots(self) -> list[int]:
         return [int(snapshot["snapshot-id"]) for snapshot in in_order(self.lake, self.name)]
 
     def summary(self, snapshot_id: int) -> dict[str, str]:
-        operation, summary = self.sql(f"SELECT operation, summary FROM {{t}}.snapshots WHERE snapshot_id = {snapshot_id}")[0]
+        operation, summary = self.sql(
+            f"SELECT operation, summary FROM {{t}}.snapshots WHERE snapshot_id = {snapshot_id}"
+        )[0]
         return {"operation": operation, **summary}
 
     def rows(self) -> set[Any]:
@@ -59,7 +70,9 @@ class Table:
     @property
     def java(self) -> Any:
         jvm: Any = self.lake.spark._jvm
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self.lake.spark._jsparkSession, self.sql_name)
+        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
+            self.lake.spark._jsparkSession, self.sql_name
+        )
 
     @property
     def written(self) -> Files:
@@ -103,7 +116,8 @@ def regions(lake: Lake, scratch: str, shapes: Shapes) -> Table:
         made.create("id bigint, region string, amount int", "region")
         for start in (0, 300):
             made.sql(
-                f"INSERT INTO {{t}} SELECT id, element_at(array('a', 'b', 'c'), CAST(id % 3 + 1 AS int)), id FROM range({start}, {start + 300})"
+                f"INSERT INTO {{t}} SELECT id, element_at(array('a', 'b', 'c'), CAST(id % 3 + 1 "
+                f"AS int)), id FROM range({start}, {start + 300})"
             )
 
     shapes.have(made.name, "", build)
@@ -112,23 +126,34 @@ def regions(lake: Lake, scratch: str, shapes: Shapes) -> Table:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_compaction_that_applies_deletes_changes_no_row(table: Table, version: int) -> None:
-    table.create("id bigint, day date", "months(day)", f"'format-version' = '{version}', {MERGE_ON_READ}")
-    table.sql("INSERT INTO {t} SELECT id, DATE '2013-01-01' + CAST(id % 90 AS int) FROM range(1000)")
+    table.create(
+        "id bigint, day date", "months(day)", f"'format-version' = '{version}', {MERGE_ON_READ}"
+    )
+    table.sql(
+        "INSERT INTO {t} SELECT id, DATE '2013-01-01' + CAST(id % 90 AS int) FROM range(1000)"
+    )
     table.sql("DELETE FROM {t} WHERE id % 10 = 1")
     table.sql("UPDATE {t} SET id = id + 5000 WHERE id % 10 = 2")
     commit = table.compact()
     proof = table.prove(commit)
 
     assert table.summary(commit)["operation"] == "replace"
-    assert int(table.summary(commit)["total-records"]) < int(table.summary(table.snapshots()[-2])["total-records"])
+    assert int(table.summary(commit)["total-records"]) < int(
+        table.summary(table.snapshots()[-2])["total-records"]
+    )
     assert proof.ok is True, proof
     assert proof.mode == "full"
     assert proof.rows_read == 1800
     assert proof.caution is None
-    assert [(c.partitions_compared, c.partitions_changed, c.rows_before, c.rows_after) for c in proof.commits] == [(3, 3, 900, 900)]
+    assert [
+        (c.partitions_compared, c.partitions_changed, c.rows_before, c.rows_after)
+        for c in proof.commits
+    ] == [(3, 3, 900, 900)]
 
 
-def test_a_compaction_that_applies_equality_deletes_changes_no_row(lake: Lake, table: Table) -> None:
+def test_a_compaction_that_applies_equality_deletes_changes_no_row(
+    lake: Lake, table: Table
+) -> None:
     table.create("id bigint, region string, amount int", "region")
     table.sql("INSERT INTO {t} SELECT id, 'a', 0 FROM range(100)")
 
@@ -139,12 +164,18 @@ def test_a_compaction_that_applies_equality_deletes_changes_no_row(lake: Lake, t
     stream = UpsertStream(Bench(lake, lake.spark, None, Path(), 1, "upserted"), ("id",))
     for day in (1, 2):
         rows = pa.table(
-            {"id": pa.array(range(day, 60)), "region": pa.array(["a"] * (60 - day)), "amount": pa.array([day] * (60 - day), pa.int32())}
+            {
+                "id": pa.array(range(day, 60)),
+                "region": pa.array(["a"] * (60 - day)),
+                "amount": pa.array([day] * (60 - day), pa.int32()),
+            }
         )
         stream.commit([("region=a", rows)])
     table.sql("REFRESH TABLE {t}")
     upsert = table.snapshots()[-1]
-    commit = table.compact(options="'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'")
+    commit = table.compact(
+        options="'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'"
+    )
     proof = table.prove(commit)
 
     assert table.summary(upsert)["total-equality-deletes"] != "0"
@@ -153,12 +184,19 @@ def test_a_compaction_that_applies_equality_deletes_changes_no_row(lake: Lake, t
     assert table.prove(upsert).ok is False
 
 
-def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(table: Table, regions: Table) -> None:
+def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(
+    table: Table, regions: Table
+) -> None:
     good = regions.compact()
     other = table.create("id bigint, region string, amount int", "region")
-    other.sql(f"INSERT INTO {{t}} SELECT id, region, if(id = 1, -1, amount) FROM {regions.sql_name} WHERE region = 'b'")
+    other.sql(
+        f"INSERT INTO {{t}} SELECT id, region, if(id = 1, -1, amount) FROM {regions.sql_name} "
+        "WHERE region = 'b'"
+    )
     before = regions.rows()
-    bad = regions.commit(regions.java.newRewrite().deleteFile(regions.files()[1]).addFile(other.files()[0]))
+    bad = regions.commit(
+        regions.java.newRewrite().deleteFile(regions.files()[1]).addFile(other.files()[0])
+    )
     regions.sql("INSERT INTO {t} VALUES (1000, 'c', 0)")
     proof = regions.prove(good, bad)
 
@@ -188,49 +226,83 @@ def test_rows_lost_from_a_partition_are_caught(regions: Table) -> None:
 
 def test_rows_that_moved_to_a_file_of_another_partition_are_caught(table: Table) -> None:
     table.create("id int, at timestamp", "days(at)")
-    table.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (2, TIMESTAMP '2013-01-02 00:00:00Z')")
+    table.sql(
+        "INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (2, TIMESTAMP '2013-01-02 "
+        "00:00:00Z')"
+    )
     first, second = table.files()
     jvm: Any = table.lake.spark._jvm
-    wrong = jvm.org.apache.iceberg.DataFiles.builder(table.java.spec()).copy(second).withPartition(first.partition()).build()
+    wrong = (
+        jvm.org.apache.iceberg.DataFiles.builder(table.java.spec())
+        .copy(second)
+        .withPartition(first.partition())
+        .build()
+    )
     proof = table.replaced(first, second, by=wrong)
 
     assert proof.ok is False
     assert "at_day=2013-01-01: 1 row missing" in repr(proof)
 
 
-def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_caught(table: Table) -> None:
+def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_caught(
+    table: Table,
+) -> None:
     """No predicate on the partition finds them, on either side."""
     table.create("id int, at timestamp", "days(at)")
     table.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z')")
     day, both = (
         {"at_day": "2013-01-01"},
-        "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 00:00:00Z')",
+        "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 "
+        "00:00:00Z')",
     )
-    whole, part = (table.written.data(rows, day, spec=None, format="parquet") for rows in (both, f"{both} LIMIT 1"))
+    whole, part = (
+        table.written.data(rows, day, spec=None, format="parquet")
+        for rows in (both, f"{both} LIMIT 1")
+    )
     table.commit(table.java.newAppend().appendFile(whole))
 
     proof = table.replaced(whole, by=part)
 
     assert proof.ok is False
-    assert "compared the whole table (rows may be in other partitions than their values say)" in repr(proof)
+    assert (
+        "compared the whole table (rows may be in other partitions than their values say)"
+        in repr(proof)
+    )
 
 
 DAY = {"at_day": "2013-01-01"}
 # Of which none belongs to that day.
-LATER = "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 00:00:00Z')"
+LATER = (
+    "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 "
+    "00:00:00Z')"
+)
 
 
 @pytest.mark.parametrize("sample", [None, 1])
-def test_a_delete_beside_them_hides_no_lost_rows_of_such_a_file(table: Table, sample: int | None) -> None:
+def test_a_delete_beside_them_hides_no_lost_rows_of_such_a_file(
+    table: Table, sample: int | None
+) -> None:
     """As the delete may take any row, the rows that there should be cannot be counted."""
     table.create("id int, at timestamp", "days(at)")
-    table.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (9, TIMESTAMP '2013-01-01 01:00:00Z')")
+    table.sql(
+        "INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (9, TIMESTAMP '2013-01-01 "
+        "01:00:00Z')"
+    )
     table.written.commit().positions([(str(table.files()[0].location()), 1)], DAY).done()
-    whole, part = (table.written.data(rows, DAY, spec=None, format="parquet") for rows in (LATER, f"{LATER} LIMIT 1"))
+    whole, part = (
+        table.written.data(rows, DAY, spec=None, format="parquet")
+        for rows in (LATER, f"{LATER} LIMIT 1")
+    )
     table.commit(table.java.newAppend().appendFile(whole))
 
     proof = table.prove(
-        table.commit(table.java.newRewrite().validateFromSnapshot(table.snapshots()[-1]).deleteFile(whole).addFile(part)), sample=sample
+        table.commit(
+            table.java.newRewrite()
+            .validateFromSnapshot(table.snapshots()[-1])
+            .deleteFile(whole)
+            .addFile(part)
+        ),
+        sample=sample,
     )
 
     assert proof.ok is False
@@ -241,7 +313,10 @@ def test_rows_of_an_older_spec_make_up_for_no_lost_rows_of_such_a_file(table: Ta
     table.create("id int, at timestamp")
     table.sql("INSERT INTO {t} SELECT id, TIMESTAMP '2013-01-01 00:00:00Z' FROM range(5)")
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD days(at)")
-    whole, part = (table.written.data(rows, DAY, spec=None, format="parquet") for rows in (LATER, f"{LATER} LIMIT 1"))
+    whole, part = (
+        table.written.data(rows, DAY, spec=None, format="parquet")
+        for rows in (LATER, f"{LATER} LIMIT 1")
+    )
     table.commit(table.java.newAppend().appendFile(whole))
 
     assert table.replaced(whole, by=part).ok is False
@@ -253,7 +328,8 @@ def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table:
     bucket = {"id_bucket": 0}
     table.written.commit().deletes("id", "SELECT 1000", bucket).done()
     whole, part = (
-        table.written.data(rows, bucket, spec=None, format="parquet") for rows in ("SELECT id FROM range(8)", "SELECT id FROM range(7)")
+        table.written.data(rows, bucket, spec=None, format="parquet")
+        for rows in ("SELECT id FROM range(8)", "SELECT id FROM range(7)")
     )
     table.commit(table.java.newAppend().appendFile(whole))
     table.written.commit().deletes("id", "SELECT 1001", bucket).done()
@@ -261,10 +337,16 @@ def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table:
     assert table.replaced(whole, by=part).ok is False
 
 
-@pytest.mark.parametrize("by", ["days(at)", "bucket(4, id)", "truncate(10, id)", "days(at), bucket(4, id)"])
-def test_deletes_beside_rows_that_lie_where_they_belong_make_no_proof_read_the_whole_table(table: Table, by: str) -> None:
+@pytest.mark.parametrize(
+    "by", ["days(at)", "bucket(4, id)", "truncate(10, id)", "days(at), bucket(4, id)"]
+)
+def test_deletes_beside_rows_that_lie_where_they_belong_make_no_proof_read_the_whole_table(
+    table: Table, by: str
+) -> None:
     table.create("id int, at timestamp", by, f"'format-version' = '2', {MERGE_ON_READ}")
-    table.sql("INSERT INTO {t} SELECT id, timestamp_seconds(1357000000 + 40000 * (id % 8)) FROM range(40)")
+    table.sql(
+        "INSERT INTO {t} SELECT id, timestamp_seconds(1357000000 + 40000 * (id % 8)) FROM range(40)"
+    )
     table.sql("DELETE FROM {t} WHERE id = 7")
     proof = table.prove(table.compact(where="id <= 9 and at < '2013-01-02'"))
 
@@ -283,7 +365,10 @@ def test_rows_that_lost_their_row_ids_are_caught(table: Table) -> None:
     proof = table.replaced(old, by=new)
 
     assert proof.ok is False
-    assert "whole table: the same 2 rows, but not the same row ids or sequence numbers (row lineage)" in repr(proof)
+    assert (
+        "whole table: the same 2 rows, but not the same row ids or sequence numbers (row lineage)"
+        in repr(proof)
+    )
 
 
 def test_what_others_commit_in_between_is_not_damage(regions: Table) -> None:
@@ -298,14 +383,21 @@ def test_what_others_commit_in_between_is_not_damage(regions: Table) -> None:
     assert regions.prove(append).ok is False
 
 
-def test_a_compaction_into_another_spec_under_renamed_and_promoted_columns_changes_no_row(table: Table) -> None:
-    table.create("id int, `the region` string, day date, s struct<a: int, b: float>, gone int", "`the region`")
+def test_a_compaction_into_another_spec_under_renamed_and_promoted_columns_changes_no_row(
+    table: Table,
+) -> None:
+    table.create(
+        "id int, `the region` string, day date, s struct<a: int, b: float>, gone int",
+        "`the region`",
+    )
     table.sql(
-        "INSERT INTO {t} SELECT CAST(id AS int), concat('r', id % 2), DATE '2013-01-01' + CAST(id % 3 AS int), "
-        "named_struct('a', CAST(id AS int), 'b', 1.5F), 7 FROM range(60)"
+        "INSERT INTO {t} SELECT CAST(id AS int), concat('r', id % 2), DATE '2013-01-01' + CAST(id "
+        "% 3 AS int), named_struct('a', CAST(id AS int), 'b', 1.5F), 7 FROM range(60)"
     )
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD days(day)")
-    table.sql("INSERT INTO {t} VALUES (100, 'r0', DATE '2013-01-01', null, 8), (101, null, null, null, 9)")
+    table.sql(
+        "INSERT INTO {t} VALUES (100, 'r0', DATE '2013-01-01', null, 8), (101, null, null, null, 9)"
+    )
     table.sql("ALTER TABLE {t} DROP PARTITION FIELD `the region`")
     for change in (
         "RENAME COLUMN `the region` TO `it's.dotted`",
@@ -324,27 +416,35 @@ def test_a_compaction_into_another_spec_under_renamed_and_promoted_columns_chang
     assert proof.commits[0].columns_left_out == ("gone", "more")
     assert "not compared, because only one side has them: gone, more" in repr(proof)
     table.sql("DELETE FROM {t} WHERE id = 100")
-    assert [m.partition for m in table.prove(table.snapshots()[-1]).commits[0].mismatches] == ["day_day=2013-01-01"]
+    assert [m.partition for m in table.prove(table.snapshots()[-1]).commits[0].mismatches] == [
+        "day_day=2013-01-01"
+    ]
 
 
 # Together a partition is told by all of them, and one that misses rows loses those.
 TRANSFORMS = (
-    "i, bucket(4, l), s, truncate(2, s), dec, bucket(3, dec), day, months(day), ts, hours(ts), days(tn), d, f, b, truncate(1, b), flag",
-    "l, bucket(2, tn), bucket(2, ts), years(ts), hours(tn), tn, truncate(10, i), truncate(5, dec), bucket(3, s), bucket(3, b), days(day)",
+    "i, bucket(4, l), s, truncate(2, s), dec, bucket(3, dec), day, months(day), ts, hours(ts), "
+    "days(tn), d, f, b, truncate(1, b), flag",
+    "l, bucket(2, tn), bucket(2, ts), years(ts), hours(tn), tn, truncate(10, i), truncate(5, "
+    "dec), bucket(3, s), bucket(3, b), days(day)",
 )
 
 
 @pytest.mark.parametrize("partitioned_by", TRANSFORMS)
-def test_the_rows_of_every_kind_of_partition_are_compared(table: Table, partitioned_by: str) -> None:
+def test_the_rows_of_every_kind_of_partition_are_compared(
+    table: Table, partitioned_by: str
+) -> None:
     """A predicate that misses rows would prove nothing of them, so they are counted."""
     table.create(
-        "i int, l bigint, f float, d double, s string, b binary, dec decimal(20, 3), day date, ts timestamp, tn timestamp_ntz, flag boolean",
+        "i int, l bigint, f float, d double, s string, b binary, dec decimal(20, 3), day date, ts "
+        "timestamp, tn timestamp_ntz, flag boolean",
         partitioned_by,
     )
     table.sql(
-        "INSERT INTO {t} VALUES "
-        "(1, 2, 0.1, double('NaN'), 'a''b\\\\c', X'00ff', 12.345, DATE '1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5Z', TIMESTAMP_NTZ '1969-12-31 23:00:00', true), "
-        "(-2, 3, float('-0.0'), double('Infinity'), '', X'', -0.001, DATE '2013-02-28', TIMESTAMP '2013-01-01 00:00:00.000001Z', TIMESTAMP_NTZ '2013-01-01 00:00:00', false), "
+        "INSERT INTO {t} VALUES (1, 2, 0.1, double('NaN'), 'a''b\\\\c', X'00ff', 12.345, DATE "
+        "'1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5Z', TIMESTAMP_NTZ '1969-12-31 23:00:00', "
+        "true), (-2, 3, float('-0.0'), double('Infinity'), '', X'', -0.001, DATE '2013-02-28', "
+        "TIMESTAMP '2013-01-01 00:00:00.000001Z', TIMESTAMP_NTZ '2013-01-01 00:00:00', false), "
         "(null, null, null, null, null, null, null, null, null, null, null)"
     )
     proof = table.prove(table.compact()).commits[0]
@@ -366,14 +466,20 @@ def test_an_unpartitioned_table_is_compared_whole(table: Table) -> None:
     assert "whole table: 1 row too many" in repr(table.prove(table.snapshots()[-1]))
 
 
-def test_very_many_partitions_are_compared_as_the_whole_table(regions: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_very_many_partitions_are_compared_as_the_whole_table(
+    regions: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(commits, "MAX_PARTITIONS", 2)
     proof = regions.prove(regions.compact())
 
     assert proof.ok is True, proof
     assert "the same 600 rows in the whole table (it changed more than 2 partitions)" in repr(proof)
     regions.sql("UPDATE {t} SET amount = -1 WHERE id IN (3, 4, 5)")
-    assert [m.partition for m in regions.prove(regions.snapshots()[-1]).commits[0].mismatches] == ["region=a", "region=b", "region=c"]
+    assert [m.partition for m in regions.prove(regions.snapshots()[-1]).commits[0].mismatches] == [
+        "region=a",
+        "region=b",
+        "region=c",
+    ]
     assert regions.prove(regions.snapshots()[-1], sample=2).commits[0].whole_table is False
 
 
@@ -386,7 +492,10 @@ def test_a_sample_is_chosen_by_its_seed_and_says_so(regions: Table) -> None:
     assert proof.partitions == (2, 3)
     assert proof.is_sampled
     assert proof.rows_read == 800
-    assert f"{'.'.join(regions.name)}: no difference found in 2 of 3 changed partitions (1 commit), sampled;" in repr(proof)
+    assert (
+        f"{'.'.join(regions.name)}: no difference found in 2 of 3 changed partitions (1 commit), "
+        "sampled;" in repr(proof)
+    )
     assert regions.prove(commit, sample=2, seed=1).commits == proof.commits
     with pytest.raises(icekit.errors.ParameterError, match="proves nothing"):
         regions.prove(commit, sample=0)
@@ -396,7 +505,8 @@ def test_a_commit_whose_parent_has_expired_is_not_provable(regions: Table) -> No
     first = regions.snapshots()[0]
     commit = regions.compact()
     regions.sql(
-        f"CALL lake.system.expire_snapshots(table => '{'.'.join(regions.name)}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+        f"CALL lake.system.expire_snapshots(table => '{'.'.join(regions.name)}', older_than => "
+        "TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
     )
     proof = regions.prove(commit, first)
 
@@ -431,16 +541,25 @@ def test_metadata_only_commits_change_no_partition(regions: Table) -> None:
 
 
 def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
-    """No entry says that its files are gone, so the commit's own changes are not all there is to compare."""
+    """No entry says that its files are gone, so the commit's own changes are not all there is to
+    compare.
+    """
     regions.sql("INSERT INTO {t} VALUES (1000, 'lost', 1)")
     first = regions.snapshots()[-1]
-    commit = regions.compact("region = 'a'", options="'rewrite-all', 'true', 'use-starting-sequence-number', 'false'")
+    commit = regions.compact(
+        "region = 'a'", options="'rewrite-all', 'true', 'use-starting-sequence-number', 'false'"
+    )
 
     def drop(manifests: list[dict[str, Any]]) -> None:
         (lost,) = (manifest for manifest in manifests if manifest["added_snapshot_id"] == first)
         manifests.remove(lost)
 
-    change_avro(regions.sql(f"SELECT manifest_list FROM {{t}}.snapshots WHERE snapshot_id = {commit}")[0][0], drop)
+    change_avro(
+        regions.sql(f"SELECT manifest_list FROM {{t}}.snapshots WHERE snapshot_id = {commit}")[0][
+            0
+        ],
+        drop,
+    )
     regions.sql("REFRESH TABLE {t}")
     proof = regions.prove(commit)
 
@@ -451,7 +570,9 @@ def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
 
 def test_a_proof_can_be_saved_and_read_again(regions: Table) -> None:
     seen: list[tuple[int, int]] = []
-    proof = regions.prove(regions.compact(), regions.snapshots()[1], progress=lambda done, of: seen.append((done, of)))
+    proof = regions.prove(
+        regions.compact(), regions.snapshots()[1], progress=lambda done, of: seen.append((done, of))
+    )
     adapter = TypeAdapter(Proof)
 
     assert seen == [(1, 2), (2, 2)]
@@ -462,7 +583,9 @@ def test_a_proof_can_be_saved_and_read_again(regions: Table) -> None:
 
 @pytest.mark.lab("equality_deletes")
 @pytest.mark.slow
-def test_a_session_that_may_ignore_equality_deletes_is_cautioned(lake: Lake, regions: Table) -> None:
+def test_a_session_that_may_ignore_equality_deletes_is_cautioned(
+    lake: Lake, regions: Table
+) -> None:
     session = lake.spark.newSession()
     session.conf.set("spark.sql.iceberg.executor-cache.enabled", "true")
     borrowed = icekit.connect(spark=session)
@@ -470,5 +593,7 @@ def test_a_session_that_may_ignore_equality_deletes_is_cautioned(lake: Lake, reg
     newest = icekit.facts.metadata_file.load_metadata(stream)["current-snapshot-id"]
 
     assert prove_commits(borrowed, regions.name, regions.snapshots()[-1:]).caution is None
-    assert "executor-cache" in str(prove_commits(borrowed, ("lab", "equality_deletes"), [newest]).caution)
+    assert "executor-cache" in str(
+        prove_commits(borrowed, ("lab", "equality_deletes"), [newest]).caution
+    )
     assert prove_commits(lake, ("lab", "equality_deletes"), [newest]).caution is None

@@ -1,4 +1,6 @@
-"""Each fault that a rewrite could have is injected, on each path that it can take, and is refused before the commit."""
+"""Each fault that a rewrite could have is injected, on each path that it can take, and is refused
+before the commit.
+"""
 
 import uuid
 from collections.abc import Callable, Mapping
@@ -32,7 +34,9 @@ _JOINS = {"broadcast", "hashed", "shuffled", "sorted"}
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize("path", list(_PATHS))
-def test_no_fault_of_a_rewrite_is_committed(table: Table, monkeypatch: pytest.MonkeyPatch, path: str, version: int) -> None:
+def test_no_fault_of_a_rewrite_is_committed(
+    table: Table, monkeypatch: pytest.MonkeyPatch, path: str, version: int
+) -> None:
     first = _fill(table, version, has_equality_deletes=path != "no equality deletes")
     for name, value in _PATHS[path].items():
         monkeypatch.setattr(group if name == "SAMPLED_FILES" else group_rows, name, value)
@@ -52,7 +56,9 @@ def test_no_fault_of_a_rewrite_is_committed(table: Table, monkeypatch: pytest.Mo
 
 
 def _fill(table: Table, version: int, *, has_equality_deletes: bool) -> str:
-    """Three data files, a delete by position, and deletes of two keys, some of rows that were inserted again; returns the name of a data file."""
+    """Three data files, a delete by position, and deletes of two keys, some of rows that were
+    inserted again; returns the name of a data file.
+    """
     table.create("id bigint, k int, name string", version=version)
     commit = table.commit().data("SELECT id, CAST(id % 7 AS int), 'a' FROM range(40)")
     commit.data("SELECT id + 40, CAST(id % 7 AS int), 'b' FROM range(40)").done()
@@ -61,7 +67,9 @@ def _fill(table: Table, version: int, *, has_equality_deletes: bool) -> str:
     if has_equality_deletes:
         commit.deletes("id", "SELECT 5 UNION ALL SELECT 45")
         commit.deletes(["k", "name"], "SELECT 3, 'a' UNION ALL SELECT 2, 'b'")
-    commit.data("SELECT * FROM VALUES (5, 1, 'c'), (45, 1, 'c'), (90, 3, 'a') AS v(id, k, name)").done()
+    commit.data(
+        "SELECT * FROM VALUES (5, 1, 'c'), (45, 1, 'c'), (90, 3, 'a') AS v(id, k, name)"
+    ).done()
     (row,) = table.sql("SELECT max(_file) FROM {t} WHERE name = 'b'")
     return str(row[0]).rpartition("/")[2]
 
@@ -76,13 +84,19 @@ def _faults(path: str, version: int, file: str) -> Mapping[str, Patch]:
         "file read twice": _rows_changed(before=lambda rows: rows.unionByName(rows.where(of_file))),
     }
     if version >= 3:
-        faults["row id altered"] = _rows_changed(after=lambda rows: _changed(rows, "_row_id", "_row_id + 1000"))
+        faults["row id altered"] = _rows_changed(
+            after=lambda rows: _changed(rows, "_row_id", "_row_id + 1000")
+        )
     if path == "by Iceberg's reader":
         faults["deletes ignored"] = _deletes_ignored
     for number in range(2 if path in _JOINS else 0):
         faults |= {
-            f"row kept, key set {number}": _matched(number, lambda found: f"{found} AND id <> 5 AND id <> 3"),
-            f"deletes ignored, key set {number}": _matched(number, lambda found: f"{found} AND false"),
+            f"row kept, key set {number}": _matched(
+                number, lambda found: f"{found} AND id <> 5 AND id <> 3"
+            ),
+            f"deletes ignored, key set {number}": _matched(
+                number, lambda found: f"{found} AND false"
+            ),
             f"deletes applied to newer files, key set {number}": _matched(number, _newer_too),
         }
     return faults
@@ -96,7 +110,9 @@ def _same(rows: Any) -> Any:
     return rows
 
 
-def _rows_changed(before: Callable[[Any], Any] = _same, after: Callable[[Any], Any] = _same) -> Patch:
+def _rows_changed(
+    before: Callable[[Any], Any] = _same, after: Callable[[Any], Any] = _same
+) -> Patch:
     live = Group._live
 
     def changed(group: Any, rows: Any, *more: Any) -> Any:

@@ -27,7 +27,10 @@ def printed(lake: Lake) -> Iterator[Printed]:
 
 
 def test_two_prints_added_are_the_print_of_the_union(printed: Printed) -> None:
-    one, other = printed("SELECT * FROM VALUES (1, 'a'), (2, 'b')"), printed("SELECT * FROM VALUES (3, 'c'), (1, 'a')")
+    one, other = (
+        printed("SELECT * FROM VALUES (1, 'a'), (2, 'b')"),
+        printed("SELECT * FROM VALUES (3, 'c'), (1, 'a')"),
+    )
 
     assert one + other == printed("SELECT * FROM VALUES (1, 'a'), (1, 'a'), (2, 'b'), (3, 'c')")
     assert Fingerprint(1, MODULUS - 1) + Fingerprint(2, 3) == Fingerprint(3, 2)
@@ -40,7 +43,10 @@ def test_no_rows_have_the_empty_print(printed: Printed) -> None:
 def test_the_sum_is_that_of_the_unsigned_hashes(lake: Lake, printed: Printed) -> None:
     query = "SELECT id, CAST(id AS STRING) AS text FROM range(1000)"
     hashed = row_hash(lake.spark.sql(query).schema)
-    summed = lake.spark.sql(f"SELECT sum(CAST({hashed} AS DECIMAL(38, 0)) + if({hashed} < 0, 18446744073709551616, 0)) FROM ({query})")
+    summed = lake.spark.sql(
+        f"SELECT sum(CAST({hashed} AS DECIMAL(38, 0)) + if({hashed} < 0, 18446744073709551616, "
+        f"0)) FROM ({query})"
+    )
 
     assert printed(query) == Fingerprint(1000, int(summed.collect()[0][0]))
 
@@ -74,16 +80,35 @@ def test_damage_changes_the_print(printed: Printed, what: str, changed: str) -> 
 
 # Values of one type, no two of which are the same.
 DISTINCT = {
-    "neighbours": [f"named_struct('a', {a}, 'b', {b})" for a, b in [("1", "null"), ("null", "1"), ("1", "1"), ("null", "null")]],
+    "neighbours": [
+        f"named_struct('a', {a}, 'b', {b})"
+        for a, b in [("1", "null"), ("null", "1"), ("1", "1"), ("null", "null")]
+    ],
     "boolean": ["true", "false", "CAST(null AS boolean)"],
     "string": ["''", "'0'", "'a'", "'a '", "'A'", "'ä'", "CAST(null AS string)"],
     "binary": ["X''", "X'00'", "X'0000'", "CAST(null AS binary)"],
-    "double": ["0D", "1D", "double('NaN')", "double('Infinity')", "-double('Infinity')", "CAST(null AS double)"],
+    "double": [
+        "0D",
+        "1D",
+        "double('NaN')",
+        "double('Infinity')",
+        "-double('Infinity')",
+        "CAST(null AS double)",
+    ],
     "float": ["0F", "1.5F", "float('NaN')", "CAST(null AS float)"],
     "decimal": [f"CAST({v} AS decimal(9, 2))" for v in ("0", "1", "0.01", "-1", "null")],
-    "wide decimal": [f"CAST({v} AS decimal(38, 2))" for v in ("0", "1", "0.01", "-1", "null", "123456789012345678901234567890.12")],
-    "timestamp": [f"CAST({v} AS timestamp)" for v in ("'2013-01-01 00:00:00Z'", "'2013-01-01 00:00:00.000001Z'", "null")],
-    "timestamp_ntz": [f"CAST({v} AS timestamp_ntz)" for v in ("'2013-01-01 00:00:00'", "'1969-12-31 23:59:59.5'", "null")],
+    "wide decimal": [
+        f"CAST({v} AS decimal(38, 2))"
+        for v in ("0", "1", "0.01", "-1", "null", "123456789012345678901234567890.12")
+    ],
+    "timestamp": [
+        f"CAST({v} AS timestamp)"
+        for v in ("'2013-01-01 00:00:00Z'", "'2013-01-01 00:00:00.000001Z'", "null")
+    ],
+    "timestamp_ntz": [
+        f"CAST({v} AS timestamp_ntz)"
+        for v in ("'2013-01-01 00:00:00'", "'1969-12-31 23:59:59.5'", "null")
+    ],
     "date": [f"CAST({v} AS date)" for v in ("'2013-01-01'", "'1970-01-01'", "null")],
     "struct": [
         "named_struct('a', 1, 'b', named_struct('c', CAST(null AS int)))",
@@ -122,7 +147,15 @@ DISTINCT = {
     ],
     "map": [
         f"CAST({v} AS map<string, int>)"
-        for v in ("map()", "map('a', 1)", "map('a', null)", "map('b', 1)", "map('a', 1, 'b', 2)", "map('a', 2, 'b', 1)", "null")
+        for v in (
+            "map()",
+            "map('a', 1)",
+            "map('a', null)",
+            "map('b', 1)",
+            "map('a', 1, 'b', 2)",
+            "map('a', 2, 'b', 1)",
+            "null",
+        )
     ],
     "deep": [
         f"CAST({v} AS map<string, array<struct<x: int, y: map<int, string>>>>)"
@@ -138,7 +171,21 @@ DISTINCT = {
         )
     ],
     "variant": [
-        *(f"parse_json('{v}')" for v in ("1", "1.5", '"1"', "null", "{}", "[]", '{"a":1}', '{"a":null}', '{"a":[1,2]}', '{"a":[2,1]}')),
+        *(
+            f"parse_json('{v}')"
+            for v in (
+                "1",
+                "1.5",
+                '"1"',
+                "null",
+                "{}",
+                "[]",
+                '{"a":1}',
+                '{"a":null}',
+                '{"a":[1,2]}',
+                '{"a":[2,1]}',
+            )
+        ),
         "CAST(DATE '2013-01-01' AS variant)",
         "CAST('2013-01-01' AS variant)",
         "CAST(null AS variant)",
@@ -146,10 +193,14 @@ DISTINCT = {
 }
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=variants) if kind == "variant" else kind for kind in DISTINCT])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=variants) if kind == "variant" else kind for kind in DISTINCT]
+)
 def test_different_values_have_different_prints(lake: Lake, kind: str) -> None:
     values = DISTINCT[kind]
-    rows = lake.spark.sql(" UNION ALL ".join(f"SELECT {i} AS i, {value} AS v" for i, value in enumerate(values)))
+    rows = lake.spark.sql(
+        " UNION ALL ".join(f"SELECT {i} AS i, {value} AS v" for i, value in enumerate(values))
+    )
     schema = rows.select("v").schema
 
     assert len({row[0] for row in rows.selectExpr(row_hash(schema)).collect()}) == len(values)
@@ -162,11 +213,18 @@ def test_different_values_have_different_prints(lake: Lake, kind: str) -> None:
         ("array(0F)", "array(-0F)"),
         ("double('NaN')", "sqrt(-1D)"),
         ("map('a', 1, 'b', null)", "map('b', null, 'a', 1)"),
-        ("CAST('2013-01-01 00:00:00+00:00' AS timestamp)", "CAST('2013-01-01 05:30:00+05:30' AS timestamp)"),
-        pytest.param('parse_json(\'{"a": 1, "b": 2}\')', 'parse_json(\'{"b":2,"a":1}\')', marks=variants),
+        (
+            "CAST('2013-01-01 00:00:00+00:00' AS timestamp)",
+            "CAST('2013-01-01 05:30:00+05:30' AS timestamp)",
+        ),
+        pytest.param(
+            'parse_json(\'{"a": 1, "b": 2}\')', 'parse_json(\'{"b":2,"a":1}\')', marks=variants
+        ),
     ],
 )
-def test_values_that_sql_calls_equal_have_equal_prints(printed: Printed, one: str, other: str) -> None:
+def test_values_that_sql_calls_equal_have_equal_prints(
+    printed: Printed, one: str, other: str
+) -> None:
     assert printed(f"SELECT {one} AS v") == printed(f"SELECT {other} AS v")
 
 
@@ -174,13 +232,20 @@ def test_a_schema_says_which_columns_to_compare_and_as_what(lake: Lake, printed:
     lake.spark.sql("SELECT 1 AS a, 2.5F AS b, 'left out' AS c").createOrReplaceTempView("narrow")
     promoted = lake.spark.sql("SELECT 1L AS a, 2.5D AS b")
 
-    assert fingerprint(lake.spark, ("narrow",), schema=promoted.schema)[()] == printed("SELECT 1L AS a, 2.5D AS b")
+    assert fingerprint(lake.spark, ("narrow",), schema=promoted.schema)[()] == printed(
+        "SELECT 1L AS a, 2.5D AS b"
+    )
 
 
 def test_odd_names_are_names_like_others(printed: Printed) -> None:
-    odd = "named_struct('x.y', 1, 'it''s `odd`', 2) AS `s.t \"u\"`, 3 AS `back``tick`, 4 AS `e0`, array(5) AS `k0`, 6 AS h"
+    odd = (
+        "named_struct('x.y', 1, 'it''s `odd`', 2) AS `s.t \"u\"`, 3 AS `back``tick`, 4 AS `e0`, "
+        "array(5) AS `k0`, 6 AS h"
+    )
 
-    assert printed(f"SELECT {odd}") == printed("SELECT named_struct('a', 1, 'b', 2) AS s, 3 AS c, 4 AS d, array(5) AS f, 6 AS g")
+    assert printed(f"SELECT {odd}") == printed(
+        "SELECT named_struct('a', 1, 'b', 2) AS s, 3 AS c, 4 AS d, array(5) AS f, 6 AS g"
+    )
 
 
 def test_hundreds_of_columns_are_hashed(lake: Lake, printed: Printed) -> None:
@@ -193,24 +258,36 @@ def test_hundreds_of_columns_are_hashed(lake: Lake, printed: Printed) -> None:
 
 def test_rows_are_grouped_by_expressions_and_filtered(lake: Lake, scratch: str) -> None:
     table = ("lake", scratch, "grouped")
-    lake.spark.sql(f"CREATE TABLE lake.{scratch}.grouped (id int, at timestamp, price decimal(9, 2)) USING iceberg")
     lake.spark.sql(
-        f"INSERT INTO lake.{scratch}.grouped VALUES (1, TIMESTAMP '1970-01-02 00:00:01Z', 1), (2, TIMESTAMP '1970-01-02 12:00:00Z', 1), "
-        "(3, null, null), (4, TIMESTAMP '1970-01-03 00:00:00Z', 0.01)"
+        f"CREATE TABLE lake.{scratch}.grouped (id int, at timestamp, price decimal(9, 2)) USING "
+        "iceberg"
+    )
+    lake.spark.sql(
+        f"INSERT INTO lake.{scratch}.grouped VALUES (1, TIMESTAMP '1970-01-02 00:00:01Z', 1), (2, "
+        "TIMESTAMP '1970-01-02 12:00:00Z', 1), (3, null, null), (4, TIMESTAMP '1970-01-03 "
+        "00:00:00Z', 0.01)"
     )
     groups = fingerprint(lake.spark, table, by=("`lake`.system.days(at)", "price"), where="id > 1")
     moments = fingerprint(lake.spark, table, by=("at",))
 
-    assert {key: p.row_count for key, p in groups.items()} == {(1, "1.00"): 1, (None, None): 1, (2, "0.01"): 1}
+    assert {key: p.row_count for key, p in groups.items()} == {
+        (1, "1.00"): 1,
+        (None, None): 1,
+        (2, "0.01"): 1,
+    }
     assert sum(groups.values(), Fingerprint()) == fingerprint(lake.spark, table, where="id > 1")[()]
     assert (86_401_000_000,) in moments
 
 
 def test_a_snapshot_is_read_as_it_was(lake: Lake, scratch: str) -> None:
     table = ("lake", scratch, "travelled")
-    lake.spark.sql(f"CREATE TABLE lake.{scratch}.travelled (id int, m map<string, array<int>>) USING iceberg")
+    lake.spark.sql(
+        f"CREATE TABLE lake.{scratch}.travelled (id int, m map<string, array<int>>) USING iceberg"
+    )
     lake.spark.sql(f"INSERT INTO lake.{scratch}.travelled VALUES (1, map('a', array(1, null)))")
-    first = lake.spark.sql(f"SELECT snapshot_id FROM lake.{scratch}.travelled.snapshots").collect()[0][0]
+    first = lake.spark.sql(f"SELECT snapshot_id FROM lake.{scratch}.travelled.snapshots").collect()[
+        0
+    ][0]
     before = fingerprint(lake.spark, table)
     lake.spark.sql(f"INSERT INTO lake.{scratch}.travelled VALUES (2, null)")
 

@@ -19,4 +19,8 @@ def test_a_sample_keeps_the_order_and_one_as_large_as_the_commit_is_all_of_it() 
         chosen = _chosen(CHANGED, 3, seed, snapshot_id=7)
         assert len(chosen) == 3
         assert [partition for partition in CHANGED if partition in chosen] == list(chosen)
-    assert _chosen(CHANGED, 4, seed=1, snapshot_id=7) == _chosen(CHANGED, None, seed=1, snapshot_id=7) == CHANGED
+    assert (
+        _chosen(CHANGED, 4, seed=1, snapshot_id=7)
+        == _chosen(CHANGED, None, seed=1, snapshot_id=7)
+        == CHANGED
+    )

@@ -28,7 +28,9 @@ class Session:
 
 
 class Remote:
-    """A session of Spark Connect, which has no context; it is known by where its class comes from."""
+    """A session of Spark Connect, which has no context; it is known by where its class comes
+    from.
+    """
 
     __module__ = "pyspark.sql.connect.session"
 
@@ -49,7 +51,9 @@ class Place:
 
 @pytest.mark.parametrize("seconds", [None, 30])
 @pytest.mark.parametrize("session", [Session, Remote])
-def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(session: type[Any], seconds: float | None) -> None:
+def test_a_tables_tag_is_on_its_jobs_and_on_no_later_ones(
+    session: type[Any], seconds: float | None
+) -> None:
     spark = session()
     lake: Any = Place(spark)
     tags = spark.sparkContext.tags if session is Session else spark.tags

@@ -20,11 +20,20 @@ def teaches(text: str) -> Any:
 
 def shows(html: str, text: str, *tags: str) -> Any:
     data = {"text/html": html, "text/plain": text}
-    return NEW.new_code_cell("x", outputs=[NEW.new_output("display_data", data=data)], metadata={"tags": list(tags)})
+    return NEW.new_code_cell(
+        "x", outputs=[NEW.new_output("display_data", data=data)], metadata={"tags": list(tags)}
+    )
 
 
 def fails() -> Any:
-    return NEW.new_code_cell("x", outputs=[NEW.new_output("error", ename="ValueError", evalue="no such file", traceback=["no such file"])])
+    return NEW.new_code_cell(
+        "x",
+        outputs=[
+            NEW.new_output(
+                "error", ename="ValueError", evalue="no such file", traceback=["no such file"]
+            )
+        ],
+    )
 
 
 CARD = '<div class="finding critical">small files</div>'
@@ -44,22 +53,40 @@ CELLS = [
 
 
 def page(tmp_path: Path, *cells: Any, **more: Any) -> str:
-    return write_page(NEW.new_notebook(cells=list(cells)), "db.t: critical", tmp_path / "db.t.html", **more).read_text()
+    return write_page(
+        NEW.new_notebook(cells=list(cells)), "db.t: critical", tmp_path / "db.t.html", **more
+    ).read_text()
 
 
 def test_findings_come_first_and_the_rest_is_folded_under_its_sentence(tmp_path: Path) -> None:
     made = page(tmp_path, *CELLS)
 
     assert made.count("<h1>") == 1
-    assert made.index(CARD) < made.index("<details class=section><summary><h2>Overview</h2>") < made.index("112 files")
-    assert "<h2>Sizes of files</h2> <span class=muted>112 data files, 7 KiB on average &lt; the target.</span>" in made
+    assert (
+        made.index(CARD)
+        < made.index("<details class=section><summary><h2>Overview</h2>")
+        < made.index("112 files")
+    )
+    assert (
+        "<h2>Sizes of files</h2> <span class=muted>112 data files, 7 KiB on average &lt; the "
+        "target.</span>" in made
+    )
     assert "<h2>Overview</h2> <span class=muted>112, 781 KiB</span>" in made
 
 
 def test_what_teaches_and_sections_that_show_nothing_are_left_out(tmp_path: Path) -> None:
     made = page(tmp_path, *CELLS)
 
-    assert not any(said in made for said in ("What's wrong", "Read the card", "Nothing was compared", "2 findings", "Compared with"))
+    assert not any(
+        said in made
+        for said in (
+            "What's wrong",
+            "Read the card",
+            "Nothing was compared",
+            "2 findings",
+            "Compared with",
+        )
+    )
 
 
 def test_of_a_run_that_failed_everything_is_shown_with_the_error(tmp_path: Path) -> None:

@@ -53,7 +53,18 @@ def run(small_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int
     """One report of all four tables: its exit status, its folder, what it printed."""
     output = tmp_path_factory.mktemp("reports")
     done = subprocess.run(
-        [sys.executable, "-m", "icekit", "report", "db.*", "nodb.*", "--fail-on", "warning", "--output", str(output)],
+        [
+            sys.executable,
+            "-m",
+            "icekit",
+            "report",
+            "db.*",
+            "nodb.*",
+            "--fail-on",
+            "warning",
+            "--output",
+            str(output),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -62,7 +73,9 @@ def run(small_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int
 
 
 @pytest.mark.slow
-def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_status(run: tuple[int, Path, str]) -> None:
+def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_status(
+    run: tuple[int, Path, str],
+) -> None:
     status, output, said = run
 
     assert status == 2, said
@@ -74,7 +87,9 @@ def test_a_table_that_cannot_be_read_does_not_stop_the_others_and_decides_the_st
 
 
 @pytest.mark.slow
-def test_a_glob_that_matches_nothing_is_told_of_and_takes_no_report_away(run: tuple[int, Path, str]) -> None:
+def test_a_glob_that_matches_nothing_is_told_of_and_takes_no_report_away(
+    run: tuple[int, Path, str],
+) -> None:
     _, output, said = run
     told = "No table of catalog 'lake' matches 'nodb.*'; did you mean db?"
 
@@ -84,7 +99,9 @@ def test_a_glob_that_matches_nothing_is_told_of_and_takes_no_report_away(run: tu
 
 
 @pytest.mark.slow
-def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(run: tuple[int, Path, str]) -> None:
+def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(
+    run: tuple[int, Path, str],
+) -> None:
     _, output, said = run
 
     assert re.search(r"\[\d/4\] db\.fine: healthy, \d+\.\d s", said)
@@ -93,7 +110,9 @@ def test_progress_names_each_table_and_the_last_lines_say_where_the_reports_are(
 
 
 @pytest.mark.slow
-def test_the_document_has_a_schema_version_findings_versions_and_facts(run: tuple[int, Path, str]) -> None:
+def test_the_document_has_a_schema_version_findings_versions_and_facts(
+    run: tuple[int, Path, str],
+) -> None:
     said = json.loads((run[1] / "db.sick.json").read_text())
 
     assert said["schema_version"] == document.SCHEMA_VERSION
@@ -109,7 +128,9 @@ def test_the_document_has_a_schema_version_findings_versions_and_facts(run: tupl
 def test_the_page_opens_offline_and_hides_the_code(run: tuple[int, Path, str]) -> None:
     page = (run[1] / "db.sick.html").read_text()
 
-    assert not re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", page)
+    assert not re.findall(
+        r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](?:https?:)?//[^\"']+", page
+    )
     assert not re.findall(r"@import|url\([\"']?https?:", page)
     assert "data:image/png;base64" in page
     assert "rewrite_data_files" in page
@@ -117,7 +138,9 @@ def test_the_page_opens_offline_and_hides_the_code(run: tuple[int, Path, str]) -
 
 
 @pytest.mark.slow
-def test_the_index_ranks_what_could_not_be_read_first_and_escapes_names(run: tuple[int, Path, str]) -> None:
+def test_the_index_ranks_what_could_not_be_read_first_and_escapes_names(
+    run: tuple[int, Path, str],
+) -> None:
     index = (run[1] / "index.html").read_text()
 
     assert index.index("db.gone") < index.index("db.sick") < index.index("db.fine")
@@ -134,7 +157,15 @@ def test_an_odd_name_is_reported_under_a_safe_file_name(run: tuple[int, Path, st
 
 def papermill(output: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "papermill", str(notebook_path()), str(output / "out.ipynb"), "--no-progress-bar", *arguments],
+        [
+            sys.executable,
+            "-m",
+            "papermill",
+            str(notebook_path()),
+            str(output / "out.ipynb"),
+            "--no-progress-bar",
+            *arguments,
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -142,8 +173,21 @@ def papermill(output: Path, *arguments: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.soak
-def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_written(small_lake: Path, tmp_path: Path) -> None:
-    done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-r", "fail_on", "warning")
+def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_written(
+    small_lake: Path, tmp_path: Path
+) -> None:
+    done = papermill(
+        tmp_path,
+        "-r",
+        "table",
+        "db.sick",
+        "-r",
+        "output",
+        str(tmp_path),
+        "-r",
+        "fail_on",
+        "warning",
+    )
 
     assert done.returncode == 1
     assert "db.sick is unhealthy according to fail_on=warning: small_files" in done.stderr
@@ -152,14 +196,18 @@ def test_plain_papermill_runs_the_notebook_and_its_gate_fails_after_all_is_writt
 
 @pytest.mark.soak
 def test_plain_papermill_sets_what_is_rarely_changed(small_lake: Path, tmp_path: Path) -> None:
-    done = papermill(tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-p", "storage", "true")
+    done = papermill(
+        tmp_path, "-r", "table", "db.sick", "-r", "output", str(tmp_path), "-p", "storage", "true"
+    )
 
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "db.sick.json").read_text())["facts"]["missing"] is not None
 
 
 @pytest.mark.soak
-def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(small_lake: Path, tmp_path: Path) -> None:
+def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(
+    small_lake: Path, tmp_path: Path
+) -> None:
     done = papermill(tmp_path, "-r", "tabel", "db.sick")
 
     assert done.returncode == 1
@@ -178,7 +226,11 @@ def test_plain_papermill_refuses_a_parameter_that_the_notebook_does_not_have(sma
         (["look", "db.sick", "--filter-columns", "idd"], 2, "did you mean id?"),
         (["look", "sick"], 2, "has no namespace"),
         (["look", "db.gone"], 2, "metadata.json is missing"),
-        (["look", "db.sick; DROP TABLE db.sick"], 2, "There is no table db.`sick; DROP TABLE db`.sick"),
+        (
+            ["look", "db.sick; DROP TABLE db.sick"],
+            2,
+            "There is no table db.`sick; DROP TABLE db`.sick",
+        ),
         (["look", "db.sick", "--catalog", "nowhere"], 2, "No catalog 'nowhere' is configured"),
         (["report", "db.sick", "--fail-on", "critcal"], 2, "did you mean critical?"),
         (["report", "nodb.*"], 2, "No table of catalog 'lake' matches 'nodb.*'"),
@@ -225,7 +277,9 @@ def test_a_look_shows_a_card_as_wide_as_the_terminal(
     assert "small files" in card
 
 
-def test_a_look_as_json_is_the_document_of_a_report(small_lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_look_as_json_is_the_document_of_a_report(
+    small_lake: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["look", "db.sick", "--json"])
     read = json.loads(capsys.readouterr().out)
 
@@ -244,7 +298,10 @@ def test_facts_that_were_saved_are_equal_when_loaded(tmp_path: Path) -> None:
 
 
 def test_a_document_of_very_many_partitions_keeps_the_worst_and_counts_the_rest() -> None:
-    groups = (*(file_group(1, of=partition(day)) for day in range(1500)), file_group(*[1] * 9, of=partition(9999)))
+    groups = (
+        *(file_group(1, of=partition(day)) for day in range(1500)),
+        file_group(*[1] * 9, of=partition(9999)),
+    )
     facts = table_facts(groups=groups)
     made = document.document(facts, diagnose(facts), Thresholds())
 
@@ -258,7 +315,10 @@ def test_a_document_gives_only_the_length_of_a_property_that_holds_a_document() 
     facts = table_facts(properties={"quality.report": "x" * 8_000_000, "owner": "ops"})
     made = document.document(facts, diagnose(facts), Thresholds())
 
-    assert made["facts"]["properties"] == {"quality.report": "(8,000,000 characters)", "owner": "ops"}
+    assert made["facts"]["properties"] == {
+        "quality.report": "(8,000,000 characters)",
+        "owner": "ops",
+    }
 
 
 def test_a_document_of_another_schema_is_refused(tmp_path: Path) -> None:
@@ -274,7 +334,10 @@ def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
     secrets.remember({"s3.secret-access-key": "hunter2hunter2"})
     facts = table_facts(properties={"note": "key=hunter2hunter2"})
 
-    assert "hunter2hunter2" not in document.write(facts, diagnose(facts), Thresholds(), tmp_path / "x.json").read_text()
+    assert (
+        "hunter2hunter2"
+        not in document.write(facts, diagnose(facts), Thresholds(), tmp_path / "x.json").read_text()
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,10 +351,19 @@ def test_secrets_do_not_reach_a_document(tmp_path: Path) -> None:
         ([], "warning", 0),
     ],
 )
-def test_the_exit_status_is_the_most_serious_that_happened(statuses: list[str], fail_on: str, status: int) -> None:
+def test_the_exit_status_is_the_most_serious_that_happened(
+    statuses: list[str], fail_on: str, status: int
+) -> None:
     outcome = document.ReportedHealth("lake", "t", "", None, (), {}, 0.0)
     rows = [
-        Row("t", s, 0.0, dataclasses.replace(outcome, worst=Severity[s.upper()]) if s in {"warning", "critical"} else None)
+        Row(
+            "t",
+            s,
+            0.0,
+            dataclasses.replace(outcome, worst=Severity[s.upper()])
+            if s in {"warning", "critical"}
+            else None,
+        )
         for s in statuses
     ]
 
@@ -309,10 +381,15 @@ def test_a_gate_lets_info_pass_and_refuses_unknown_names() -> None:
 def test_finish_says_that_nothing_was_written_when_no_folder_was_given() -> None:
     facts = table_facts()
 
-    assert finish(facts, diagnose(facts), Thresholds()) == "Nothing was written, because no output folder was given."
+    assert (
+        finish(facts, diagnose(facts), Thresholds())
+        == "Nothing was written, because no output folder was given."
+    )
 
 
-def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
     tagged = 'table: str = "db.t"  # namespace.table\nref: str = ""'
     begin({"In": ["", tagged, '# Parameters\nref = "main"']})
@@ -321,10 +398,26 @@ def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest
     begin({"In": ["", tagged]})
 
 
-def begun(notebook: str, given: dict[str, Any], *, papermill: Sequence[str] = (), **how: Any) -> Any:
-    """A notebook's settings, with these values of its parameters; ``papermill`` are those that it puts into a cell of its own."""
-    injected = ["# Parameters\n" + "\n".join(f"{name} = None" for name in papermill)] if papermill else []
-    return begin({"In": ["", TAGGED, *injected], "table": "db.t", "filter_columns": [], "thresholds": {}, **given}, notebook, **how)
+def begun(
+    notebook: str, given: dict[str, Any], *, papermill: Sequence[str] = (), **how: Any
+) -> Any:
+    """A notebook's settings, with these values of its parameters; ``papermill`` are those that it
+    puts into a cell of its own.
+    """
+    injected = (
+        ["# Parameters\n" + "\n".join(f"{name} = None" for name in papermill)] if papermill else []
+    )
+    return begin(
+        {
+            "In": ["", TAGGED, *injected],
+            "table": "db.t",
+            "filter_columns": [],
+            "thresholds": {},
+            **given,
+        },
+        notebook,
+        **how,
+    )
 
 
 @pytest.mark.parametrize(
@@ -332,15 +425,23 @@ def begun(notebook: str, given: dict[str, Any], *, papermill: Sequence[str] = ()
     [
         ({"more": {"storage": "yes"}}, "storage must be true or false"),
         ({"more": {"collector": True}}, "collector must be a string"),
-        ({"filter_columns": {"dest": 1}}, "filter_columns must be names separated by commas, or a list"),
-        ({"thresholds": "{snapshots: 5}"}, "thresholds must be NAME=VALUE with a number, or a mapping"),
+        (
+            {"filter_columns": {"dest": 1}},
+            "filter_columns must be names separated by commas, or a list",
+        ),
+        (
+            {"thresholds": "{snapshots: 5}"},
+            "thresholds must be NAME=VALUE with a number, or a mapping",
+        ),
         ({"table": 5}, "table must be a string"),
         ({"more": {"colector": "spark"}}, "no parameter 'colector'; did you mean collector"),
         ({"more": {"table": "db.u"}}, "table has a line of its own above more; set it there"),
         ({"more": "storage"}, "more must be a mapping"),
     ],
 )
-def test_a_notebook_parameter_of_another_name_or_type_is_refused(parameters: dict[str, Any], said: str) -> None:
+def test_a_notebook_parameter_of_another_name_or_type_is_refused(
+    parameters: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ParameterError, match=said):
         begun("01_diagnose", parameters)
 
@@ -350,8 +451,12 @@ def test_true_is_no_whole_number() -> None:
         begin({"more": {"repeats": True}}, "10_tune_planning")
 
 
-@pytest.mark.parametrize(("text", "value"), [("true", True), ("False", False), ("false", False), (True, True)])
-def test_a_switch_that_papermill_keeps_as_text_is_read(text: object, value: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("False", False), ("false", False), (True, True)]
+)
+def test_a_switch_that_papermill_keeps_as_text_is_read(
+    text: object, value: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
 
     assert begun("01_diagnose", {"storage": text}, papermill=["storage"]).storage is value
@@ -359,14 +464,22 @@ def test_a_switch_that_papermill_keeps_as_text_is_read(text: object, value: bool
 
 @pytest.mark.parametrize("text", ["false", "true"])
 def test_a_parameter_with_a_line_of_its_own_is_read_in_place(text: str) -> None:
-    cell = {"In": ["", "table: str = 'db.t'\nexecute: bool = False"], "table": "db.t", "execute": text}
+    cell = {
+        "In": ["", "table: str = 'db.t'\nexecute: bool = False"],
+        "table": "db.t",
+        "execute": text,
+    }
     settings = begin(cell, "02_compact")
 
     assert cell["execute"] is settings.execute is (text == "true")
 
 
 def test_parameters_are_read_where_the_cells_are_not_kept() -> None:
-    settings = begin({"In": [""], "table": "lab.a", "execute": "true", "scope": "major"}, "02_compact", lab={"trial": True})
+    settings = begin(
+        {"In": [""], "table": "lab.a", "execute": "true", "scope": "major"},
+        "02_compact",
+        lab={"trial": True},
+    )
 
     assert settings.table == "lab.a"
     assert settings.execute is True
@@ -374,9 +487,15 @@ def test_parameters_are_read_where_the_cells_are_not_kept() -> None:
     assert settings.trial is True
 
 
-def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
-    given = {"more": {"history": "table", "collector": "spark"}, "collector": "local", "fail_on": "a variable of somebody's own"}
+    given = {
+        "more": {"history": "table", "collector": "spark"},
+        "collector": "local",
+        "fail_on": "a variable of somebody's own",
+    }
     settings = begun("01_diagnose", given, papermill=["collector"])
 
     assert settings.collector == "local"
@@ -397,7 +516,9 @@ def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(monk
         ({"table": "db.t"}, ""),
     ],
 )
-def test_what_an_example_is_set_with_reaches_no_other_table_and_nothing_that_was_set(given: dict[str, Any], minutes: str) -> None:
+def test_what_an_example_is_set_with_reaches_no_other_table_and_nothing_that_was_set(
+    given: dict[str, Any], minutes: str
+) -> None:
     cell = {"In": ["", "table: str = ''"], **given}
 
     assert begin(cell, "02_compact", lab={"leave_alone": "0 minutes"}).leave_alone == minutes
@@ -411,7 +532,9 @@ def test_settings_are_shown_with_what_each_does() -> None:
     assert "orphan files" in shown
 
 
-def test_a_setting_of_a_notebook_that_does_not_have_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_of_a_notebook_that_does_not_have_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
     begin({"In": ["", TAGGED, "# Parameters\nstorage = True"], "storage": True}, "01_diagnose")
 
@@ -419,7 +542,9 @@ def test_a_setting_of_a_notebook_that_does_not_have_it_is_refused(monkeypatch: p
         begin({"In": ["", TAGGED, "# Parameters\nread_now = 5"], "read_now": 5}, "01_diagnose")
 
 
-def test_an_outcome_that_is_held_for_each_table_of_a_lake_has_the_names_of_findings_only(tmp_path: Path) -> None:
+def test_an_outcome_that_is_held_for_each_table_of_a_lake_has_the_names_of_findings_only(
+    tmp_path: Path,
+) -> None:
     facts = table_facts(groups=(file_group(*[1] * 100),))
     path = document.write(facts, diagnose(facts), Thresholds(), tmp_path / "x.json")
 

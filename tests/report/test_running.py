@@ -1,4 +1,6 @@
-"""A run of many tables: kept when it is interrupted, gone on with, within its time, and remembered once."""
+"""A run of many tables: kept when it is interrupted, gone on with, within its time, and remembered
+once.
+"""
 
 import asyncio
 import datetime as dt
@@ -25,7 +27,16 @@ from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.store import SqliteStore
 from icekit.maintain.savings import Savings
-from icekit.report import Options, Row, Workers, exit_status, next_index, notebook_path, remember, report
+from icekit.report import (
+    Options,
+    Row,
+    Workers,
+    exit_status,
+    next_index,
+    notebook_path,
+    remember,
+    report,
+)
 from icekit.report.journal import Journal, StartedReport, begin
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
 from tests.history.test_stores import record
@@ -57,7 +68,9 @@ def ignored(_: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(many: Path, tmp_path: Path) -> None:
+def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(
+    many: Path, tmp_path: Path
+) -> None:
     names = ["db.t00", "db.t01"]
     kept = SqliteStore(tmp_path / "h.db")
     uuid = icekit.connect().observe(names[0]).table_uuid
@@ -90,7 +103,9 @@ def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(many:
     (other,) = set(names) - set(done)
     assert "2 runs of " + other in (tmp_path / f"{other}.html").read_text()
     # Remembered once each, though two runs wrote.
-    assert {name: [h.run_id for h in runs] for name, runs in kept.last(names).items()} == {name: ["run001", on.run_id] for name in names}
+    assert {name: [h.run_id for h in runs] for name, runs in kept.last(names).items()} == {
+        name: ["run001", on.run_id] for name in names
+    }
 
 
 def test_a_history_that_cannot_be_written_takes_no_report_and_is_no_success(tmp_path: Path) -> None:
@@ -115,9 +130,13 @@ def test_a_signal_to_end_is_taken_as_an_interruption() -> None:
 
 
 @pytest.mark.soak
-def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(many: Path, tmp_path: Path) -> None:
+def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(
+    many: Path, tmp_path: Path
+) -> None:
     command = [sys.executable, "-m", "icekit", "report", "db.*", "--output", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as run:
         assert run.stdout is not None
         for line in run.stdout:
             if line.startswith("[1/5]"):
@@ -127,7 +146,9 @@ def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(man
 
     assert run.returncode == 130, rest
     assert "Commits and reports made so far stay" in rest
-    done = [json.loads(line)["table"] for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]]
+    done = [
+        json.loads(line)["table"] for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]
+    ]
     assert done
     assert f"{len(done)} of 5 tables so far" in (tmp_path / "index.html").read_text()
     assert all((tmp_path / f"{table}.html").exists() for table in done)
@@ -139,14 +160,27 @@ def test_a_kernel_that_is_kept_gives_the_outputs_of_a_fresh_one(many: Path, tmp_
     kernel, fresh = Kernel(), Kernel(reuse=False)
     try:
         # The second meets what the first has left.
-        for name, used, path in (("db.t01", kernel, "first"), ("db.t00", kernel, "second"), ("db.t00", fresh, "alone")):
+        for name, used, path in (
+            ("db.t01", kernel, "first"),
+            ("db.t00", kernel, "second"),
+            ("db.t00", fresh, "alone"),
+        ):
             facts = save_facts(icekit.connect().observe(name), tmp_path / f"{path}.facts.json")
-            made[path] = executed(notebook_path(), tmp_path / f"{path}.ipynb", used, {"table": name, "facts_file": str(facts)})
+            made[path] = executed(
+                notebook_path(),
+                tmp_path / f"{path}.ipynb",
+                used,
+                {"table": name, "facts_file": str(facts)},
+            )
     finally:
         kernel.end()
     second, alone = _code(made["second"]), _code(made["alone"])
 
-    assert [cell["execution_count"] for cell in second] == [cell["execution_count"] for cell in alone] == list(range(1, len(alone) + 1))
+    assert (
+        [cell["execution_count"] for cell in second]
+        == [cell["execution_count"] for cell in alone]
+        == list(range(1, len(alone) + 1))
+    )
     assert _pictures(made["second"]) == _pictures(made["alone"]) != []
 
 
@@ -154,7 +188,13 @@ def executed(notebook: Path, path: Path, kernel: Kernel, parameters: dict[str, A
     import papermill
 
     papermill.execute_notebook(
-        str(notebook), str(path), parameters, engine_name=ENGINE, kernel=kernel, kernel_name="python3", progress_bar=False
+        str(notebook),
+        str(path),
+        parameters,
+        engine_name=ENGINE,
+        kernel=kernel,
+        kernel_name="python3",
+        progress_bar=False,
     )
     return path
 
@@ -164,11 +204,18 @@ def _code(path: Path) -> list[Any]:
 
 
 def _pictures(path: Path) -> list[str]:
-    shown = [o["data"].get("text/html", "") for cell in _code(path) for o in cell["outputs"] if "data" in o]
+    shown = [
+        o["data"].get("text/html", "")
+        for cell in _code(path)
+        for o in cell["outputs"]
+        if "data" in o
+    ]
     return [text.partition("base64,")[2].partition('"')[0] for text in shown if "base64," in text]
 
 
-def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(many: Path, tmp_path: Path) -> None:
+def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(
+    many: Path, tmp_path: Path
+) -> None:
     run = report(["db.t00"], Options(output=tmp_path, timeout_seconds=1e-6), progress=ignored)
 
     (row,) = run.rows
@@ -181,14 +228,18 @@ def test_a_table_that_takes_too_long_gets_a_row_that_says_what_to_do(many: Path,
 
 def test_a_notebook_that_runs_too_long_is_killed_with_its_kernel(tmp_path: Path) -> None:
     path, told = tmp_path / "slow.ipynb", tmp_path / "pid"
-    code = f"import os, pathlib, time; pathlib.Path({str(told)!r}).write_text(f'{{os.getpid()}}.'); time.sleep(600)"
+    code = (
+        f"import os, pathlib, time; pathlib.Path({str(told)!r}).write_text(f'{{os.getpid()}}.'); "
+        "time.sleep(600)"
+    )
     nbformat.write(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)]), path)  # type: ignore[no-untyped-call]
     failed: list[str] = []
 
     def work() -> None:
         with Kernels().own() as kernel:
             used.append(kernel)
-            # Again where it died at its start: a port that was free when it was chosen may be taken by then.
+            # Again where it died at its start: a port that was free when it was chosen may be taken
+            # by then.
             while not told.exists() and len(failed) < 2:
                 try:
                     executed(path, tmp_path / "out.ipynb", kernel, {})
@@ -236,17 +287,33 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
         raise asyncio.CancelledError("the loop is closed")
 
     def work() -> None:
-        with Workers(icekit.connect(), [("db", f"t0{n}") for n in range(3)], Options(output=tmp_path), "run", history_of=cancelled) as crew:
+        with Workers(
+            icekit.connect(),
+            [("db", f"t0{n}") for n in range(3)],
+            Options(output=tmp_path),
+            "run",
+            history_of=cancelled,
+        ) as crew:
             made.update({row.table: row for row in crew.rows()})
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     thread.join(600)
 
-    assert {name: row.status for name, row in made.items()} == {"db.t00": "misconfigured", "db.t01": "crashed", "db.t02": "crashed"}
-    assert made["db.t00"].error == f"{tmp_path}/db.t00.error.txt is a folder, but a file is needed; give another name."
+    assert {name: row.status for name, row in made.items()} == {
+        "db.t00": "misconfigured",
+        "db.t01": "crashed",
+        "db.t02": "crashed",
+    }
+    assert (
+        made["db.t00"].error
+        == f"{tmp_path}/db.t00.error.txt is a folder, but a file is needed; give another name."
+    )
     assert "its trace could not be kept" in (made["db.t01"].error or "")
-    assert made["db.t02"].error == "CancelledError: the loop is closed; for details see db.t02.error.txt"
+    assert (
+        made["db.t02"].error
+        == "CancelledError: the loop is closed; for details see db.t02.error.txt"
+    )
     assert made["db.t02"].wins is not None
 
 
@@ -259,7 +326,12 @@ def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
     with pytest.raises(TimedOut, match=r"db\.t00 was not finished within 0 s"):
         observed(icekit.connect(), ("db", "t00"), Options(), 0.1, collect=collect)
     stuck.set()
-    assert observed(icekit.connect(), ("db", "t00"), Options(), 600, collect=observe)[0].data.file_count == 3
+    assert (
+        observed(icekit.connect(), ("db", "t00"), Options(), 600, collect=observe)[
+            0
+        ].data.file_count
+        == 3
+    )
 
 
 @pytest.mark.slow
@@ -305,10 +377,21 @@ def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:
     write(facts, diagnose(facts), Thresholds(), output / f"{table}.json")
     (output / f"{table}.html").write_text("page")
     outcome = ReportedHealth("prod", table, status, None, (), {}, 0.1)
-    return Row(table, status, 1.5, outcome, f"{table}.html", wins=Savings(files_gone=3), health=record(1, table), stages={"observe": 0.5})
+    return Row(
+        table,
+        status,
+        1.5,
+        outcome,
+        f"{table}.html",
+        wins=Savings(files_gone=3),
+        health=record(1, table),
+        stages={"observe": 0.5},
+    )
 
 
-def journal(path: Path, rows: list[Row], *, ended: bool = False, options: Options | None = None) -> StartedReport:
+def journal(
+    path: Path, rows: list[Row], *, ended: bool = False, options: Options | None = None
+) -> StartedReport:
     begun = StartedReport("run1", 1000)
     with Journal(begun, ["db.t", "db.u", "db.v"], options or Options(), path) as kept:
         for row in rows:
@@ -321,7 +404,9 @@ def journal(path: Path, rows: list[Row], *, ended: bool = False, options: Option
 def test_what_is_done_is_read_back_and_what_failed_is_done_again(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     done = done_row(tmp_path)
-    journal(path, [done, Row("db.u", "timed out", 60.0, error="slow"), done_row(tmp_path, "db.gone")])
+    journal(
+        path, [done, Row("db.u", "timed out", 60.0, error="slow"), done_row(tmp_path, "db.gone")]
+    )
     with path.open("a") as file:
         file.write('{"table": "db.v", "sta')
     begun = begin(["db.t", "db.u", "db.v"], Options(resume=True), path, NOW)
@@ -356,12 +441,20 @@ def test_going_on_with_other_options_is_refused(tmp_path: Path) -> None:
     journal(tmp_path / "run.jsonl", [done_row(tmp_path)])
 
     with pytest.raises(ParameterError, match=r"had other options \(thresholds\)"):
-        begin(["db.t"], Options(resume=True, thresholds={"snapshots": 5}), tmp_path / "run.jsonl", NOW)
+        begin(
+            ["db.t"], Options(resume=True, thresholds={"snapshots": 5}), tmp_path / "run.jsonl", NOW
+        )
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [*(({"timeout_seconds": n}, "seconds above 0") for n in (0, -1.0, math.nan, math.inf, 1e300)), ({"jobs": 0}, "1 or more")],
+    [
+        *(
+            ({"timeout_seconds": n}, "seconds above 0")
+            for n in (0, -1.0, math.nan, math.inf, 1e300)
+        ),
+        ({"jobs": 0}, "1 or more"),
+    ],
 )
 def test_limits_that_allow_nothing_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ParameterError, match=said):

@@ -61,12 +61,25 @@ def test_small_files_save_an_open_each_and_their_entries_in_manifests() -> None:
 def test_the_cost_of_an_open_is_the_tables_own() -> None:
     groups = (file_group(*[MIB] * 100),)
 
-    assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "1048576"})).open_file_cost == MIB
-    assert won(table_facts(groups=groups, properties={"read.split.open-file-cost": "4 MB"})).open_file_cost == OPEN_FILE_COST
+    assert (
+        won(
+            table_facts(groups=groups, properties={"read.split.open-file-cost": "1048576"})
+        ).open_file_cost
+        == MIB
+    )
+    assert (
+        won(
+            table_facts(groups=groups, properties={"read.split.open-file-cost": "4 MB"})
+        ).open_file_cost
+        == OPEN_FILE_COST
+    )
 
 
 def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
-    groups = (file_group(*[MIB] * 8, records_per_file=1000), file_group(*[500 * MIB] * 4, of=partition(7), records_per_file=1000))
+    groups = (
+        file_group(*[MIB] * 8, records_per_file=1000),
+        file_group(*[500 * MIB] * 4, of=partition(7), records_per_file=1000),
+    )
     facts = table_facts(groups=groups)
     found = diagnose(facts)
 
@@ -86,8 +99,18 @@ def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
 
 def test_deletes_save_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> None:
     data = file_group(*[500 * MIB] * 4, records_per_file=1000)
-    deletes = file_group(*[MIB] * 4, kind=Kind.POSITION_DELETES, records_per_file=250, file_scoped_count=4)
-    rows = (sequence(2, data_file_count=4, data_record_count=4000, position_delete_file_count=4, position_delete_record_count=1000),)
+    deletes = file_group(
+        *[MIB] * 4, kind=Kind.POSITION_DELETES, records_per_file=250, file_scoped_count=4
+    )
+    rows = (
+        sequence(
+            2,
+            data_file_count=4,
+            data_record_count=4000,
+            position_delete_file_count=4,
+            position_delete_record_count=1000,
+        ),
+    )
     made = won(table_facts(groups=(data, deletes), sequences=rows))
 
     assert made.delete_rows_gone == 1000
@@ -98,7 +121,13 @@ def test_deletes_save_their_opens_their_rows_and_the_bytes_of_deleted_rows() -> 
 
 def test_manifests_go_only_where_a_finding_asks_for_it() -> None:
     groups = (file_group(*[500 * MIB] * 4),)
-    many = manifest_facts(groups, data_count=200, data_bytes=200 * 4096, data_entry_count=200, undersized_data_manifest_count=200)
+    many = manifest_facts(
+        groups,
+        data_count=200,
+        data_bytes=200 * 4096,
+        data_entry_count=200,
+        undersized_data_manifest_count=200,
+    )
 
     assert won(table_facts(groups=groups, manifests=many)).manifests_gone == 199
     few = dataclasses.replace(many, data_count=20, undersized_data_manifest_count=20)
@@ -125,7 +154,8 @@ def test_expiry_frees_what_commits_removed_up_to_the_oldest_snapshot_that_stays(
         at(1, operation="replace", removed_data_files=2, removed_bytes=7),
     ]
 
-    # Five days by default: those of 9 and 8 days go, and what the commit of 4 days ago removed is in no other.
+    # Five days by default: those of 9 and 8 days go, and what the commit of 4 days ago removed is
+    # in no other.
     assert expirable_bytes(kept(*commits)) == GIB + MIB
 
 
@@ -140,11 +170,15 @@ def test_a_snapshot_outside_the_lineage_may_keep_any_file_so_nothing_is_promised
     commits = [at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB), at(1)]
     audit = Ref("audit", "branch", 424_242)
 
-    assert expirable_bytes(kept(*commits, refs=(Ref("main", "branch", NEWEST[-1].snapshot_id),))) == GIB
+    assert (
+        expirable_bytes(kept(*commits, refs=(Ref("main", "branch", NEWEST[-1].snapshot_id),)))
+        == GIB
+    )
     # A branch keeps its own last snapshots.
     assert expirable_bytes(kept(*commits, refs=(Ref("old", "branch", commit(8).snapshot_id),))) == 0
     assert expirable_bytes(kept(*commits, refs=(audit,), snapshot_count=14)) is None
-    # A staged write, or what a rollback left: no ref names it, and expiry keeps it while it is young.
+    # A staged write, or what a rollback left: no ref names it, and expiry keeps it while it is
+    # young.
     assert expirable_bytes(kept(*commits, snapshot_count=14)) is None
 
 
@@ -162,11 +196,22 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     found = diagnose(facts)
 
     assert found.names == {"small_files"}
-    assert savings_told(facts, found) == {"small_files": "Saves each full scan 8 of 9 file opens (25 % cheaper) by rewriting 90 MiB."}
+    assert savings_told(facts, found) == {
+        "small_files": "Saves each full scan 8 of 9 file opens (25 % cheaper) by rewriting 90 MiB."
+    }
     both = savings_told(facts, Findings((*found, finding("distribution_mode"))))
-    assert both[""] == "Together, the remedies save each full scan 8 of 9 file opens (25 % cheaper) by rewriting 90 MiB."
+    assert (
+        both[""]
+        == "Together, the remedies save each full scan 8 of 9 file opens (25 % cheaper) by "
+        "rewriting 90 MiB."
+    )
     many = table_facts(
-        manifests=manifest_facts(data_count=150, data_bytes=150 * 10_000, data_entry_count=300, undersized_data_manifest_count=150)
+        manifests=manifest_facts(
+            data_count=150,
+            data_bytes=150 * 10_000,
+            data_entry_count=300,
+            undersized_data_manifest_count=150,
+        )
     )
     assert "of 150 manifests" in savings_told(many, diagnose(many))["fragmented_manifests"]
     assert savings_told(table_facts(), findings("distribution_mode")) == {}
@@ -183,12 +228,16 @@ def test_a_larger_target_saves_the_files_that_the_target_of_now_keeps_apart() ->
     assert alone.files_gone == 254
     assert alone.opens_saved == 254
     assert alone.rewrite_bytes == 256 * MIB
-    assert savings_told(facts, diagnose(facts))["target_too_small"].startswith("Saves each full scan up to 254 of 256 file opens")
+    assert savings_told(facts, diagnose(facts))["target_too_small"].startswith(
+        "Saves each full scan up to 254 of 256 file opens"
+    )
     # The same files and bytes do not count twice.
     assert {"small_files", "target_too_small"} <= diagnose(mixed).names
     assert both.files_gone == 310
     assert both.rewrite_bytes == 256 * MIB
-    assert savings_told(mixed, diagnose(mixed))[""].startswith("Together, the remedies save each full scan up to 310 of 312 file opens")
+    assert savings_told(mixed, diagnose(mixed))[""].startswith(
+        "Together, the remedies save each full scan up to 310 of 312 file opens"
+    )
 
 
 def stream(*sizes: int) -> TableFacts:
@@ -215,7 +264,9 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
 
     said = savings_told(facts, found)
 
-    assert said["equality_deletes"].removeprefix("Saves") == said[""].removeprefix("Together, the remedies save")
+    assert said["equality_deletes"].removeprefix("Saves") == said[""].removeprefix(
+        "Together, the remedies save"
+    )
     for name in ("deletes_default_rewrite_ignores", "small_files"):
         assert said[name] == "The same action as for equality deletes fixes this."
     assert str(won(facts).opens_saved) in said["equality_deletes"]
@@ -232,7 +283,9 @@ def test_partitions_that_are_too_small_save_the_files_that_coarser_ones_would_co
     assert made.rewrite_bytes == 100 * MIB
     assert made.share is not None
     assert made.share > 0.75
-    assert savings_told(facts, diagnose(facts))["over_partitioned"].startswith("Saves each full scan up to 99 of 100 file opens")
+    assert savings_told(facts, diagnose(facts))["over_partitioned"].startswith(
+        "Saves each full scan up to 99 of 100 file opens"
+    )
 
 
 def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() -> None:
@@ -241,7 +294,10 @@ def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() 
     found = diagnose(facts)
     assert {"over_partitioned", "small_files"} <= found.names
     made = won(facts)
-    each = [wins(facts, Findings(f for f in found if f.name == name)) for name in ("over_partitioned", "small_files")]
+    each = [
+        wins(facts, Findings(f for f in found if f.name == name))
+        for name in ("over_partitioned", "small_files")
+    ]
 
     # 200 files of a day each become one file; ten of the large partition become two.
     assert made.files_gone == 199 + 8
@@ -249,15 +305,26 @@ def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() 
     assert made.rewrite_bytes == 840 * MIB
     assert sum(one.opens_saved for one in each) > made.opens_saved
     said = savings_told(facts, found)
-    opens = {name: int(re.findall(r"(\d+) of 210 file opens", sentence)[0]) for name, sentence in said.items()}
+    opens = {
+        name: int(re.findall(r"(\d+) of 210 file opens", sentence)[0])
+        for name, sentence in said.items()
+    }
     assert opens.pop("") == sum(opens.values()) == made.opens_saved
 
 
 def test_small_files_that_coarser_partitions_combine_say_so() -> None:
-    facts = table_facts(groups=tuple(file_group(*[MIB] * 10, of=partition(day)) for day in range(20)))
-    over, small = (next(f for f in diagnose(facts) if f.name == name) for name in ("over_partitioned", "small_files"))
+    facts = table_facts(
+        groups=tuple(file_group(*[MIB] * 10, of=partition(day)) for day in range(20))
+    )
+    over, small = (
+        next(f for f in diagnose(facts) if f.name == name)
+        for name in ("over_partitioned", "small_files")
+    )
 
-    assert savings_told(facts, Findings((over, small)))["small_files"] == "The same action as for over partitioned fixes this."
+    assert (
+        savings_told(facts, Findings((over, small)))["small_files"]
+        == "The same action as for over partitioned fixes this."
+    )
 
 
 def test_the_history_of_compaction_leaves_out_what_coarser_partitions_save() -> None:
@@ -269,7 +336,12 @@ def test_the_history_of_compaction_leaves_out_what_coarser_partitions_save() -> 
 
 
 def test_totals_leave_out_what_is_not_known() -> None:
-    summed = total([Savings(saved=5, scan_cost=10, expirable_bytes=None), Savings(saved=2, scan_cost=10, expirable_bytes=3)])
+    summed = total(
+        [
+            Savings(saved=5, scan_cost=10, expirable_bytes=None),
+            Savings(saved=2, scan_cost=10, expirable_bytes=3),
+        ]
+    )
 
     assert summed.saved == 7
     assert summed.scan_cost == 20
@@ -279,14 +351,20 @@ def test_totals_leave_out_what_is_not_known() -> None:
     assert summed.open_file_cost == 0
 
 
-def row(table: str, status: str = "warning", saved: int = 0, frees: int | None = None, **more: object) -> Row:
-    outcome = ReportedHealth("lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1)
+def row(
+    table: str, status: str = "warning", saved: int = 0, frees: int | None = None, **more: object
+) -> Row:
+    outcome = ReportedHealth(
+        "lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1
+    )
     won = Savings(saved=saved, scan_cost=100, expirable_bytes=frees)
     return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
 
 
 def written(folder: Path, *rows: Row, **more: Any) -> str:
-    return write_index(Index(rows=rows, made_at="now", catalog="lake", **more), folder / "index.html").read_text()
+    return write_index(
+        Index(rows=rows, made_at="now", catalog="lake", **more), folder / "index.html"
+    ).read_text()
 
 
 def test_the_index_is_ranked_by_what_is_saved_and_not_by_severity() -> None:
@@ -301,8 +379,16 @@ def test_the_index_is_ranked_by_what_is_saved_and_not_by_severity() -> None:
     assert [r.table for r in sorted(rows, key=rank)] == ["e", "c", "b", "a", "d"]
 
 
-def test_of_tables_that_save_a_scan_the_same_the_one_whose_expiry_frees_more_comes_first(tmp_path: Path) -> None:
-    rows = [row("a", "critical"), row("b", "healthy", frees=0), row("c", "healthy", frees=GIB), row("d", saved=1), row("e", frees=MIB)]
+def test_of_tables_that_save_a_scan_the_same_the_one_whose_expiry_frees_more_comes_first(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        row("a", "critical"),
+        row("b", "healthy", frees=0),
+        row("c", "healthy", frees=GIB),
+        row("d", saved=1),
+        row("e", frees=MIB),
+    ]
 
     assert [r.table for r in sorted(rows, key=rank)] == ["d", "c", "e", "a", "b"]
     page = written(tmp_path, *rows)
@@ -342,13 +428,24 @@ def test_sizes_of_some_stand_for_all_and_no_sizes_for_none() -> None:
     assert not StorageFacts(0, 3, (), 6, 3).is_estimated
 
 
-def test_the_index_weighs_orphans_only_where_storage_was_listed(tmp_path: Path, golden: Golden) -> None:
+def test_the_index_weighs_orphans_only_where_storage_was_listed(
+    tmp_path: Path, golden: Golden
+) -> None:
     def of(table: str, **told: int) -> Row:
         return dataclasses.replace(row(table), wins=Savings(scan_cost=100, **told))
 
     exact = of("a", orphan_files=7, orphan_bytes=3 * MIB, orphan_files_weighed=7)
-    unweighed, estimated = of("b", orphan_files=1), of("c", orphan_files=9000, orphan_bytes=GIB, orphan_files_weighed=2000)
-    rows = [exact, unweighed, estimated, row("d"), of("e", orphan_files=0, orphan_bytes=0, orphan_files_weighed=0)]
+    unweighed, estimated = (
+        of("b", orphan_files=1),
+        of("c", orphan_files=9000, orphan_bytes=GIB, orphan_files_weighed=2000),
+    )
+    rows = [
+        exact,
+        unweighed,
+        estimated,
+        row("d"),
+        of("e", orphan_files=0, orphan_bytes=0, orphan_files_weighed=0),
+    ]
 
     golden("index/orphan-files.html", written(tmp_path, *rows))
     assert [r.table for r in sorted(rows, key=rank)] == ["c", "a", "b", "d", "e"]
@@ -372,18 +469,35 @@ def test_what_got_worse_is_told_by_the_thresholds_of_the_run(tmp_path: Path) -> 
 
 
 def test_an_index_looks_like_its_golden_file(tmp_path: Path, golden: Golden) -> None:
-    """Better and worse tables, days until a threshold, fixes that are one, names that are long or odd, and tables without figures."""
+    """Better and worse tables, days until a threshold, fixes that are one, names that are long or
+    odd, and tables without figures.
+    """
 
     def of(table: str, *findings: str, **more: object) -> Row:
         made = row(table, **more)  # type: ignore[arg-type]
         assert made.outcome is not None
-        return dataclasses.replace(made, outcome=dataclasses.replace(made.outcome, findings=tuple({"name": name} for name in findings)))
+        return dataclasses.replace(
+            made,
+            outcome=dataclasses.replace(
+                made.outcome, findings=tuple({"name": name} for name in findings)
+            ),
+        )
 
-    before = [record(day, snapshots=50 + day, findings=(("executor_cache", "info"),)) for day in range(9)]
+    before = [
+        record(day, snapshots=50 + day, findings=(("executor_cache", "info"),)) for day in range(9)
+    ]
     now = record(9, snapshots=59, findings=(("small_files", "critical"),))
     rows = [
         of("db.events", "small_files", status="critical", saved=50, health=now),
-        of("db.stream", "small_files", "executor_cache", "equality_deletes", "skewed_partitions", saved=9, frees=GIB),
+        of(
+            "db.stream",
+            "small_files",
+            "executor_cache",
+            "equality_deletes",
+            "skewed_partitions",
+            saved=9,
+            frees=GIB,
+        ),
         of("db.skewed", "skewed_partitions"),
         row("db.<i>.a_name_that_is_long", "healthy"),
         Row("db.<b>.another_name_that_is_long", "crashed", 1.0),
@@ -399,11 +513,22 @@ def test_an_index_looks_like_its_golden_file(tmp_path: Path, golden: Golden) -> 
 
 
 def test_what_a_run_closes_with_looks_like_its_golden_file(golden: Golden) -> None:
-    """The verdict, the three worst tables, those that could not be read first, and what to run next."""
+    """The verdict, the three worst tables, those that could not be read first, and what to run
+    next.
+    """
     sick = [row(f"db.{name}", "critical", saved=n) for n, name in enumerate("abcd")]
     assert sick[3].outcome
-    found = dataclasses.replace(sick[3].outcome, findings=tuple({"name": f"small_{n}", "severity": "warning"} for n in range(6)))
-    well, gone = row("db.well", "healthy"), Row("db.gone", "misconfigured", 1.0, error="no metadata")
+    found = dataclasses.replace(
+        sick[3].outcome,
+        findings=tuple({"name": f"small_{n}", "severity": "warning"} for n in range(6)),
+    )
+    well, gone = (
+        row("db.well", "healthy"),
+        Row("db.gone", "misconfigured", 1.0, error="no metadata"),
+    )
     runs = [(well, *sick[:3], dataclasses.replace(sick[3], outcome=found)), (well,), (gone,)]
 
-    golden("index/closing.txt", "\n\n".join(closing(ReportRun(rows, Path("index.html"), 0), "a prod") for rows in runs))
+    golden(
+        "index/closing.txt",
+        "\n\n".join(closing(ReportRun(rows, Path("index.html"), 0), "a prod") for rows in runs),
+    )

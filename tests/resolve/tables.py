@@ -34,12 +34,24 @@ _TYPES = {
     "c_decimal": ("decimal(9,2)", "1.50", "2.50"),
     "c_large": ("decimal(38,3)", "12345678901234567890.125", "1"),
     "c_date": ("date", "DATE '1969-12-31'", "DATE '2024-02-29'"),
-    "c_ntz": ("timestamp_ntz", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000001'", "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'"),
-    "c_tz": ("timestamp", "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'", "TIMESTAMP '1960-01-01 00:00:00.000002 UTC'"),
+    "c_ntz": (
+        "timestamp_ntz",
+        "TIMESTAMP_NTZ '2024-01-01 00:00:00.000001'",
+        "TIMESTAMP_NTZ '2024-01-01 00:00:00.000002'",
+    ),
+    "c_tz": (
+        "timestamp",
+        "TIMESTAMP '1960-01-01 00:00:00.000001 UTC'",
+        "TIMESTAMP '1960-01-01 00:00:00.000002 UTC'",
+    ),
     "c_string": ("string", "'ß'", "'ss'"),
     "c_binary": ("binary", "X'00FF'", "X'00'"),
     # What SQL has no name for comes through Iceberg's API.
-    "c_uuid": ("string", "'f79c3e09-677c-4bbd-a479-3f349cb785e7'", "'f79c3e09-677c-4bbd-a479-3f349cb785e8'"),
+    "c_uuid": (
+        "string",
+        "'f79c3e09-677c-4bbd-a479-3f349cb785e7'",
+        "'f79c3e09-677c-4bbd-a479-3f349cb785e8'",
+    ),
     "c_fixed": ("binary", "X'01020304'", "X'01020305'"),
 }
 
@@ -55,12 +67,27 @@ class Table:
         self.sql_name = identifier(*self.full)
         self.files = Files(lake.spark, self.full)
 
-    def create(self, columns: str = "id bigint, name string", by: str = "", version: int = 2, **properties: str) -> Table:
-        """Create the table; keyword arguments are properties, with ``_`` for ``.`` and ``__`` for ``-``."""
-        given = {"format-version": str(version), "write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
+    def create(
+        self,
+        columns: str = "id bigint, name string",
+        by: str = "",
+        version: int = 2,
+        **properties: str,
+    ) -> Table:
+        """Create the table; keyword arguments are properties, with ``_`` for ``.`` and ``__`` for
+        ``-``.
+        """
+        given = {
+            "format-version": str(version),
+            "write.delete.mode": "merge-on-read",
+            "write.update.mode": "merge-on-read",
+        }
         given |= {k.replace("__", "-").replace("_", "."): v for k, v in properties.items()}
         pairs = ", ".join(f"'{k}' = '{v}'" for k, v in given.items())
-        self.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({pairs})")
+        self.sql(
+            f"CREATE TABLE {{t}} ({columns}) USING iceberg "
+            f"{f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({pairs})"
+        )
         return self
 
     def sql(self, statement: str) -> list[Any]:
@@ -80,7 +107,9 @@ class Table:
         return self
 
     def fill_slices(self, slices: int, rows: int = 5) -> int:
-        """Append files of ids in order until each of so many slices has one, as a file's slice is drawn from its path; returns the ids."""
+        """Append files of ids in order until each of so many slices has one, as a file's slice is
+        drawn from its path; returns the ids.
+        """
         for n in range(100):
             self.commit().data(f"SELECT id + {rows * n}, 'a' FROM range({rows})").done()
             files = self.sql("SELECT file_path FROM {t}.data_files")
@@ -110,21 +139,32 @@ class Table:
 
     def converts(self, folder: Path, where: str | None = None, **options: Any) -> Outcome:
         """Convert as a person does, in a run with a ledger in this folder."""
-        given = {"execute": True, "ledger": str(folder / "l.db"), "progress": lambda _: None, **options}
+        given = {
+            "execute": True,
+            "ledger": str(folder / "l.db"),
+            "progress": lambda _: None,
+            **options,
+        }
         outcome = convert_equality_deletes(self.lake, self.name, where, **given)
         self.files.refresh()
         return outcome
 
     def equality_deletes(self, branch: str | None = None) -> int:
         at = f"VERSION AS OF '{branch}'" if branch else ""
-        return int(self.sql(f"SELECT count(*) FROM {{t}}.delete_files {at} WHERE content = 2")[0][0])
+        return int(
+            self.sql(f"SELECT count(*) FROM {{t}}.delete_files {at} WHERE content = 2")[0][0]
+        )
 
     @property
     def version(self) -> int:
         return int(self.files.table().operations().current().formatVersion())
 
     def lineage(self, at: str = "") -> Rows:
-        return self.rows(at, "*, _row_id, _last_updated_sequence_number") if self.version >= 3 else Counter()
+        return (
+            self.rows(at, "*, _row_id, _last_updated_sequence_number")
+            if self.version >= 3
+            else Counter()
+        )
 
     def vectors_per_file(self) -> int:
         """The largest number of deletion vectors that one data file has."""
@@ -135,7 +175,13 @@ class Table:
         return int(counted[0][0])
 
     def converted(
-        self, action: Callable[[], object] | None = None, *, branch: str | None = None, left: int = 0, every: bool = False, **options: Any
+        self,
+        action: Callable[[], object] | None = None,
+        *,
+        branch: str | None = None,
+        left: int = 0,
+        every: bool = False,
+        **options: Any,
     ) -> Rows:
         """Convert the table, see that the rule holds, and give its rows.
 
@@ -156,8 +202,17 @@ class Table:
         assert self.equality_deletes(branch) == left
         return before
 
-    def rewritten(self, *, branch: str | None = None, check: bool = True, order: RewriteOrder = _IN_ORDER, **options: str) -> Rows:
-        """Rewrite every data file in icekit's own way, see that no row changed, and give the rows."""
+    def rewritten(
+        self,
+        *,
+        branch: str | None = None,
+        check: bool = True,
+        order: RewriteOrder = _IN_ORDER,
+        **options: str,
+    ) -> Rows:
+        """Rewrite every data file in icekit's own way, see that no row changed, and give the
+        rows.
+        """
         at = f"VERSION AS OF '{branch}'" if branch else ""
         before, lineage = self.rows(at), self.lineage(at)
         rewrite(self, branch=branch, check=check, order=order, **options)
@@ -187,16 +242,38 @@ def unchanged(table: Table) -> Iterator[None]:
     assert (table.rows(), table.snapshots(), {*folder.rglob("*.*")}) == before
 
 
-def rewrite(table: Table, *, branch: str | None = None, check: bool = True, order: RewriteOrder = _IN_ORDER, **options: str) -> None:
-    """Rewrite every data file as a run does, or some of them according to options (with ``_`` for ``-``)."""
-    given = {name.replace("_", "-"): value for name, value in options.items()} or {"rewrite-all": "true"}
+def rewrite(
+    table: Table,
+    *,
+    branch: str | None = None,
+    check: bool = True,
+    order: RewriteOrder = _IN_ORDER,
+    **options: str,
+) -> None:
+    """Rewrite every data file as a run does, or some of them according to options (with ``_`` for
+    ``-``).
+    """
+    given = {name.replace("_", "-"): value for name, value in options.items()} or {
+        "rewrite-all": "true"
+    }
     action = Action(
-        "a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given, branch=branch, order=order
+        "a1",
+        "rewrite_data_files",
+        table.full[0],
+        table.name,
+        "a test",
+        Prediction(),
+        options=given,
+        branch=branch,
+        order=order,
     )
     made = guarded(table.spark._jvm, load_now(table.spark, table.full))
     spark: Any = table.spark
     if spark.conf.get("spark.sql.catalog.default_rewrite_catalog", None) is None:
-        spark.conf.set("spark.sql.catalog.default_rewrite_catalog", "org.apache.iceberg.spark.SparkRewriteTableCatalog")
+        spark.conf.set(
+            "spark.sql.catalog.default_rewrite_catalog",
+            "org.apache.iceberg.spark.SparkRewriteTableCatalog",
+        )
     CheckedRewrite(spark, action, made, {"icekit.run-id": "test"}, check=check).run()
 
 
@@ -219,7 +296,9 @@ def types(table: Table) -> Any:
 
 
 def with_ruled_out_key(table: Table, version: int = 2) -> str:
-    """Create the table with two UUIDs in one file, whose bounds rule out deletes by the larger; returns that."""
+    """Create the table with two UUIDs in one file, whose bounds rule out deletes by the larger;
+    returns that.
+    """
     table.create("id bigint", version=version)
     add_column(table, "k", types(table).UUIDType.get())
     low, high = (f"{digit}0000000-0000-0000-0000-000000000001" for digit in "0f")
@@ -228,12 +307,27 @@ def with_ruled_out_key(table: Table, version: int = 2) -> str:
 
 
 def with_keys_of_every_type(table: Table, version: int, file_format: str) -> int:
-    """Create the table with a row for each type of key, which a delete by a column of that type deletes, and one more row; returns its id."""
-    columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in _TYPES.items() if name not in {"c_uuid", "c_fixed"})
+    """Create the table with a row for each type of key, which a delete by a column of that type
+    deletes, and one more row; returns its id.
+    """
+    columns = ", ".join(
+        f"{name} {kind}"
+        for name, (kind, _, _) in _TYPES.items()
+        if name not in {"c_uuid", "c_fixed"}
+    )
     table.create(f"id bigint, {columns}", version=version)
     add_column(table, "c_uuid", types(table).UUIDType.get())
     add_column(table, "c_fixed", types(table).FixedType.ofLength(4))
-    hit = [[str(i), *(hit if place == i else other for place, (_, hit, other) in enumerate(_TYPES.values()))] for i in range(len(_TYPES))]
+    hit = [
+        [
+            str(i),
+            *(
+                hit if place == i else other
+                for place, (_, hit, other) in enumerate(_TYPES.values())
+            ),
+        ]
+        for i in range(len(_TYPES))
+    ]
     nulls = [str(len(_TYPES)), *("NULL" for _ in _TYPES)]
     table.commit().data(rows_of([*hit, nulls]), format=file_format).done()
     commit = table.commit()

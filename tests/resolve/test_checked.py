@@ -1,4 +1,6 @@
-"""A conversion is checked before its commit: a wrong one is never committed, and what it wrote is removed."""
+"""A conversion is checked before its commit: a wrong one is never committed, and what it wrote is
+removed.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -29,22 +31,37 @@ both_versions = pytest.mark.parametrize("version", [2, 3])
 
 def checked(table: Table) -> list[CheckedPositions]:
     """What the summaries of the table's commits say, the oldest first."""
-    found = table.sql(f"SELECT summary['{CHECKED_POSITIONS_TAG}'] FROM {{t}}.snapshots ORDER BY committed_at")
+    found = table.sql(
+        f"SELECT summary['{CHECKED_POSITIONS_TAG}'] FROM {{t}}.snapshots ORDER BY committed_at"
+    )
     return [CheckedPositions.of(text) for (text,) in found if text]
 
 
 def sick(table: Table, version: int) -> Table:
-    """Two partitions and two keys; the deletes apply to two files, and delete 6 of their 20 rows."""
+    """Two partitions and two keys; the deletes apply to two files, and delete 6 of their 20
+    rows.
+    """
     table.create("id bigint, name string, p string", "p", version=version)
     for p in "ab":
         table.data(f"SELECT id, 'first', '{p}' FROM range(10)", {"p": p})
     commit = table.commit().deletes("id", "SELECT id FROM range(4)", {"p": "a"})
-    commit.deletes(["id", "name"], "SELECT 5, 'first' UNION ALL SELECT 6, 'first' UNION ALL SELECT 7, 'second'", {"p": "b"}).done()
+    commit.deletes(
+        ["id", "name"],
+        "SELECT 5, 'first' UNION ALL SELECT 6, 'first' UNION ALL SELECT 7, 'second'",
+        {"p": "b"},
+    ).done()
     table.data("SELECT id, 'second', 'a' FROM range(10)", {"p": "a"})
     return table
 
 
-def refused(table: Table, found: str | None, *, error: type[Exception] = RowsDiffer, check: Any = check_positions, **options: Any) -> None:
+def refused(
+    table: Table,
+    found: str | None,
+    *,
+    error: type[Exception] = RowsDiffer,
+    check: Any = check_positions,
+    **options: Any,
+) -> None:
     """A conversion of the table is refused, and neither the table nor its folder has changed."""
     with unchanged(table), pytest.raises(error, match=found):
         convert(table.spark, table.full, check=check, **options)
@@ -59,7 +76,9 @@ def test_a_commit_says_what_was_checked(table: Table, tmp_path: Path, version: i
     assert outcome.proof is not None
     assert outcome.proof.ok is True
     assert outcome.proof.mode == CHECKED
-    assert checked(table) == [CheckedPositions(positions=6, resolved=7, sampled=20, one_in=1, files=2, of_files=14)]
+    assert checked(table) == [
+        CheckedPositions(positions=6, resolved=7, sampled=20, one_in=1, files=2, of_files=14)
+    ]
     assert "6 deleted positions read back" in repr(outcome.proof)
 
 
@@ -68,13 +87,23 @@ def test_a_commit_says_what_was_checked(table: Table, tmp_path: Path, version: i
     ("changed", "found"),
     [
         (lambda dead: {**dead, 0: Positions.at(dead[0].all()[1:])}, "1 deleted row would stay"),
-        (lambda dead: {**dead, 0: dead[0].with_more(Positions.at(dead[0].all()[-1:] + 1))}, "rows without a delete would be deleted"),
-        (lambda dead: {number: some for number, some in dead.items() if number}, "deleted rows would stay"),
+        (
+            lambda dead: {**dead, 0: dead[0].with_more(Positions.at(dead[0].all()[-1:] + 1))},
+            "rows without a delete would be deleted",
+        ),
+        (
+            lambda dead: {number: some for number, some in dead.items() if number},
+            "deleted rows would stay",
+        ),
     ],
     ids=["a row too few", "a row too many", "a file too few"],
 )
 def test_positions_that_are_not_right_are_found(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, changed: Callable[[Any], Any], found: str
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    changed: Callable[[Any], Any],
+    found: str,
 ) -> None:
     sick(table, version)
     find = converting.deleted_positions
@@ -93,36 +122,55 @@ def test_positions_that_are_not_right_are_found(
 
 
 @both_versions
-def test_a_delete_file_that_does_not_hold_its_positions_is_found(table: Table, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_a_delete_file_that_does_not_hold_its_positions_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     sick(table, version)
     name = "position_file" if version == 2 else "vector_blob"
     write = getattr(delete_files, name)
-    monkeypatch.setattr(delete_files, name, lambda *given: write(*given[:-1], Positions.at(given[-1].all() + 1)))
+    monkeypatch.setattr(
+        delete_files, name, lambda *given: write(*given[:-1], Positions.at(given[-1].all() + 1))
+    )
 
     refused(table, "Iceberg reads . deleted positions of .*, but not the . that were found")
 
 
-def test_a_position_after_the_end_of_its_file_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_position_after_the_end_of_its_file_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sick(table, 2)
     find = converting.deleted_positions
     monkeypatch.setattr(
         converting,
         "deleted_positions",
-        lambda *given: {number: some.with_more(Positions.at(some.all()[-1:] + 10)) for number, some in find(*given).items()},
+        lambda *given: {
+            number: some.with_more(Positions.at(some.all()[-1:] + 10))
+            for number, some in find(*given).items()
+        },
     )
 
     refused(table, "has only 10 rows")
 
 
-def test_a_data_file_that_was_not_looked_at_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_file_that_was_not_looked_at_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its deletes would be removed, and its rows would come back."""
     sick(table, 2)
-    monkeypatch.setattr(converting, "find", lambda *given, **options: (at := find(*given, **options)) and replace(at, data=at.data[:-1]))
+    monkeypatch.setattr(
+        converting,
+        "find",
+        lambda *given, **options: (
+            (at := find(*given, **options)) and replace(at, data=at.data[:-1])
+        ),
+    )
 
     refused(table, "where no deleted row was looked for")
 
 
-def test_a_delete_file_of_another_partition_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delete_file_of_another_partition_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Readers may not apply it."""
     sick(table, 2)
     place = converting._partitions
@@ -137,7 +185,9 @@ def test_a_delete_file_of_another_partition_is_found(table: Table, monkeypatch: 
 
 
 @both_versions
-def test_where_keys_are_many_a_sample_is_looked_up(table: Table, monkeypatch: pytest.MonkeyPatch, version: int, tmp_path: Path) -> None:
+def test_where_keys_are_many_a_sample_is_looked_up(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, tmp_path: Path
+) -> None:
     monkeypatch.setattr(checking, "_FEW", 50)
     monkeypatch.setattr(checking, "UNSEEN", 1)
     monkeypatch.setattr(checking, "SAMPLED_KEYS", 2)
@@ -155,7 +205,9 @@ def test_where_keys_are_many_a_sample_is_looked_up(table: Table, monkeypatch: py
     assert len(table.ids()) == 300
 
 
-def test_where_the_rows_of_a_sample_have_few_keys_every_key_is_looked_up(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_rows_of_a_sample_have_few_keys_every_key_is_looked_up(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Deletes of many keys, and many rows of one: here it is in the sample."""
     monkeypatch.setattr(checking, "_FEW", 50)
     monkeypatch.setattr(checking, "UNSEEN", 2)
@@ -169,7 +221,9 @@ def test_where_the_rows_of_a_sample_have_few_keys_every_key_is_looked_up(table: 
     assert [(said.one_in, said.sampled) for said in checked(table)] == [(1, 400)]
 
 
-def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checking, "_FEW", 50)
     monkeypatch.setattr(checking, "UNSEEN", 0)
     # The sample of the many finds nothing wrong.
@@ -178,13 +232,19 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(table:
     table.delete("id", "SELECT id FROM range(100)").delete("name", "SELECT 'b'")
     find = converting.deleted_positions
     monkeypatch.setattr(
-        converting, "deleted_positions", lambda *given: {number: Positions.at(some.all()[:-1]) for number, some in find(*given).items()}
+        converting,
+        "deleted_positions",
+        lambda *given: {
+            number: Positions.at(some.all()[:-1]) for number, some in find(*given).items()
+        },
     )
 
     refused(table, "1 deleted row would stay")
 
 
-def test_few_different_keys_are_all_looked_up_however_many_deletes_there_are(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_different_keys_are_all_looked_up_however_many_deletes_there_are(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(checking, "_FEW", 50)
     table.create().data("SELECT id % 7, 'a' FROM range(400)")
     table.delete("id", "SELECT id % 5 FROM range(100)")
@@ -195,7 +255,9 @@ def test_few_different_keys_are_all_looked_up_however_many_deletes_there_are(tab
 
 
 @both_versions
-def test_a_delete_file_of_another_data_file_is_found(table: Table, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+def test_a_delete_file_of_another_data_file_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     table.create(version=version)
     for _ in range(2):
         table.data("SELECT id, 'a' FROM range(10)")
@@ -225,7 +287,9 @@ def test_a_file_that_was_appended_twice_and_lost_no_row_is_no_obstacle(table: Ta
 
 
 def _upgraded(table: Table) -> Table:
-    """A file with two delete files of its own, in a table that is of format version 3 by now; and two equality deletes of it."""
+    """A file with two delete files of its own, in a table that is of format version 3 by now; and
+    two equality deletes of it.
+    """
     table.create().data("SELECT id, 'a' FROM range(10)")
     table.sql("DELETE FROM {t} WHERE id = 8")
     table.sql("DELETE FROM {t} WHERE id = 9")
@@ -241,11 +305,15 @@ def test_positions_deleted_before_the_upgrade_to_vectors_stay(table: Table) -> N
     assert table.ids() == [0, *range(2, 8)]
 
 
-def test_a_position_deleted_before_that_would_come_back_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_position_deleted_before_that_would_come_back_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _upgraded(table)
     merge = converting.merge
 
-    def lossy(spark: Any, name: Any, known: Any, positions: dict[int, Positions], found: Any) -> Any:
+    def lossy(
+        spark: Any, name: Any, known: Any, positions: dict[int, Positions], found: Any
+    ) -> Any:
         dead = dict(positions)
         replaced, before = merge(spark, name, known, positions, found)
         less = {number: Positions.at(some.all()[1:]) for number, some in before.items()}
@@ -257,7 +325,9 @@ def test_a_position_deleted_before_that_would_come_back_is_found(table: Table, m
     refused(table, "are not those that Iceberg applies")
 
 
-def test_an_equality_delete_that_would_go_too_early_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_equality_delete_that_would_go_too_early_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sick(table, 3)
     merge = converting.merge
 
@@ -270,7 +340,9 @@ def test_an_equality_delete_that_would_go_too_early_is_found(table: Table, monke
     refused(table, "would not remove the right delete files", slices=2)
 
 
-def test_a_listing_that_iceberg_does_not_agree_with_is_found(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_that_iceberg_does_not_agree_with_is_found(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sick(table, 2)
 
     def older(*given: Any, **options: Any) -> Any:
@@ -283,7 +355,9 @@ def test_a_listing_that_iceberg_does_not_agree_with_is_found(table: Table, monke
 
 
 @pytest.mark.parametrize("is_stopped", [False, True], ids=["an error", "a request to stop"])
-def test_a_check_that_does_not_end_commits_nothing(table: Table, monkeypatch: pytest.MonkeyPatch, is_stopped: bool) -> None:
+def test_a_check_that_does_not_end_commits_nothing(
+    table: Table, monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
     sick(table, 2)
     stop = Stop()
     if is_stopped:
@@ -291,7 +365,12 @@ def test_a_check_that_does_not_end_commits_nothing(table: Table, monkeypatch: py
     else:
         monkeypatch.setattr(checking._Check, "_read", lambda *_: 1 // 0)
 
-    refused(table, None, error=Stopped if is_stopped else ZeroDivisionError, check=_before_commit(stop, check=True))
+    refused(
+        table,
+        None,
+        error=Stopped if is_stopped else ZeroDivisionError,
+        check=_before_commit(stop, check=True),
+    )
 
 
 def test_whole_files_are_few_however_many_there_are(table: Table) -> None:
@@ -308,7 +387,9 @@ def test_whole_files_are_few_however_many_there_are(table: Table) -> None:
 
 
 def test_earlier_deletes_by_position_stay(table: Table) -> None:
-    """The vector of a file is replaced by one with the old positions and the new ones; those of other files stay."""
+    """The vector of a file is replaced by one with the old positions and the new ones; those of
+    other files stay.
+    """
     sick(table, 3)
     table.sql("DELETE FROM {t} WHERE id = 9")
 
@@ -327,7 +408,9 @@ def test_each_commit_of_several_is_checked(table: Table) -> None:
     assert len(checked(table)) == 2
 
 
-def test_deletes_that_apply_to_no_file_are_removed_after_iceberg_agrees(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_that_apply_to_no_file_are_removed_after_iceberg_agrees(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.create().delete("id", "SELECT 1").insert("VALUES (1, 'a')")
 
     table.converted()
@@ -352,7 +435,9 @@ def test_a_dropped_key_is_compared_in_full_after_the_commit(table: Table, tmp_pa
 
 
 def test_a_delete_that_icebergs_readers_do_not_apply_is_refused(table: Table) -> None:
-    """Before the commit: Iceberg orders the bounds of UUIDs as signed numbers, Parquet as unsigned ones, so it rules out a file that has the key."""
+    """Before the commit: Iceberg orders the bounds of UUIDs as signed numbers, Parquet as unsigned
+    ones, so it rules out a file that has the key.
+    """
     table.delete("k", f"SELECT '{with_ruled_out_key(table)}'")
 
     refused(table, "rule these deletes out", error=ReadersDisagree)
@@ -362,7 +447,11 @@ def test_where_no_class_can_be_compiled_the_commit_is_compared_in_full_afterward
     table: Table, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sick(table, 2)
-    monkeypatch.setattr(checking, "compiled", lambda jvm, loaded, _, *given: compiled(jvm, loaded, "Unknown", *given))
+    monkeypatch.setattr(
+        checking,
+        "compiled",
+        lambda jvm, loaded, _, *given: compiled(jvm, loaded, "Unknown", *given),
+    )
 
     outcome = table.converts(tmp_path)
 

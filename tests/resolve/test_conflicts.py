@@ -1,4 +1,6 @@
-"""Conversions that meet other commits, fail or are killed: no row changes, nothing is left behind, and trying again helps."""
+"""Conversions that meet other commits, fail or are killed: no row changes, nothing is left behind,
+and trying again helps.
+"""
 
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -27,7 +29,9 @@ Before = Callable[[Callable[[], object]], None]
 
 @pytest.fixture
 def before_the_commit(monkeypatch: pytest.MonkeyPatch) -> Before:
-    """Lets something happen just before the first commit of a conversion, when its files are written."""
+    """Lets something happen just before the first commit of a conversion, when its files are
+    written.
+    """
 
     def patch(happens: Callable[[], object]) -> None:
         waiting = [happens]
@@ -45,7 +49,9 @@ def before_the_commit(monkeypatch: pytest.MonkeyPatch) -> Before:
 def sick(table: Table, version: int) -> Table:
     """Two data files, and deletes that reach both."""
     table.create(version=version)
-    table.commit().data("SELECT id, 'a' FROM range(5)").data("SELECT id + 5, 'b' FROM range(5)").done()
+    table.commit().data("SELECT id, 'a' FROM range(5)").data(
+        "SELECT id + 5, 'b' FROM range(5)"
+    ).done()
     table.commit().data("SELECT 1, 'c'").deletes("id", "SELECT id * 3 FROM range(3)").done()
     return table
 
@@ -60,7 +66,9 @@ def files_in(folder: Path) -> set[Path]:
     return {
         path
         for path in folder.rglob("*")
-        if path.is_file() and path.suffix in {".parquet", ".puffin", ".avro", ".orc"} and path.parent.name != "metadata"
+        if path.is_file()
+        and path.suffix in {".parquet", ".puffin", ".avro", ".orc"}
+        and path.parent.name != "metadata"
     }
 
 
@@ -69,7 +77,10 @@ def location(table: Table) -> Path:
 
 
 def live_files(table: Table) -> set[str]:
-    return {str(row[0]).removeprefix("file:") for row in table.sql("SELECT file_path FROM {t}.all_files")}
+    return {
+        str(row[0]).removeprefix("file:")
+        for row in table.sql("SELECT file_path FROM {t}.all_files")
+    }
 
 
 def is_done(table: Table, outcome: Outcome, *, left: int = 0) -> None:
@@ -80,7 +91,9 @@ def is_done(table: Table, outcome: Outcome, *, left: int = 0) -> None:
 
 
 @both_versions
-def test_an_upsert_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, version: int) -> None:
+def test_an_upsert_at_the_same_moment(
+    table: Table, tmp_path: Path, before_the_commit: Before, version: int
+) -> None:
     """Its deletes are newer than the plan: they stay, and apply."""
     sick(table, version)
 
@@ -98,7 +111,9 @@ def test_an_upsert_at_the_same_moment(table: Table, tmp_path: Path, before_the_c
 
 
 @both_versions
-def test_deletes_by_position_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, version: int) -> None:
+def test_deletes_by_position_at_the_same_moment(
+    table: Table, tmp_path: Path, before_the_commit: Before, version: int
+) -> None:
     """On format version 3 they are vectors of the files that the conversion writes vectors for."""
     sick(table, version)
 
@@ -117,12 +132,17 @@ def test_deletes_by_position_at_the_same_moment(table: Table, tmp_path: Path, be
 
 
 @both_versions
-def test_a_compaction_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, version: int) -> None:
+def test_a_compaction_at_the_same_moment(
+    table: Table, tmp_path: Path, before_the_commit: Before, version: int
+) -> None:
     sick(table, version)
     before, history = table.rows(), table.history()
     catalog, *rest = table.full
     before_the_commit(
-        lambda: table.sql(f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => map('rewrite-all', 'true'))")
+        lambda: table.sql(
+            f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => "
+            "map('rewrite-all', 'true'))"
+        )
     )
 
     outcome = run(table, tmp_path)
@@ -133,7 +153,9 @@ def test_a_compaction_at_the_same_moment(table: Table, tmp_path: Path, before_th
 
 
 @pytest.mark.slow
-def test_another_conversion_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before) -> None:
+def test_another_conversion_at_the_same_moment(
+    table: Table, tmp_path: Path, before_the_commit: Before
+) -> None:
     sick(table, 3)
     before, history = table.rows(), table.history()
     before_the_commit(lambda: converting.convert(table.spark, table.full))
@@ -146,7 +168,9 @@ def test_another_conversion_at_the_same_moment(table: Table, tmp_path: Path, bef
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["expired", "rolled back"])
-def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(table: Table, tmp_path: Path, before_the_commit: Before, how: str) -> None:
+def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(
+    table: Table, tmp_path: Path, before_the_commit: Before, how: str
+) -> None:
     sick(table, 2)
     start = table.snapshots()[-1]
     table.commit().data("SELECT 1, 'd'").deletes("id", "SELECT 1").done()
@@ -157,7 +181,10 @@ def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(table: Table, tmp
     def happens() -> None:
         if how == "expired":
             table.data("SELECT 11, 'e'")
-            table.sql(f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2999-01-01', retain_last => 1)")
+            table.sql(
+                f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => "
+                "TIMESTAMP '2999-01-01', retain_last => 1)"
+            )
         else:
             table.sql(f"CALL {catalog}.system.rollback_to_snapshot('{name}', {start})")
         rows.append(table.rows())
@@ -171,8 +198,12 @@ def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(table: Table, tmp
 
 
 @both_versions
-def test_what_happens_between_two_slices_counts(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
-    """Deletes by position between two commits of one conversion, in the files of both: vectors conflict, files do not."""
+def test_what_happens_between_two_slices_counts(
+    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Deletes by position between two commits of one conversion, in the files of both: vectors
+    conflict, files do not.
+    """
     ids = table.create(version=version).fill_slices(2)
     table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
     touched: list[list[str]] = []
@@ -201,7 +232,9 @@ def test_what_happens_between_two_slices_counts(table: Table, tmp_path: Path, mo
 
 @pytest.fixture
 def between_slices(monkeypatch: pytest.MonkeyPatch) -> Before:
-    """Lets something happen once the first slice of a conversion is committed, before the second is listed."""
+    """Lets something happen once the first slice of a conversion is committed, before the second is
+    listed.
+    """
 
     def patch(happens: Callable[[], object]) -> None:
         waiting = [happens]
@@ -225,13 +258,21 @@ def slice_of(file: Any) -> int:
 
 
 @both_versions
-def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(table: Table, between_slices: Before, version: int) -> None:
-    """It keeps the sequence number it was planned at, so the deletes still apply to what it wrote."""
+def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(
+    table: Table, between_slices: Before, version: int
+) -> None:
+    """It keeps the sequence number it was planned at, so the deletes still apply to what it
+    wrote.
+    """
     ids = table.create(version=version).fill_slices(2)
     planned = table.files.table().currentSnapshot()
     later = next(f for f in live_data_files(table.files.table()) if slice_of(f) == 1)
     rows = f"SELECT * FROM {table.sql_name} WHERE _file = '{later.location()}'"
-    moved = next(f for f in (table.files.data(rows, None, spec=None, format="parquet") for _ in range(100)) if slice_of(f) == 0)
+    moved = next(
+        f
+        for f in (table.files.data(rows, None, spec=None, format="parquet") for _ in range(100))
+        if slice_of(f) == 0
+    )
     table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
     before, history = table.rows(), table.history()
 
@@ -245,7 +286,9 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(ta
 
     between_slices(compact)
 
-    with pytest.raises(CommitConflict, match="another commit added 1 data file to which the equality deletes apply"):
+    with pytest.raises(
+        CommitConflict, match="another commit added 1 data file to which the equality deletes apply"
+    ):
         convert(table.spark, table.full, slices=2)
 
     table.files.refresh()
@@ -255,7 +298,9 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(ta
 
 
 def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: Table) -> None:
-    """Why icekit's own rewrites of every file take a new sequence number; once this fails, they need not."""
+    """Why icekit's own rewrites of every file take a new sequence number; once this fails, they
+    need not.
+    """
     table.create().data("SELECT id, 'a' FROM range(3)")
     planned = table.files.table().currentSnapshot()
     old = live_data_files(table.files.table())
@@ -265,7 +310,13 @@ def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: T
     before = table.rows()
 
     def rewrite() -> Any:
-        return table.files.table().newRewrite().validateFromSnapshot(planned.snapshotId()).deleteFile(old[0]).addFile(new)
+        return (
+            table.files.table()
+            .newRewrite()
+            .validateFromSnapshot(planned.snapshotId())
+            .deleteFile(old[0])
+            .addFile(new)
+        )
 
     with pytest.raises(Exception, match="found new delete for replaced data file"):
         rewrite().commit()
@@ -276,14 +327,18 @@ def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: T
 
 
 @both_versions
-def test_an_upsert_between_two_slices_keeps_its_deletes(table: Table, between_slices: Before, version: int) -> None:
+def test_an_upsert_between_two_slices_keeps_its_deletes(
+    table: Table, between_slices: Before, version: int
+) -> None:
     """The slice that is over has not seen them."""
     ids = table.create(version=version).fill_slices(2)
     table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
     seen: list[Any] = []
 
     def upsert() -> None:
-        table.commit().data("SELECT 1, 'new'").deletes("id", f"SELECT id * 5 + 1 FROM range({ids})").done()
+        table.commit().data("SELECT 1, 'new'").deletes(
+            "id", f"SELECT id * 5 + 1 FROM range({ids})"
+        ).done()
         seen.append((table.rows(), table.history()))
 
     between_slices(upsert)
@@ -326,7 +381,9 @@ def test_a_failure_before_the_commit_leaves_no_file_and_no_snapshot(
 
 
 @pytest.mark.soak
-def test_a_process_that_is_killed_before_the_commit_is_resumed(table: Table, tmp_path: Path) -> None:
+def test_a_process_that_is_killed_before_the_commit_is_resumed(
+    table: Table, tmp_path: Path
+) -> None:
     sick(table, 3)
     before, history = table.rows(), table.history()
     ledger = tmp_path / "ledger.db"
@@ -340,7 +397,9 @@ def test_a_process_that_is_killed_before_the_commit_is_resumed(table: Table, tmp
     table.hold(before, history)
     assert table.equality_deletes() == 1
 
-    outcome = table.lake.resume(table.name, command="convert", ledger=str(ledger), progress=lambda _: None)
+    outcome = table.lake.resume(
+        table.name, command="convert", ledger=str(ledger), progress=lambda _: None
+    )
 
     table.hold(before, history)
     assert outcome.status == "done", outcome

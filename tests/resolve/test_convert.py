@@ -1,4 +1,6 @@
-"""Conversions of every kind of equality delete: no row changes, in no snapshot, and none of them is left."""
+"""Conversions of every kind of equality delete: no row changes, in no snapshot, and none of them is
+left.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,15 +22,20 @@ from tests.resolve.writing import rows_of
 
 pytestmark = pytest.mark.spark
 
-# Both write from the same join. What differs (position delete files or vectors) version 2 shows in the tests without a
-# parameter and in those of conflicts; the rest of it runs with `make soak`.
+# Both write from the same join. What differs (position delete files or vectors) version 2 shows in
+# the tests without a parameter and in those of conflicts; the rest of it runs with `make soak`.
 both_versions = pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.soak), 3])
 
 # Keys
 
 
-@pytest.mark.parametrize(("version", "file_format"), [(2, "parquet"), pytest.param(2, "orc", marks=pytest.mark.soak), (3, "avro")])
-def test_keys_of_every_type_in_files_of_every_format(table: Table, version: int, file_format: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "file_format"),
+    [(2, "parquet"), pytest.param(2, "orc", marks=pytest.mark.soak), (3, "avro")],
+)
+def test_keys_of_every_type_in_files_of_every_format(
+    table: Table, version: int, file_format: str
+) -> None:
     """Each delete file deletes one row by a column of its type; the table has as many key sets."""
     left = with_keys_of_every_type(table, version, file_format)
 
@@ -61,8 +68,12 @@ def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
             ]
         )
     )
-    commit = table.commit().deletes(["a", "s.x"], "SELECT 1, named_struct('x', 1) UNION ALL SELECT 2, named_struct('x', 2)")
-    commit.deletes("s.t.y", "SELECT named_struct('t', named_struct('y', 'b'))").deletes("id", "SELECT 3")
+    commit = table.commit().deletes(
+        ["a", "s.x"], "SELECT 1, named_struct('x', 1) UNION ALL SELECT 2, named_struct('x', 2)"
+    )
+    commit.deletes("s.t.y", "SELECT named_struct('t', named_struct('y', 'b'))").deletes(
+        "id", "SELECT 3"
+    )
     commit.deletes(["id", "s.t.z"], "SELECT 4, named_struct('t', named_struct('z', 2))").done()
 
     table.converted()
@@ -72,13 +83,21 @@ def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
 
 @pytest.mark.parametrize(
     ("deletes", "left"),
-    [("NULL", None), ("named_struct('x', cast(NULL AS int))", None), ("named_struct('x', 1)", None)],
+    [
+        ("NULL", None),
+        ("named_struct('x', cast(NULL AS int))", None),
+        ("named_struct('x', 1)", None),
+    ],
     ids=["a null struct", "a struct of a null", "a struct of a value"],
 )
-def test_nulls_within_structs_are_equal_to_what_the_engine_says(table: Table, deletes: str, left: object) -> None:
+def test_nulls_within_structs_are_equal_to_what_the_engine_says(
+    table: Table, deletes: str, left: object
+) -> None:
     table.create("id bigint, s struct<x: int, y: int>")
     struct = "named_struct('x', cast({x} AS int), 'y', 1)"
-    table.data(rows_of([["1", "NULL"], ["2", struct.format(x="NULL")], ["3", struct.format(x="1")]]))
+    table.data(
+        rows_of([["1", "NULL"], ["2", struct.format(x="NULL")], ["3", struct.format(x="1")]])
+    )
     table.delete("s.x", f"SELECT {deletes}")
 
     table.converted()
@@ -86,8 +105,14 @@ def test_nulls_within_structs_are_equal_to_what_the_engine_says(table: Table, de
 
 def test_null_equals_null_in_keys(table: Table) -> None:
     table.create("id bigint, a int, b string")
-    table.data(rows_of([["1", "NULL", "NULL"], ["2", "NULL", "'x'"], ["3", "1", "NULL"], ["4", "1", "'null'"]]))
-    table.commit().deletes(["a", "b"], "SELECT 1, NULL UNION ALL SELECT NULL, 'x'").deletes("b", "SELECT CAST(NULL AS string)").done()
+    table.data(
+        rows_of(
+            [["1", "NULL", "NULL"], ["2", "NULL", "'x'"], ["3", "1", "NULL"], ["4", "1", "'null'"]]
+        )
+    )
+    table.commit().deletes(["a", "b"], "SELECT 1, NULL UNION ALL SELECT NULL, 'x'").deletes(
+        "b", "SELECT CAST(NULL AS string)"
+    ).done()
 
     table.converted()
 
@@ -95,7 +120,9 @@ def test_null_equals_null_in_keys(table: Table) -> None:
 
 
 def test_columns_of_a_delete_file_that_are_not_its_key_do_not_count(table: Table) -> None:
-    table.create("id bigint, name string, v int").data(rows_of([["1", "'a'", "1"], ["2", "'b'", "2"]]))
+    table.create("id bigint, name string, v int").data(
+        rows_of([["1", "'a'", "1"], ["2", "'b'", "2"]])
+    )
     table.delete("id", "SELECT 1, 'other', 99", extra=["name", "v"])
 
     table.converted()
@@ -103,13 +130,28 @@ def test_columns_of_a_delete_file_that_are_not_its_key_do_not_count(table: Table
     assert table.ids() == [2]
 
 
-def test_key_columns_renamed_moved_and_promoted_after_the_deletes_were_written(table: Table) -> None:
+def test_key_columns_renamed_moved_and_promoted_after_the_deletes_were_written(
+    table: Table,
+) -> None:
     table.create("id bigint, a int, d decimal(5,2), s struct<x: int>")
-    table.data(rows_of([[str(i), str(i), f"{i}.25", f"named_struct('x', {i})"] for i in range(1, 7)]))
-    table.commit().deletes("a", "SELECT 1").deletes("d", "SELECT 2.25").deletes("s.x", "SELECT named_struct('x', 3)").done()
-    for change in ("ALTER COLUMN a TYPE bigint", "ALTER COLUMN d TYPE decimal(12,2)", "ALTER COLUMN s.x TYPE bigint"):
+    table.data(
+        rows_of([[str(i), str(i), f"{i}.25", f"named_struct('x', {i})"] for i in range(1, 7)])
+    )
+    table.commit().deletes("a", "SELECT 1").deletes("d", "SELECT 2.25").deletes(
+        "s.x", "SELECT named_struct('x', 3)"
+    ).done()
+    for change in (
+        "ALTER COLUMN a TYPE bigint",
+        "ALTER COLUMN d TYPE decimal(12,2)",
+        "ALTER COLUMN s.x TYPE bigint",
+    ):
         table.sql(f"ALTER TABLE {{t}} {change}")
-    for change in ("RENAME COLUMN a TO b", "RENAME COLUMN d TO a", "ALTER COLUMN s FIRST", "RENAME COLUMN s.x TO y"):
+    for change in (
+        "RENAME COLUMN a TO b",
+        "RENAME COLUMN d TO a",
+        "ALTER COLUMN s FIRST",
+        "RENAME COLUMN s.x TO y",
+    ):
         table.sql(f"ALTER TABLE {{t}} {change}")
     table.commit().deletes("b", "SELECT 4").deletes("a", "SELECT 5.25").done()
 
@@ -207,7 +249,12 @@ def test_partitions_of_every_transform(table: Table) -> None:
     table.create("id bigint, ts timestamp, s string", "days(ts), bucket(4, id), truncate(2, s)")
     parts = [
         {"ts_day": day, "id_bucket": bucket, "s_trunc": text}
-        for day, bucket, text in (("2024-01-01", 0, "ab"), ("2024-01-01", 1, "ab"), ("1969-12-31", 0, "ab"), ("2024-01-01", 0, None))
+        for day, bucket, text in (
+            ("2024-01-01", 0, "ab"),
+            ("2024-01-01", 1, "ab"),
+            ("1969-12-31", 0, "ab"),
+            ("2024-01-01", 0, None),
+        )
     ]
     commit = table.commit()
     for part in parts:
@@ -229,7 +276,10 @@ def test_partitions_by_a_moment_that_differ_by_a_microsecond(table: Table) -> No
     parts = [{"ts": f"{ts}+00:00", "ntz": ntz} for ts in moments for ntz in moments]
     commit = table.commit()
     for part in parts:
-        commit.data(f"SELECT id, TIMESTAMP '{part['ts']}', TIMESTAMP_NTZ '{part['ntz']}' FROM range(4)", part)
+        commit.data(
+            f"SELECT id, TIMESTAMP '{part['ts']}', TIMESTAMP_NTZ '{part['ntz']}' FROM range(4)",
+            part,
+        )
     commit.done()
     deletes = table.commit()
     for place, part in enumerate(parts):
@@ -243,15 +293,21 @@ def test_partitions_by_a_moment_that_differ_by_a_microsecond(table: Table) -> No
 
 
 @both_versions
-def test_deletes_of_an_older_spec_reach_files_of_that_spec_alone_and_global_ones_every_file(table: Table, version: int) -> None:
+def test_deletes_of_an_older_spec_reach_files_of_that_spec_alone_and_global_ones_every_file(
+    table: Table, version: int
+) -> None:
     table.create("id bigint, p int", "", version)
     table.data("SELECT id, 1 FROM range(5)")
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD p")
-    table.commit().data("SELECT id + 10, 1 FROM range(5)", {"p": 1}).data("SELECT id + 20, 2 FROM range(5)", {"p": 2}).done()
+    table.commit().data("SELECT id + 10, 1 FROM range(5)", {"p": 1}).data(
+        "SELECT id + 20, 2 FROM range(5)", {"p": 2}
+    ).done()
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(2, id)")
     table.data("SELECT id + 10, 1 FROM range(5)", {"p": 1, "id_bucket_2": 0})
     commit = table.commit().deletes("id", "SELECT 10 UNION ALL SELECT 20", {"p": 1}, spec=1)
-    commit.deletes("id", "SELECT 11", {"p": 1, "id_bucket_2": 0}).deletes("id", "SELECT 12", {"p": 1, "id_bucket_2": 1})
+    commit.deletes("id", "SELECT 11", {"p": 1, "id_bucket_2": 0}).deletes(
+        "id", "SELECT 12", {"p": 1, "id_bucket_2": 1}
+    )
     commit.deletes("id", "SELECT 0 UNION ALL SELECT 21 UNION ALL SELECT 14", spec=0).done()
     table.data("SELECT 0, 1", spec=0)
 
@@ -275,7 +331,9 @@ def test_global_deletes_of_a_spec_whose_only_field_was_dropped(table: Table) -> 
 
 
 def test_partitions_by_a_column_that_was_dropped_are_refused(table: Table) -> None:
-    """Iceberg would write nulls for their values, and reads no table in which files and their deletes differ in them."""
+    """Iceberg would write nulls for their values, and reads no table in which files and their
+    deletes differ in them.
+    """
     table.create("id bigint, p int, q int", "p")
     table.data("SELECT id, 1, 1 FROM range(3)", {"p": 1})
     table.delete("id", "SELECT 0", {"p": 1})
@@ -300,8 +358,13 @@ def test_partitions_by_a_column_that_was_dropped_are_refused(table: Table) -> No
         pytest.param("other >= TIMESTAMP '2024-01-02 00:00:00'", marks=pytest.mark.soak),
     ],
 )
-def test_a_filter_chooses_partitions_by_values_of_any_type(table: Table, tmp_path: Path, where: str) -> None:
-    table.create("id bigint, day date, d decimal(9,2), ts timestamp, b binary, other timestamp", "day, d, ts, b, days(other)")
+def test_a_filter_chooses_partitions_by_values_of_any_type(
+    table: Table, tmp_path: Path, where: str
+) -> None:
+    table.create(
+        "id bigint, day date, d decimal(9,2), ts timestamp, b binary, other timestamp",
+        "day, d, ts, b, days(other)",
+    )
     parts: list[dict[str, Any]] = [
         {
             "day": f"2024-01-0{i}",
@@ -314,7 +377,10 @@ def test_a_filter_chooses_partitions_by_values_of_any_type(table: Table, tmp_pat
     ]
     commit, deletes = table.commit(), table.commit()
     for part in parts:
-        row = f"DATE '{part['day']}', {part['d']}, TIMESTAMP '{part['ts']}', X'{part['b']}', TIMESTAMP '{part['day']}'"
+        row = (
+            f"DATE '{part['day']}', {part['d']}, TIMESTAMP '{part['ts']}', X'{part['b']}', "
+            f"TIMESTAMP '{part['day']}'"
+        )
         commit.data(f"SELECT id, {row} FROM range(3)", part)
         deletes.deletes("id", "SELECT 1", part)
     commit.done()
@@ -340,7 +406,10 @@ def plain_files(table: Table, tmp_path: Path) -> Callable[..., str]:
 
 def add_files(table: Table, where: str) -> None:
     catalog, *rest = table.full
-    table.sql(f"CALL {catalog}.system.add_files(table => '{'.'.join(rest)}', source_table => '`parquet`.`{where}`')")
+    table.sql(
+        f"CALL {catalog}.system.add_files(table => '{'.'.join(rest)}', source_table => "
+        f"'`parquet`.`{where}`')"
+    )
 
 
 @pytest.mark.slow
@@ -357,7 +426,9 @@ def test_data_files_without_field_ids(table: Table, plain_files: Callable[..., s
 
 
 @both_versions
-def test_keys_with_a_partition_column_that_data_files_do_not_hold(table: Table, plain_files: Callable[..., str], version: int) -> None:
+def test_keys_with_a_partition_column_that_data_files_do_not_hold(
+    table: Table, plain_files: Callable[..., str], version: int
+) -> None:
     where = plain_files("SELECT id, CAST(id % 2 AS int) AS p FROM range(6)", ("p",))
     table.create("id bigint, p int", "p", version)
     add_files(table, where)
@@ -369,7 +440,9 @@ def test_keys_with_a_partition_column_that_data_files_do_not_hold(table: Table, 
     assert table.ids() == [0, 4]
 
 
-def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_says(table: Table) -> None:
+def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_says(
+    table: Table,
+) -> None:
     table.create("id bigint, p int", "p").data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7})
     table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
 
@@ -398,8 +471,12 @@ def test_a_data_file_that_was_appended_twice_is_refused(table: Table) -> None:
 def test_keys_deleted_twice_and_inserted_again(table: Table, version: int) -> None:
     table.create(version=version)
     table.data("SELECT id, 'first' FROM range(4)")
-    table.commit().data("SELECT 1, 'second'").deletes("id", "SELECT 1 UNION ALL SELECT 1 UNION ALL SELECT 9").done()
-    table.commit().data("SELECT 1, 'third' UNION ALL SELECT 2, 'third'").deletes("id", "SELECT 1 UNION ALL SELECT 2").done()
+    table.commit().data("SELECT 1, 'second'").deletes(
+        "id", "SELECT 1 UNION ALL SELECT 1 UNION ALL SELECT 9"
+    ).done()
+    table.commit().data("SELECT 1, 'third' UNION ALL SELECT 2, 'third'").deletes(
+        "id", "SELECT 1 UNION ALL SELECT 2"
+    ).done()
     table.commit().deletes("id", "SELECT 3").deletes("id", "SELECT 3").done()
 
     rows = table.converted()
@@ -412,7 +489,11 @@ def test_a_key_deleted_and_inserted_twice_within_one_commit(table: Table, versio
     """Within a checkpoint Flink deletes by position, in files of the same sequence number."""
     table.create()
     table.data("SELECT id, 'old' FROM range(3)")
-    commit = table.commit().deletes("id", "SELECT 1").data("SELECT 1, 'once' UNION ALL SELECT 1, 'twice'")
+    commit = (
+        table.commit()
+        .deletes("id", "SELECT 1")
+        .data("SELECT 1, 'once' UNION ALL SELECT 1, 'twice'")
+    )
     commit.positions([(commit.last_data_path(), 0)]).done()
     if version == 3:
         table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
@@ -436,16 +517,26 @@ def test_existing_position_deletes_and_vectors_stay(table: Table, version: int) 
     if version == 3:
         table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
     table.sql("DELETE FROM {t} WHERE id IN (12, 22)")
-    table.commit().deletes("id", "SELECT 3 UNION ALL SELECT 13 UNION ALL SELECT 12 UNION ALL SELECT 23").done()
+    table.commit().deletes(
+        "id", "SELECT 3 UNION ALL SELECT 13 UNION ALL SELECT 12 UNION ALL SELECT 23"
+    ).done()
 
     rows = table.converted()
 
     assert sorted(row[0] for row in rows) == sorted({*range(30)} - {0, 1, 11, 12, 22, 3, 13, 23})
 
 
-def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_called(lake: Lake, scratch: str) -> None:
-    """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and does not refresh them."""
-    table = Table(lake, scratch, "vectors.dot").create(version=3).insert("VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_called(
+    lake: Lake, scratch: str
+) -> None:
+    """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and
+    does not refresh them.
+    """
+    table = (
+        Table(lake, scratch, "vectors.dot")
+        .create(version=3)
+        .insert("VALUES (1, 'a'), (2, 'b'), (3, 'c'), (4, 'd')")
+    )
     table.sql(f"SELECT * FROM {identifier(*table.full, 'position_deletes')}")
     elsewhere(lake.spark).sql(f"DELETE FROM {table.sql_name} WHERE id = 1")
     table.delete("id", "SELECT 2")
@@ -454,12 +545,18 @@ def test_vectors_that_another_session_has_written_stay_whatever_the_table_is_cal
 
     table.files.refresh()
     assert table.rows() == {(3, "c"): 1, (4, "d"): 1}
-    assert metadata_table(lake.spark, table.full, "delete_files").selectExpr("content", "record_count").collect() == [(1, 2)]
+    assert metadata_table(lake.spark, table.full, "delete_files").selectExpr(
+        "content", "record_count"
+    ).collect() == [(1, 2)]
 
 
 @pytest.mark.parametrize("earlier", ["a file of two data files", "a vector"])
-def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(table: Table, monkeypatch: pytest.MonkeyPatch, earlier: str) -> None:
-    """A metadata table of an older snapshot, as a cache once gave it, knows fewer of them, and no reader would look for the others."""
+def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(
+    table: Table, monkeypatch: pytest.MonkeyPatch, earlier: str
+) -> None:
+    """A metadata table of an older snapshot, as a cache once gave it, knows fewer of them, and no
+    reader would look for the others.
+    """
     table.create(version=2 if "file" in earlier else 3)
     commit = table.commit().data("SELECT id, 'a' FROM range(10)")
     first = commit.last_data_path()
@@ -474,9 +571,16 @@ def test_nothing_is_merged_where_earlier_positions_cannot_all_be_read(table: Tab
         table.sql("DELETE FROM {t} WHERE id IN (1, 11)")
     table.delete("id", "SELECT 3")
     rows, snapshots = table.rows(), table.snapshots()
-    monkeypatch.setattr(positions, "metadata_table", lambda spark, name, which, _: metadata_table(spark, name, which, before))
+    monkeypatch.setattr(
+        positions,
+        "metadata_table",
+        lambda spark, name, which, _: metadata_table(spark, name, which, before),
+    )
 
-    with pytest.raises(ConversionRefused, match=r"0 of [12] (rows of 1 position delete file|positions deleted earlier) could be read"):
+    with pytest.raises(
+        ConversionRefused,
+        match=r"0 of [12] (rows of 1 position delete file|positions deleted earlier) could be read",
+    ):
         convert(table.spark, table.full)
 
     table.files.refresh()
@@ -519,11 +623,15 @@ def test_up_to_a_sequence_number_later_deletes_stay(table: Table) -> None:
     assert table.ids() == [0, 3]
 
 
-def test_deletes_with_too_many_keys_to_broadcast(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletes_with_too_many_keys_to_broadcast(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(join, "BROADCAST_KEYS", 0)
     monkeypatch.setattr(join, "KEYS_PER_TASK", 2)
     table.create("id bigint, name string, p int", "p")
-    table.commit().data("SELECT id, 'a', 1 FROM range(9)", {"p": 1}).data("SELECT id, NULL, 2 FROM range(9)", {"p": 2}).done()
+    table.commit().data("SELECT id, 'a', 1 FROM range(9)", {"p": 1}).data(
+        "SELECT id, NULL, 2 FROM range(9)", {"p": 2}
+    ).done()
     commit = table.commit().deletes("id", "SELECT id * 2 FROM range(5)", {"p": 1})
     commit.deletes(["id", "name"], "SELECT id, NULL FROM range(4)", {"p": 2}).done()
 
@@ -535,7 +643,9 @@ def test_deletes_with_too_many_keys_to_broadcast(table: Table, monkeypatch: pyte
 # Nothing to do
 
 
-def test_tables_without_equality_deletes_are_left_alone(table: Table, make: Callable[[], Table]) -> None:
+def test_tables_without_equality_deletes_are_left_alone(
+    table: Table, make: Callable[[], Table]
+) -> None:
     table.create()
     table.converted()
     assert table.snapshots() == []

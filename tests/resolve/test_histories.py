@@ -1,4 +1,5 @@
-"""Random histories of small tables: a rewrite or a conversion at their end changes no row, a conversion in no snapshot.
+"""Random histories of small tables: a rewrite or a conversion at their end changes no row, a
+conversion in no snapshot.
 
 ``ICEKIT_EXAMPLES`` sets how many are tried; the few of the suite are the same each time.
 """
@@ -49,7 +50,9 @@ steps = st.one_of(
 
 @dataclass
 class Story:
-    """A table with rows of ``id``, a key that may be null, and a partition ``p``, to which steps happen."""
+    """A table with rows of ``id``, a key that may be null, and a partition ``p``, to which steps
+    happen.
+    """
 
     table: Table
     key: str = "k"
@@ -64,14 +67,19 @@ class Story:
     def _data(self, commit: Commit, chosen: set[int], p: int) -> Commit:
         more = "".join(f", 'm{i}'" for i in range(self.more))
         k = "CASE WHEN id % 4 = 3 THEN NULL ELSE CAST(id % 4 AS int) END"
-        rows = f"SELECT id, {k}, {p}{more} FROM (SELECT explode(array({', '.join(map(str, sorted(chosen)))})) AS id)"
+        rows = (
+            f"SELECT id, {k}, {p}{more} FROM (SELECT "
+            f"explode(array({', '.join(map(str, sorted(chosen)))})) AS id)"
+        )
         return commit.data(rows, self.part(p), format=self.format)
 
     def append(self, chosen: set[int], p: int) -> None:
         self._data(self.table.commit(), chosen, p).done()
 
     def upsert(self, chosen: set[int], p: int) -> None:
-        commit = self.table.commit().deletes("id", _values(chosen), self.part(p), format=self.format)
+        commit = self.table.commit().deletes(
+            "id", _values(chosen), self.part(p), format=self.format
+        )
         self._data(commit, chosen, p).done()
 
     def delete_by_id(self, chosen: set[int], p: int) -> None:
@@ -90,7 +98,8 @@ class Story:
         catalog, *rest = self.table.full
         value = "true" if option == "rewrite-all" else "1"
         self.table.sql(
-            f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => map('{option}', '{value}', 'min-input-files', '1'))"
+            f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => "
+            f"map('{option}', '{value}', 'min-input-files', '1'))"
         )
 
     def rename(self) -> None:
@@ -126,9 +135,22 @@ class Story:
     phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-@given(st.data(), st.sampled_from(["parquet", "orc", "avro"]), st.integers(1, 2), st.booleans(), st.booleans(), st.booleans())
+@given(
+    st.data(),
+    st.sampled_from(["parquet", "orc", "avro"]),
+    st.integers(1, 2),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
 def test_a_conversion_changes_no_row_of_any_snapshot(
-    make: Callable[[], Table], data: st.DataObject, file_format: str, slices: int, is_partitioned: bool, by_hash: bool, is_rewritten: bool
+    make: Callable[[], Table],
+    data: st.DataObject,
+    file_format: str,
+    slices: int,
+    is_partitioned: bool,
+    by_hash: bool,
+    is_rewritten: bool,
 ) -> None:
     chosen = data.draw(st.lists(steps, min_size=3, max_size=7))
     table = make().create("id bigint, k int, p int")

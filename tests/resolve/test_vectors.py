@@ -39,7 +39,11 @@ def decoded(blob: bytes) -> list[int]:
                 values = np.frombuffer(body[place : place + 2 * size], "<u2")
                 at = place + 2 * size
             else:
-                values = np.flatnonzero(np.unpackbits(np.frombuffer(body[place : place + 8192], np.uint8), bitorder="little"))
+                values = np.flatnonzero(
+                    np.unpackbits(
+                        np.frombuffer(body[place : place + 8192], np.uint8), bitorder="little"
+                    )
+                )
                 at = place + 8192
             assert len(values) == size
             found += [(high << 32) + (key << 16) + int(v) for v in values]
@@ -82,9 +86,13 @@ def test_no_words_are_no_positions() -> None:
 
 
 def test_a_position_delete_file_has_the_reserved_fields_and_sorted_positions() -> None:
-    file = pq.ParquetFile(io.BytesIO(position_file("s3://b/data/ü 1.parquet", positions(9, 3, 70_000))))
+    file = pq.ParquetFile(
+        io.BytesIO(position_file("s3://b/data/ü 1.parquet", positions(9, 3, 70_000)))
+    )
 
-    ids = [file.schema_arrow.field(name).metadata[b"PARQUET:field_id"] for name in ("file_path", "pos")]
+    ids = [
+        file.schema_arrow.field(name).metadata[b"PARQUET:field_id"] for name in ("file_path", "pos")
+    ]
     assert ids == [b"2147483546", b"2147483545"]
     assert [f.nullable for f in file.schema_arrow] == [False, False]
     rows = file.read().to_pydict()

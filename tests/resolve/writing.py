@@ -1,4 +1,5 @@
-"""Write what no SQL writes: equality deletes of any key, format and partition, beside data and position deletes.
+"""Write what no SQL writes: equality deletes of any key, format and partition, beside data and
+position deletes.
 
 Files are made by Iceberg's own writers, as engines with a Java writer make them, and their
 rows come from SQL, so that any type can be written.
@@ -30,7 +31,14 @@ class Commit:
         self._prefix = prefix
         self._added: list[tuple[str, Any]] = []
 
-    def data(self, rows: str, part: Part | None = None, *, spec: int | None = None, format: str = "parquet") -> Commit:
+    def data(
+        self,
+        rows: str,
+        part: Part | None = None,
+        *,
+        spec: int | None = None,
+        format: str = "parquet",
+    ) -> Commit:
         """A data file of the rows of a query, whose columns are the table's, in order."""
         made = self._files.data(rows, part, spec=spec, format=format)
         self._added.append(("addRows", made))
@@ -47,23 +55,35 @@ class Commit:
         extra: Sequence[str | int] = (),
         schema: int | None = None,
     ) -> Commit:
-        """An equality delete file by some columns, which are those of the query, in the order of the table's schema.
+        """An equality delete file by some columns, which are those of the query, in the order of
+        the table's schema.
 
-        ``extra`` are columns that the file holds and the key does not; columns are named, or given by their
-        field ids. ``schema`` is the number of an older schema to find them in.
+        ``extra`` are columns that the file holds and the key does not; columns are named, or given
+        by their field ids. ``schema`` is the number of an older schema to find them in.
         """
         keys = [by] if isinstance(by, str) else by
-        self._added.append(("addDeletes", self._files.deletes(keys, rows, part, spec=spec, format=format, extra=extra, schema=schema)))
+        self._added.append(
+            (
+                "addDeletes",
+                self._files.deletes(
+                    keys, rows, part, spec=spec, format=format, extra=extra, schema=schema
+                ),
+            )
+        )
         return self
 
-    def positions(self, of: Sequence[tuple[str, int]], part: Part | None = None, *, spec: int | None = None) -> Commit:
+    def positions(
+        self, of: Sequence[tuple[str, int]], part: Part | None = None, *, spec: int | None = None
+    ) -> Commit:
         """A position delete file (of format version 2) for (path, position), in order."""
         self._added.append(("addDeletes", self._files.positions(of, part, spec=spec)))
         return self
 
     def last_data_path(self) -> str:
         """The path of the data file that was added last, to delete rows of it by position."""
-        return next(str(file.location()) for kind, file in reversed(self._added) if kind == "addRows")
+        return next(
+            str(file.location()) for kind, file in reversed(self._added) if kind == "addRows"
+        )
 
     def done(self, branch: str | None = None) -> None:
         """Commit, as an upsert stream does."""
@@ -103,7 +123,9 @@ class Files:
     def data(self, rows: str, part: Part | None, *, spec: int | None, format: str) -> Any:
         """Write a data file."""
         table = self.table()
-        return self._write("dataWriteBuilder", rows, table.schema(), table, part, spec, format).toDataFile()
+        return self._write(
+            "dataWriteBuilder", rows, table.schema(), table, part, spec, format
+        ).toDataFile()
 
     def deletes(
         self,
@@ -120,7 +142,9 @@ class Files:
         table = self.table()
         whole = table.schema() if schema is None else table.schemas()[schema]
         ids = [each if isinstance(each, int) else whole.findField(each).fieldId() for each in by]
-        more = [each if isinstance(each, int) else whole.findField(each).fieldId() for each in extra]
+        more = [
+            each if isinstance(each, int) else whole.findField(each).fieldId() for each in extra
+        ]
         chosen = self._jvm.java.util.HashSet()
         for field_id in (*ids, *more):
             chosen.add(field_id)
@@ -133,13 +157,19 @@ class Files:
         def keyed(builder: Any) -> Any:
             return builder.equalityFieldIds(array)
 
-        return self._write("equalityDeleteWriteBuilder", rows, projected, table, part, spec, format, keyed).toDeleteFile()
+        return self._write(
+            "equalityDeleteWriteBuilder", rows, projected, table, part, spec, format, keyed
+        ).toDeleteFile()
 
-    def positions(self, of: Sequence[tuple[str, int]], part: Part | None, *, spec: int | None) -> Any:
+    def positions(
+        self, of: Sequence[tuple[str, int]], part: Part | None, *, spec: int | None
+    ) -> Any:
         """Write a position delete file."""
         table = self.table()
         registry = self._iceberg.formats.FormatModelRegistry
-        builder = registry.positionDeleteWriteBuilder(self._iceberg.FileFormat.PARQUET, self._output(table, "parquet"))
+        builder = registry.positionDeleteWriteBuilder(
+            self._iceberg.FileFormat.PARQUET, self._output(table, "parquet")
+        )
         writer = self._placed(builder, table, part, spec).build()
         for path, position in of:
             writer.write(self._iceberg.deletes.PositionDelete.create().set(path, position))
@@ -160,7 +190,9 @@ class Files:
         struct = self._iceberg.spark.SparkSchemaUtil.convert(schema)
         row_class = self._jvm.java.lang.Class.forName("org.apache.spark.sql.catalyst.InternalRow")
         file_format = getattr(self._iceberg.FileFormat, format.upper())
-        builder = getattr(self._iceberg.formats.FormatModelRegistry, kind)(file_format, row_class, self._output(table, format))
+        builder = getattr(self._iceberg.formats.FormatModelRegistry, kind)(
+            file_format, row_class, self._output(table, format)
+        )
         placed = self._placed(builder.schema(schema).engineSchema(struct), table, part, spec)
         # As Flink does, whose bounds let readers skip a delete file.
         writer = more(placed.metricsConfig(self._iceberg.MetricsConfig.forTable(table))).build()
@@ -179,7 +211,11 @@ class Files:
     def _placed(self, builder: Any, table: Any, part: Part | None, spec: int | None) -> Any:
         found = table.spec() if spec is None else table.specs()[spec]
         builder = builder.spec(found)
-        return builder if found.isUnpartitioned() else builder.partition(self._partition(found, part or {}))
+        return (
+            builder
+            if found.isUnpartitioned()
+            else builder.partition(self._partition(found, part or {}))
+        )
 
     def _partition(self, spec: Any, part: Part) -> Any:
         """A partition of any values, by way of Iceberg's own JSON of a data file."""
@@ -194,7 +230,9 @@ class Files:
             "record-count": 1,
         }
         mapper = self._iceberg.shaded.com.fasterxml.jackson.databind.ObjectMapper()
-        return self._iceberg.ContentFileParser.fromJson(mapper.readTree(json.dumps(file)), spec).partition()
+        return self._iceberg.ContentFileParser.fromJson(
+            mapper.readTree(json.dumps(file)), spec
+        ).partition()
 
     def _rows(self, query: str, struct: Any) -> Any:
         from pyspark.sql import functions as F
@@ -205,7 +243,12 @@ class Files:
         if len(wanted.fields) != len(frame.columns):
             raise ValueError(f"{query} gives {frame.columns} for {wanted.names}")
         named = frame.toDF(*(f"c{i}" for i in range(len(frame.columns))))
-        cast = named.select(*(F.col(f"c{i}").cast(field.dataType).alias(f"c{i}") for i, field in enumerate(wanted.fields)))
+        cast = named.select(
+            *(
+                F.col(f"c{i}").cast(field.dataType).alias(f"c{i}")
+                for i, field in enumerate(wanted.fields)
+            )
+        )
         java: Any = cast._jdf
         return java.queryExecution().executedPlan().executeCollect()
 

@@ -28,7 +28,9 @@ def aliases(lake: Lake, tmp_path: Path) -> tuple[Lake, Lake]:
     return icekit.connect("one", spark=session), icekit.connect("two", spark=session)
 
 
-def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(aliases: tuple[Lake, Lake], tmp_path: Path) -> None:
+def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(
+    aliases: tuple[Lake, Lake], tmp_path: Path
+) -> None:
     one, two = aliases
     ledger = str(tmp_path / "shared.db")
     book = open_ledger(ledger)
@@ -38,25 +40,48 @@ def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(alias
 
     with (
         claimed(book, "one.db.t", "first", plan.table_uuid),
-        pytest.raises(TableClaimed, match=r"two\.db\.t \(which that run knows as one\.db\.t\) is claimed by run first"),
+        pytest.raises(
+            TableClaimed,
+            match=r"two\.db\.t \(which that run knows as one\.db\.t\) is claimed by run first",
+        ),
     ):
         run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert table.file_count() == 5
-    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE
+    assert (
+        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE
+    )
     book = open_ledger(ledger)
     assert book.claims() == ()
 
 
-def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(aliases: tuple[Lake, Lake], tmp_path: Path) -> None:
+def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(
+    aliases: tuple[Lake, Lake], tmp_path: Path
+) -> None:
     one, two = aliases
     ledger = str(tmp_path / "shared.db")
     Table(one, "db", "t", tmp_path).create(by="").fill()
     plan = Table(two, "db", "t", tmp_path).plan()
     full = display_name(one.sql_name(("db", "t")))
     book = open_ledger(ledger)
-    book.save_run(RunRecord("r1", full, plan.table_uuid, Status.DISPROVED, 1, 2, None, {}, "host", 1, "a row is missing"))
+    book.save_run(
+        RunRecord(
+            "r1",
+            full,
+            plan.table_uuid,
+            Status.DISPROVED,
+            1,
+            2,
+            None,
+            {},
+            "host",
+            1,
+            "a row is missing",
+        )
+    )
 
     with pytest.raises(RunDisproved, match=r"run r1 on two\.db\.t, .* a row is missing"):
         run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
     assert [record.run_id for record in clear(two, ("db", "t"), "r1", ledger=ledger)] == ["r1"]
-    assert run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE
+    assert (
+        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE
+    )

@@ -1,4 +1,6 @@
-"""After a proof that failed nothing goes on until a person has looked; what was undone is not counted as done."""
+"""After a proof that failed nothing goes on until a person has looked; what was undone is not
+counted as done.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,12 +29,16 @@ def sick(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
 
 
 def damaging(sick: Table, run_id: str) -> Callable[[str], None]:
-    """Tells of progress; when the first action begins a row goes, in a commit that carries the run's tags."""
+    """Tells of progress; when the first action begins a row goes, in a commit that carries the
+    run's tags.
+    """
 
     def progress(line: str) -> None:
         if not line.startswith("[1/2]"):
             return
-        rows = sick.lake.spark.sql(f"SELECT /*+ REPARTITION(5) */ * FROM {sick.sql_name} WHERE part = 0 AND id <> 0")
+        rows = sick.lake.spark.sql(
+            f"SELECT /*+ REPARTITION(5) */ * FROM {sick.sql_name} WHERE part = 0 AND id <> 0"
+        )
         write = rows.writeTo(sick.sql_name)
         # Spark 3.5 takes these from a write only, and not from the session.
         for key, value in {"icekit.run-id": run_id, "icekit.action-id": "a1"}.items():
@@ -55,7 +61,9 @@ def again(sick: Table, **options: Any) -> Outcome:
     return resume(sick.lake, sick.name, ledger=str(sick.book), progress=lambda _: None, **options)
 
 
-def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(sick: Table, capsys: pytest.CaptureFixture[str]) -> None:
+def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(
+    sick: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, good, run_id = sick.rows(), sick.snapshot_id(), new_run_id()
     made = sick.plan(max_action_partitions=1)
     outcome = sick.run(made, run_id=run_id, progress=damaging(sick, run_id))
@@ -91,13 +99,17 @@ def test_a_table_that_has_nothing_left_to_do_is_still_held_after_a_disproof(sick
 
     with pytest.raises(RunDisproved, match=run_id):
         sick.compact()
-    assert [record.run_id for record in clear(sick.lake, sick.name, ledger=str(sick.book))] == [run_id]
+    assert [record.run_id for record in clear(sick.lake, sick.name, ledger=str(sick.book))] == [
+        run_id
+    ]
     assert sick.compact().status == "nothing to do"
 
 
 def test_what_was_done_and_rolled_back_is_done_again_by_a_resume(sick: Table) -> None:
     before, good, stop = sick.rows(), sick.snapshot_id(), Stop()
-    outcome = sick.run(sick.plan(max_action_partitions=1), stop=stop, progress=stopping_at(stop, "[2/2]"))
+    outcome = sick.run(
+        sick.plan(max_action_partitions=1), stop=stop, progress=stopping_at(stop, "[2/2]")
+    )
     assert [a.status for a in outcome.actions] == ["done", "stopped"]
     rolled_back(sick, good)
 
@@ -148,7 +160,9 @@ def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) ->
             stop.set()
 
     compared = Limits(prove="full")
-    outcome = sick.run(sick.plan(max_action_partitions=1), stop=stop, progress=progress, limits=compared)
+    outcome = sick.run(
+        sick.plan(max_action_partitions=1), stop=stop, progress=progress, limits=compared
+    )
     assert [a.status for a in outcome.actions] == ["unproved", "pending"]
 
     resumed = again(sick, limits=compared)

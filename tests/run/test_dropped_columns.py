@@ -1,4 +1,6 @@
-"""Deletes of partitions by a column that was dropped: applied in one commit, and no other commit is made while they apply."""
+"""Deletes of partitions by a column that was dropped: applied in one commit, and no other commit is
+made while they apply.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,11 +35,17 @@ def table(lake: Lake, scratch: str) -> Table:
 @pytest.fixture
 def go(table: Table, tmp_path: Path) -> Callable[[Plan], Outcome]:
     """Runs a plan on it."""
-    return lambda plan: run(table.lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None)
+    return lambda plan: run(
+        table.lake, plan, execute=True, ledger=str(tmp_path / "ledger.db"), progress=lambda _: None
+    )
 
 
-def with_deletes(table: Table, change: str, *, commits: int = 1, by: Any = "id", key: str = "", more: int = 0) -> Table:
-    """Three of thirty rows of each of two partitions are deleted; then the partition column is dropped, and more rows follow."""
+def with_deletes(
+    table: Table, change: str, *, commits: int = 1, by: Any = "id", key: str = "", more: int = 0
+) -> Table:
+    """Three of thirty rows of each of two partitions are deleted; then the partition column is
+    dropped, and more rows follow.
+    """
     table.create("id bigint, p int, q int", "p", commit_manifest__merge_enabled="false")
     for n in range(commits):
         commit = table.commit()
@@ -49,7 +57,11 @@ def with_deletes(table: Table, change: str, *, commits: int = 1, by: Any = "id",
     for p in (1, 2):
         commit.deletes(by, f"SELECT {1000 * p} + id * 10{key.format(p=p)} FROM range(3)", {"p": p})
     commit.done()
-    for statement in (change, "DROP COLUMN p", "UNSET TBLPROPERTIES ('commit.manifest-merge.enabled')"):
+    for statement in (
+        change,
+        "DROP COLUMN p",
+        "UNSET TBLPROPERTIES ('commit.manifest-merge.enabled')",
+    ):
         table.sql(f"ALTER TABLE {{t}} {statement}")
     for n in range(more):
         table.sql(f"INSERT INTO {{t}} VALUES ({9000 + n}, 1)")
@@ -68,8 +80,14 @@ def planned(table: Table, **policy: Any) -> Plan:
 
 
 @dangling_of_dropped_columns
-@pytest.mark.parametrize(("change", "more"), [(UNPARTITIONED, 0), (BY_ANOTHER, 1)], ids=["unpartitioned", "by another column"])
-@pytest.mark.parametrize(("by", "key"), [("id", ""), (["id", "p"], ", {p}")], ids=["key", "key with the column"])
+@pytest.mark.parametrize(
+    ("change", "more"),
+    [(UNPARTITIONED, 0), (BY_ANOTHER, 1)],
+    ids=["unpartitioned", "by another column"],
+)
+@pytest.mark.parametrize(
+    ("by", "key"), [("id", ""), (["id", "p"], ", {p}")], ids=["key", "key with the column"]
+)
 def test_one_commit_rewrites_the_whole_table(
     table: Table, go: Callable[[Plan], Outcome], change: str, more: int, by: Any, key: str
 ) -> None:
@@ -80,7 +98,9 @@ def test_one_commit_rewrites_the_whole_table(
     table.files.refresh()
 
     assert len(before) == 2 * 27 + more
-    assert [(a.where, a.options.get("partial-progress.enabled")) for a in plan.actions] == [(None, None)]
+    assert [(a.where, a.options.get("partial-progress.enabled")) for a in plan.actions] == [
+        (None, None)
+    ]
     assert outcome.status == "done"
     assert outcome.actual.files_in == 4 + more
     assert outcome.proof is not None
@@ -94,7 +114,9 @@ def test_one_commit_rewrites_the_whole_table(
 def test_the_statement_of_the_finding_does_the_same(table: Table) -> None:
     with_deletes(table, BY_ANOTHER)
     before = table.rows()
-    (finding,) = [f for f in diagnose(table.lake.observe(table.name)) if f.name == "equality_deletes"]
+    (finding,) = [
+        f for f in diagnose(table.lake.observe(table.name)) if f.name == "equality_deletes"
+    ]
     table.sql(finding.sql[0])
     table.files.refresh()
 
@@ -102,13 +124,36 @@ def test_the_statement_of_the_finding_does_the_same(table: Table) -> None:
     assert table.equality_deletes() == 0
 
 
-def test_no_other_commit_is_made(table: Table, go: Callable[[Plan], Outcome], tmp_path: Path) -> None:
-    """Iceberg would write the manifests of the old files again, with nulls for their partitions, and their deletes would apply no more."""
+def test_no_other_commit_is_made(
+    table: Table, go: Callable[[Plan], Outcome], tmp_path: Path
+) -> None:
+    """Iceberg would write the manifests of the old files again, with nulls for their partitions,
+    and their deletes would apply no more.
+    """
     with_deletes(table, BY_ANOTHER, commits=3)
     before, snapshots = table.rows(), table.snapshots()
-    part = Action("a1", "rewrite_data_files", table.full[0], table.name, "", Prediction(), where="q = 1", options={"rewrite-all": "true"})
-    parts = Action("a1", "rewrite_data_files", table.full[0], table.name, "", Prediction(), options={"partial-progress.enabled": "true"})
-    manifests = Action("a1", "rewrite_manifests", table.full[0], table.name, "", Prediction(source="metadata"))
+    part = Action(
+        "a1",
+        "rewrite_data_files",
+        table.full[0],
+        table.name,
+        "",
+        Prediction(),
+        where="q = 1",
+        options={"rewrite-all": "true"},
+    )
+    parts = Action(
+        "a1",
+        "rewrite_data_files",
+        table.full[0],
+        table.name,
+        "",
+        Prediction(),
+        options={"partial-progress.enabled": "true"},
+    )
+    manifests = Action(
+        "a1", "rewrite_manifests", table.full[0], table.name, "", Prediction(source="metadata")
+    )
     plan = planned(table)
     for action in (part, parts, manifests):
         outcome = go(replace(plan, actions=(action,)))
@@ -121,7 +166,9 @@ def test_no_other_commit_is_made(table: Table, go: Callable[[Plan], Outcome], tm
 
 
 def test_what_iceberg_does_at_any_commit(table: Table) -> None:
-    """If this fails, Iceberg keeps the values of such partitions, and the rewrite of the whole table is no longer needed."""
+    """If this fails, Iceberg keeps the values of such partitions, and the rewrite of the whole
+    table is no longer needed.
+    """
     with_deletes(table, BY_ANOTHER, commits=3)
     before = sum(table.rows().values())
     table.sql("INSERT INTO {t} VALUES (9000, 1)")
@@ -131,7 +178,9 @@ def test_what_iceberg_does_at_any_commit(table: Table) -> None:
 
 def test_both_collectors_read_partitions_whose_every_column_was_dropped(table: Table) -> None:
     with_deletes(table, UNPARTITIONED)
-    local, spark = (table.lake.observe(table.name, collector=collector) for collector in ("local", "spark"))
+    local, spark = (
+        table.lake.observe(table.name, collector=collector) for collector in ("local", "spark")
+    )
 
     assert local.fragile_fields == spark.fragile_fields == ("p",)
     assert local.data.file_count == spark.data.file_count == 4
@@ -146,17 +195,33 @@ SPARK = ("org.apache.spark.SparkException", "Writing job aborted")
     [
         ([SPARK, (f"{ICEBERG}ValidationException", "Cannot find source column")], 1),
         (
-            [("java.lang.RuntimeException", "ValidationException"), ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database is locked")],
+            [
+                ("java.lang.RuntimeException", "ValidationException"),
+                ("org.sqlite.SQLiteException", "[SQLITE_BUSY] The database is locked"),
+            ],
             3,
         ),
         ([SPARK, (f"{ICEBERG}CommitStateUnknownException", "Service failed: 503")], 3),
-        ([SPARK, (f"{ICEBERG}CommitFailedException", "Timed out after 180000 ms waiting for lock on db.t")], 3),
+        (
+            [
+                SPARK,
+                (
+                    f"{ICEBERG}CommitFailedException",
+                    "Timed out after 180000 ms waiting for lock on db.t",
+                ),
+            ],
+            3,
+        ),
         ([], 3),
     ],
     ids=["refused for good", "another table's commit", "503", "lock", "without an error"],
 )
 def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refuses_it(
-    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: list[tuple[str, str | None]], attempts: int
+    table: Table,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: list[tuple[str, str | None]],
+    attempts: int,
 ) -> None:
     table.create()
     for n in range(6):
@@ -169,10 +234,19 @@ def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refus
 
     monkeypatch.setattr(attempt, "execute", execute)
     limits = Limits(retry=Retry(attempts=3, first_wait=0))
-    outcome = run(table.lake, planned(table), execute=True, ledger=str(tmp_path / "l.db"), limits=limits, progress=lambda _: None)
+    outcome = run(
+        table.lake,
+        planned(table),
+        execute=True,
+        ledger=str(tmp_path / "l.db"),
+        limits=limits,
+        progress=lambda _: None,
+    )
 
     (action,) = outcome.actions
     assert action.status == "failed"
     assert action.attempts == attempts
     assert "fewer writers" not in str(action.error)
-    assert (fails[-1][1] or "" if fails else "6 of 6 planned data files not replaced") in str(action.error)
+    assert (fails[-1][1] or "" if fails else "6 of 6 planned data files not replaced") in str(
+        action.error
+    )

@@ -8,7 +8,10 @@ from icekit.run.attempt import Conflict, Ended, TooLarge, ended_by
 from icekit.status import Status
 
 AGAIN = "Run it again when fewer writers are active, or with a narrower time window."
-ALONE = "No other commit to this table came in between: run it again once the catalog answers. The engine logs the reason."
+ALONE = (
+    "No other commit to this table came in between: run it again once the catalog answers. The "
+    "engine logs the reason."
+)
 
 
 @pytest.mark.parametrize(
@@ -18,11 +21,17 @@ ALONE = "No other commit to this table came in between: run it again once the ca
         (Stopped(), Status.STOPPED, None),
         (KeyboardInterrupt(), Status.STOPPED, None),
         (Conflict("a file is gone"), Status.FAILED, f"a file is gone; 5 attempts made. {AGAIN}"),
-        (Conflict("no answer", is_alone=True), Status.FAILED, f"no answer; 5 attempts made. {ALONE}"),
+        (
+            Conflict("no answer", is_alone=True),
+            Status.FAILED,
+            f"no answer; 5 attempts made. {ALONE}",
+        ),
         (CloneRefused("The catalog takes no clone."), Status.FAILED, "The catalog takes no clone."),
         (ValueError("of Python"), Status.FAILED, "ValueError: of Python"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-def test_an_error_ends_an_action_by_its_kind(problem: BaseException, status: Status, said: str | None) -> None:
+def test_an_error_ends_an_action_by_its_kind(
+    problem: BaseException, status: Status, said: str | None
+) -> None:
     assert ended_by(problem, 5) == Ended(status, said)

@@ -1,4 +1,6 @@
-"""Equality deletes that are committed while a rewrite runs: they apply to what it writes, or the rewrite begins again."""
+"""Equality deletes that are committed while a rewrite runs: they apply to what it writes, or the
+rewrite begins again.
+"""
 
 from __future__ import annotations
 
@@ -50,16 +52,28 @@ class Stream:
         return self
 
     def upserts(self, row_id: int, p: int = 0) -> Stream:
-        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).data(f"SELECT {row_id}L, {p}", {"p": p}).done()
+        self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).data(
+            f"SELECT {row_id}L, {p}", {"p": p}
+        ).done()
         return self
 
     def overwrites(self, p: int, row_id: int) -> Stream:
-        self.files._spark.sql(f"INSERT OVERWRITE {self.table.sql_name} PARTITION (p = {p}) SELECT {row_id}L")
+        self.files._spark.sql(
+            f"INSERT OVERWRITE {self.table.sql_name} PARTITION (p = {p}) SELECT {row_id}L"
+        )
         return self
 
 
-def compact_while(table: Table, monkeypatch: pytest.MonkeyPatch, event: Callable[[], Any], times: int = 1, **policy: Any) -> Outcome:
-    """Compact, and let something happen elsewhere after a rewrite has begun and before it is planned, read and committed."""
+def compact_while(
+    table: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    event: Callable[[], Any],
+    times: int = 1,
+    **policy: Any,
+) -> Outcome:
+    """Compact, and let something happen elsewhere after a rewrite has begun and before it is
+    planned, read and committed.
+    """
     original = execution._rewrite_data
     begun: list[bool] = []
 
@@ -81,16 +95,43 @@ def compact_while(table: Table, monkeypatch: pytest.MonkeyPatch, event: Callable
     ("is_every_file", "event", "rows", "attempts"),
     [
         pytest.param(
-            False, lambda s: s.deletes(1).overwrites(1, 200), [(0, 0), (2, 0), (200, 1), (3, 0), (4, 0)], 2, id="older file replaced"
+            False,
+            lambda s: s.deletes(1).overwrites(1, 200),
+            [(0, 0), (2, 0), (200, 1), (3, 0), (4, 0)],
+            2,
+            id="older file replaced",
         ),
-        pytest.param(False, lambda s: s.deletes(1).upserts(2), [(0, 0), (100, 1), (2, 0), (3, 0), (4, 0)], 1, id="older file stays"),
-        pytest.param(True, lambda s: s.deletes(1).upserts(2), [(0, 0), (2, 0), (3, 0), (4, 0)], 2, id="no older file"),
+        pytest.param(
+            False,
+            lambda s: s.deletes(1).upserts(2),
+            [(0, 0), (100, 1), (2, 0), (3, 0), (4, 0)],
+            1,
+            id="older file stays",
+        ),
+        pytest.param(
+            True,
+            lambda s: s.deletes(1).upserts(2),
+            [(0, 0), (2, 0), (3, 0), (4, 0)],
+            2,
+            id="no older file",
+        ),
         # The stream's first data file is as old as its first deletes, so none are dropped.
-        pytest.param(True, lambda s: s.upserts(1).upserts(2).upserts(1), [(n, 0) for n in range(5)], 1, id="stream of upserts"),
+        pytest.param(
+            True,
+            lambda s: s.upserts(1).upserts(2).upserts(1),
+            [(n, 0) for n in range(5)],
+            1,
+            id="stream of upserts",
+        ),
     ],
 )
 def test_a_rewrite_begins_again_only_where_deletes_of_the_meantime_would_be_dropped(
-    streamed: Table, monkeypatch: pytest.MonkeyPatch, is_every_file: bool, event: Callable[[Stream], Any], rows: list[Any], attempts: int
+    streamed: Table,
+    monkeypatch: pytest.MonkeyPatch,
+    is_every_file: bool,
+    event: Callable[[Stream], Any],
+    rows: list[Any],
+    attempts: int,
 ) -> None:
     if is_every_file:
         streamed.sql("DELETE FROM {t} WHERE p = 1")

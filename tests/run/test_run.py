@@ -70,7 +70,11 @@ def test_a_run_is_proved_tagged_and_recorded_with_predicted_and_actual(sick: Tab
     is_cured(sick, outcome, before)
     (action,) = outcome.actions
     assert sick.file_count() == 2
-    assert (action.actual.files_in, action.actual.bytes_in) == (plan.prediction.files_in, plan.prediction.bytes_in) != (0, 0)
+    assert (
+        (action.actual.files_in, action.actual.bytes_in)
+        == (plan.prediction.files_in, plan.prediction.bytes_in)
+        != (0, 0)
+    )
     assert action.actual.files_out == plan.prediction.files_out == 2
     assert {t for t in tags(sick.summaries()) if t[0]} == {(outcome.run_id, "a1")}
     book = sick.ledger()
@@ -115,10 +119,14 @@ def claimed_by(book: Path, name: str, run_id: str) -> Iterator[int]:
     """Another process that lives and holds the table."""
     code = (
         "import sys; from pathlib import Path; from icekit.compact.ledger import Ledger\n"
-        "Ledger(Path(sys.argv[1])).claim(sys.argv[2], sys.argv[3]); print('held', flush=True); sys.stdin.read()"
+        "Ledger(Path(sys.argv[1])).claim(sys.argv[2], sys.argv[3]); print('held', flush=True); "
+        "sys.stdin.read()"
     )
     child = subprocess.Popen(
-        [sys.executable, "-c", code, str(book), name, run_id], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code, str(book), name, run_id],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert child.stdin is not None
     assert child.stdout is not None
@@ -145,8 +153,12 @@ def test_a_table_that_another_run_holds_is_refused_with_the_first_ones_id(sick: 
     assert sick.run(plan).status == "done"
 
 
-def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is_left(table: Callable[..., Table]) -> None:
-    sick = table().create().fill(select="id, cast(id % 3 AS int) AS part, cast(id AS string) AS name")
+def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is_left(
+    table: Callable[..., Table],
+) -> None:
+    sick = (
+        table().create().fill(select="id, cast(id % 3 AS int) AS part, cast(id AS string) AS name")
+    )
     before = sick.rows()
     bad = next(path for path in sick.data_files() if "part=1/" in str(path))
     kept = bad.read_bytes()
@@ -163,7 +175,9 @@ def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is
     assert sick.file_count() == 2 + 5
 
     bad.write_bytes(kept)
-    again = resume(sick.lake, sick.name, ledger=str(sick.book), limits=limits, progress=lambda _: None)
+    again = resume(
+        sick.lake, sick.name, ledger=str(sick.book), limits=limits, progress=lambda _: None
+    )
     assert again.status == "done"
     assert again.run_id == outcome.run_id
     assert sick.file_count() == 3
@@ -193,11 +207,14 @@ def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
     assert len(sick.plan().actions) == 1
 
 
-def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(table: Callable[..., Table]) -> None:
+def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(
+    table: Callable[..., Table],
+) -> None:
     sick = table().create(**MERGE_ON_READ).fill(files=2)
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
     sick.sql(
-        "CALL lake.system.rewrite_data_files(table => 'scratch.sick', options => map('rewrite-all', 'true', 'use-starting-sequence-number', 'false'))"
+        "CALL lake.system.rewrite_data_files(table => 'scratch.sick', options => "
+        "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false'))"
     )
     sick.sql("ALTER TABLE {t} CREATE BRANCH audit")
     main, before = sick.snapshot_id(), sick.rows()
@@ -214,7 +231,9 @@ def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(tabl
     assert tags(sick.summaries())[-1] == (outcome.run_id, "a1")
 
 
-def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_that_drops_them(table: Callable[..., Table]) -> None:
+def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_that_drops_them(
+    table: Callable[..., Table],
+) -> None:
     sick = table().create(**MERGE_ON_READ).fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
     before = sick.rows()
@@ -231,7 +250,10 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
     assert outcome.actual.bytes_in == plan.prediction.bytes_in
     by_action = {o.action.action_id: o.actual.commits for o in outcome.actions}
     assert {i: tags(sick.summaries()).count((outcome.run_id, i)) for i in by_action} == by_action
-    assert by_action[next(a.action_id for a in plan.actions if "remove-dangling-deletes" in a.options)] == 2
+    assert (
+        by_action[next(a.action_id for a in plan.actions if "remove-dangling-deletes" in a.options)]
+        == 2
+    )
 
 
 def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_writer_came_first(
@@ -285,8 +307,18 @@ def _equality_delete(sick: Table, lab: Lab, key: int) -> None:
     gateway: Any = lab.spark.sparkContext._gateway
     ids = gateway.new_array(gateway.jvm.int, 1)
     ids[0] = 1
-    deletes = java.FileMetadata.deleteFileBuilder(loaded.spec()).ofEqualityDeletes(ids).withPath(str(path)).withFormat("parquet")
-    deletes = deletes.withFileSizeInBytes(path.stat().st_size).withRecordCount(1).withPartitionPath("part=1").build()
+    deletes = (
+        java.FileMetadata.deleteFileBuilder(loaded.spec())
+        .ofEqualityDeletes(ids)
+        .withPath(str(path))
+        .withFormat("parquet")
+    )
+    deletes = (
+        deletes.withFileSizeInBytes(path.stat().st_size)
+        .withRecordCount(1)
+        .withPartitionPath("part=1")
+        .build()
+    )
     loaded.newRowDelta().addDeletes(deletes).commit()
     sick.sql("REFRESH TABLE {t}")
 
@@ -320,7 +352,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 def test_a_table_of_any_shape_is_cured(table: Callable[..., Table], shape: str) -> None:
     given = dict(SHAPES[shape])
     select = given.pop("select", ROWS)
-    sick = table("odd `name`, it's" if shape == "odd names" else "sick").create(**given).fill(select=select)
+    sick = (
+        table("odd `name`, it's" if shape == "odd names" else "sick")
+        .create(**given)
+        .fill(select=select)
+    )
     before = sick.rows()
     plan = sick.plan()
     outcome = sick.run(plan)
@@ -344,9 +380,16 @@ def test_deletion_vectors_are_applied(table: Callable[..., Table]) -> None:
     assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed > 0
 
 
-def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(table: Callable[..., Table]) -> None:
+def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(
+    table: Callable[..., Table],
+) -> None:
     sick = table().create().fill()
-    for change in ("ADD PARTITION FIELD bucket(2, id)", "RENAME COLUMN part TO `the part`", "DROP COLUMN name", "ADD COLUMN more int"):
+    for change in (
+        "ADD PARTITION FIELD bucket(2, id)",
+        "RENAME COLUMN part TO `the part`",
+        "DROP COLUMN name",
+        "ADD COLUMN more int",
+    ):
         sick.sql(f"ALTER TABLE {{t}} {change}")
     sick.fill(select="id, cast(id % 2 AS int), 1", start=100)
     before = sick.rows()
@@ -359,11 +402,24 @@ def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(table: 
 
 
 @pytest.mark.parametrize(
-    ("strategy", "columns"), [("sort", ["a.b", "it's `odd`", "s.x"]), ("zorder", ["an id", "it's odd"]), ("hilbert", ["an id", "it's odd"])]
+    ("strategy", "columns"),
+    [
+        ("sort", ["a.b", "it's `odd`", "s.x"]),
+        ("zorder", ["an id", "it's odd"]),
+        ("hilbert", ["an id", "it's odd"]),
+    ],
 )
-def test_rows_are_ordered_by_columns_of_odd_names(table: Callable[..., Table], strategy: str, columns: list[str]) -> None:
-    sick = table().create("`an id` bigint, part int, `it's ``odd``` string, `it's odd` string, `a.b` int, s struct<x: bigint>")
-    sick.fill(select="id, cast(id % 2 AS int), cast(id AS string), cast(id AS string), cast(id AS int), named_struct('x', id)")
+def test_rows_are_ordered_by_columns_of_odd_names(
+    table: Callable[..., Table], strategy: str, columns: list[str]
+) -> None:
+    sick = table().create(
+        "`an id` bigint, part int, `it's ``odd``` string, `it's odd` string, `a.b` int, s "
+        "struct<x: bigint>"
+    )
+    sick.fill(
+        select="id, cast(id % 2 AS int), cast(id AS string), cast(id AS string), cast(id AS int), "
+        "named_struct('x', id)"
+    )
     before = sick.rows()
     outcome = sick.compact(strategy=strategy, columns=columns)
 
@@ -409,8 +465,13 @@ def test_a_rollback_since_the_plan_leaves_what_the_table_is_now(sick: Table) -> 
 
 
 def test_a_run_that_is_interrupted_stops_and_is_resumed(table: Callable[..., Table]) -> None:
-    # So many actions that it cannot be done with all before it hears the signal, whatever else this machine is at.
-    sick = table().create().fill(rows=160, select="id, cast(id % 6 AS int) AS part, cast(id AS string) AS name")
+    # So many actions that it cannot be done with all before it hears the signal, whatever else this
+    # machine is at.
+    sick = (
+        table()
+        .create()
+        .fill(rows=160, select="id, cast(id % 6 AS int) AS part, cast(id AS string) AS name")
+    )
     before = sick.rows()
     arguments = [
         "compact",
@@ -423,7 +484,12 @@ def test_a_run_that_is_interrupted_stops_and_is_resumed(table: Callable[..., Tab
         "--ledger",
         str(sick.book),
     ]
-    child = subprocess.Popen([sys.executable, "-m", "icekit", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-m", "icekit", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     assert child.stdout is not None
     said = []
     for line in child.stdout:

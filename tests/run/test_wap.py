@@ -1,4 +1,6 @@
-"""A session that writes, audits and then publishes (``spark.wap.branch``, ``spark.wap.id``): icekit works on the branch that it is given, main by default."""
+"""A session that writes, audits and then publishes (``spark.wap.branch``, ``spark.wap.id``): icekit
+works on the branch that it is given, main by default.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,16 +41,22 @@ def go(table: Table, tmp_path: Path) -> dict[str, Callable[[], Outcome]]:
 
     def compact() -> Outcome:
         policy = Policy.of({"leave_alone": "0 minutes"})
-        plan = plan_table(lake, lake.observe(table.name), policy=policy, ledger=book, progress=quiet)
+        plan = plan_table(
+            lake, lake.observe(table.name), policy=policy, ledger=book, progress=quiet
+        )
         return run(lake, plan, execute=True, ledger=book, progress=quiet)
 
     return {
         "compact": compact,
-        "convert": lambda: convert_equality_deletes(lake, table.name, execute=True, ledger=book, progress=quiet),
+        "convert": lambda: convert_equality_deletes(
+            lake, table.name, execute=True, ledger=book, progress=quiet
+        ),
     }
 
 
-wap = pytest.mark.parametrize("setting", [{"spark.wap.branch": "audit"}, {"spark.wap.id": "one"}], ids=["branch", "id"])
+wap = pytest.mark.parametrize(
+    "setting", [{"spark.wap.branch": "audit"}, {"spark.wap.id": "one"}], ids=["branch", "id"]
+)
 
 
 @wap
@@ -56,7 +64,11 @@ wap = pytest.mark.parametrize("setting", [{"spark.wap.branch": "audit"}, {"spark
 def test_main_is_rewritten_and_the_branch_stays(
     table: Table, go: dict[str, Callable[[], Outcome]], setting: dict[str, str], command: str
 ) -> None:
-    main, audit, snapshots = table.rows(), table.rows("VERSION AS OF 'audit'"), len(table.snapshots())
+    main, audit, snapshots = (
+        table.rows(),
+        table.rows("VERSION AS OF 'audit'"),
+        len(table.snapshots()),
+    )
     with lent(table.spark, setting):
         outcome = go[command]()
     table.files.refresh()

@@ -1,4 +1,6 @@
-"""A clone is at the snapshot asked for, leaves nothing behind, and takes nothing along that the table needs."""
+"""A clone is at the snapshot asked for, leaves nothing behind, and takes nothing along that the
+table needs.
+"""
 
 import contextlib
 import shutil
@@ -48,7 +50,9 @@ def clones(lake: Lake) -> list[tuple[str, ...]]:
 
 
 def rows_of(lake: Lake, name: tuple[str, ...], ref: str = "") -> int:
-    return int(lake.spark.sql(f"SELECT count(*) FROM {identifier(lake.name, *name)} {ref}").collect()[0][0])
+    return int(
+        lake.spark.sql(f"SELECT count(*) FROM {identifier(lake.name, *name)} {ref}").collect()[0][0]
+    )
 
 
 def test_a_clone_is_gone_also_when_what_it_was_for_failed(lake: Lake, table: Table) -> None:
@@ -66,7 +70,9 @@ def test_a_clone_is_gone_also_when_what_it_was_for_failed(lake: Lake, table: Tab
     assert not clones(lake)
 
 
-def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(lake: Lake, table: Table) -> None:
+def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(
+    lake: Lake, table: Table
+) -> None:
     first = table.snapshot_id()
     table.sql("ALTER TABLE {t} CREATE TAG start")
     table.sql("ALTER TABLE {t} CREATE BRANCH audit")
@@ -80,10 +86,15 @@ def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(lake: Lake, 
             assert rows_of(lake, copy.table, "VERSION AS OF 'audit'") == 43
             lake.spark.sql(f"INSERT INTO {name} VALUES (1, 1, 'new')")
             assert rows_of(lake, copy.table) == count + 1
-    with pytest.raises(SnapshotNotFound, match="known refs: audit, main, start"), clone(lake, table.name, snapshot="nightly"):
+    with (
+        pytest.raises(SnapshotNotFound, match="known refs: audit, main, start"),
+        clone(lake, table.name, snapshot="nightly"),
+    ):
         pass
     with (
-        pytest.raises(SnapshotNotFound, match="does not exist, or has expired; the newest of 3 snapshots"),
+        pytest.raises(
+            SnapshotNotFound, match="does not exist, or has expired; the newest of 3 snapshots"
+        ),
         clone(lake, table.name, snapshot=7),
     ):
         pass
@@ -108,7 +119,9 @@ def test_a_session_and_a_name_are_enough(lake: Lake, table: Table) -> None:
         assert copy.of == table.name
 
 
-def test_a_table_without_snapshots_or_in_format_version_1_can_be_cloned(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_table_without_snapshots_or_in_format_version_1_can_be_cloned(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table = Table(lake, scratch, "empty", tmp_path).create(format__version="1")
 
     with clone(lake, table.name) as copy:
@@ -121,7 +134,10 @@ def test_a_table_without_snapshots_or_in_format_version_1_can_be_cloned(lake: La
 
 def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: Table) -> None:
     spark = lake.spark
-    with told("has adopted 1 file in .*icekit keeps these and removes the others"), clone(lake, table.name) as copy:
+    with (
+        told("has adopted 1 file in .*icekit keeps these and removes the others"),
+        clone(lake, table.name) as copy,
+    ):
         name = identifier(lake.name, *copy.table)
         spark.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
         # Its first file is taken over, its second not.
@@ -133,35 +149,54 @@ def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: T
     table.sql("REFRESH TABLE {t}")
     assert len(table.rows()) == 45
     folder = Path(copy.scratch.removeprefix("file:"))
-    assert [str(p) for p in contents(folder) if p.suffix == ".parquet"] == [str(added.location()).removeprefix("file:")]
+    assert [str(p) for p in contents(folder) if p.suffix == ".parquet"] == [
+        str(added.location()).removeprefix("file:")
+    ]
     assert not [p for p in contents(folder) if p.name.endswith((".avro", ".json"))]
     assert not clones(lake)
 
 
 @pytest.mark.parametrize("how", ["data//", "linked"])
-def test_what_the_table_has_adopted_stays_however_it_spells_it(lake: Lake, table: Table, tmp_path: Path, how: str) -> None:
+def test_what_the_table_has_adopted_stays_however_it_spells_it(
+    lake: Lake, table: Table, tmp_path: Path, how: str
+) -> None:
     with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
-        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
+        lake.spark.sql(
+            f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, "
+            "'new' FROM range(5)"
+        )
         made = load_table(lake.spark, lake.sql_name(copy.table))
         added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
         (tmp_path / "linked").symlink_to(copy.scratch.removeprefix("file:"))
-        spellings = {"data//": ("/data/", "/data//"), "linked": (copy.scratch, f"file:{tmp_path}/linked")}
+        spellings = {
+            "data//": ("/data/", "/data//"),
+            "linked": (copy.scratch, f"file:{tmp_path}/linked"),
+        }
         path = str(added.location()).replace(*spellings[how])
         jvm: Any = lake.spark._jvm
-        spelled = jvm.org.apache.iceberg.DataFiles.builder(made.spec()).copy(added).withPath(path).build()
+        spelled = (
+            jvm.org.apache.iceberg.DataFiles.builder(made.spec()).copy(added).withPath(path).build()
+        )
         load_table(lake.spark, lake.sql_name(table.name)).newAppend().appendFile(spelled).commit()
 
     table.sql("REFRESH TABLE {t}")
     assert len(table.rows()) == 45
 
 
-def test_what_another_session_adopts_stays_whatever_the_table_is_called(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and does not refresh them."""
+def test_what_another_session_adopts_stays_whatever_the_table_is_called(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
+    """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and
+    does not refresh them.
+    """
     table = Table(lake, scratch, "adopted.dot", tmp_path).create().fill(files=1)
     table.sql(f"SELECT * FROM {identifier(lake.name, *table.name, 'all_files')}")
     other = elsewhere(lake.spark)
     with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
-        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
+        lake.spark.sql(
+            f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, "
+            "'new' FROM range(5)"
+        )
         made = load_table(lake.spark, lake.sql_name(copy.table))
         added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
         load_table(other, lake.sql_name(table.name)).newAppend().appendFile(added).commit()
@@ -170,9 +205,17 @@ def test_what_another_session_adopts_stays_whatever_the_table_is_called(lake: La
     assert len(table.rows()) == 45
 
 
-def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table = Table(lake, scratch, "swapped", tmp_path).create().fill(files=1)
-    with told("could not check whether scratch.swapped needs files in .*another table has its name now"), clone(lake, table.name) as copy:
+    with (
+        told(
+            "could not check whether scratch.swapped needs files in .*another table has its name "
+            "now"
+        ),
+        clone(lake, table.name) as copy,
+    ):
         lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
         table.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(scratch, 'swapped_old')}")
         table.create()
@@ -181,9 +224,14 @@ def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(lake: Lake, s
     assert not clones(lake)
 
 
-def test_the_files_stay_when_nobody_can_tell_whether_the_table_needs_them(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_the_files_stay_when_nobody_can_tell_whether_the_table_needs_them(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table = Table(lake, scratch, "vanishes", tmp_path).create().fill(files=1)
-    with told("could not check whether scratch.vanishes needs files in .*no table"), clone(lake, table.name) as copy:
+    with (
+        told("could not check whether scratch.vanishes needs files in .*no table"),
+        clone(lake, table.name) as copy,
+    ):
         lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
         table.sql("DROP TABLE {t}")
 
@@ -214,7 +262,13 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
         pass
 
     said = str(refused.value)
-    for part in ("'lake' does not accept a clone of", "Location overlaps", "no trials", "leave out --trial", "copied sample"):
+    for part in (
+        "'lake' does not accept a clone of",
+        "Location overlaps",
+        "no trials",
+        "leave out --trial",
+        "copied sample",
+    ):
         assert part in said
     assert "\n" not in said
     assert contents(table.location) == before
@@ -222,20 +276,29 @@ def test_a_catalog_that_takes_no_clone_is_told_with_what_is_lost_and_what_is_not
 
 
 def purging(patch: pytest.MonkeyPatch) -> None:
-    """In place of a catalog that deletes a table's files with DROP TABLE, whatever its properties say."""
+    """In place of a catalog that deletes a table's files with DROP TABLE, whatever its properties
+    say.
+    """
     drop, paths = scratch.drop_sql, clone_metadata.own_paths
     patch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
     for module in (scratch, clone_metadata):
         patch.setattr(module, "drop_sql", lambda table: f"{drop(table)} PURGE")
-    patch.setattr(clone_metadata, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"})
+    patch.setattr(
+        clone_metadata, "own_paths", lambda scratch: {**paths(scratch), "gc.enabled": "true"}
+    )
 
 
-def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(
+    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is asked before the first clone, of a table of icekit's own, and the table stays whole."""
     before, rows = contents(table.location), table.rows()
     purging(monkeypatch)
 
-    with pytest.raises(CloneRefused, match="deletes the files of a table that is dropped"), clone(lake, table.name):
+    with (
+        pytest.raises(CloneRefused, match="deletes the files of a table that is dropped"),
+        clone(lake, table.name),
+    ):
         pass
 
     assert contents(table.location) == before
@@ -244,7 +307,9 @@ def test_a_catalog_that_deletes_files_with_a_table_makes_no_clone(lake: Lake, ta
     assert not (table.location.parent / NAMESPACE).exists()
 
 
-def test_a_catalog_is_asked_once_in_a_session(lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_is_asked_once_in_a_session(
+    lake: Lake, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
     asked: list[tuple[str, ...]] = []
     register = clone_metadata._register_over
@@ -266,7 +331,11 @@ def test_a_catalog_is_asked_once_in_a_session(lake: Lake, table: Table, monkeypa
 @pytest.fixture
 def hadoop(lake: Lake, tmp_path: Path) -> Iterator[Lake]:
     """A catalog of folders, which registers no tables."""
-    settings = {"": "org.apache.iceberg.spark.SparkCatalog", ".type": "hadoop", ".warehouse": str(tmp_path)}
+    settings = {
+        "": "org.apache.iceberg.spark.SparkCatalog",
+        ".type": "hadoop",
+        ".warehouse": str(tmp_path),
+    }
     for key, value in settings.items():
         lake.spark.conf.set(f"spark.sql.catalog.folders{key}", value)
     lake.spark.sql("CREATE TABLE folders.db.t (id bigint, part int, name string) USING iceberg")
@@ -276,11 +345,16 @@ def hadoop(lake: Lake, tmp_path: Path) -> Iterator[Lake]:
             lake.spark.conf.unset(f"spark.sql.catalog.folders{key}")
 
 
-def test_a_catalog_of_folders_refuses_and_the_table_stays_whole(hadoop: Lake, tmp_path: Path) -> None:
+def test_a_catalog_of_folders_refuses_and_the_table_stays_whole(
+    hadoop: Lake, tmp_path: Path
+) -> None:
     hadoop.spark.sql("INSERT INTO folders.db.t VALUES (1, 1, 'a')")
     before = contents(tmp_path)
 
-    with pytest.raises(CloneRefused, match=r"does not accept a clone of db\.t"), clone(hadoop, "db.t"):
+    with (
+        pytest.raises(CloneRefused, match=r"does not accept a clone of db\.t"),
+        clone(hadoop, "db.t"),
+    ):
         pass
 
     assert contents(tmp_path) == before

@@ -26,7 +26,10 @@ TABLE: dict[str, Any] = {
     "current-snapshot-id": 3,
     "snapshots": [{"snapshot-id": n, "timestamp-ms": n * 10} for n in (1, 2, 3)],
     "snapshot-log": [{"snapshot-id": n, "timestamp-ms": n * 10} for n in (1, 2, 3)],
-    "refs": {"main": {"snapshot-id": 3, "type": "branch", "min-snapshots-to-keep": 5}, "start": {"snapshot-id": 1, "type": "tag"}},
+    "refs": {
+        "main": {"snapshot-id": 3, "type": "branch", "min-snapshots-to-keep": 5},
+        "start": {"snapshot-id": 1, "type": "tag"},
+    },
     "metadata-log": [{"metadata-file": "s3://b/db/t/metadata/0.json", "timestamp-ms": 5}],
 }
 
@@ -70,17 +73,28 @@ def test_a_snapshot_that_is_not_there_is_told_with_those_that_are() -> None:
 
 @pytest.mark.parametrize(
     ("location", "home"),
-    [("s3://b/db/t", "s3://b/db"), ("s3://b/t/", "s3://b"), ("s3://b", "s3://b"), ("file:/w/t", "file:/w"), ("/w/t", "/w")],
+    [
+        ("s3://b/db/t", "s3://b/db"),
+        ("s3://b/t/", "s3://b"),
+        ("s3://b", "s3://b"),
+        ("file:/w/t", "file:/w"),
+        ("/w/t", "/w"),
+    ],
 )
 def test_the_scratch_folder_is_beside_the_table_and_in_the_bucket(location: str, home: str) -> None:
     assert scratch_folder(location, ("icekit_scratch", "x")) == f"{home}/icekit_scratch/x"
 
 
-def test_a_scratch_name_has_no_odd_letters_and_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scratch_name_has_no_odd_letters_and_is_used_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # Drawn at random, two of them may be one: here the first digits count.
     drawn = (uuid.UUID(int=n << 96) for n in range(9))
     monkeypatch.setattr(uuid, "uuid4", lambda: next(drawn))
     names = {scratch_name(("db", "Odd `name`, it's/so")) for _ in range(9)}
 
     assert len(names) == 9
-    assert all(namespace == "icekit_scratch" and name.replace("_", "").isalnum() and name.islower() for namespace, name in names)
+    assert all(
+        namespace == "icekit_scratch" and name.replace("_", "").isalnum() and name.islower()
+        for namespace, name in names
+    )

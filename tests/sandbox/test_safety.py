@@ -15,14 +15,22 @@ from tests.compact.tables import MERGE_ON_READ, Table, contents
 pytestmark = pytest.mark.spark
 
 LONG_AGO = 978_307_200  # 2001, in seconds since 1970: old enough for every procedure
-EXPIRE = "CALL lake.system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01 00:00:00', retain_last => 1)"
-ORPHANS = "CALL lake.system.remove_orphan_files(table => '{name}', older_than => timestamp '2020-01-01 00:00:00'{location})"
+EXPIRE = (
+    "CALL lake.system.expire_snapshots(table => '{name}', older_than => timestamp '2999-01-01 "
+    "00:00:00', retain_last => 1)"
+)
+ORPHANS = (
+    "CALL lake.system.remove_orphan_files(table => '{name}', older_than => timestamp '2020-01-01 "
+    "00:00:00'{location})"
+)
 INSERT = "INSERT INTO {t} VALUES (1, 1, 'new')"
 
 REFUSED = {
     "expire": EXPIRE,
     "orphan removal": ORPHANS.replace("{location}", ""),
-    "orphan removal in the table's location": ORPHANS.replace("{location}", ", location => '{table}'"),
+    "orphan removal in the table's location": ORPHANS.replace(
+        "{location}", ", location => '{table}'"
+    ),
     "drop purge": "DROP TABLE {t} PURGE",
 }
 
@@ -30,33 +38,54 @@ DONE = {
     "delete and rewrite": (
         "DELETE FROM {t} WHERE id < 10",
         "DELETE FROM {t} WHERE part = 1",
-        "CALL lake.system.rewrite_position_delete_files(table => '{name}', options => map('rewrite-all', 'true'))",
-        "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true', 'remove-dangling-deletes', 'true'))",
+        "CALL lake.system.rewrite_position_delete_files(table => '{name}', options => "
+        "map('rewrite-all', 'true'))",
+        "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', "
+        "'true', 'remove-dangling-deletes', 'true'))",
         "CALL lake.system.rewrite_manifests('{name}')",
     ),
     "overwrite": ("INSERT OVERWRITE {t} VALUES (1, 1, 'only')", "TRUNCATE TABLE {t}"),
-    "replace": ("CREATE OR REPLACE TABLE {t} USING iceberg LOCATION '{table}' AS SELECT 1 AS other", INSERT.replace("1, 1, 'new'", "2")),
+    "replace": (
+        "CREATE OR REPLACE TABLE {t} USING iceberg LOCATION '{table}' AS SELECT 1 AS other",
+        INSERT.replace("1, 1, 'new'", "2"),
+    ),
     # The table forgets metadata files at each commit; the clone has none to forget but its own.
     "metadata forgotten after commits": (
-        "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true', 'write.metadata.previous-versions-max' = '1')",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = "
+        "'true', 'write.metadata.previous-versions-max' = '1')",
         *[INSERT] * 3,
     ),
-    "moved to the table's location": ("ALTER TABLE {t} SET LOCATION '{table}'", INSERT, "DELETE FROM {t} WHERE id = 3"),
+    "moved to the table's location": (
+        "ALTER TABLE {t} SET LOCATION '{table}'",
+        INSERT,
+        "DELETE FROM {t} WHERE id = 3",
+    ),
     "object storage layout": (
-        "ALTER TABLE {t} SET TBLPROPERTIES ('write.object-storage.enabled' = 'true', 'write.object-storage.path' = '{table}/data', 'write.folder-storage.path' = '{table}/data')",
+        "ALTER TABLE {t} SET TBLPROPERTIES ('write.object-storage.enabled' = 'true', "
+        "'write.object-storage.path' = '{table}/data', 'write.folder-storage.path' = "
+        "'{table}/data')",
         INSERT,
     ),
-    "statistics": ("CALL lake.system.compute_table_stats('{name}')", "CALL lake.system.compute_partition_stats('{name}')"),
-    "format version 3": ("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')", "DELETE FROM {t} WHERE id = 3", INSERT),
+    "statistics": (
+        "CALL lake.system.compute_table_stats('{name}')",
+        "CALL lake.system.compute_partition_stats('{name}')",
+    ),
+    "format version 3": (
+        "ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')",
+        "DELETE FROM {t} WHERE id = 3",
+        INSERT,
+    ),
     "refs and evolution": (
         "ALTER TABLE {t} DROP BRANCH audit",
         "ALTER TABLE {t} DROP TAG start",
         "ALTER TABLE {t} DROP COLUMN name",
         "ALTER TABLE {t} DROP PARTITION FIELD part",
-        "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))",
+        "CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', "
+        "'true'))",
     ),
     "paths rewritten": (
-        "CALL lake.system.rewrite_table_path(table => '{name}', source_prefix => '{home}', target_prefix => '/elsewhere')",
+        "CALL lake.system.rewrite_table_path(table => '{name}', source_prefix => '{home}', "
+        "target_prefix => '/elsewhere')",
     ),
 }
 
@@ -65,7 +94,11 @@ DONE = {
 def table(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
     """A table with all kinds of files, an orphan among them, all of them old."""
     lake.spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.safety")
-    made = Table(lake, "safety", "original", tmp_path_factory.mktemp("safety")).create(**MERGE_ON_READ).fill(files=2)
+    made = (
+        Table(lake, "safety", "original", tmp_path_factory.mktemp("safety"))
+        .create(**MERGE_ON_READ)
+        .fill(files=2)
+    )
     made.sql("ALTER TABLE {t} CREATE TAG start")
     made.sql("ALTER TABLE {t} CREATE BRANCH audit")
     made.fill(files=1, branch="audit", start=500)
@@ -73,7 +106,10 @@ def table(lake: Lake, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tabl
     made.sql("CALL lake.system.compute_table_stats('safety.original')")
     here = made.location
     made.sql(
-        f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = 'true', 'write.metadata.previous-versions-max' = '1', 'write.object-storage.enabled' = 'true', 'write.object-storage.path' = '{here}/data', 'write.data.path' = '{here}/data', 'write.metadata.path' = '{here}/metadata')"
+        f"ALTER TABLE {{t}} SET TBLPROPERTIES ('write.metadata.delete-after-commit.enabled' = "
+        "'true', 'write.metadata.previous-versions-max' = '1', 'write.object-storage.enabled' = "
+        f"'true', 'write.object-storage.path' = '{here}/data', 'write.data.path' = '{here}/data', "
+        f"'write.metadata.path' = '{here}/metadata')"
     )
     made.fill(files=1, start=100)
     (here / "data" / "orphan.parquet").write_bytes(b"nobody's")
@@ -98,7 +134,9 @@ def untouched(table: Table) -> Iterator[None]:
 
 def attempt(table: Table, copy: Any, statement: str) -> None:
     at = {"t": identifier(table.lake.name, *copy.table), "name": display_name(copy.table)}
-    table.lake.spark.sql(statement.format(**at, table=table.location, home=table.location.parent)).collect()
+    table.lake.spark.sql(
+        statement.format(**at, table=table.location, home=table.location.parent)
+    ).collect()
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -112,7 +150,9 @@ def test_what_deletes_files_is_refused_on_a_clone(lake: Lake, table: Table, what
 
 @pytest.mark.parametrize("what", DONE)
 @pytest.mark.usefixtures("untouched")
-def test_what_writes_to_a_clone_writes_to_its_scratch_folder_alone(lake: Lake, table: Table, what: str) -> None:
+def test_what_writes_to_a_clone_writes_to_its_scratch_folder_alone(
+    lake: Lake, table: Table, what: str
+) -> None:
     before = contents(table.location)
     with clone(lake, table.name) as copy:
         assert lake.spark.table(identifier(lake.name, *copy.table)).count() == len(table.rows())
@@ -126,7 +166,9 @@ def test_what_writes_to_a_clone_writes_to_its_scratch_folder_alone(lake: Lake, t
 
 
 @pytest.mark.usefixtures("untouched")
-def test_a_clone_that_is_dropped_in_the_midst_is_gone_and_the_table_is_not(lake: Lake, table: Table) -> None:
+def test_a_clone_that_is_dropped_in_the_midst_is_gone_and_the_table_is_not(
+    lake: Lake, table: Table
+) -> None:
     with clone(lake, table.name) as copy:
         attempt(table, copy, INSERT)
         attempt(table, copy, "DROP TABLE {t}")

@@ -1,4 +1,6 @@
-"""What a killed process leaves is found, named with the statement that drops it, and removed; what may be in use is not."""
+"""What a killed process leaves is found, named with the statement that drops it, and removed; what
+may be in use is not.
+"""
 
 import contextlib
 import os
@@ -22,7 +24,16 @@ from icekit.facts.head import head
 from icekit.owner import Owner
 from icekit.resolve.key_view import key_view
 from icekit.resolve.keys import keys_of
-from icekit.sandbox import NAMESPACE, StaleClone, clone, owner_properties, remove_stale, scratch_folder, scratch_name, stale_clones
+from icekit.sandbox import (
+    NAMESPACE,
+    StaleClone,
+    clone,
+    owner_properties,
+    remove_stale,
+    scratch_folder,
+    scratch_name,
+    stale_clones,
+)
 from icekit.sandbox.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
 from icekit.sql import call, display_name, identifier, set_properties
 from tests.compact.tables import Table, contents
@@ -110,7 +121,10 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     assert stale.drop in said
     assert "Nothing was removed. --remove drops the 1 clone" in said
     assert stale_clones(lake) == (stale,)
-    with pytest.warns(UserWarning, match="1 clone of scratch.cloned was left"), clone(lake, table.name):
+    with (
+        pytest.warns(UserWarning, match="1 clone of scratch.cloned was left"),
+        clone(lake, table.name),
+    ):
         pass
 
     assert main(["admin", "clones", "--remove"]) == 0
@@ -122,14 +136,17 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
     assert table.rows() == rows
 
 
-def test_a_clone_of_another_host_is_listed_with_its_age_and_never_removed(lake: Lake, table: Table) -> None:
+def test_a_clone_of_another_host_is_listed_with_its_age_and_never_removed(
+    lake: Lake, table: Table
+) -> None:
     with clone(lake, table.name) as copy:
         change(lake, copy.table, host="elsewhere", started_at="1000")
         (found,) = stale_clones(lake)
 
         assert not found.is_dead
         assert found.line(1000 + 3 * 86_400_000).endswith(
-            f"of scratch.cloned, 3 days old; unknown: process {os.getpid()} on elsewhere cannot be checked from here"
+            f"of scratch.cloned, 3 days old; unknown: process {os.getpid()} on elsewhere cannot "
+            "be checked from here"
         )
         assert remove_stale(lake) == ()
         assert lake.tables.names_in((NAMESPACE,)) == [copy.table]
@@ -145,16 +162,28 @@ def test_a_clone_that_came_to_life_again_is_not_removed(lake: Lake, table: Table
         assert remove_stale(lake, [found]) == ()
 
 
-def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(lake: Lake, table: Table) -> None:
+def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(
+    lake: Lake, table: Table
+) -> None:
     # Registered by hand, as it writes to the table's own location.
     made = scratch_name(table.name)
     scratch = scratch_folder(f"file:{table.location}", made)
     lake.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS lake.{NAMESPACE}")
     lake.spark.sql(
-        call(lake.name, "register_table", table=display_name(made), metadata_file=lake.tables.source(table.name).metadata_location)
+        call(
+            lake.name,
+            "register_table",
+            table=display_name(made),
+            metadata_file=lake.tables.source(table.name).metadata_location,
+        )
     )
     assert stale_clones(lake) == ()
-    own = {"gc.enabled": "false", "write.metadata.path": f"{scratch}/metadata", **owner_properties(lake, table.name, scratch), PID: NOBODY}
+    own = {
+        "gc.enabled": "false",
+        "write.metadata.path": f"{scratch}/metadata",
+        **owner_properties(lake, table.name, scratch),
+        PID: NOBODY,
+    }
     lake.spark.sql(set_properties(lake.sql_name(made), own))
     before = contents(table.location)
 
@@ -192,18 +221,24 @@ def test_what_the_table_has_adopted_of_a_dead_clone_stays(lake: Lake, table: Tab
 @contextlib.contextmanager
 def a_key_view(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
     metadata = head(lake, table.name).metadata
-    with key_view(lake.spark, lake.sql_name(table.name), metadata, keys_of(metadata, [1]), []) as made:
+    with key_view(
+        lake.spark, lake.sql_name(table.name), metadata, keys_of(metadata, [1]), []
+    ) as made:
         yield made[1:]
 
 
 @contextlib.contextmanager
 def a_sample(lake: Lake, table: Table) -> Iterator[tuple[str, ...]]:
-    with trial_of(lake, lake.observe(table.name), sample_bytes=1 << 20).sandboxes(1, always_sample=True) as (box,):
+    with trial_of(lake, lake.observe(table.name), sample_bytes=1 << 20).sandboxes(
+        1, always_sample=True
+    ) as (box,):
         yield box.table
 
 
 @pytest.mark.parametrize("made_by", [a_key_view, a_sample])
-def test_what_no_table_can_need_is_removed_without_reading_the_tables_manifests(lake: Lake, table: Table, made_by: Any) -> None:
+def test_what_no_table_can_need_is_removed_without_reading_the_tables_manifests(
+    lake: Lake, table: Table, made_by: Any
+) -> None:
     with made_by(lake, table) as made:
         folder = Path(head(lake, made).metadata["location"].removeprefix("file:"))
         assert folder.exists()
@@ -237,7 +272,9 @@ def test_a_clone_whose_metadata_is_gone_is_listed_and_left(lake: Lake, table: Ta
     assert "its metadata cannot be read" in found.line(0)
 
 
-def test_there_is_nothing_to_list_where_nothing_was_cloned(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_is_nothing_to_list_where_nothing_was_cloned(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["admin", "clones", "--remove"]) == 0
     assert "There are no stale clones." in capsys.readouterr().out
 
@@ -245,7 +282,12 @@ def test_there_is_nothing_to_list_where_nothing_was_cloned(lake: Lake, capsys: p
 def test_properties_that_say_nothing_sensible_make_nobody_dead(lake: Lake) -> None:
     assert ownership({"owner": "x"}) is None
     whose = ownership(
-        {"icekit.clone.of": "", "icekit.clone.host": Owner.here().host, "icekit.clone.pid": "-1", "icekit.clone.started-at": "²"}
+        {
+            "icekit.clone.of": "",
+            "icekit.clone.host": Owner.here().host,
+            "icekit.clone.pid": "-1",
+            "icekit.clone.started-at": "²",
+        }
     )
 
     assert whose is not None
@@ -254,4 +296,8 @@ def test_properties_that_say_nothing_sensible_make_nobody_dead(lake: Lake) -> No
     assert not whose.owner.is_visible()
     assert not whose.owner.has_ended()
     unseen = StaleClone(("s", "t"), None, whose.owner, None, None, False, "DROP")
-    assert unseen.line(0) == "s.t  of an unknown table, of unknown age; unknown: process 0 on an unknown host cannot be checked from here"
+    assert (
+        unseen.line(0)
+        == "s.t  of an unknown table, of unknown age; unknown: process 0 on an unknown host "
+        "cannot be checked from here"
+    )

@@ -1,4 +1,6 @@
-"""A sample is of whole partitions from all over the table, as many as fit and as a predicate can name."""
+"""A sample is of whole partitions from all over the table, as many as fit and as a predicate can
+name.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +11,35 @@ from tests.factories import FIRST_DAY, MIB, UNPARTITIONED, file_group, partition
 
 
 def test_partitions_of_a_sample_come_from_all_over_the_table_and_fit() -> None:
-    facts = table_facts(groups=tuple(file_group(10 * MIB, of=partition(FIRST_DAY + n)) for n in range(400)))
+    facts = table_facts(
+        groups=tuple(file_group(10 * MIB, of=partition(FIRST_DAY + n)) for n in range(400))
+    )
 
     days = sorted(int(str(p.values[0])) - FIRST_DAY for p in some_partitions(facts, 405 * MIB))
 
     assert len(days) == 40
     assert days[0] < 100
     assert days[-1] >= 300
-    assert days == sorted(int(str(p.values[0])) - FIRST_DAY for p in some_partitions(facts, 405 * MIB))
+    assert days == sorted(
+        int(str(p.values[0])) - FIRST_DAY for p in some_partitions(facts, 405 * MIB)
+    )
 
 
 def test_a_partition_that_is_too_large_is_passed_over() -> None:
-    groups = (file_group(900 * MIB, of=partition(FIRST_DAY)), file_group(10 * MIB, of=partition(FIRST_DAY + 1)))
+    groups = (
+        file_group(900 * MIB, of=partition(FIRST_DAY)),
+        file_group(10 * MIB, of=partition(FIRST_DAY + 1)),
+    )
 
     assert some_partitions(table_facts(groups=groups), 20 * MIB) == [partition(FIRST_DAY + 1)]
 
 
 def test_no_more_partitions_are_taken_than_a_predicate_can_name() -> None:
-    facts = table_facts(groups=tuple(file_group(1, of=partition(FIRST_DAY + n)) for n in range(MOST_PARTITIONS + 500)))
+    facts = table_facts(
+        groups=tuple(
+            file_group(1, of=partition(FIRST_DAY + n)) for n in range(MOST_PARTITIONS + 500)
+        )
+    )
 
     assert len(some_partitions(facts, 1 << 30)) == MOST_PARTITIONS
 
@@ -34,5 +47,16 @@ def test_no_more_partitions_are_taken_than_a_predicate_can_name() -> None:
 def test_partitions_that_no_predicate_can_name_are_left_to_single_files() -> None:
     gone = PartitionSpec(0, (PartitionField(1000, "old", "identity", 99, None, "string"),))
 
-    assert some_partitions(table_facts(specs=(UNPARTITIONED,), groups=(file_group(MIB, of=partition(spec_id=0)),)), 1 << 30) == []
-    assert some_partitions(table_facts(specs=(gone,), groups=(file_group(MIB, of=partition("x")),)), 1 << 30) == []
+    assert (
+        some_partitions(
+            table_facts(specs=(UNPARTITIONED,), groups=(file_group(MIB, of=partition(spec_id=0)),)),
+            1 << 30,
+        )
+        == []
+    )
+    assert (
+        some_partitions(
+            table_facts(specs=(gone,), groups=(file_group(MIB, of=partition("x")),)), 1 << 30
+        )
+        == []
+    )

@@ -24,7 +24,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
     with catalog_of(tmp_path / "lake") as catalog:
         catalog.create_namespace("db")
         for name in ("a", "b"):
-            catalog.create_table(f"db.{name}", Schema(NestedField(1, "id", LongType(), required=False)))
+            catalog.create_table(
+                f"db.{name}", Schema(NestedField(1, "id", LongType(), required=False))
+            )
     found = connect(None)
     yield found
     found.close()
@@ -33,4 +35,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
 def policy(text: str = "", file: Path = HERE, **top: str) -> SchedulePolicy:
     """A policy of one rule, with more YAML after it."""
     more = "".join(f"{key}: {value}\n" for key, value in top.items())
-    return parse_policy(f"{more}ledger: ledger.db\nrules:\n  - name: all\n    match: '**'\n{text}", file)
+    return parse_policy(
+        f"{more}ledger: ledger.db\nrules:\n  - name: all\n    match: '**'\n{text}", file
+    )

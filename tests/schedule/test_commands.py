@@ -19,7 +19,9 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]
     return status, captured.out + captured.err
 
 
-def test_the_example_that_is_printed_is_taken(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_example_that_is_printed_is_taken(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     status, text = said(capsys, "schedule", "example")
     assert text == example()
     (tmp_path / "p.yaml").write_text(text)
@@ -40,12 +42,16 @@ def test_the_example_that_is_printed_is_taken(capsys: pytest.CaptureFixture[str]
         (["schedule", "run", "p", "--dryrun"], "did you mean --dry-run"),
     ],
 )
-def test_what_is_misconfigured_ends_with_2_and_the_next_step(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+def test_what_is_misconfigured_ends_with_2_and_the_next_step(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+) -> None:
     status, text = said(capsys, *arguments)
     assert (status, told in text) == (2, True), text
 
 
-def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     (tmp_path / "p.yaml").write_text("rules: [{match: db.x}]\nnotify: http://${NOT_SET_ANYWHERE}\n")
     status, text = said(capsys, "schedule", "run", str(tmp_path / "p.yaml"))
     assert status == 2

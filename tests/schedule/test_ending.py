@@ -1,4 +1,6 @@
-"""A pass that is asked to end by a signal ends as stopped, whatever breaks on the way out, and the next one goes on."""
+"""A pass that is asked to end by a signal ends as stopped, whatever breaks on the way out, and the
+next one goes on.
+"""
 
 import logging
 import signal
@@ -16,7 +18,14 @@ from icekit.catalog.lake import let_go
 from icekit.compact import Outcome, Plan
 from icekit.compact.model import Action, Prediction
 from icekit.compact.outcome import ActionOutcome
-from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, handler_kept, heeded
+from icekit.engine.interrupting import (
+    Ending,
+    Stop,
+    Stopped,
+    ended_like_interrupted,
+    handler_kept,
+    heeded,
+)
 from icekit.errors import EXIT_STOPPED, CatalogUnreachable
 from icekit.prove import Proof
 from icekit.report import FactsCache
@@ -27,7 +36,8 @@ from tests.schedule.lakes import NOW, lake, policy
 
 __all__ = ["lake"]
 
-#: What py4j and Spark raise when the JVM is gone, or a call was cut short in the middle of its answer.
+# : What py4j and Spark raise when the JVM is gone, or a call was cut short in the middle of its
+# answer.
 BROKEN = [
     Py4JNetworkError("Answer from Java side is empty"),
     Py4JError("An error occurred while calling o0.stop"),
@@ -54,7 +64,9 @@ def test_what_breaks_is_part_of_ending_only_once_it_was_asked_for(error: Excepti
     assert not asked().takes(SystemExit(2))
 
 
-def test_a_signal_that_python_has_dropped_is_noticed_at_the_next_step_and_a_later_one_breaks_into_nothing() -> None:
+def test_a_signal_that_python_has_dropped_is_noticed_at_the_next_step_and_a_later_one_breaks_into_nothing() -> (
+    None
+):
     ending = asked()
     with pytest.raises(KeyboardInterrupt):
         ending.check()
@@ -101,7 +113,9 @@ def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_
             assert ending.is_asked
         with handler_kept():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "in no block, Spark's is left alone"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, (
+            "in no block, Spark's is left alone"
+        )
     finally:
         signal.signal(signal.SIGINT, before)
 
@@ -128,7 +142,9 @@ def test_spark_that_is_gone_is_no_bug_when_it_was_asked_to_go(error: Exception) 
         let_go(lake, Ending())
 
 
-def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.LogCaptureFixture) -> None:
+def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     from py4j import java_gateway
 
     from icekit.engine import interrupting as module
@@ -136,7 +152,15 @@ def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.Log
     lake: Any = Going(raising(BROKEN[0]))
     let_go(lake, asked())
     try:
-        record = logging.LogRecord("root", logging.ERROR, str(java_gateway.__file__), 1, "Exception while sending command.", (), None)
+        record = logging.LogRecord(
+            "root",
+            logging.ERROR,
+            str(java_gateway.__file__),
+            1,
+            "Exception while sending command.",
+            (),
+            None,
+        )
         logging.getLogger().handle(record)
         logging.getLogger("py4j.clientserver").error("error while trying to connect")
         logging.getLogger().error("of another's")
@@ -146,7 +170,9 @@ def test_py4j_says_nothing_more_of_a_jvm_that_was_asked_to_go(caplog: pytest.Log
         logging.getLogger().removeFilter(module._not_of_py4j)
 
 
-def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_that_does_not_stop_is_left_to_the_end_of_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("icekit.catalog.lake._GOING_SECONDS", 0.1)
     hanging, ended = threading.Event(), threading.Event()
 
@@ -192,14 +218,35 @@ def test_a_run_that_the_end_broke_off_is_stopped_and_has_not_failed_unless_its_r
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = policy("    execute: true\n    compact: {}\n", tmp_path / "p.yaml")
-    action = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", Prediction(files_in=10, bytes_in=1000, files_out=1))
+    action = Action(
+        "1",
+        "rewrite_data_files",
+        "lake",
+        ("db", "a"),
+        "small files",
+        Prediction(files_in=10, bytes_in=1000, files_out=1),
+    )
     plan = Plan("lake", ("db", "a"), None, None, None, (action,))
     one = TableResult(("db", "a"), wanted.rules[0])
-    for status, wanted_status in ((Status.FAILED, Status.STOPPED), (Status.DISPROVED, Status.DISPROVED)):
+    for status, wanted_status in (
+        (Status.FAILED, Status.STOPPED),
+        (Status.DISPROVED, Status.DISPROVED),
+    ):
         proof = Proof("db.a", (), False, "full", 0.0, 0) if status == Status.DISPROVED else None
         outcome = Outcome(plan, "r", (ActionOutcome(action, status),), proof=proof)
-        monkeypatch.setattr("icekit.schedule.one_pass.run", lambda *_, outcome=outcome, **__: outcome)
-        passing = _Pass(wanted, PassResult("p", "lake", NOW), lake, asked(), FactsCache(), lambda: NOW, print, False)
+        monkeypatch.setattr(
+            "icekit.schedule.one_pass.run", lambda *_, outcome=outcome, **__: outcome
+        )
+        passing = _Pass(
+            wanted,
+            PassResult("p", "lake", NOW),
+            lake,
+            asked(),
+            FactsCache(),
+            lambda: NOW,
+            print,
+            False,
+        )
         assert passing._do(one, "compact", plan).status == wanted_status
 
 

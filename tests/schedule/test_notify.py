@@ -1,4 +1,6 @@
-"""A message reaches a real receiver over HTTP once per change of status; one that fails is sent by the next pass; no address is repeated."""
+"""A message reaches a real receiver over HTTP once per change of status; one that fails is sent by
+the next pass; no address is repeated.
+"""
 
 import http.server
 import json
@@ -66,7 +68,10 @@ def broken() -> Iterator[Web]:
 def made(*statuses: Status) -> PassResult:
     rule = policy().rules[0]
     steps = [Step("compact", status, "10 files → 1 file") for status in statuses]
-    tables = [TableResult(("db", f"t{n}"), rule, Status.NOTHING, "healthy", steps=[step]) for n, step in enumerate(steps)]
+    tables = [
+        TableResult(("db", f"t{n}"), rule, Status.NOTHING, "healthy", steps=[step])
+        for n, step in enumerate(steps)
+    ]
     return PassResult("nightly", "prod", NOW, tables=tables)
 
 
@@ -88,8 +93,12 @@ def test_a_change_of_status_is_posted_once_as_slack_takes_it(web: Web, tmp_path:
     [(path, headers, said)] = web.got
     assert path == "/hook"
     assert headers["Content-Type"] == "application/json"
-    assert said["text"].startswith("icekit nightly: 1 of 2 tables changed their status\nfailed        healthy   db.t0")
-    assert [(one["table"], one["status"], one["steps"][0]["action"]) for one in said["tables"]] == [("db.t0", Status.FAILED, "compact")]
+    assert said["text"].startswith(
+        "icekit nightly: 1 of 2 tables changed their status\nfailed        healthy   db.t0"
+    )
+    assert [(one["table"], one["status"], one["steps"][0]["action"]) for one in said["tables"]] == [
+        ("db.t0", Status.FAILED, "compact")
+    ]
 
     # What only one pass has come to is no news.
     told(tmp_path, url, Status.WAITS, Status.BUSY)
@@ -99,7 +108,9 @@ def test_a_change_of_status_is_posted_once_as_slack_takes_it(web: Web, tmp_path:
     assert [len(said["tables"]) for _, _, said in web.got] == [1, 1]
 
 
-def test_a_message_that_fails_changes_no_result_and_is_sent_by_the_next_pass(web: Web, broken: Web, tmp_path: Path) -> None:
+def test_a_message_that_fails_changes_no_result_and_is_sent_by_the_next_pass(
+    web: Web, broken: Web, tmp_path: Path
+) -> None:
     for url in (f"http://{broken.at}/T0K3N", "http://127.0.0.1:9/closed"):
         one, said = told(tmp_path, url, Status.DONE, Status.UNHEALTHY)
         assert one.exit_status == 1
@@ -119,7 +130,9 @@ def test_without_an_address_nothing_is_posted(tmp_path: Path) -> None:
     assert one.news == {"notified": {"db.t0": "failed"}, "error": None}
 
 
-def test_a_secret_of_an_address_is_quoted_in_it_and_in_no_message(broken: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_of_an_address_is_quoted_in_it_and_in_no_message(
+    broken: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOKEN", SECRET)
     url = url_of(f"http://{broken.at}/${{TOKEN}}")
     assert url.endswith(quote(SECRET, safe=""))
@@ -138,7 +151,9 @@ def test_an_address_that_is_one_variable_is_used_as_it_is(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("address", ["{}/T0K3N/h%75nter3", "127.0.0.1:9/T0K3N"])
-def test_a_secret_that_the_policy_has_in_plain_text_is_in_no_answer(broken: Web, address: str) -> None:
+def test_a_secret_that_the_policy_has_in_plain_text_is_in_no_answer(
+    broken: Web, address: str
+) -> None:
     answer = post(url_of(f"http://{address.format(broken.at)}"), {"text": "body"})
     assert answer
     assert not re.search(r"hunter\d|T0K3N|127\.0\.0\.1", answer, re.I), answer
@@ -158,9 +173,19 @@ def test_a_redirected_message_did_not_arrive(web: Web) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["slack://T0K3N", "T0K3N/x", "https://", "https://me:T0K3N@host/x", "https://host:T0K3N/", "file:///T0K3N"]
+    "address",
+    [
+        "slack://T0K3N",
+        "T0K3N/x",
+        "https://",
+        "https://me:T0K3N@host/x",
+        "https://host:T0K3N/",
+        "file:///T0K3N",
+    ],
 )
 def test_an_address_that_nothing_can_be_posted_to_is_refused(address: str) -> None:
-    with pytest.raises(ParameterError, match="notify is no address that a message can be posted to") as refused:
+    with pytest.raises(
+        ParameterError, match="notify is no address that a message can be posted to"
+    ) as refused:
         url_of(address)
     assert "T0K3N" not in str(refused.value)

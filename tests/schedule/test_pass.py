@@ -1,4 +1,6 @@
-"""A pass on real tables: it changes what its rules allow and nothing twice, what fails stops nothing, what was cut short goes on."""
+"""A pass on real tables: it changes what its rules allow and nothing twice, what fails stops
+nothing, what was cut short goes on.
+"""
 
 import dataclasses
 import datetime as dt
@@ -22,8 +24,12 @@ from icekit.schedule.result import PassResult, TableResult
 from icekit.status import Status
 from tests.compact.tables import Table, contents
 
-# A thread of papermill's leaves its event loop to the garbage collector, which is let loose here and not in another test.
-pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")]
+# A thread of papermill's leaves its event loop to the garbage collector, which is let loose here
+# and not in another test.
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning"),
+]
 
 MIDNIGHT = dt.datetime(2026, 1, 14, 0, 0, tzinfo=dt.UTC)
 TEXT = """output: out
@@ -51,20 +57,33 @@ def _somebody_elses_session(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Iter
 @pytest.fixture
 def unrendered(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pages: what a pass does to tables does not depend on them."""
-    monkeypatch.setattr(_Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables])
+    monkeypatch.setattr(
+        _Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables]
+    )
 
 
 def passed(
-    folder: Path, text: str = TEXT, hour: int = 23, *, dry_run: bool = False, say: Callable[[str], None] = lambda _: None
+    folder: Path,
+    text: str = TEXT,
+    hour: int = 23,
+    *,
+    dry_run: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[PassResult, dict[str, TableResult]]:
     """One pass at an hour of a day, and its results by table."""
     policy = parse_policy(text, folder / "p.yaml")
-    made = run_policy(policy, dry_run=dry_run, clock=lambda: MIDNIGHT + dt.timedelta(hours=hour), say=say)
+    made = run_policy(
+        policy, dry_run=dry_run, clock=lambda: MIDNIGHT + dt.timedelta(hours=hour), say=say
+    )
     return made, {one.table: one for one in made.tables}
 
 
-def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    sick, broken = (Table(lake, scratch, name, tmp_path).create().fill() for name in ("sick", "broken"))
+def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
+    sick, broken = (
+        Table(lake, scratch, name, tmp_path).create().fill() for name in ("sick", "broken")
+    )
     Table(lake, scratch, "other", tmp_path).create().fill()
     rows, here = sick.rows(), sick.snapshot_id()
     broken.data_files()[0].unlink()
@@ -76,7 +95,9 @@ def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(lake
     assert sorted(found) == ["scratch.broken", "scratch.sick"]
     assert sick.snapshot_id() == here
     assert found["scratch.sick"].status == "planned"
-    assert any("CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in line for line in said)
+    assert any(
+        "CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in line for line in said
+    )
 
     made, found = passed(tmp_path, hour=12)
     assert made.exit_status == 0
@@ -88,7 +109,8 @@ def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(lake
     assert sick.snapshot_id() == here
     assert (tmp_path / "out" / "own" / "scratch.sick.html").exists()
 
-    # What one table meets is no matter of the other's, and every file is written before the pass fails.
+    # What one table meets is no matter of the other's, and every file is written before the pass
+    # fails.
     made, found = passed(tmp_path)
     assert made.exit_status == 1
     assert found["scratch.sick"].status == "done"
@@ -100,15 +122,22 @@ def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(lake
     assert found["scratch.sick"].page == "own/after/scratch.sick.html"
     assert (tmp_path / "out" / found["scratch.sick"].page).exists()
     document = json.loads((tmp_path / "out" / "pass.json").read_text())
-    assert {one["table"]: one["status"] for one in document["tables"]} == {"scratch.broken": Status.FAILED, "scratch.sick": Status.DONE}
+    assert {one["table"]: one["status"] for one in document["tables"]} == {
+        "scratch.broken": Status.FAILED,
+        "scratch.sick": Status.DONE,
+    }
 
     lake.spark.sql(f"DROP TABLE {broken.sql_name} PURGE")
     there = sick.snapshot_id()
-    assert {name: one.status for name, one in passed(tmp_path)[1].items()} == {"scratch.sick": Status.NOTHING}
+    assert {name: one.status for name, one in passed(tmp_path)[1].items()} == {
+        "scratch.sick": Status.NOTHING
+    }
     assert sick.snapshot_id() == there
 
 
-def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     text = TEXT.replace("0 minutes", "0 minutes, max_action_partitions: 1")
     cut = Table(lake, scratch, "cut", tmp_path).create().fill()
     rows = cut.rows()
@@ -124,7 +153,11 @@ def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(lake: Lake, scratch:
     assert len(cut.data_files()) == 6
     assert json.loads((tmp_path / "out" / "pass.json").read_text())["interrupted"] is True
 
-    assert passed(tmp_path, text, dry_run=True)[1]["scratch.cut"].steps[0].summary.startswith(f"run {step.run_id} is unfinished")
+    assert (
+        passed(tmp_path, text, dry_run=True)[1]["scratch.cut"]
+        .steps[0]
+        .summary.startswith(f"run {step.run_id} is unfinished")
+    )
     said: list[str] = []
     resumed = passed(tmp_path, text, say=said.append)[1]["scratch.cut"].steps[0]
     assert any(line.startswith(f"resuming run {step.run_id}") for line in said)
@@ -135,7 +168,9 @@ def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(lake: Lake, scratch:
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     policy = parse_policy(TEXT, tmp_path / "p.yaml")
     mine, halted = Table(lake, scratch, "mine", tmp_path).create().fill(), Stop()
     halted.set()
@@ -150,19 +185,29 @@ def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(lake: Lake, scratch
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_pass(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_pass(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     text = TEXT.replace("1 GB", "12 files").replace("22:00-06:00", "22:00-06:00 Europe/Berlin")
-    worse, better = Table(lake, scratch, "worse", tmp_path), Table(lake, scratch, "better", tmp_path)
+    worse, better = (
+        Table(lake, scratch, "worse", tmp_path),
+        Table(lake, scratch, "better", tmp_path),
+    )
     worse.create().fill(files=6)
     better.create().fill(files=5)
 
     found = passed(tmp_path, text, hour=22)[1]
-    assert [found[name].status for name in ("scratch.worse", "scratch.better")] == [Status.DONE, "waits"]
+    assert [found[name].status for name in ("scratch.worse", "scratch.better")] == [
+        Status.DONE,
+        "waits",
+    ]
     assert "budget" in found["scratch.better"].steps[0].summary
     assert passed(tmp_path, text, hour=22)[1]["scratch.better"].status == Status.DONE
 
 
-def test_no_action_begins_when_the_time_of_the_pass_is_over(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_no_action_begins_when_the_time_of_the_pass_is_over(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     late = Table(lake, scratch, "late", tmp_path).create().fill()
     hours = [23.0]
 
@@ -179,12 +224,17 @@ def test_no_action_begins_when_the_time_of_the_pass_is_over(lake: Lake, scratch:
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_trial_is_made_only_by_a_pass_that_executes_and_is_gone_afterwards(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_trial_is_made_only_by_a_pass_that_executes_and_is_gone_afterwards(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     text = TEXT.replace("0 minutes", "0 minutes, trial: true")
     tried = Table(lake, scratch, "tried", tmp_path).create().fill()
     before, tables, files = tried.snapshot_id(), lake.tables.names(), contents(tried.location)
     assert passed(tmp_path, text, dry_run=True)[1]["scratch.tried"].status == "planned"
-    assert passed(tmp_path, text.replace("execute: true", "execute: false"))[1]["scratch.tried"].status == "planned"
+    assert (
+        passed(tmp_path, text.replace("execute: true", "execute: false"))[1]["scratch.tried"].status
+        == "planned"
+    )
     assert tried.snapshot_id() == before
     assert contents(tried.location) == files
     done = passed(tmp_path, text)[1]["scratch.tried"]
@@ -205,7 +255,11 @@ def test_nothing_runs_on_a_table_that_was_not_proved_until_a_person_clears_it(
     record = book.run(run_id)
     assert record is not None
     book.save_run(
-        dataclasses.replace(record, status=Status.DISPROVED if status == Status.DISPROVED else Status.FAILED, error="a row is missing")
+        dataclasses.replace(
+            record,
+            status=Status.DISPROVED if status == Status.DISPROVED else Status.FAILED,
+            error="a row is missing",
+        )
     )
     book.save_actions(dataclasses.replace(action, status=status) for action in book.actions(run_id))
     held.fill(start=1000)

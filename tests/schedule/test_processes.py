@@ -39,11 +39,25 @@ def policy(tmp_path: Path) -> Path:
     """A policy for a lake of its own, with one table of small files, made without Spark."""
     with catalog_of(tmp_path / "lake") as catalog:
         catalog.create_namespace("db")
-        schema = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "part", IntegerType(), required=False))
-        table = catalog.create_table("db.sick", schema, partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part")))
+        schema = Schema(
+            NestedField(1, "id", LongType(), required=False),
+            NestedField(2, "part", IntegerType(), required=False),
+        )
+        table = catalog.create_table(
+            "db.sick",
+            schema,
+            partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part")),
+        )
         for n in range(FILES):
             ids = range(n * 100, n * 100 + 100)
-            table.append(pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % PARTS for i in ids], pa.int32())}))
+            table.append(
+                pa.table(
+                    {
+                        "id": pa.array(ids, pa.int64()),
+                        "part": pa.array([i % PARTS for i in ids], pa.int32()),
+                    }
+                )
+            )
     (tmp_path / "p.yaml").write_text(TEXT)
     return tmp_path / "p.yaml"
 
@@ -58,14 +72,24 @@ def state_of(policy: Path) -> tuple[int, int, int]:
 
 
 def environment(policy: Path, **more: str) -> dict[str, str]:
-    return {**os.environ, "ICEKIT_LAKE": str(policy.parent / "lake"), "PYTHONPATH": str(ROOT), **more}
+    return {
+        **os.environ,
+        "ICEKIT_LAKE": str(policy.parent / "lake"),
+        "PYTHONPATH": str(ROOT),
+        **more,
+    }
 
 
 def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
     before = state_of(policy)
     command = [sys.executable, "-m", "icekit", "schedule", "run", str(policy)]
     first = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(policy), start_new_session=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(policy),
+        start_new_session=True,
     )
     assert first.stdout is not None
     said = []
@@ -79,13 +103,19 @@ def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
     between = state_of(policy)
     assert before[0] > between[0] > PARTS, "".join(said)
 
-    second = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
+    second = subprocess.run(
+        command, capture_output=True, text=True, env=environment(policy), check=False
+    )
     assert second.returncode == 0, second.stdout + second.stderr
     assert "resuming run" in second.stdout
     assert state_of(policy) == (PARTS, before[1], before[2])
 
-    third = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
-    assert (third.returncode, "1 nothing to do" in third.stdout) == (0, True), third.stdout + third.stderr
+    third = subprocess.run(
+        command, capture_output=True, text=True, env=environment(policy), check=False
+    )
+    assert (third.returncode, "1 nothing to do" in third.stdout) == (0, True), (
+        third.stdout + third.stderr
+    )
 
 
 def add(policy: Path, n: int) -> None:
@@ -95,7 +125,14 @@ def add(policy: Path, n: int) -> None:
         table = catalog.load_table("db.sick")
         for k in range(FILES):
             ids = range(1000 * n + k * 100, 1000 * n + k * 100 + 100)
-            table.append(pa.table({"id": pa.array(ids, pa.int64()), "part": pa.array([i % PARTS for i in ids], pa.int32())}))
+            table.append(
+                pa.table(
+                    {
+                        "id": pa.array(ids, pa.int64()),
+                        "part": pa.array([i % PARTS for i in ids], pa.int32()),
+                    }
+                )
+            )
 
 
 # What the pass says, for which time, and for how many seconds after that the signal may come.
@@ -109,7 +146,9 @@ MOMENTS = [
 ]
 
 
-def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_goes_on(policy: Path) -> None:
+def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_goes_on(
+    policy: Path,
+) -> None:
     seed = random.randrange(1_000_000)
     draw = random.Random(seed)
     command = [sys.executable, "-m", "icekit", "schedule", "run", str(policy)]
@@ -120,7 +159,12 @@ def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_
         add(policy, n)
         before = state_of(policy)
         run = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(policy), start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=environment(policy),
+            start_new_session=True,
         )
         assert run.stdout is not None
         said = []
@@ -145,9 +189,12 @@ def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_
     assert 130 in {status for _, status in came}, came
 
     before = state_of(policy)
-    last = subprocess.run(command, capture_output=True, text=True, env=environment(policy), check=False)
+    last = subprocess.run(
+        command, capture_output=True, text=True, env=environment(policy), check=False
+    )
     assert last.returncode == 0, last.stdout + last.stderr
-    # What was stopped in an earlier pass may leave partitions that are well again, and no file more than it left then.
+    # What was stopped in an earlier pass may leave partitions that are well again, and no file more
+    # than it left then.
     after = state_of(policy)
     assert after[1:] == before[1:]
     assert after[0] <= 2 * PARTS, (came, last.stdout)

@@ -29,11 +29,19 @@ def problems(text: str) -> list[tuple[int, str, str]]:
 
 
 def test_the_example_is_a_policy_and_has_every_key() -> None:
-    taken_up = "\n".join(line[2:] if line.startswith(("# notify", "# catalog", "# ledger")) else line for line in example().split("\n"))
-    assert [rule.name for rule in parse_policy(taken_up, HERE).rules] == ["upserts", "events", "others"]
+    taken_up = "\n".join(
+        line[2:] if line.startswith(("# notify", "# catalog", "# ledger")) else line
+        for line in example().split("\n")
+    )
+    assert [rule.name for rule in parse_policy(taken_up, HERE).rules] == [
+        "upserts",
+        "events",
+        "others",
+    ]
     optional = {*PolicyOptions.settings(), "where", "batch_bytes", "storage"} - {"budget"}
     for key in (
-        {*SchedulePolicy.model_fields, *Rule.model_fields} | {name for section in SECTIONS.values() for name in section.settings()}
+        {*SchedulePolicy.model_fields, *Rule.model_fields}
+        | {name for section in SECTIONS.values() for name in section.settings()}
     ) - optional:
         assert f"{key}:" in example(), key
 
@@ -74,7 +82,10 @@ rules:
 
 
 def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
-    with pytest.raises(PolicyError, match=r"(?m)^/policies/policy\.yaml:3: rules\[0\]\.strategy: there is no such key") as refused:
+    with pytest.raises(
+        PolicyError,
+        match=r"(?m)^/policies/policy\.yaml:3: rules\[0\]\.strategy: there is no such key",
+    ) as refused:
         parse_policy(RULE + "    strategy: sort\n", HERE)
     assert refused.value.exit_status == EXIT_MISCONFIGURED
 
@@ -114,7 +125,10 @@ def test_nothing_executes_unless_it_is_said() -> None:
 
 
 def test_a_section_is_read_by_the_parser_of_its_command() -> None:
-    rule = policy("    compact: {budget: 10 GB, leave_alone: 2 hours, prove: 5}\n    maintain: {keep: 7 days}\n").rules[0]
+    rule = policy(
+        "    compact: {budget: 10 GB, leave_alone: 2 hours, prove: 5}\n    maintain: {keep: 7 "
+        "days}\n"
+    ).rules[0]
     assert rule.compact is not None
     assert rule.maintain is not None
     assert rule.compact.settings == CompactPolicy.of({"budget": "10 GB", "leave_alone": "2 hours"})
@@ -141,7 +155,11 @@ def test_the_budget_of_a_rule_and_what_is_left_of_the_pass_are_together_the_smal
     assert cut(own, {}).budget_bytes == 10**10
     assert cut(own, {"budget_bytes": 1e12}).budget_bytes == 10**10
     assert cut(own, {"budget_files": 7}).budget_files == 7
-    assert policy(budget="[200 GB, 3 hours, 500 files]").budget == {"budget_bytes": 2e11, "budget_minutes": 180, "budget_files": 500}
+    assert policy(budget="[200 GB, 3 hours, 500 files]").budget == {
+        "budget_bytes": 2e11,
+        "budget_minutes": 180,
+        "budget_files": 500,
+    }
 
 
 def test_paths_are_meant_from_the_policys_folder(tmp_path: Path) -> None:
@@ -187,7 +205,9 @@ ADDRESS = f"slack://{TOKEN}/#data"
         f"{{!!int {TOKEN}: x}}",
     ],
 )
-def test_what_is_given_under_notify_is_never_repeated(notify: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_what_is_given_under_notify_is_never_repeated(
+    notify: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     text = f"notify: {notify}\nrules:\n  - match: db.*\n"
     with pytest.raises(PolicyError) as refused:
         parse_policy(text, HERE)
@@ -211,6 +231,8 @@ def test_an_error_of_pydantic_and_a_policy_that_is_printed_hide_an_address() -> 
 
 def test_an_address_in_place_of_a_catalog_is_not_repeated() -> None:
     for text in ("postgresql://me:sla/sh@h/db", "{uri: postgresql://me:sla/sh@h/db}"):
-        with pytest.raises(PolicyError, match=r"policy\.yaml:1: catalog: It is not the name of a catalog") as refused:
+        with pytest.raises(
+            PolicyError, match=r"policy\.yaml:1: catalog: It is not the name of a catalog"
+        ) as refused:
             parse_policy(f"catalog: {text}\n{RULE}", HERE)
         assert "sla/sh" not in str(refused.value)

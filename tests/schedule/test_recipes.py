@@ -20,7 +20,10 @@ from tests.offline import catalog_of
 
 ROOT = Path(__file__).parents[2]
 ODD = "100% of it's $HOME"
-POLICY = "name: nightly\noutput: out\nledger: ledger.db\nrules:\n  - match: [db.events, 'logs.*']\n    compact: {}\n"
+POLICY = (
+    "name: nightly\noutput: out\nledger: ledger.db\nrules:\n  - match: [db.events, 'logs.*']\n    "
+    "compact: {}\n"
+)
 
 
 @pytest.fixture
@@ -66,9 +69,14 @@ def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None
     assert not re.search(r"(?<!\\)%", fields[5])
     command = fields[5].replace(r"\%", "%")
 
-    done = subprocess.run(["/bin/sh", "-c", command], env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **variables}, check=False)
+    done = subprocess.run(
+        ["/bin/sh", "-c", command],
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", **variables},
+        check=False,
+    )
 
-    # The lake has no table: the policy's pattern matches none, and the named table is missing; all the rest has run.
+    # The lake has no table: the policy's pattern matches none, and the named table is missing; all
+    # the rest has run.
     log = file.with_suffix(".log").read_text()
     assert done.returncode == 2, log
     assert "misconfigured           db.events" in log
@@ -77,12 +85,16 @@ def test_cron_runs_the_line_as_it_is_written(file: Path, tmp_path: Path) -> None
 
 
 def test_policies_of_several_paths_begin_in_several_minutes() -> None:
-    assert [minute_of(Path(f"/etc/icekit/{name}.yaml")) for name in ("policy", "nightly", "other")] == [36, 37, 54]
+    assert [
+        minute_of(Path(f"/etc/icekit/{name}.yaml")) for name in ("policy", "nightly", "other")
+    ] == [36, 37, 54]
 
 
 def test_the_minute_of_a_recipe_is_that_of_its_policys_path(file: Path) -> None:
     [text] = recipe("cron", file).values()
-    assert next(line for line in text.splitlines() if line[:1].isdigit()).split()[0] == str(minute_of(file))
+    assert next(line for line in text.splitlines() if line[:1].isdigit()).split()[0] == str(
+        minute_of(file)
+    )
 
 
 def test_systemd_takes_both_units(file: Path, tmp_path: Path) -> None:
@@ -99,7 +111,10 @@ def test_systemd_takes_both_units(file: Path, tmp_path: Path) -> None:
     for name, text in units.items():
         (tmp_path / name).write_text(text)
     checked = subprocess.run(
-        ["systemd-analyze", "verify", *(tmp_path / name for name in units)], capture_output=True, text=True, check=False
+        ["systemd-analyze", "verify", *(tmp_path / name for name in units)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert checked.returncode == 0
     assert checked.stderr == ""
@@ -125,9 +140,15 @@ def test_the_dag_is_python_that_names_this_installation(file: Path) -> None:
     assert "{{" not in command
     assert "{%" not in command
     asked = {
-        key.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Dict) for key in node.keys if isinstance(key, ast.Constant)
+        key.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Dict)
+        for key in node.keys
+        if isinstance(key, ast.Constant)
     }
-    assert {"catalog", "table", "output"} <= asked & {*NOTEBOOKS[Path(values["NOTEBOOK"]).stem].settings()}
+    assert {"catalog", "table", "output"} <= asked & {
+        *NOTEBOOKS[Path(values["NOTEBOOK"]).stem].settings()
+    }
 
 
 def test_tables_whose_names_differ_by_a_sign_only_are_two_tasks(file: Path) -> None:
@@ -138,7 +159,11 @@ def test_tables_whose_names_differ_by_a_sign_only_are_two_tasks(file: Path) -> N
         node
         for node in ast.parse(text).body
         if isinstance(node, (ast.FunctionDef, ast.Import))
-        or (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "TABLES")
+        or (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and node.targets[0].id == "TABLES"
+        )
     ]
     found: dict[str, Any] = {}
     exec(compile(ast.Module(wanted, []), "dag", "exec"), found)
@@ -159,7 +184,9 @@ def test_no_recipe_holds_the_settings_of_spark_which_may_be_secret(
     assert f"Put it into {file.with_suffix('.env')}" in said.err
 
 
-def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_recipes_are_printed_or_written(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["schedule", "recipe", "systemd", str(file)]) == 0
     printed = capsys.readouterr().out
     assert "# --- icekit-nightly.service" in printed
@@ -168,7 +195,9 @@ def test_recipes_are_printed_or_written(file: Path, tmp_path: Path, capsys: pyte
     assert (tmp_path / "out" / "icekit-nightly.cron").exists()
 
 
-def test_a_recipe_of_a_policy_that_is_wrong_is_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_of_a_policy_that_is_wrong_is_refused(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file.write_text("ruels: []\n")
     assert main(["schedule", "recipe", "cron", str(file)]) == 2
     assert "did you mean rules?" in capsys.readouterr().err

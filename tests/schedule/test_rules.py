@@ -15,7 +15,14 @@ pytestmark = pytest.mark.usefixtures("names")
 @pytest.fixture
 def names(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[Identifier]:
     """The tables of the catalog; a test may change them."""
-    found = [("db", "a"), ("db", "b"), ("db", "tmp_x"), ("icekit", "ledger"), ("icekit_scratch", "c"), ("logs", "deep", "t")]
+    found = [
+        ("db", "a"),
+        ("db", "b"),
+        ("db", "tmp_x"),
+        ("icekit", "ledger"),
+        ("icekit_scratch", "c"),
+        ("logs", "deep", "t"),
+    ]
     monkeypatch.setattr(type(lake.tables), "names", lambda _: found)
     return found
 
@@ -26,12 +33,20 @@ def assigned(lake: Lake, rules: str) -> tuple[dict[str, str], list[str]]:
 
 
 def test_the_first_rule_that_matches_wins_and_what_it_excludes_goes_on(lake: Lake) -> None:
-    rules = "  - {name: one, match: db.*, exclude: [db.b, '**.tmp_*']}\n  - {name: two, match: ['*.b', 'db.a']}\n"
+    rules = (
+        "  - {name: one, match: db.*, exclude: [db.b, '**.tmp_*']}\n  - {name: two, match: "
+        "['*.b', 'db.a']}\n"
+    )
     assert assigned(lake, rules) == ({"db.a": "one", "db.b": "two"}, [])
 
 
 def test_the_tables_that_icekit_makes_belong_to_no_rule_unless_it_names_them(lake: Lake) -> None:
-    assert set(assigned(lake, "  - match: '**'\n")[0]) == {"db.a", "db.b", "db.tmp_x", "logs.deep.t"}
+    assert set(assigned(lake, "  - match: '**'\n")[0]) == {
+        "db.a",
+        "db.b",
+        "db.tmp_x",
+        "logs.deep.t",
+    }
     for pattern in ("icekit.*", "'`icekit`.ledger'", "icekit*.*"):
         assert "icekit.ledger" in assigned(lake, f"  - match: {pattern}\n")[0]
 
@@ -45,13 +60,28 @@ def test_a_pattern_that_stands_for_no_table_is_named_with_the_nearest(lake: Lake
     ]
 
 
-def test_a_rule_takes_no_table_of_a_namespace_inside_the_one_it_names(lake: Lake, names: list[Identifier]) -> None:
-    names[:] = [("sales", "t"), ("sales", "a.t"), ("sales", "eu", "legal", "t"), ("sales", "a", "t")]
-    assert assigned(lake, "  - match: sales.*\n") == ({"sales.t": "rule-1", "sales.`a.t`": "rule-1"}, [])
+def test_a_rule_takes_no_table_of_a_namespace_inside_the_one_it_names(
+    lake: Lake, names: list[Identifier]
+) -> None:
+    names[:] = [
+        ("sales", "t"),
+        ("sales", "a.t"),
+        ("sales", "eu", "legal", "t"),
+        ("sales", "a", "t"),
+    ]
+    assert assigned(lake, "  - match: sales.*\n") == (
+        {"sales.t": "rule-1", "sales.`a.t`": "rule-1"},
+        [],
+    )
     assert list(assigned(lake, "  - match: sales.a.*\n")[0]) == ["sales.a.t"]
-    assert list(assigned(lake, "  - {match: sales.**, exclude: sales.*}\n")[0]) == ["sales.eu.legal.t", "sales.a.t"]
+    assert list(assigned(lake, "  - {match: sales.**, exclude: sales.*}\n")[0]) == [
+        "sales.eu.legal.t",
+        "sales.a.t",
+    ]
 
 
 def test_a_pattern_without_a_namespace_is_refused_when_the_policy_is_read(lake: Lake) -> None:
-    with pytest.raises(PolicyError, match=r"policy.yaml:2: .*'\*' has no namespace.*\*\* for every table"):
+    with pytest.raises(
+        PolicyError, match=r"policy.yaml:2: .*'\*' has no namespace.*\*\* for every table"
+    ):
         assigned(lake, "  - match: '*'\n")

@@ -1,4 +1,6 @@
-"""What a pass may not do: write in a dry run, run beside another pass, go on over a missing proof, or let one table end it."""
+"""What a pass may not do: write in a dry run, run beside another pass, go on over a missing proof,
+or let one table end it.
+"""
 
 import dataclasses
 import json
@@ -27,32 +29,57 @@ from tests.schedule.lakes import NOW, lake, policy
 __all__ = ["lake"]
 
 COMPACT = "    execute: true\n    compact: {}\n"
-REWRITE = Action("1", "rewrite_data_files", "lake", ("db", "a"), "small files", Prediction(files_in=10, bytes_in=1000, files_out=1))
+REWRITE = Action(
+    "1",
+    "rewrite_data_files",
+    "lake",
+    ("db", "a"),
+    "small files",
+    Prediction(files_in=10, bytes_in=1000, files_out=1),
+)
 PLAN = Plan("lake", ("db", "a"), None, None, None, (REWRITE,))
-STOPPED = RunRecord("r", "lake.db.a", None, Status.STOPPED, 5, None, None, kept(PLAN), "host", 1, None)
+STOPPED = RunRecord(
+    "r", "lake.db.a", None, Status.STOPPED, 5, None, None, kept(PLAN), "host", 1, None
+)
 
 
 def action(run_id: str, status: Status) -> ActionRecord:
     return ActionRecord(run_id, "1", 0, "lake.db.a", None, status, 1, REWRITE.sql, {}, None, (7,), 5, 6, None)  # fmt: skip
 
 
-def passing(lake: Lake, tmp_path: Path, text: str = COMPACT, **top: str) -> tuple[_Pass, TableResult]:
+def passing(
+    lake: Lake, tmp_path: Path, text: str = COMPACT, **top: str
+) -> tuple[_Pass, TableResult]:
     """A pass on table db.a, taken step by step."""
     wanted = policy(text, tmp_path / "p.yaml", **top)
-    one = _Pass(wanted, PassResult("p", "lake", NOW), lake, Ending(), FactsCache(), lambda: NOW, lambda _: None, False)
+    one = _Pass(
+        wanted,
+        PassResult("p", "lake", NOW),
+        lake,
+        Ending(),
+        FactsCache(),
+        lambda: NOW,
+        lambda _: None,
+        False,
+    )
     return one, TableResult(("db", "a"), wanted.rules[0])
 
 
 @pytest.mark.parametrize("status", [Status.STOPPED, Status.FAILED, Status.RUNNING])
-def test_a_run_that_was_not_proved_holds_its_table_until_a_person_clears_it(lake: Lake, tmp_path: Path, status: Status) -> None:
+def test_a_run_that_was_not_proved_holds_its_table_until_a_person_clears_it(
+    lake: Lake, tmp_path: Path, status: Status
+) -> None:
     one, table = passing(lake, tmp_path)
-    one.ledger.save_run(dataclasses.replace(STOPPED, status=status, error="the proof could not be made"))
+    one.ledger.save_run(
+        dataclasses.replace(STOPPED, status=status, error="the proof could not be made")
+    )
     one.ledger.save_action(action("r", Status.UNPROVED))
 
     steps = list(one._steps(table))
-    assert [(step.status, "r was not proved (the proof could not be made)" in step.summary) for step in steps[:1]] == [
-        (Status.UNPROVED, True)
-    ]
+    assert [
+        (step.status, "r was not proved (the proof could not be made)" in step.summary)
+        for step in steps[:1]
+    ] == [(Status.UNPROVED, True)]
     # A person may run; only passes wait.
     refuse(one.ledger, "lake.db.a", None)
     assert holding(lake, ("db", "b"), one.ledger) == ()
@@ -77,7 +104,13 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
 ) -> None:
     one, table = passing(lake, tmp_path)
     own = f"{mark(table.rule, 'compact')}0123"
-    monkeypatch.setattr(_Pass, "_do", lambda _self, _one, command, what: Step(command, Status.DONE, f"resumed {what.run_id}", what.run_id))
+    monkeypatch.setattr(
+        _Pass,
+        "_do",
+        lambda _self, _one, command, what: Step(
+            command, Status.DONE, f"resumed {what.run_id}", what.run_id
+        ),
+    )
     for run_id, expected in (("persons", None), (own, own)):
         one.ledger.save_run(dataclasses.replace(STOPPED, run_id=run_id, started_ms=5 + len(run_id)))
         assert next(iter(one._steps(table))).run_id == expected
@@ -87,11 +120,15 @@ def test_a_pass_resumes_its_own_run_only_and_not_over_the_missing_proof_of_anoth
     one.ledger.save_run(dataclasses.replace(STOPPED, run_id="persons", status=Status.DISPROVED))
     assert [step.status for step in one._steps(table)][:2] == [Status.DISPROVED, Status.UNPROVED]
     # After another run on the table the plan of the first is an old one.
-    one.ledger.save_run(dataclasses.replace(STOPPED, run_id="later", status=Status.DONE, started_ms=100))
+    one.ledger.save_run(
+        dataclasses.replace(STOPPED, run_id="later", status=Status.DONE, started_ms=100)
+    )
     assert interrupted(lake, table.name, one.ledger) is None
 
 
-def test_a_dry_run_writes_nothing_and_a_pass_writes_pages_and_one_document(lake: Lake, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing_and_a_pass_writes_pages_and_one_document(
+    lake: Lake, tmp_path: Path
+) -> None:
     wanted = policy(COMPACT, tmp_path / "p.yaml")
     own = f"{mark(wanted.rules[0], 'compact')}0123"
     open_ledger(wanted.ledger).save_run(dataclasses.replace(STOPPED, run_id=own))
@@ -99,16 +136,25 @@ def test_a_dry_run_writes_nothing_and_a_pass_writes_pages_and_one_document(lake:
 
     made = run_policy(wanted, dry_run=True, say=lambda _: None)
 
-    assert {one.table: one.status for one in made.tables} == {"db.a": Status.PLANNED, "db.b": Status.NOTHING}
+    assert {one.table: one.status for one in made.tables} == {
+        "db.a": Status.PLANNED,
+        "db.b": Status.NOTHING,
+    }
     assert made.tables[0].steps[0].summary == f"run {own} is unfinished; a pass resumes it"
     assert contents(tmp_path) == before
 
 
-def test_of_two_passes_of_a_policy_the_second_does_nothing(lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_two_passes_of_a_policy_the_second_does_nothing(
+    lake: Lake, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from icekit.cli.main import main
 
     (tmp_path / "p.yaml").write_text(f"ledger: ledger.db\nrules:\n  - match: '**'\n{COMPACT}")
-    with claimed(open_ledger(str(tmp_path / "ledger.db")), f"The pass of policy p into {tmp_path}/reports", "other"):
+    with claimed(
+        open_ledger(str(tmp_path / "ledger.db")),
+        f"The pass of policy p into {tmp_path}/reports",
+        "other",
+    ):
         with pytest.raises(TableClaimed):
             run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=print)
         assert main(["schedule", "run", str(tmp_path / "p.yaml")]) == 0
@@ -116,18 +162,24 @@ def test_of_two_passes_of_a_policy_the_second_does_nothing(lake: Lake, tmp_path:
     assert not (tmp_path / "reports").exists()
 
 
-def test_a_lake_that_is_gone_ends_the_pass_with_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_that_is_gone_ends_the_pass_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "gone"))
     with pytest.raises(Exception, match="gone"):
         run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=lambda _: None)
 
 
-def test_what_goes_wrong_on_a_table_is_said_once_and_the_others_go_on(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_on_a_table_is_said_once_and_the_others_go_on(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def steps(_: _Pass, one: TableResult) -> Any:
         raise ValueError("odd") if one.table == "db.a" else RunDisproved("look at it", "r")
 
     monkeypatch.setattr(_Pass, "_steps", steps)
-    monkeypatch.setattr(_Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables])
+    monkeypatch.setattr(
+        _Pass, "_report", lambda self, tables, *_: [self._look(one) for one in tables]
+    )
     said: list[str] = []
     made = run_policy(policy(COMPACT, tmp_path / "p.yaml"), say=said.append)
     assert {one.table: (one.status, one.error) for one in made.tables} == {
@@ -138,16 +190,23 @@ def test_what_goes_wrong_on_a_table_is_said_once_and_the_others_go_on(lake: Lake
     assert made.exit_status == 3
 
 
-def test_a_history_that_was_not_written_is_a_problem_of_the_pass(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_that_was_not_written_is_a_problem_of_the_pass(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lost = "The history was not written: the disk is full."
-    monkeypatch.setattr("icekit.schedule.one_pass.report", lambda *_, **__: ReportRun((), tmp_path, 2, problems=(lost,)))
+    monkeypatch.setattr(
+        "icekit.schedule.one_pass.report",
+        lambda *_, **__: ReportRun((), tmp_path, 2, problems=(lost,)),
+    )
     made = run_policy(policy(file=tmp_path / "p.yaml"), say=lambda _: None)
     assert made.exit_status == 2
     assert made.problems == [lost]
     assert json.loads((tmp_path / "reports" / "pass.json").read_text())["problems"] == [lost]
 
 
-def test_a_report_that_cannot_be_made_is_a_problem_of_the_pass_and_leaves_its_result(lake: Lake, tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_made_is_a_problem_of_the_pass_and_leaves_its_result(
+    lake: Lake, tmp_path: Path
+) -> None:
     (tmp_path / "history.db").write_text("no database")
     made = run_policy(policy(file=tmp_path / "p.yaml", history="history.db"), say=lambda _: None)
     assert [one.status for one in made.tables] == ["waits", "waits"]
@@ -159,38 +218,65 @@ def test_a_report_that_cannot_be_made_is_a_problem_of_the_pass_and_leaves_its_re
 def converting(files: int, size: int) -> Plan:
     """A conversion that reads this many files, half of them deletes."""
     half = Prediction(files // 2, size, files - files // 2, unit=EQUALITY_DELETE)
-    return dataclasses.replace(PLAN, actions=(dataclasses.replace(REWRITE, procedure=CONVERT, prediction=half),), converts=True)
+    return dataclasses.replace(
+        PLAN,
+        actions=(dataclasses.replace(REWRITE, procedure=CONVERT, prediction=half),),
+        converts=True,
+    )
 
 
 @pytest.mark.parametrize(
-    ("budget", "status"), [("10 files", Status.DONE), ("9 files", "waits"), ("1000 B", Status.DONE), ("999 B", "waits")]
+    ("budget", "status"),
+    [("10 files", Status.DONE), ("9 files", "waits"), ("1000 B", Status.DONE), ("999 B", "waits")],
 )
 def test_what_a_run_read_is_taken_from_the_budget_and_a_conversion_beyond_it_waits(
     lake: Lake, tmp_path: Path, budget: str, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, table = passing(lake, tmp_path, "    execute: true\n    convert: {}\n", budget=budget)
     plan = converting(10, 1000)
-    outcome = Outcome(plan, "r", (ActionOutcome(plan.actions[0], Status.DONE, 1, Actual(10, 1000, 4, 30, 5, 1, 5, 4)),))
+    outcome = Outcome(
+        plan,
+        "r",
+        (ActionOutcome(plan.actions[0], Status.DONE, 1, Actual(10, 1000, 4, 30, 5, 1, 5, 4)),),
+    )
     monkeypatch.setattr(_Pass, "_plan", lambda *_: plan)
     monkeypatch.setattr("icekit.schedule.one_pass.run", lambda *_, **__: outcome)
 
     assert one._step(table, "convert").status == status
     if status == "done":
-        assert one._step(table, "convert") == Step("convert", Status.WAITS, "the budget of this pass is spent")
+        assert one._step(table, "convert") == Step(
+            "convert", Status.WAITS, "the budget of this pass is spent"
+        )
 
 
 def test_the_most_serious_of_all_decides_the_exit_status() -> None:
     rule = policy().rules[0]
 
     def exits(*statuses: Status, **changed: Any) -> int:
-        return PassResult("p", "lake", NOW, tables=[TableResult(("db", "a"), rule, status) for status in statuses], **changed).exit_status
+        return PassResult(
+            "p",
+            "lake",
+            NOW,
+            tables=[TableResult(("db", "a"), rule, status) for status in statuses],
+            **changed,
+        ).exit_status
 
-    done, failed, misconfigured, crashed = Status.DONE, Status.FAILED, Status.MISCONFIGURED, Status.CRASHED
+    done, failed, misconfigured, crashed = (
+        Status.DONE,
+        Status.FAILED,
+        Status.MISCONFIGURED,
+        Status.CRASHED,
+    )
     assert [exits(status) for status in Status] == [3, 3, 2, *[1] * 5, *[0] * 11]
     assert exits() == 0
     assert exits(done, failed) == 1
     assert exits(failed, misconfigured) == 2
     assert exits(done, problems=["x"]) == 2
     assert exits(crashed, interrupted=True) == 130
-    one = TableResult(("db", "a"), rule, Status.UNHEALTHY, steps=[Step("compact", done, ""), Step("maintain", failed, "")])
+    one = TableResult(
+        ("db", "a"),
+        rule,
+        Status.UNHEALTHY,
+        steps=[Step("compact", done, ""), Step("maintain", failed, "")],
+    )
     assert one.status is failed

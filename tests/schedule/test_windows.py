@@ -12,7 +12,9 @@ NIGHT = Hours.of("22:00-06:00 Europe/Berlin")
 
 
 def at(text: str) -> dt.datetime:
-    return dt.datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("Europe/Berlin")).astimezone(dt.UTC)
+    return (
+        dt.datetime.fromisoformat(text).replace(tzinfo=ZoneInfo("Europe/Berlin")).astimezone(dt.UTC)
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,8 +34,13 @@ def test_a_moment_is_in_the_window_until_it_ends(hours: Hours, when: str, end: s
     assert hours.ends(at(when)) == (end and at(end))
 
 
-@pytest.mark.parametrize(("evening", "hours"), [("2026-03-28T22:00", 7), ("2026-10-24T22:00", 9), ("2026-01-14T22:00", 8)])
-def test_an_hour_that_is_there_twice_or_not_at_all_changes_how_long_the_window_is(evening: str, hours: int) -> None:
+@pytest.mark.parametrize(
+    ("evening", "hours"),
+    [("2026-03-28T22:00", 7), ("2026-10-24T22:00", 9), ("2026-01-14T22:00", 8)],
+)
+def test_an_hour_that_is_there_twice_or_not_at_all_changes_how_long_the_window_is(
+    evening: str, hours: int
+) -> None:
     end = NIGHT.ends(at(evening))
     assert end is not None
     assert end - at(evening) == dt.timedelta(hours=hours)

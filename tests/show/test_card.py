@@ -11,7 +11,18 @@ from icekit.facts.files import Kind, median_bytes
 from icekit.facts.manifest_counts import RangeOverlap
 from icekit.show.card import card, card_html
 from icekit.show.tables import size_classes
-from tests.factories import GIB, KIB, MIB, TARGET, empty_facts, file_group, finding, manifest_facts, partition, table_facts
+from tests.factories import (
+    GIB,
+    KIB,
+    MIB,
+    TARGET,
+    empty_facts,
+    file_group,
+    finding,
+    manifest_facts,
+    partition,
+    table_facts,
+)
 from tests.golden import Golden
 
 SMALL = table_facts(groups=(file_group(*[MIB] * 150),))
@@ -29,7 +40,13 @@ def test_it_waits_for_neither_pandas_nor_matplotlib_nor_spark() -> None:
     heavy = "{'pandas', 'matplotlib', 'pyspark', 'pyarrow', 'pydantic_core'} & set(sys.modules)"
 
     subprocess.run(
-        [sys.executable, "-c", f"import sys, icekit.cli.main, icekit.show.card; sys.exit(str({heavy}) if {heavy} else 0)"], check=True
+        [
+            sys.executable,
+            "-c",
+            f"import sys, icekit.cli.main, icekit.show.card; sys.exit(str({heavy}) if {heavy} "
+            "else 0)",
+        ],
+        check=True,
     )
 
 
@@ -47,11 +64,24 @@ def test_undersized_files_are_counted_over_all_ranges_and_by_the_limits_in_force
 def test_sizes_are_counted_in_five_ranges() -> None:
     sizes = (MIB, 32 * MIB, 200 * MIB, 384 * MIB, int(1.8 * TARGET), 4 * GIB)
 
-    assert [c.file_count for c in size_classes(table_facts(groups=(file_group(*sizes),)))] == [1, 1, 1, 2, 1]
+    assert [c.file_count for c in size_classes(table_facts(groups=(file_group(*sizes),)))] == [
+        1,
+        1,
+        1,
+        2,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(
-    "limits", [{}, {"min_file_size_ratio": 0.5}, {"min_file_size_ratio": 0.2}, {"min_file_size_ratio": 0.0}, {"max_file_size_ratio": 4.0}]
+    "limits",
+    [
+        {},
+        {"min_file_size_ratio": 0.5},
+        {"min_file_size_ratio": 0.2},
+        {"min_file_size_ratio": 0.0},
+        {"max_file_size_ratio": 4.0},
+    ],
 )
 def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> None:
     sizes = (MIB, 32 * MIB, 90 * MIB, 200 * MIB, 300 * MIB, 400 * MIB, GIB, 3 * GIB)
@@ -62,7 +92,9 @@ def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> No
     (band,) = (c for c in classes if c.is_left_alone)
 
     context = Context(facts, chosen)
-    assert band.file_count == sum(context.min_file_size <= s <= context.max_file_size for s in sizes)
+    assert band.file_count == sum(
+        context.min_file_size <= s <= context.max_file_size for s in sizes
+    )
     assert sum(c.file_count for c in classes) == len(sizes)
     assert sum(c.size_in_bytes for c in classes) == sum(sizes)
     assert band.label in card(facts, Findings(), chosen).replace("left alone", "")
@@ -94,7 +126,8 @@ def test_the_next_step_is_the_statement_that_fixes_the_most() -> None:
 
 def test_a_wrapped_statement_is_the_same_statement() -> None:
     statement = (
-        "CALL `my  lake`.system.rewrite_data_files(table => 'lab.`odd  name`', options => map('partial-progress.enabled', 'it\\'s  true'))"
+        "CALL `my  lake`.system.rewrite_data_files(table => 'lab.`odd  name`', options => "
+        "map('partial-progress.enabled', 'it\\'s  true'))"
     )
 
     told = card(table_facts(), Findings([finding(sql=(statement,))])).splitlines()
@@ -104,7 +137,11 @@ def test_a_wrapped_statement_is_the_same_statement() -> None:
 
 
 def test_a_statement_and_a_remedy_are_never_cut_however_long() -> None:
-    statement = "ALTER TABLE t SET TBLPROPERTIES (" + ", ".join(f"'property-{n}' = 'value'" for n in range(100)) + ")"
+    statement = (
+        "ALTER TABLE t SET TBLPROPERTIES ("
+        + ", ".join(f"'property-{n}' = 'value'" for n in range(100))
+        + ")"
+    )
 
     remedy = " ".join(f"step {n}" for n in range(100))
     told = card(table_facts(), Findings([finding(sql=(statement,), remedy=remedy)])).splitlines()
@@ -115,7 +152,9 @@ def test_a_statement_and_a_remedy_are_never_cut_however_long() -> None:
 
 
 def test_a_wider_terminal_has_longer_lines_and_a_pipe_whole_sentences() -> None:
-    narrow, wide, pipe = (card(SMALL, diagnose(SMALL), width=width).splitlines() for width in (60, 120, None))
+    narrow, wide, pipe = (
+        card(SMALL, diagnose(SMALL), width=width).splitlines() for width in (60, 120, None)
+    )
 
     # A word of a statement is never cut.
     assert max(len(text) for text in narrow if not text.startswith("  ")) <= 60
@@ -132,8 +171,14 @@ def test_it_fits_a_terminal() -> None:
 
 
 def test_long_and_wide_names_fit_too() -> None:
-    facts = table_facts(table=("データベース" * 10, "表" * 100), manifests=manifest_facts(overlaps=(RangeOverlap(0, "x" * 200, 5, 1.0),)))
-    found = Findings(finding("n" * 90, Severity(n % 3 + 1), evidence="東京 " * 100, remedy="長い" * 100) for n in range(9))
+    facts = table_facts(
+        table=("データベース" * 10, "表" * 100),
+        manifests=manifest_facts(overlaps=(RangeOverlap(0, "x" * 200, 5, 1.0),)),
+    )
+    found = Findings(
+        finding("n" * 90, Severity(n % 3 + 1), evidence="東京 " * 100, remedy="長い" * 100)
+        for n in range(9)
+    )
 
     shown = card(facts, found)
 
@@ -151,13 +196,19 @@ def test_colour_changes_no_letter() -> None:
 def test_a_name_cannot_command_the_terminal() -> None:
     evil = "\x1b[2J\x07"
 
-    assert "\x1b" not in card(table_facts(table=("db", evil)), Findings([finding(evidence=evil, remedy=evil, sql=(evil,))]))
+    assert "\x1b" not in card(
+        table_facts(table=("db", evil)),
+        Findings([finding(evidence=evil, remedy=evil, sql=(evil,))]),
+    )
 
 
 def test_in_a_notebook_names_are_escaped() -> None:
     evil = "<script>alert(1)</script>"
 
-    shown = card_html(table_facts(table=("db", evil)), Findings([finding(evil, evidence=evil, remedy=evil, sql=())]))
+    shown = card_html(
+        table_facts(table=("db", evil)),
+        Findings([finding(evil, evidence=evil, remedy=evil, sql=())]),
+    )
 
     assert "<script" not in shown
 
@@ -173,12 +224,16 @@ SHOWN = {
             file_group(1, 2, kind=Kind.EQUALITY_DELETES, records_per_file=20),
         )
     ),
-    "one-large-file": table_facts(groups=(file_group(*[MIB] * 999), file_group(GIB, of=partition(7)))),
+    "one-large-file": table_facts(
+        groups=(file_group(*[MIB] * 999), file_group(GIB, of=partition(7)))
+    ),
 }
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_a_card_looks_like_its_golden_file_in_a_terminal_and_a_notebook(case: str, golden: Golden) -> None:
+def test_a_card_looks_like_its_golden_file_in_a_terminal_and_a_notebook(
+    case: str, golden: Golden
+) -> None:
     facts = SHOWN[case]
 
     golden(f"card/{case}.txt", card(facts, diagnose(facts)))

@@ -13,7 +13,19 @@ from icekit.facts.manifest_counts import RangeOverlap
 from icekit.facts.model import TableFacts
 from icekit.show import charts
 from icekit.show.chart import Chart
-from tests.factories import GIB, KIB, MIB, commit, empty_facts, file_group, healthy_groups, history, manifest_facts, partition, table_facts
+from tests.factories import (
+    GIB,
+    KIB,
+    MIB,
+    commit,
+    empty_facts,
+    file_group,
+    healthy_groups,
+    history,
+    manifest_facts,
+    partition,
+    table_facts,
+)
 from tests.golden import Golden
 
 DRAW = [charts.file_sizes, charts.delete_ratio, charts.partitions, charts.manifests, charts.commits]
@@ -32,7 +44,11 @@ def with_deletes() -> TableFacts:
 
 def fragmented() -> TableFacts:
     overlaps = (RangeOverlap(0, "event_day", 40, 0.75),)
-    return table_facts(manifests=manifest_facts(data_count=40, data_bytes=40 * MIB, data_entry_count=80, overlaps=overlaps))
+    return table_facts(
+        manifests=manifest_facts(
+            data_count=40, data_bytes=40 * MIB, data_entry_count=80, overlaps=overlaps
+        )
+    )
 
 
 def named(name: str) -> TableFacts:
@@ -52,7 +68,9 @@ def legend(axes: Axes) -> list[str]:
 
 
 @pytest.mark.parametrize("draw", DRAW)
-def test_an_empty_table_gives_a_sentence_instead_of_an_axis(draw: Callable[[TableFacts], Chart]) -> None:
+def test_an_empty_table_gives_a_sentence_instead_of_an_axis(
+    draw: Callable[[TableFacts], Chart],
+) -> None:
     chart = draw(empty_facts())
 
     assert chart.figure is None
@@ -72,7 +90,9 @@ def test_a_chart_displays_as_picture_sentence_and_table() -> None:
     assert 'src="data:image/png;base64,' in shown
     assert 'alt="31 data files of db.events, 530 MiB in total' in shown
     assert "max-width:100%;height:auto" in shown
-    assert re.search("<details><summary>Figures as a table</summary>.*<table>.*512 KiB–1 MiB|1 MiB–2 MiB", shown)
+    assert re.search(
+        "<details><summary>Figures as a table</summary>.*<table>.*512 KiB–1 MiB|1 MiB–2 MiB", shown
+    )
 
 
 def test_drawing_leaves_nothing_behind() -> None:
@@ -115,7 +135,10 @@ def test_the_band_follows_a_limit_that_was_moved_between_two_bars() -> None:
     limits = Thresholds().with_changes(min_file_size_ratio=0.0034)
     chart = charts.file_sizes(small_files(), thresholds=limits)
 
-    assert chart.alt.endswith("rewrite_data_files leaves alone 1.7 MiB–922 MiB: 3.2 % of the files with 94 % of the bytes.")
+    assert chart.alt.endswith(
+        "rewrite_data_files leaves alone 1.7 MiB–922 MiB: 3.2 % of the files with 94 % of the "
+        "bytes."
+    )
     assert chart.table["left_alone"][-1] is True
     assert chart.table["file_count"][-1] == 1
     assert sum(chart.table["file_count"]) == 31
@@ -124,8 +147,15 @@ def test_the_band_follows_a_limit_that_was_moved_between_two_bars() -> None:
 def test_the_band_is_in_the_picture_where_no_file_is() -> None:
     chart = charts.file_sizes(table_facts(groups=(file_group(MIB),)))
 
-    assert legend(axes(chart)) == ["384 MiB–922 MiB: left alone by rewrite_data_files", "target 512 MiB"]
-    assert [label.get_text() for label in axes(chart, 1).get_xticklabels()][-3:] == ["384 MiB", "512 MiB", "922 MiB"]
+    assert legend(axes(chart)) == [
+        "384 MiB–922 MiB: left alone by rewrite_data_files",
+        "target 512 MiB",
+    ]
+    assert [label.get_text() for label in axes(chart, 1).get_xticklabels()][-3:] == [
+        "384 MiB",
+        "512 MiB",
+        "922 MiB",
+    ]
 
 
 def test_the_last_bar_has_no_limit() -> None:
@@ -135,9 +165,15 @@ def test_the_last_bar_has_no_limit() -> None:
 
 
 def test_position_deletes_have_a_band_of_their_own_and_vectors_have_none() -> None:
-    of_positions, of_vectors = (charts.file_sizes(with_deletes(), kind) for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS))
+    of_positions, of_vectors = (
+        charts.file_sizes(with_deletes(), kind)
+        for kind in (Kind.POSITION_DELETES, Kind.DELETION_VECTORS)
+    )
 
-    assert legend(axes(of_positions))[0] == "48 MiB–115 MiB: left alone by rewrite_position_delete_files"
+    assert (
+        legend(axes(of_positions))[0]
+        == "48 MiB–115 MiB: left alone by rewrite_position_delete_files"
+    )
     assert legend(axes(of_vectors)) == []
 
 
@@ -148,7 +184,9 @@ def test_only_kinds_that_there_are_have_a_place_in_the_legend() -> None:
 
 
 def test_deletes_without_data_are_told_without_a_ratio() -> None:
-    chart = charts.delete_ratio(table_facts(groups=(file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=7),)))
+    chart = charts.delete_ratio(
+        table_facts(groups=(file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=7),))
+    )
 
     assert "no data, 7 delete records" in chart.alt
     assert "no data, 7 delete records" in [text.get_text() for text in axes(chart).texts]
@@ -197,7 +235,10 @@ def test_a_writer_that_says_no_operation_is_drawn_as_unknown() -> None:
 
 
 def test_the_sentences_of_charts_are_those_of_their_golden_file(golden: Golden) -> None:
-    upserts = (commit(1, added_data_files=3, added_bytes=3 * MIB), commit(0, operation="overwrite", added_delete_files=1))
+    upserts = (
+        commit(1, added_data_files=3, added_bytes=3 * MIB),
+        commit(0, operation="overwrite", added_delete_files=1),
+    )
     commits = [upserts, (commit(),), (commit(1, added_data_files=None), commit(0))]
     shown = [
         charts.file_sizes(small_files()),

@@ -1,4 +1,6 @@
-"""Plans and outcomes as people read them: predicted beside actual, nothing secret, nothing unescaped."""
+"""Plans and outcomes as people read them: predicted beside actual, nothing secret, nothing
+unescaped.
+"""
 
 import dataclasses
 import json
@@ -24,9 +26,18 @@ ODD = 'city=<b>Köln</b> & "co"'
 
 
 def action(action_id: str = "a1", **more: object) -> Action:
-    prediction = Prediction(90, 90 * MIB, 1, 85 * MIB, 3, groups=1, seconds=12.0, file_opens_saved=89, source="planner")
+    prediction = Prediction(
+        90, 90 * MIB, 1, 85 * MIB, 3, groups=1, seconds=12.0, file_opens_saved=89, source="planner"
+    )
     made = Action(
-        action_id, "rewrite_data_files", "prod", ("db", "events"), "small files in 1 partition", prediction, (partition(),), (ODD,)
+        action_id,
+        "rewrite_data_files",
+        "prod",
+        ("db", "events"),
+        "small files in 1 partition",
+        prediction,
+        (partition(),),
+        (ODD,),
     )
     return dataclasses.replace(made, **more)  # type: ignore[arg-type]
 
@@ -36,9 +47,13 @@ def plan(*actions: Action, **more: object) -> Plan:
 
 
 def ran(**more: object) -> Outcome:
-    first = ActionOutcome(action(), Status.DONE, 1, Actual(90, 90 * MIB, 2, 80 * MIB, 3, 2), 10.0, (5, 6))
+    first = ActionOutcome(
+        action(), Status.DONE, 1, Actual(90, 90 * MIB, 2, 80 * MIB, 3, 2), 10.0, (5, 6)
+    )
     second = ActionOutcome(action("a2"), Status.FAILED, 5, error="File <gone> is not there")
-    proof = Proof(table="db.events", commits=(), ok=True, mode="full", seconds=0.1, rows_read=10, caution=None)
+    proof = Proof(
+        table="db.events", commits=(), ok=True, mode="full", seconds=0.1, rows_read=10, caution=None
+    )
     return Outcome(plan(action(), action("a2")), "run77", (first, second), proof, 14.0, **more)  # type: ignore[arg-type]
 
 
@@ -65,7 +80,10 @@ def is_balanced(text: str) -> bool:
 
 
 def test_a_part_of_a_split_action_has_no_prediction_of_its_own() -> None:
-    parts = (ActionOutcome(action(), Status.SPLIT), ActionOutcome(action("a1.1"), Status.DONE, 1, Actual(5, 5, 1, 4, 0, 1)))
+    parts = (
+        ActionOutcome(action(), Status.SPLIT),
+        ActionOutcome(action("a1.1"), Status.DONE, 1, Actual(5, 5, 1, 4, 0, 1)),
+    )
     rows = compared(Outcome(plan(action()), "r", parts)).rows
 
     assert rows[1][2] == "5 files → 1 file"
@@ -94,7 +112,8 @@ def test_statistics_that_end_are_on_the_plan_its_page_and_its_document() -> None
     statistics = SnapshotStatistics("table", ("id", "a b")), SnapshotStatistics("partition")
     found = plan(action(), statistics=statistics)
     renewals = (
-        "CALL `prod`.system.compute_table_stats(table => 'db.events', columns => array('id', 'a b'))",
+        "CALL `prod`.system.compute_table_stats(table => 'db.events', columns => array('id', 'a "
+        "b'))",
         "CALL `prod`.system.compute_partition_stats(table => 'db.events')",
     )
 
@@ -124,7 +143,9 @@ PLANS = {
 OUTCOMES = {
     "empty": Outcome(plan(), None, ()),
     "dry-run": Outcome(plan(action()), None, (ActionOutcome(action(), Status.PLANNED),)),
-    "failed": ran(leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"),
+    "failed": ran(
+        leftovers=("/t/data/x.parquet",), clean_up="CALL prod.system.remove_orphan_files(…)"
+    ),
     "stopped": Outcome(plan(action()), "r", (ActionOutcome(action(), Status.STOPPED),)),
 }
 
@@ -139,10 +160,23 @@ def test_a_plan_looks_like_its_golden_file(case: str, golden: Golden) -> None:
 def test_an_outcome_looks_like_its_golden_file(case: str, golden: Golden) -> None:
     golden(f"outcome/{case}.txt", OUTCOMES[case].text())
     golden(f"outcome/{case}.html", as_html(OUTCOMES[case].blocks()))
-    golden(f"outcome/{case}.json", json.dumps(document(OUTCOMES[case]) | {"versions": None}, indent=2, ensure_ascii=False))
+    golden(
+        f"outcome/{case}.json",
+        json.dumps(document(OUTCOMES[case]) | {"versions": None}, indent=2, ensure_ascii=False),
+    )
 
 
 def test_a_prediction_says_where_it_is_from(golden: Golden) -> None:
-    changes: list[dict[str, Any]] = [{}, {"seconds": None, "source": "facts"}, {"source": "trial"}, {"shuffle_bytes": 90 * MIB}]
+    changes: list[dict[str, Any]] = [
+        {},
+        {"seconds": None, "source": "facts"},
+        {"source": "trial"},
+        {"shuffle_bytes": 90 * MIB},
+    ]
 
-    golden("plan/predictions.txt", "\n".join(predicted(dataclasses.replace(action().prediction, **changed)) for changed in changes))
+    golden(
+        "plan/predictions.txt",
+        "\n".join(
+            predicted(dataclasses.replace(action().prediction, **changed)) for changed in changes
+        ),
+    )

@@ -11,7 +11,10 @@ SMALL = table_facts(groups=(file_group(*[MIB] * 9, 500 * MIB),))
 
 
 def texts(drawn: str) -> list[str]:
-    return [(each.text or "").replace("\N{NO-BREAK SPACE}", " ") for each in ET.fromstring(drawn).iter("text")]
+    return [
+        (each.text or "").replace("\N{NO-BREAK SPACE}", " ")
+        for each in ET.fromstring(drawn).iter("text")
+    ]
 
 
 def test_it_has_the_number_of_files_of_each_range_and_the_target() -> None:
@@ -25,7 +28,11 @@ def test_it_has_the_number_of_files_of_each_range_and_the_target() -> None:
 
 def test_only_the_sizes_that_a_rewrite_leaves_alone_are_shaded() -> None:
     def drawn(color: str) -> list[tuple[float, float]]:
-        every = [r.attrib for r in ET.fromstring(sizes_picture(SMALL)).iter("rect") if r.get("fill") == color]
+        every = [
+            r.attrib
+            for r in ET.fromstring(sizes_picture(SMALL)).iter("rect")
+            if r.get("fill") == color
+        ]
         return [(float(r["x"]), float(r["width"])) for r in every if float(r["height"]) > 0]
 
     ((left, wide),), bars = drawn("#e3f1ea"), drawn("#0072b2")

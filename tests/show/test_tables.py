@@ -54,7 +54,11 @@ def test_files_are_counted_by_kind() -> None:
 
     rows = tables.files(facts)
     assert rows["content"] == ["data", "position_deletes"]
-    assert cells(rows, "data", "file_count", "size_in_bytes", "mean_file_size_in_bytes") == [2, 40, 20]
+    assert cells(rows, "data", "file_count", "size_in_bytes", "mean_file_size_in_bytes") == [
+        2,
+        40,
+        20,
+    ]
 
 
 def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> None:
@@ -77,14 +81,24 @@ def test_a_file_at_the_very_limit_is_left_alone() -> None:
     facts = table_facts(groups=(file_group(limit, limit + 1),))
 
     rows = tables.file_sizes(facts)
-    assert sum(n for n, alone in zip(rows["file_count"], rows["left_alone"], strict=True) if alone) == 1
+    assert (
+        sum(n for n, alone in zip(rows["file_count"], rows["left_alone"], strict=True) if alone)
+        == 1
+    )
 
 
 def test_delete_ratios_have_the_names_of_the_partitions_table() -> None:
     deletes = file_group(1, kind=Kind.EQUALITY_DELETES, records_per_file=5)
     rows = tables.delete_ratios(table_facts(groups=(file_group(records_per_file=10), deletes)))
 
-    assert cells(rows, "event_day=2026-01-01", "partition", "record_count", "equality_delete_record_count", "deletes_per_record") == [
+    assert cells(
+        rows,
+        "event_day=2026-01-01",
+        "partition",
+        "record_count",
+        "equality_delete_record_count",
+        "deletes_per_record",
+    ) == [
         "event_day=2026-01-01",
         10,
         5,
@@ -108,13 +122,17 @@ def test_manifests_tell_how_many_their_bytes_need() -> None:
     found = manifest_facts(data_count=20, data_bytes=16 * MIB, data_entry_count=100)
     rows = tables.manifests(table_facts(manifests=found))
 
-    assert rows.only("content", "manifest_count", "manifests_needed", "entries_per_manifest").rows == [["data", 20, 2, 5.0]]
+    assert rows.only(
+        "content", "manifest_count", "manifests_needed", "entries_per_manifest"
+    ).rows == [["data", 20, 2, 5.0]]
 
 
 def test_commits_come_newest_first_and_no_more_than_asked_for() -> None:
     rows = tables.commits(table_facts(), limit=2)
 
-    assert rows["committed_at"] == [dt.datetime(2026, 1, 2, hour, 4, 5, tzinfo=dt.UTC) for hour in (3, 2)]
+    assert rows["committed_at"] == [
+        dt.datetime(2026, 1, 2, hour, 4, 5, tzinfo=dt.UTC) for hour in (3, 2)
+    ]
 
 
 def test_what_a_writer_did_not_say_is_absent_and_not_zero() -> None:
@@ -137,9 +155,18 @@ def test_columns_tell_the_mode_and_what_sampled_files_have() -> None:
     facts = table_facts(metrics_sample=metrics_sample(COLUMNS[:1]))
     rows = tables.columns(facts)
 
-    assert cells(rows, "event_id", "metrics_mode", "files_sampled", "files_with_bounds") == ["truncate(16)", 20, 20]
+    assert cells(rows, "event_id", "metrics_mode", "files_sampled", "files_with_bounds") == [
+        "truncate(16)",
+        20,
+        20,
+    ]
     assert cells(rows, "carrier", "files_with_bounds") == [None]
 
 
 def test_distribution_has_a_row_for_each_operation() -> None:
-    assert tables.distribution(table_facts())["operation"] == ["append", "delete", "update", "merge"]
+    assert tables.distribution(table_facts())["operation"] == [
+        "append",
+        "delete",
+        "update",
+        "merge",
+    ]

@@ -31,19 +31,46 @@ def test_a_span_is_told_in_its_largest_fitting_unit(seconds: float, told: str) -
 
 @pytest.mark.parametrize(
     ("number", "told"),
-    [(0, "0"), (0.25, "0.25"), (0.00001, "0.00001"), (3.14159, "3.14"), (2.0, "2"), (999.6, "1,000"), (12_200, "12,200")],
+    [
+        (0, "0"),
+        (0.25, "0.25"),
+        (0.00001, "0.00001"),
+        (3.14159, "3.14"),
+        (2.0, "2"),
+        (999.6, "1,000"),
+        (12_200, "12,200"),
+    ],
 )
 def test_a_number_has_three_digits_and_no_exponent(number: float, told: str) -> None:
     assert units.plain(number) == told
 
 
 def test_a_number_of_two_digits_has_no_exponent_just_below_a_hundred() -> None:
-    assert [units.plain(99.7, 2), units.plain(4.12, 2), units.plain(1e6, 6)] == ["100", "4.1", "1,000,000"]
+    assert [units.plain(99.7, 2), units.plain(4.12, 2), units.plain(1e6, 6)] == [
+        "100",
+        "4.1",
+        "1,000,000",
+    ]
 
 
 @pytest.mark.parametrize(
     "told",
-    ["0 B", "500 B", "1 KB", "1 KiB", "2 KiB", "64 KB", "1 GB", "1 GiB", "1.5 GB", "1.5 GiB", "200 GB", "200 GiB", "2 TB", "1.25 TiB"],
+    [
+        "0 B",
+        "500 B",
+        "1 KB",
+        "1 KiB",
+        "2 KiB",
+        "64 KB",
+        "1 GB",
+        "1 GiB",
+        "1.5 GB",
+        "1.5 GiB",
+        "200 GB",
+        "200 GiB",
+        "2 TB",
+        "1.25 TiB",
+    ],
 )
 def test_a_size_that_was_stated_is_said_in_its_own_family_of_units(told: str) -> None:
     assert units.stated(size_in_bytes(told)) == told
@@ -53,14 +80,24 @@ def test_a_size_that_no_family_says_shortly_is_rounded() -> None:
     assert units.stated(1_234_567_891) == units.size(1_234_567_891) == "1.1 GiB"
 
 
-@pytest.mark.parametrize(("width", "short"), [(1, "…"), (2, "a…"), (10, "abcde…wxyz"), (11, "abcde…vwxyz"), (26, ALPHABET)])
+@pytest.mark.parametrize(
+    ("width", "short"),
+    [(1, "…"), (2, "a…"), (10, "abcde…wxyz"), (11, "abcde…vwxyz"), (26, ALPHABET)],
+)
 def test_a_shortened_text_has_the_width_and_both_ends_alike(width: int, short: str) -> None:
     assert units.shorten(ALPHABET, width) == short
     assert len(short) == width
 
 
 def test_no_line_ends_between_a_figure_and_its_unit() -> None:
-    assert units.unbroken("3 % of 4 Bees in 1 B").split(" ") == ["3\N{NO-BREAK SPACE}%", "of", "4", "Bees", "in", "1\N{NO-BREAK SPACE}B"]
+    assert units.unbroken("3 % of 4 Bees in 1 B").split(" ") == [
+        "3\N{NO-BREAK SPACE}%",
+        "of",
+        "4",
+        "Bees",
+        "in",
+        "1\N{NO-BREAK SPACE}B",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +135,31 @@ def test_a_range_of_sizes_names_both_ends_and_has_no_needless_decimals() -> None
 
 
 def test_shares_from_a_tenth_on_have_no_decimals() -> None:
-    assert [units.percent(share) for share in (0, 0.00001, 0.0005)] == ["0 %", "under 0.1 %", "0.1 %"]
-    assert [units.percent(share) for share in (0.0312, 0.094, 0.1, 0.874, 1.0)] == ["3.1 %", "9.4 %", "10 %", "87 %", "100 %"]
+    assert [units.percent(share) for share in (0, 0.00001, 0.0005)] == [
+        "0 %",
+        "under 0.1 %",
+        "0.1 %",
+    ]
+    assert [units.percent(share) for share in (0.0312, 0.094, 0.1, 0.874, 1.0)] == [
+        "3.1 %",
+        "9.4 %",
+        "10 %",
+        "87 %",
+        "100 %",
+    ]
 
 
 def test_one_thing_is_singular_and_several_take_their_own_plural() -> None:
-    assert [units.count(n, "file") for n in (0, 1, 2, 1234)] == ["0 files", "1 file", "2 files", "1,234 files"]
-    assert [units.count(n, "branch or tag", "branches and tags") for n in (1, 2)] == ["1 branch or tag", "2 branches and tags"]
+    assert [units.count(n, "file") for n in (0, 1, 2, 1234)] == [
+        "0 files",
+        "1 file",
+        "2 files",
+        "1,234 files",
+    ]
+    assert [units.count(n, "branch or tag", "branches and tags") for n in (1, 2)] == [
+        "1 branch or tag",
+        "2 branches and tags",
+    ]
 
 
 def test_a_time_is_told_in_utc() -> None:
@@ -113,4 +168,7 @@ def test_a_time_is_told_in_utc() -> None:
 
 
 def test_what_a_terminal_would_obey_is_shown_as_replaced() -> None:
-    assert units.printable("a\x1b[0m b\n") == "a\N{REPLACEMENT CHARACTER}[0m b\N{REPLACEMENT CHARACTER}"
+    assert (
+        units.printable("a\x1b[0m b\n")
+        == "a\N{REPLACEMENT CHARACTER}[0m b\N{REPLACEMENT CHARACTER}"
+    )

@@ -8,7 +8,17 @@ import pytest
 from icekit.answer.grid import COUNT, SECONDS
 from icekit.facts.model import TableFacts
 from icekit.show.answer_chart import answer_chart
-from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, median, overriding, script, to_set
+from icekit.tune.answer import (
+    Answer,
+    Change,
+    Confidence,
+    Measure,
+    Measurements,
+    median,
+    overriding,
+    script,
+    to_set,
+)
 from icekit.tune.in_force import SESSION, Link, in_force
 from tests.factories import table_facts
 
@@ -24,17 +34,22 @@ def test_properties_are_set_in_one_statement_and_undone_to_what_they_were() -> N
     existing = {"write.distribution-mode": "none"}
     changes = [
         to_set(facts(existing), {"write.distribution-mode": "hash"}, "why", now="none"),
-        to_set(facts(existing), {"write.spark.advisory-partition-size-bytes": "9"}, "why", now=None),
+        to_set(
+            facts(existing), {"write.spark.advisory-partition-size-bytes": "9"}, "why", now=None
+        ),
         Change("compaction", None, None, "leave it"),
     ]
 
     made = script(TABLE, existing, changes)
 
-    properties = "'write.distribution-mode' = 'hash', 'write.spark.advisory-partition-size-bytes' = '9'"
+    properties = (
+        "'write.distribution-mode' = 'hash', 'write.spark.advisory-partition-size-bytes' = '9'"
+    )
     assert made.sql == (f"ALTER TABLE {NAME} SET TBLPROPERTIES ({properties})",)
     assert made.undo == (
         f"ALTER TABLE {NAME} SET TBLPROPERTIES ('write.distribution-mode' = 'none')",
-        f"ALTER TABLE {NAME} UNSET TBLPROPERTIES IF EXISTS ('write.spark.advisory-partition-size-bytes')",
+        f"ALTER TABLE {NAME} UNSET TBLPROPERTIES IF EXISTS "
+        "('write.spark.advisory-partition-size-bytes')",
     )
 
 
@@ -53,9 +68,15 @@ def test_other_statements_follow_and_are_undone_first_and_in_reverse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "kept"), [("p", ("1", "2"), "1"), ("write.parquet.bloom-filter-max-bytes", ("900", "1000", "20"), "1000")]
+    ("name", "values", "kept"),
+    [
+        ("p", ("1", "2"), "1"),
+        ("write.parquet.bloom-filter-max-bytes", ("900", "1000", "20"), "1000"),
+    ],
 )
-def test_of_changes_to_one_property_the_first_wins_or_the_larger_limit(name: str, values: tuple[str, ...], kept: str) -> None:
+def test_of_changes_to_one_property_the_first_wins_or_the_larger_limit(
+    name: str, values: tuple[str, ...], kept: str
+) -> None:
     changes = [to_set(facts(), {name: value}, "why", now=None) for value in values]
 
     assert f"'{name}' = '{kept}'" in script(TABLE, {}, changes).sql[0]
@@ -69,14 +90,18 @@ def test_a_format_version_has_no_undo() -> None:
 
 
 def test_a_setting_of_the_session_is_reset() -> None:
-    change = overriding(Link(SESSION, "spark.sql.iceberg.distribution-mode", "none"), "It costs 3 files.")
+    change = overriding(
+        Link(SESSION, "spark.sql.iceberg.distribution-mode", "none"), "It costs 3 files."
+    )
 
     assert change.sql == "RESET `spark.sql.iceberg.distribution-mode`"
     assert change.undo == "SET `spark.sql.iceberg.distribution-mode` = `none`"
 
 
 def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
-    mode = in_force("m", session=[("spark.sql.iceberg.m", "none")], properties=[("write.m", "hash")])
+    mode = in_force(
+        "m", session=[("spark.sql.iceberg.m", "none")], properties=[("write.m", "hash")]
+    )
 
     assert mode.value == "none"
     assert mode.origin == "session spark.sql.iceberg.m"
@@ -100,7 +125,9 @@ def measurements() -> Measurements:
     return measured
 
 
-def test_a_figure_is_the_least_of_its_repeats_or_their_median_and_says_how_far_they_differ() -> None:
+def test_a_figure_is_the_least_of_its_repeats_or_their_median_and_says_how_far_they_differ() -> (
+    None
+):
     measured = measurements()
 
     assert measured.value("now", "scan") == 2.0
@@ -139,11 +166,16 @@ def answer(**given: Any) -> Answer:
     [
         ({}, "▲ change"),
         ({"changes": ()}, "✔ no change"),
-        ({"changes": (Change("v", "2", "3", "why", "UPGRADE", is_alternative=True),)}, "● alternative"),
+        (
+            {"changes": (Change("v", "2", "3", "why", "UPGRADE", is_alternative=True),)},
+            "● alternative",
+        ),
         ({"confidence": Confidence.NONE}, "not measured"),
     ],
 )
-def test_the_badge_follows_from_the_changes_and_from_what_was_measured(given: dict[str, Any], badge: str) -> None:
+def test_the_badge_follows_from_the_changes_and_from_what_was_measured(
+    given: dict[str, Any], badge: str
+) -> None:
     assert answer(**given).badge()[1] == badge
     assert badge in repr(answer(**given)).splitlines()[0]
 
@@ -152,7 +184,12 @@ def test_the_card_begins_with_the_verdict_and_has_the_sql_and_its_undo() -> None
     lines = repr(answer()).splitlines()
 
     assert lines[2] == "Set the mode."
-    assert lines.index("SQL:") < lines.index("Undo:") < lines.index("Why:") < lines.index("Measurements:")
+    assert (
+        lines.index("SQL:")
+        < lines.index("Undo:")
+        < lines.index("Why:")
+        < lines.index("Measurements:")
+    )
     assert "<details><summary>Why</summary>" in answer()._repr_html_()
 
 
@@ -160,7 +197,9 @@ def test_names_are_escaped_and_secrets_masked() -> None:
     from icekit import secrets
 
     secrets.remember({"s3.secret-access-key": "hunter2hunter2"})
-    page = answer(facts=table_facts(table=("db", "<script>")), verdict="key=hunter2hunter2")._repr_html_()
+    page = answer(
+        facts=table_facts(table=("db", "<script>")), verdict="key=hunter2hunter2"
+    )._repr_html_()
 
     assert "&lt;script&gt;" in page
     assert "hunter2" not in page
@@ -171,7 +210,9 @@ def test_the_document_has_all_rounds_and_the_statements() -> None:
 
     assert document["measured"]["now"]["scan"] == [3.0, 2.0]
     assert document["changes"][0]["properties"] == {"write.distribution-mode": "hash"}
-    assert document["script"]["sql"] == [f"ALTER TABLE {NAME} SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"]
+    assert document["script"]["sql"] == [
+        f"ALTER TABLE {NAME} SET TBLPROPERTIES ('write.distribution-mode' = 'hash')"
+    ]
 
 
 def test_the_chart_has_a_panel_for_each_measure_that_differs() -> None:

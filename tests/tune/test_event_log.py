@@ -16,10 +16,17 @@ TABLE = ("db", "events")
 
 
 def query(at: int, *scans: str, write: str | None = None) -> dict[str, Any]:
-    plan: dict[str, Any] = {"nodeName": "Project", "children": [{"nodeName": f"BatchScan {s}", "children": []} for s in scans]}
+    plan: dict[str, Any] = {
+        "nodeName": "Project",
+        "children": [{"nodeName": f"BatchScan {s}", "children": []} for s in scans],
+    }
     if write:
         plan = {"nodeName": write.split()[0], "simpleString": write, "children": [plan]}
-    return {"Event": START, "time": at, "sparkPlanInfo": {"nodeName": "AdaptiveSparkPlan", "children": [plan]}}
+    return {
+        "Event": START,
+        "time": at,
+        "sparkPlanInfo": {"nodeName": "AdaptiveSparkPlan", "children": [plan]},
+    }
 
 
 def log(path: Path, *events: dict[str, Any], compression: str | None = None) -> str:
@@ -36,15 +43,29 @@ def test_reads_are_queries_that_scan_the_table_and_do_not_write_to_it(tmp_path: 
         query(DAY, "lake.db.other", "lake.db.events"),
         query(DAY, "lake.db.events_daily"),
         query(DAY, "lake.otherdb.events"),
-        query(2 * DAY, "lake.db.events", write="ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"),
-        query(2 * DAY, "lake.db.events", write="AppendData IcebergWrite(table=lake.db.events_daily, format=PARQUET)"),
+        query(
+            2 * DAY,
+            "lake.db.events",
+            write="ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)",
+        ),
+        query(
+            2 * DAY,
+            "lake.db.events",
+            write="AppendData IcebergWrite(table=lake.db.events_daily, format=PARQUET)",
+        ),
     )
 
     assert reads_per_day(path, TABLE) == 1.5
 
 
 def test_a_log_of_less_than_a_day_is_one(tmp_path: Path) -> None:
-    assert reads_per_day(log(tmp_path / "app-1", query(0, "lake.db.events"), query(60_000, "lake.db.events")), TABLE) == 2.0
+    assert (
+        reads_per_day(
+            log(tmp_path / "app-1", query(0, "lake.db.events"), query(60_000, "lake.db.events")),
+            TABLE,
+        )
+        == 2.0
+    )
 
 
 def test_a_folder_of_logs_and_compressed_ones_are_read(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What Spark cannot do in a trial is told in the same way under every question that writes, and nothing is advised that was not tried."""
+"""What Spark cannot do in a trial is told in the same way under every question that writes, and
+nothing is advised that was not tried.
+"""
 
 from typing import Any
 
@@ -20,7 +22,10 @@ def broken(lake: Lake, scratch: str) -> str:
     name = identifier(lake.name, scratch, "broken")
     lake.spark.sql(f"CREATE TABLE {name} (id bigint, p int) USING iceberg PARTITIONED BY (p)")
     lake.spark.sql(f"INSERT INTO {name} SELECT id, cast(id % 4 AS int) FROM range(0, 1000, 1, 4)")
-    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = 'future', 'write.delete.format.default' = 'future')")
+    lake.spark.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('write.format.default' = 'future', "
+        "'write.delete.format.default' = 'future')"
+    )
     return f"{scratch}.broken"
 
 
@@ -29,10 +34,14 @@ def broken(lake: Lake, scratch: str) -> str:
     [
         pytest.param(tune_file_sizes, {}, id="file-sizes"),
         pytest.param(tune_layout, {"filters": ["id = 7", "id = 70", "id = 700"]}, id="layout"),
-        pytest.param(tune_write_mode, {"operation": "update", "commits": 1, "repeats": 1}, id="write-mode"),
+        pytest.param(
+            tune_write_mode, {"operation": "update", "commits": 1, "repeats": 1}, id="write-mode"
+        ),
     ],
 )
-def test_the_trial_ends_and_the_answer_says_why(lake: Lake, broken: str, ask: Any, options: dict[str, Any]) -> None:
+def test_the_trial_ends_and_the_answer_says_why(
+    lake: Lake, broken: str, ask: Any, options: dict[str, Any]
+) -> None:
     before = lake.observe(broken).snapshot_id
 
     answer = ask(lake, broken, progress=lambda _: None, **options)
@@ -47,4 +56,6 @@ def test_a_statement_of_a_persons_own_is_refused(lake: Lake, broken: str) -> Non
     statement = f"UPDATE {identifier(lake.name, *broken.split('.'))} SET p = p WHERE id = 7"
 
     with pytest.raises(StatementRefused, match="could not run the statement on a clone"):
-        tune_write_mode(lake, broken, statement=statement, commits=1, repeats=1, progress=lambda _: None)
+        tune_write_mode(
+            lake, broken, statement=statement, commits=1, repeats=1, progress=lambda _: None
+        )

@@ -1,4 +1,6 @@
-"""File sizes are measured by writing a table's own rows to clones; the table is only read, and nothing is left behind."""
+"""File sizes are measured by writing a table's own rows to clones; the table is only read, and
+nothing is left behind.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,9 @@ def measured(**files: int) -> Measurements:
     return figures
 
 
-def written(files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB, fewest: int = 1) -> Written:
+def written(
+    files: int, size: int, *, shuffled: int = 0, largest: int = 100 * MIB, fewest: int = 1
+) -> Written:
     return Written(files, size, 0, 1, fewest, largest, shuffle_bytes=shuffled, tasks=files)
 
 
@@ -69,7 +73,13 @@ def test_modes_without_something_to_bring_rows_together_by_are_none() -> None:
 def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_once() -> None:
     first = next_advisory({NOW: written(10, 20 * MIB, shuffled=60 * MIB)}, NOW, 10 * MIB, None)
     second = next_advisory(
-        {NOW: written(10, 20 * MIB, shuffled=60 * MIB), SIZED: written(4, 20 * MIB, shuffled=60 * MIB)}, NOW, 10 * MIB, str(first)
+        {
+            NOW: written(10, 20 * MIB, shuffled=60 * MIB),
+            SIZED: written(4, 20 * MIB, shuffled=60 * MIB),
+        },
+        NOW,
+        10 * MIB,
+        str(first),
     )
 
     assert first == round(0.9 * 10 * MIB * 3)
@@ -79,7 +89,11 @@ def test_the_advisory_size_follows_from_the_measured_shuffle_and_is_corrected_on
 
 @pytest.mark.parametrize(
     "last",
-    [written(10, 20 * MIB), written(2, 20 * MIB, shuffled=60 * MIB, fewest=2), written(10, 20 * MIB, shuffled=60 * MIB, largest=MIB)],
+    [
+        written(10, 20 * MIB),
+        written(2, 20 * MIB, shuffled=60 * MIB, fewest=2),
+        written(10, 20 * MIB, shuffled=60 * MIB, largest=MIB),
+    ],
     ids=["no shuffle", "right already", "too little in a partition"],
 )
 def test_no_advisory_size_is_tried_where_none_helps(last: Written) -> None:
@@ -96,15 +110,27 @@ def test_a_sample_with_too_few_files_of_the_target_gets_a_smaller_target() -> No
 
     assert trial_target(facts, 100 * 12 * TARGET) == TARGET
     assert trial_target(facts, 12 * MIB) == MIB
-    assert typical_commit(table_facts(history=table_facts().history), sample_bytes=1, tasks=4) is None
+    assert (
+        typical_commit(table_facts(history=table_facts().history), sample_bytes=1, tasks=4) is None
+    )
 
 
-def made(lake: Lake, namespace: str, name: str, *statements: str, by: str = "PARTITIONED BY (part)", **properties: str) -> tuple[str, str]:
+def made(
+    lake: Lake,
+    namespace: str,
+    name: str,
+    *statements: str,
+    by: str = "PARTITIONED BY (part)",
+    **properties: str,
+) -> tuple[str, str]:
     table = (namespace, name)
     full = identifier(*lake.sql_name(table))
-    given = "".join(f", '{k.replace('__', '-').replace('_', '.')}' = '{v}'" for k, v in properties.items())
+    given = "".join(
+        f", '{k.replace('__', '-').replace('_', '.')}' = '{v}'" for k, v in properties.items()
+    )
     lake.spark.sql(
-        f"CREATE TABLE {full} (id bigint, part int, name string) USING iceberg {by} TBLPROPERTIES ('write.target-file-size-bytes' = '65536'{given})"
+        f"CREATE TABLE {full} (id bigint, part int, name string) USING iceberg {by} TBLPROPERTIES "
+        f"('write.target-file-size-bytes' = '65536'{given})"
     )
     for statement in statements:
         lake.spark.sql(statement.format(t=full))
@@ -118,15 +144,29 @@ def tune(lake: Lake, table: Any, **options: Any) -> Answer:
 def state(lake: Lake, table: tuple[str, str]) -> tuple[Any, ...]:
     home = Path(lake.observe(table).location.removeprefix("file:"))
     names = [n for n in lake.tables.names() if n[0] == NAMESPACE]
-    return lake.tables.source(table).metadata_location, sorted(home.rglob("*")), (home.parent / NAMESPACE).exists(), names
+    return (
+        lake.tables.source(table).metadata_location,
+        sorted(home.rglob("*")),
+        (home.parent / NAMESPACE).exists(),
+        names,
+    )
 
 
-BATCH = "INSERT INTO {{t}} SELECT /*+ REPARTITION(4) */ id, CAST(id % 2 AS int), concat('n', id) FROM range({0}, {0} + 2000)"
+BATCH = (
+    "INSERT INTO {{t}} SELECT /*+ REPARTITION(4) */ id, CAST(id % 2 AS int), concat('n', id) FROM "
+    "range({0}, {0} + 2000)"
+)
 
 
 @pytest.mark.spark
 def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scratch: str) -> None:
-    table = made(lake, scratch, "scattered", *(BATCH.format(n * 2000) for n in range(3)), write_distribution__mode="none")
+    table = made(
+        lake,
+        scratch,
+        "scattered",
+        *(BATCH.format(n * 2000) for n in range(3)),
+        write_distribution__mode="none",
+    )
     before = state(lake, table)
 
     answer = tune(lake, table)
@@ -142,7 +182,13 @@ def test_a_table_whose_tasks_leave_small_files_is_told_to_hash(lake: Lake, scrat
 
 @pytest.mark.spark
 def test_a_session_that_overrides_the_mode_is_told_and_reset(lake: Lake, scratch: str) -> None:
-    table = made(lake, scratch, "overridden", *(BATCH.format(n * 2000) for n in range(2)), write_distribution__mode="hash")
+    table = made(
+        lake,
+        scratch,
+        "overridden",
+        *(BATCH.format(n * 2000) for n in range(2)),
+        write_distribution__mode="hash",
+    )
 
     with lent(lake.spark, {"spark.sql.iceberg.distribution-mode": "none"}):
         answer = tune(lake, table)
@@ -154,21 +200,37 @@ def test_a_session_that_overrides_the_mode_is_told_and_reset(lake: Lake, scratch
 @pytest.mark.spark
 @pytest.mark.soak
 def test_an_advisory_size_that_is_far_too_small_is_raised(lake: Lake, scratch: str) -> None:
-    rows = "INSERT INTO {t} SELECT id, CAST(id % 2 AS int), concat('name-', xxhash64(id)) FROM range(0, 200000, 1, 8)"
-    sizes = {"write_spark_advisory__partition__size__bytes": "65536", "write_parquet_row__group__size__bytes": "16384"}
+    rows = (
+        "INSERT INTO {t} SELECT id, CAST(id % 2 AS int), concat('name-', xxhash64(id)) FROM "
+        "range(0, 200000, 1, 8)"
+    )
+    sizes = {
+        "write_spark_advisory__partition__size__bytes": "65536",
+        "write_parquet_row__group__size__bytes": "16384",
+    }
     table = made(lake, scratch, "tiny_tasks", rows, rows, **sizes)
 
     answer = tune(lake, table)
 
     assert answer.advised == SIZED
-    assert (answer.measured.value(SIZED, LARGE_FILES) or 99) < (answer.measured.value(NOW, LARGE_FILES) or 0)
+    assert (answer.measured.value(SIZED, LARGE_FILES) or 99) < (
+        answer.measured.value(NOW, LARGE_FILES) or 0
+    )
     assert any(c.setting == ADVISORY and c.is_change for c in answer.changes)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("change", ["DROP COLUMN name", "ADD COLUMN more int"])
-def test_a_schema_change_before_the_next_append_is_no_obstacle(lake: Lake, scratch: str, change: str) -> None:
-    table = made(lake, scratch, f"evolved_{change.split()[0].lower()}", BATCH.format(0), f"ALTER TABLE {{t}} {change}")
+def test_a_schema_change_before_the_next_append_is_no_obstacle(
+    lake: Lake, scratch: str, change: str
+) -> None:
+    table = made(
+        lake,
+        scratch,
+        f"evolved_{change.split()[0].lower()}",
+        BATCH.format(0),
+        f"ALTER TABLE {{t}} {change}",
+    )
 
     answer = tune(lake, table)
 
@@ -178,7 +240,9 @@ def test_a_schema_change_before_the_next_append_is_no_obstacle(lake: Lake, scrat
 
 @pytest.mark.spark
 @pytest.mark.lab("healthy_partitioned", "empty", "target_too_small")
-def test_a_healthy_table_stays_a_small_target_is_raised_first_and_an_empty_one_refused(lake: Lake) -> None:
+def test_a_healthy_table_stays_a_small_target_is_raised_first_and_an_empty_one_refused(
+    lake: Lake,
+) -> None:
     healthy, small = tune(lake, "lab.healthy_partitioned"), tune(lake, "lab.target_too_small")
     spent = tune(lake, "lab.healthy_partitioned", budget_seconds=1e-9)
 

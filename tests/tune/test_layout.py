@@ -1,4 +1,6 @@
-"""The simplest layout of which filters read clearly less is advised; each is written to a clone and planned by Iceberg."""
+"""The simplest layout of which filters read clearly less is advised; each is written to a clone and
+planned by Iceberg.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -53,7 +55,8 @@ def drawn(**columns: list[Any]) -> Sample:
 
 def unpartitioned(files: int, size: int = TARGET) -> TableFacts:
     return replace(
-        table_facts(columns=COLUMNS, specs=(PartitionSpec(0, ()),)), groups=(file_group(*[size] * files, of=partition(spec_id=0)),)
+        table_facts(columns=COLUMNS, specs=(PartitionSpec(0, ()),)),
+        groups=(file_group(*[size] * files, of=partition(spec_id=0)),),
     )
 
 
@@ -65,9 +68,16 @@ def measured(**shares: float) -> Measurements:
 
 
 def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
-    filters = [Filter("both", All((Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,)))), 2.0), of("kind")]
+    filters = [
+        Filter("both", All((Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,)))), 2.0),
+        of("kind"),
+    ]
 
-    orders = [layout.order for layout in layouts(FACTS, filters, drawn(kind=["a"], id=[1])) if layout.spec == fields_of(FACTS.default_spec)]
+    orders = [
+        layout.order
+        for layout in layouts(FACTS, filters, drawn(kind=["a"], id=[1]))
+        if layout.spec == fields_of(FACTS.default_spec)
+    ]
 
     assert orders[:4] == [
         RowOrder(SORT, ("kind",)),
@@ -78,10 +88,14 @@ def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
 
 
 def test_partitions_far_below_the_target_get_a_coarser_time() -> None:
-    small = replace(FACTS, groups=tuple(file_group(TARGET // 100, of=partition(day)) for day in range(50)))
+    small = replace(
+        FACTS, groups=tuple(file_group(TARGET // 100, of=partition(day)) for day in range(50))
+    )
 
     assert coarser_spec(small, (Field("ts", "day"),)) == (Field("ts", "year"),)
-    assert coarser_spec(small, (Field("ts", "day"), Field("kind", "identity")))[0] == Field("ts", "year")  # type: ignore[index]
+    assert coarser_spec(small, (Field("ts", "day"), Field("kind", "identity")))[0] == Field(  # type: ignore[index]
+        "ts", "year"
+    )
     assert coarser_spec(small, (Field("kind", "identity"),)) == ()
     assert coarser_spec(FACTS, (Field("ts", "day"),)) is None
 
@@ -95,17 +109,24 @@ def test_partitions_far_below_the_target_get_a_coarser_time() -> None:
         ("id", list(range(5_000)), Field("id", "bucket[16]")),
     ],
 )
-def test_a_finer_field_leaves_two_files_of_the_target_in_each_partition(column: str, values: list[Any], field: Field) -> None:
+def test_a_finer_field_leaves_two_files_of_the_target_in_each_partition(
+    column: str, values: list[Any], field: Field
+) -> None:
     assert finer_field(unpartitioned(50), column, [of(column)], drawn(**{column: values})) == field
     assert finer_field(unpartitioned(3), column, [of(column)], drawn(**{column: values})) is None
 
 
 def test_ranges_of_many_values_get_no_bucket() -> None:
-    assert finer_field(unpartitioned(50), "id", [of("id", "<")], drawn(id=list(range(5_000)))) is None
+    assert (
+        finer_field(unpartitioned(50), "id", [of("id", "<")], drawn(id=list(range(5_000)))) is None
+    )
 
 
 def test_the_simplest_layout_that_reads_little_more_than_the_best_is_chosen() -> None:
-    tried = {"one": Layout((), RowOrder(SORT, ("id",))), "two": Layout((), RowOrder(SORT, ("id", "kind")))}
+    tried = {
+        "one": Layout((), RowOrder(SORT, ("id",))),
+        "two": Layout((), RowOrder(SORT, ("id", "kind"))),
+    }
 
     assert chosen(measured(now=1.0, one=0.15, two=0.1), tried) == "one"
     assert chosen(measured(now=1.0, one=0.5, two=0.1), tried) == "two"
@@ -167,10 +188,14 @@ def test_an_unsorted_table_is_sorted_by_what_its_queries_filter_by(lake: Lake) -
 @pytest.mark.spark
 @pytest.mark.lab("delays")
 def test_days_that_are_far_too_small_become_months(lake: Lake) -> None:
-    answer = tune_layout(lake, "lab.delays", filters=["carrier = 'UA' AND flight = 15"], progress=lambda _: None)
+    answer = tune_layout(
+        lake, "lab.delays", filters=["carrier = 'UA' AND flight = 15"], progress=lambda _: None
+    )
 
     assert [c.proposed for c in answer.changes if c.setting == SPEC] == ["month(time_hour)"]
-    assert "REPLACE PARTITION FIELD days(`time_hour`) WITH months(`time_hour`)" in answer.script.sql[0]
+    assert (
+        "REPLACE PARTITION FIELD days(`time_hour`) WITH months(`time_hour`)" in answer.script.sql[0]
+    )
     assert "WITH days(`time_hour`)" in " ".join(answer.script.undo)
 
 
@@ -182,7 +207,12 @@ def test_a_healthy_table_is_left_alone_and_an_empty_one_refused(lake: Lake) -> N
     assert not answer.is_change
     assert answer.confidence is Confidence.HIGH
     assert [c.setting for c in answer.changes] == [ORDER]
-    unknown = tune_layout(lake, "lab.healthy_unpartitioned", filters=["year(time_hour) = 2013"], progress=lambda _: None)
+    unknown = tune_layout(
+        lake,
+        "lab.healthy_unpartitioned",
+        filters=["year(time_hour) = 2013"],
+        progress=lambda _: None,
+    )
     assert unknown.confidence is Confidence.NONE
     assert any("system.years(time_hour)" in note for note in unknown.notes)
     with pytest.raises(ParameterError, match="no data files"):
@@ -196,4 +226,6 @@ def test_a_table_larger_than_its_sample_is_tried_on_copies(lake: Lake) -> None:
     answer = tune_layout(lake, "lab.unclustered", sample_bytes="1 MB", progress=lambda _: None)
 
     assert answer.confidence is Confidence.MEDIUM
-    assert (answer.measured.value("sorted by tailnum", READ) or 1) < (answer.measured.value(NOW, READ) or 0)
+    assert (answer.measured.value("sorted by tailnum", READ) or 1) < (
+        answer.measured.value(NOW, READ) or 0
+    )

@@ -1,4 +1,6 @@
-"""Metrics follow from what filters use, and are advised where a trial shows fewer files or much smaller manifests."""
+"""Metrics follow from what filters use, and are advised where a trial shows fewer files or much
+smaller manifests.
+"""
 
 from collections import Counter
 from dataclasses import replace
@@ -68,7 +70,9 @@ def test_bounds_are_as_long_as_it_takes_to_tell_values_apart() -> None:
     assert needed_length(["x" * 200 + str(n) for n in range(9)]) is None
 
 
-def test_a_filter_column_gets_the_length_of_its_values_and_one_asked_for_nulls_only_counts() -> None:
+def test_a_filter_column_gets_the_length_of_its_values_and_one_asked_for_nulls_only_counts() -> (
+    None
+):
     modes = needed_modes(FACTS, [of("url"), of("late", "is null")], Sample({"url": LONG}))
 
     assert modes["url"] == "truncate(48)"
@@ -87,7 +91,10 @@ def test_unused_statistics_go_where_they_are_many_and_used_ones_stay() -> None:
 
 def figures(**read: tuple[float, float]) -> Measurements:
     made = Measurements(_MEASURES)
-    for name, (files, size) in {NOW: (100, 1000), **{k.replace("_", " "): v for k, v in read.items()}}.items():
+    for name, (files, size) in {
+        NOW: (100, 1000),
+        **{k.replace("_", " "): v for k, v in read.items()},
+    }.items():
         made.add(name, {READ: files, BYTES_OF: size})
     return made
 
@@ -110,7 +117,12 @@ def test_long_common_prefixes_get_longer_bounds_and_a_lookup_reads_one_file(lake
     answer = tune_metrics_columns(lake, "lab.urls", progress=lambda _: None)
 
     assert answer.advised == BOUNDS
-    assert (answer.measured.value(NOW, READ) or 0) > 5 > 2 >= (answer.measured.value(BOUNDS, READ) or 9)
+    assert (
+        (answer.measured.value(NOW, READ) or 0)
+        > 5
+        > 2
+        >= (answer.measured.value(BOUNDS, READ) or 9)
+    )
     assert "'write.metadata.metrics.column.url' = 'truncate(" in answer.script.sql[0]
     assert lake.tables.source(("lab", "urls")).metadata_location == before
     assert not stale_clones(lake)
@@ -123,7 +135,9 @@ def test_statistics_that_nothing_uses_are_left_out_of_a_wide_table(lake: Lake) -
     answer = tune_metrics_columns(lake, "lab.wide_table", progress=lambda _: None)
 
     assert answer.advised == USED
-    assert (answer.measured.value(USED, BYTES_OF) or 1) < 0.5 * (answer.measured.value(NOW, BYTES_OF) or 0)
+    assert (answer.measured.value(USED, BYTES_OF) or 1) < 0.5 * (
+        answer.measured.value(NOW, BYTES_OF) or 0
+    )
     assert answer.tables["columns"].rows
 
 

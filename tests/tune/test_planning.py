@@ -10,7 +10,17 @@ from icekit.sandbox.stale import stale_clones
 from icekit.tune import planning
 from icekit.tune.answer import Confidence, Measurements
 from icekit.tune.in_force import InForce, in_force
-from icekit.tune.planning import DISTRIBUTED, LOCAL, MANIFESTS, NOW, OPENED, PLANNING, REWRITTEN, Storage, tune_planning
+from icekit.tune.planning import (
+    DISTRIBUTED,
+    LOCAL,
+    MANIFESTS,
+    NOW,
+    OPENED,
+    PLANNING,
+    REWRITTEN,
+    Storage,
+    tune_planning,
+)
 from tests.factories import table_facts
 
 FACTS = table_facts(catalog="lake", table=("db", "events"))
@@ -36,31 +46,48 @@ def rewritten(before: float, after: float, now: float = 2.0, then: float = 0.5) 
 
 
 def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
-    (change,) = planning.planning_mode(FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=ENOUGH)
+    (change,) = planning.planning_mode(
+        FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=ENOUGH
+    )
 
     assert change.is_change
     assert change.setting == "read.data-planning-mode"
     assert change.proposed == "distributed"
 
 
-@pytest.mark.parametrize("seconds", [(1.0, 1.0, 0.5), (20.0, 20.0, 18.0), (4.0, 9.0, 4.0)], ids=["a second", "a quarter", "is there"])
+@pytest.mark.parametrize(
+    "seconds",
+    [(1.0, 1.0, 0.5), (20.0, 20.0, 18.0), (4.0, 9.0, 4.0)],
+    ids=["a second", "a quarter", "is there"],
+)
 def test_a_small_gain_moves_nothing(seconds: tuple[float, float, float]) -> None:
     now, local, distributed = seconds
     times = measured(now=now, local=local, distributed=distributed)
 
-    assert not any(c.is_change for c in planning.planning_mode(FACTS, times, AUTO, max_result_bytes=ENOUGH))
-    assert not any(c.is_change for c in planning.planning_mode(FACTS, measured(), AUTO, max_result_bytes=ENOUGH))
+    assert not any(
+        c.is_change for c in planning.planning_mode(FACTS, times, AUTO, max_result_bytes=ENOUGH)
+    )
+    assert not any(
+        c.is_change
+        for c in planning.planning_mode(FACTS, measured(), AUTO, max_result_bytes=ENOUGH)
+    )
 
 
 def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
     mode: InForce = in_force("m", session=[("spark.sql.iceberg.data-planning-mode", "local")])
-    changes = planning.planning_mode(FACTS, measured(now=10.0, local=10.0, distributed=4.0), mode, max_result_bytes=ENOUGH)
+    changes = planning.planning_mode(
+        FACTS, measured(now=10.0, local=10.0, distributed=4.0), mode, max_result_bytes=ENOUGH
+    )
 
-    assert [change.sql for change in changes][1:] == ["RESET `spark.sql.iceberg.data-planning-mode`"]
+    assert [change.sql for change in changes][1:] == [
+        "RESET `spark.sql.iceberg.data-planning-mode`"
+    ]
 
 
 def test_a_session_whose_results_may_not_come_back_is_told_what_to_raise() -> None:
-    (change,) = planning.planning_mode(FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=1 << 20)
+    (change,) = planning.planning_mode(
+        FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=1 << 20
+    )
 
     assert change.setting == "spark.driver.maxResultSize"
     assert change.now == "1 MiB"
@@ -68,11 +95,19 @@ def test_a_session_whose_results_may_not_come_back_is_told_what_to_raise() -> No
     assert change.sql is None
 
 
-def test_manifests_are_rewritten_where_queries_open_half_as_many_and_planning_gains_a_second() -> None:
+def test_manifests_are_rewritten_where_queries_open_half_as_many_and_planning_gains_a_second() -> (
+    None
+):
     change = planning.manifests(FACTS, rewritten(80, 2))
 
     assert str(change.sql).startswith("CALL `lake`.system.rewrite_manifests(")
-    for kept in (rewritten(3, 1), rewritten(40, 25), rewritten(80, 2, 0.8, 0.1), rewritten(80, 2, 1.0, 3.0), measured()):
+    for kept in (
+        rewritten(3, 1),
+        rewritten(40, 25),
+        rewritten(80, 2, 0.8, 0.1),
+        rewritten(80, 2, 1.0, 3.0),
+        measured(),
+    ):
         assert not planning.manifests(FACTS, kept).is_change
 
 
@@ -80,22 +115,40 @@ def test_paths_are_hashed_where_one_prefix_may_be_asked_too_often() -> None:
     busy = replace(S3, gets_per_second=20_000.0)
 
     assert planning.object_storage(FACTS, busy).is_change
-    assert planning.object_storage(FACTS, replace(S3, gets_per_second=5_000.0, puts_per_commit=5_000, largest_prefix_share=1.0)).is_change
+    assert planning.object_storage(
+        FACTS, replace(S3, gets_per_second=5_000.0, puts_per_commit=5_000, largest_prefix_share=1.0)
+    ).is_change
     # A backfill of many files by few tasks takes its time.
-    for storage in (FILES, S3, replace(busy, hashed_share=1.0), replace(busy, scheme="hdfs"), replace(S3, puts_per_commit=100_000)):
+    for storage in (
+        FILES,
+        S3,
+        replace(busy, hashed_share=1.0),
+        replace(busy, scheme="hdfs"),
+        replace(S3, puts_per_commit=100_000),
+    ):
         assert not planning.object_storage(FACTS, storage).is_change
-    assert not planning.object_storage(replace(FACTS, properties={"write.object-storage.enabled": "true"}), busy).is_change
+    assert not planning.object_storage(
+        replace(FACTS, properties={"write.object-storage.enabled": "true"}), busy
+    ).is_change
 
 
 @pytest.mark.spark
 @pytest.mark.lab("fragmented_manifests")
-def test_a_rewrite_of_fragmented_manifests_is_tried_on_a_clone(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rewrite_of_fragmented_manifests_is_tried_on_a_clone(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The lab's manifests are on a local disk: how long they take to read says nothing.
     monkeypatch.setattr(planning, "_SECONDS", 0.0)
     monkeypatch.setattr(planning, "_GAIN", -1e9)
     before = lake.observe("lab.fragmented_manifests").snapshot_id
 
-    answer = tune_planning(lake, "lab.fragmented_manifests", filters=["carrier = 'HA'"], repeats=1, progress=lambda _: None)
+    answer = tune_planning(
+        lake,
+        "lab.fragmented_manifests",
+        filters=["carrier = 'HA'"],
+        repeats=1,
+        progress=lambda _: None,
+    )
 
     assert answer.measured.value(NOW, OPENED) == 105
     assert answer.measured.value(REWRITTEN, OPENED) == 1
@@ -116,7 +169,9 @@ def test_an_empty_table_has_nothing_to_plan_and_repeats_are_at_least_one(lake: L
 @pytest.mark.spark
 @pytest.mark.lab("healthy_unpartitioned")
 def test_a_trial_ends_at_its_budget_and_answers_nothing(lake: Lake) -> None:
-    answer = tune_planning(lake, "lab.healthy_unpartitioned", budget_seconds=1e-9, progress=lambda _: None)
+    answer = tune_planning(
+        lake, "lab.healthy_unpartitioned", budget_seconds=1e-9, progress=lambda _: None
+    )
 
     assert answer.confidence is Confidence.NONE
     assert str(answer.stopped).startswith("the time budget of")

@@ -1,4 +1,6 @@
-"""A question that is not there and an option that it does not take are refused with the nearest ones."""
+"""A question that is not there and an option that it does not take are refused with the nearest
+ones.
+"""
 
 import pytest
 
@@ -11,7 +13,9 @@ from icekit.tune import QUESTIONS, answering
 def test_every_question_is_answered_within_a_budget(question: str) -> None:
     import inspect
 
-    assert {"budget_seconds", "budget_bytes", "progress"} <= inspect.signature(answering(question)).parameters.keys()
+    assert {"budget_seconds", "budget_bytes", "progress"} <= inspect.signature(
+        answering(question)
+    ).parameters.keys()
 
 
 def test_a_wrong_question_and_a_wrong_option_are_named() -> None:

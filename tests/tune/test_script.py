@@ -18,7 +18,10 @@ pytestmark = pytest.mark.spark
 def definition(lake: Lake, table: tuple[str, ...]) -> dict[str, Any]:
     source = lake.tables.source(table)
     metadata = json.loads(source.read(source.metadata_location))
-    specs = {s["spec-id"]: [(f["source-id"], f["transform"]) for f in s["fields"]] for s in metadata["partition-specs"]}
+    specs = {
+        s["spec-id"]: [(f["source-id"], f["transform"]) for f in s["fields"]]
+        for s in metadata["partition-specs"]
+    }
     orders = {o["order-id"]: o["fields"] for o in metadata["sort-orders"]}
     return {
         "properties": metadata["properties"],
@@ -27,26 +30,49 @@ def definition(lake: Lake, table: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("order", ["WRITE ORDERED BY bucket(4, id) DESC NULLS LAST, `a;'b`", "WRITE UNORDERED", None])
+@pytest.mark.parametrize(
+    "order", ["WRITE ORDERED BY bucket(4, id) DESC NULLS LAST, `a;'b`", "WRITE UNORDERED", None]
+)
 def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> None:
     table = (scratch, f"script;'{'' if order is None else len(order)}")
     name = lake.sql_name(table)
     lake.spark.sql(
-        f"CREATE TABLE {identifier(*name)} (id bigint, `a;'b` string, at timestamp) USING iceberg PARTITIONED BY (days(at), `a;'b`) "
-        "TBLPROPERTIES ('write.parquet.compression-codec' = 'zstd')"
+        f"CREATE TABLE {identifier(*name)} (id bigint, `a;'b` string, at timestamp) USING iceberg "
+        "PARTITIONED BY (days(at), `a;'b`) TBLPROPERTIES ('write.parquet.compression-codec' = "
+        "'zstd')"
     )
     if order:
         lake.spark.sql(f"ALTER TABLE {identifier(*name)} {order}")
     facts = lake.observe(display_name(table))
     columns = facts.by_name
     before = definition(lake, table)
-    old, new = (Field("at", "day"), Field("a;'b", "identity")), (Field("at", "month"), Field("id", "bucket[8]"))
+    old, new = (
+        (Field("at", "day"), Field("a;'b", "identity")),
+        (Field("at", "month"), Field("id", "bucket[8]")),
+    )
     changes = [
         Change(
-            "spec", "", "", "why", "; ".join(ddl.change_spec(name, columns, old, new)), "; ".join(ddl.change_spec(name, columns, new, old))
+            "spec",
+            "",
+            "",
+            "why",
+            "; ".join(ddl.change_spec(name, columns, old, new)),
+            "; ".join(ddl.change_spec(name, columns, new, old)),
         ),
-        Change("order", "", "", "why", ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True), undo_order(name, facts)),
-        to_set(facts, {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"}, "why", now=""),
+        Change(
+            "order",
+            "",
+            "",
+            "why",
+            ddl.write_order(name, columns, ["id", "a;'b"], by_partition=True),
+            undo_order(name, facts),
+        ),
+        to_set(
+            facts,
+            {"write.parquet.compression-codec": "gzip", "write.distribution-mode": "none"},
+            "why",
+            now="",
+        ),
         to_set(facts, {"write.metadata.metrics.column.a;'b": "counts"}, "why", now=""),
     ]
     found = script(name, facts.properties, changes)
@@ -65,7 +91,9 @@ def test_a_script_and_its_undo(lake: Lake, scratch: str, order: str | None) -> N
     assert after == before
 
 
-@pytest.mark.parametrize("name", ["spark.sql.iceberg.advisory-partition-size", "spark.sql.adaptive.enabled"])
+@pytest.mark.parametrize(
+    "name", ["spark.sql.iceberg.advisory-partition-size", "spark.sql.adaptive.enabled"]
+)
 def test_settings_of_a_session_are_set_and_reset_by_their_statements(lake: Lake, name: str) -> None:
     before = lake.spark.conf.get(name, None)
 

@@ -24,7 +24,9 @@ def events(lake: Lake, scratch: str, tmp_path: Path) -> Iterator[Table]:
     table = Table(lake, scratch, "st_events", tmp_path).create().fill(files=1)
     spark.sql("CREATE OR REPLACE TEMP VIEW st_changes AS SELECT id, 'new' AS name FROM range(5)")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.st_other")
-    spark.sql("CREATE OR REPLACE TABLE lake.st_other.st_events USING iceberg AS SELECT id FROM range(3)")
+    spark.sql(
+        "CREATE OR REPLACE TABLE lake.st_other.st_events USING iceberg AS SELECT id FROM range(3)"
+    )
     yield table
     spark.sql("DROP TABLE lake.st_other.st_events")
     spark.sql("DROP NAMESPACE lake.st_other")
@@ -55,33 +57,48 @@ def test_the_parts_of_a_merge_are_those_of_its_text(lake: Lake, events: Table) -
 
 
 def test_another_target_changes_nothing_but_the_name(lake: Lake, events: Table) -> None:
-    sql = "UPDATE lake.scratch.st_events  AS e /* ! */ SET name = 'lake.scratch.st_events.id'\n WHERE e.id = 1"
+    sql = (
+        "UPDATE lake.scratch.st_events  AS e /* ! */ SET name = 'lake.scratch.st_events.id'\n "
+        "WHERE e.id = 1"
+    )
 
-    assert read(lake, sql).on(CLONE) == sql.replace("lake.scratch.st_events  ", "`lake`.`made`.`clone`  ")
+    assert read(lake, sql).on(CLONE) == sql.replace(
+        "lake.scratch.st_events  ", "`lake`.`made`.`clone`  "
+    )
 
 
-def test_columns_qualified_by_the_tables_name_follow_it_and_sub_queries_do_not(lake: Lake, events: Table) -> None:
+def test_columns_qualified_by_the_tables_name_follow_it_and_sub_queries_do_not(
+    lake: Lake, events: Table
+) -> None:
     statement = read(
         lake,
-        "DELETE FROM lake.scratch.st_events WHERE lake.scratch.st_events.id IN (SELECT lake.scratch.st_events.id FROM lake.scratch.st_events) "
-        "OR EXISTS (SELECT 1 FROM st_changes c WHERE c.id = scratch.st_events.id)",
+        "DELETE FROM lake.scratch.st_events WHERE lake.scratch.st_events.id IN (SELECT "
+        "lake.scratch.st_events.id FROM lake.scratch.st_events) OR EXISTS (SELECT 1 FROM "
+        "st_changes c WHERE c.id = scratch.st_events.id)",
     )
 
     changed = statement.on(CLONE)
 
-    assert changed.startswith("DELETE FROM `lake`.`made`.`clone` AS `st_events_target` WHERE `st_events_target`.`id` IN")
+    assert changed.startswith(
+        "DELETE FROM `lake`.`made`.`clone` AS `st_events_target` WHERE `st_events_target`.`id` IN"
+    )
     assert "(SELECT lake.scratch.st_events.id FROM lake.scratch.st_events)" in changed
     assert "c.id = `st_events_target`.`id`)" in changed
 
 
-def test_a_source_of_the_same_last_name_is_not_mistaken_for_the_target(lake: Lake, events: Table) -> None:
+def test_a_source_of_the_same_last_name_is_not_mistaken_for_the_target(
+    lake: Lake, events: Table
+) -> None:
     sql = (
-        "MERGE INTO lake.scratch.st_events USING lake.st_other.st_events ON lake.scratch.st_events.id = lake.st_other.st_events.id "
-        "WHEN MATCHED THEN UPDATE SET lake.scratch.st_events.name = 'x' WHEN NOT MATCHED THEN INSERT (id) VALUES (0)"
+        "MERGE INTO lake.scratch.st_events USING lake.st_other.st_events ON "
+        "lake.scratch.st_events.id = lake.st_other.st_events.id WHEN MATCHED THEN UPDATE SET "
+        "lake.scratch.st_events.name = 'x' WHEN NOT MATCHED THEN INSERT (id) VALUES (0)"
     )
     with clone(lake, events.name) as copy:
         lake.spark.sql(read(lake, sql).on(lake.sql_name(copy.table)))
-        changed = lake.spark.table(identifier(*lake.sql_name(copy.table))).where("name = 'x'").count()
+        changed = (
+            lake.spark.table(identifier(*lake.sql_name(copy.table))).where("name = 'x'").count()
+        )
 
     assert changed == 3
     assert not lake.spark.sql("SELECT * FROM lake.scratch.st_events WHERE name = 'x'").count()
@@ -90,11 +107,15 @@ def test_a_source_of_the_same_last_name_is_not_mistaken_for_the_target(lake: Lak
 @pytest.mark.parametrize(
     "sql",
     [
-        "WITH c AS (SELECT * FROM st_changes) MERGE INTO lake.scratch.st_events t USING c ON t.id = c.id WHEN MATCHED THEN DELETE",
-        "MERGE INTO lake.scratch.st_events USING st_changes ON st_events.id = st_changes.id WHEN MATCHED THEN UPDATE SET name = st_changes.name",
-        "UPDATE lake.scratch.st_events SET scratch.st_events.name = concat(st_events.name, '!') WHERE lake.scratch.st_events.id < 5",
+        "WITH c AS (SELECT * FROM st_changes) MERGE INTO lake.scratch.st_events t USING c ON t.id "
+        "= c.id WHEN MATCHED THEN DELETE",
+        "MERGE INTO lake.scratch.st_events USING st_changes ON st_events.id = st_changes.id WHEN "
+        "MATCHED THEN UPDATE SET name = st_changes.name",
+        "UPDATE lake.scratch.st_events SET scratch.st_events.name = concat(st_events.name, '!') "
+        "WHERE lake.scratch.st_events.id < 5",
         "DELETE FROM lake.scratch.st_events",
-        "MERGE INTO `lake`.`scratch`.`st_events` USING lake.scratch.st_events s ON lake.scratch.st_events.id = s.id + 1 WHEN MATCHED THEN DELETE",
+        "MERGE INTO `lake`.`scratch`.`st_events` USING lake.scratch.st_events s ON "
+        "lake.scratch.st_events.id = s.id + 1 WHEN MATCHED THEN DELETE",
     ],
 )
 def test_a_clone_gets_what_the_table_would_get(lake: Lake, events: Table, sql: str) -> None:
@@ -102,7 +123,9 @@ def test_a_clone_gets_what_the_table_would_get(lake: Lake, events: Table, sql: s
     with clone(lake, events.name) as copy:
         name = lake.sql_name(copy.table)
         lake.spark.sql(read(lake, sql).on(name))
-        on_clone = sorted((tuple(r) for r in lake.spark.table(identifier(*name)).collect()), key=repr)
+        on_clone = sorted(
+            (tuple(r) for r in lake.spark.table(identifier(*name)).collect()), key=repr
+        )
     assert events.rows() == before
 
     lake.spark.sql(sql)
@@ -116,26 +139,44 @@ def test_a_branch_stays_the_branch_on_another_table(lake: Lake, events: Table) -
 
     assert statement.target == ("lake", "scratch", "st_events")
     assert statement.branch == "audit"
-    assert statement.on(CLONE) == "DELETE FROM `lake`.`made`.`clone`.`branch_audit` AS `st_events` WHERE id = 1"
+    assert (
+        statement.on(CLONE)
+        == "DELETE FROM `lake`.`made`.`clone`.`branch_audit` AS `st_events` WHERE id = 1"
+    )
 
 
 def test_a_condition_is_added_beside_the_statements_own(lake: Lake, events: Table) -> None:
-    merge = read(lake, "MERGE INTO lake.scratch.st_events t USING st_changes s ON t.id = s.id OR false -- ours\nWHEN MATCHED THEN DELETE")
+    merge = read(
+        lake,
+        "MERGE INTO lake.scratch.st_events t USING st_changes s ON t.id = s.id OR false -- "
+        "ours\nWHEN MATCHED THEN DELETE",
+    )
     bare = read(lake, "DELETE FROM lake.scratch.st_events -- all\n")
 
-    assert "ON (t.id = s.id OR false) AND (t.id < 5) -- ours\nWHEN" in narrowed(lake.spark, merge, "t.id < 5").sql
+    assert (
+        "ON (t.id = s.id OR false) AND (t.id < 5) -- ours\nWHEN"
+        in narrowed(lake.spark, merge, "t.id < 5").sql
+    )
     assert narrowed(lake.spark, bare, "id < 5").condition == "id < 5"
 
 
 @pytest.mark.parametrize("predicate", ["t.id < 5 -- all", "t.id < 5) OR (true", "t.id <"])
-def test_a_condition_that_would_change_more_is_refused(lake: Lake, events: Table, predicate: str) -> None:
-    statement = read(lake, "MERGE INTO lake.scratch.st_events t USING st_changes s ON t.id = s.id WHEN MATCHED THEN DELETE")
+def test_a_condition_that_would_change_more_is_refused(
+    lake: Lake, events: Table, predicate: str
+) -> None:
+    statement = read(
+        lake,
+        "MERGE INTO lake.scratch.st_events t USING st_changes s ON t.id = s.id WHEN MATCHED THEN "
+        "DELETE",
+    )
 
     with pytest.raises(StatementRefused):
         narrowed(lake.spark, statement, predicate)
 
 
-def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_put_in(lake: Lake, events: Table) -> None:
+def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_put_in(
+    lake: Lake, events: Table
+) -> None:
     spark = lake.spark
     spark.sql("USE lake.scratch")
     spark.conf.set("st.limit", "3")
@@ -157,7 +198,10 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
         ("INSERT INTO lake.scratch.st_events SELECT 1, 1, 'x'", "not a MERGE, UPDATE or DELETE"),
         ("CREATE TABLE lake.scratch.st_copy AS SELECT 1", "not a MERGE, UPDATE or DELETE"),
         ("EXPLAIN DELETE FROM lake.scratch.st_events", "not a MERGE, UPDATE or DELETE"),
-        ("DELETE FROM lake.scratch.st_events; DELETE FROM lake.scratch.st_events", "several statements"),
+        (
+            "DELETE FROM lake.scratch.st_events; DELETE FROM lake.scratch.st_events",
+            "several statements",
+        ),
         ("DELETE FORM lake.scratch.st_events", "cannot parse the statement: .*FORM"),
         ("DELETE FROM lake.scratch.st_events WHERE id = :id", "parameter markers"),
         ("DELETE FROM lake.scratch.st_events WHERE id = ?", "parameter markers"),
@@ -168,7 +212,9 @@ def test_names_are_resolved_by_the_sessions_current_catalog_and_variables_are_pu
         ("DELETE FROM lake.scratch.branch_x WHERE id = 1", "is neither a table nor a branch"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_one_sentence(lake: Lake, events: Table, sql: str, said: str) -> None:
+def test_what_cannot_be_read_is_refused_in_one_sentence(
+    lake: Lake, events: Table, sql: str, said: str
+) -> None:
     with pytest.raises(StatementRefused, match=said) as refused:
         read(lake, sql)
 

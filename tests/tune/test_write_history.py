@@ -6,7 +6,15 @@ import pytest
 
 from icekit.errors import ParameterError
 from icekit.facts.definition import Column
-from icekit.tune.write_history import COPY_ON_WRITE, MERGE_ON_READ, PastCommit, Shape, WriteHistory, shaped_like, synthetic
+from icekit.tune.write_history import (
+    COPY_ON_WRITE,
+    MERGE_ON_READ,
+    PastCommit,
+    Shape,
+    WriteHistory,
+    shaped_like,
+    synthetic,
+)
 from tests.factories import file_group, table_facts
 
 HOUR = 3_600_000
@@ -14,18 +22,40 @@ NO_LAKE = cast("Any", None)
 
 
 def snapshot(operation: str, at: int = 0, **summary: int | str) -> dict[str, Any]:
-    return {"timestamp-ms": at, "summary": {"operation": operation, **{k.replace("_", "-"): str(v) for k, v in summary.items()}}}
+    return {
+        "timestamp-ms": at,
+        "summary": {
+            "operation": operation,
+            **{k.replace("_", "-"): str(v) for k, v in summary.items()},
+        },
+    }
 
 
 def merge(**counters: int) -> dict[str, Any]:
-    made = snapshot("overwrite", added_data_files=10, deleted_data_files=10, added_records=1000, deleted_records=990, total_data_files=40)
-    made["summary"] |= {f"spark.merge-into.num-target-rows-{k}": str(v) for k, v in counters.items()}
+    made = snapshot(
+        "overwrite",
+        added_data_files=10,
+        deleted_data_files=10,
+        added_records=1000,
+        deleted_records=990,
+        total_data_files=40,
+    )
+    made["summary"] |= {
+        f"spark.merge-into.num-target-rows-{k}": str(v) for k, v in counters.items()
+    }
     return made
 
 
-def overwrite(added: int, removed: int, added_rows: int, removed_rows: int, **more: Any) -> dict[str, Any]:
+def overwrite(
+    added: int, removed: int, added_rows: int, removed_rows: int, **more: Any
+) -> dict[str, Any]:
     return snapshot(
-        "overwrite", added_data_files=added, deleted_data_files=removed, added_records=added_rows, deleted_records=removed_rows, **more
+        "overwrite",
+        added_data_files=added,
+        deleted_data_files=removed,
+        added_records=added_rows,
+        deleted_records=removed_rows,
+        **more,
     )
 
 
@@ -37,10 +67,25 @@ def overwrite(added: int, removed: int, added_rows: int, removed_rows: int, **mo
         (snapshot("delete", deleted_data_files=2, deleted_records=70), "drop", None, None),
         (overwrite(2, 2, 90, 100), "delete", COPY_ON_WRITE, 10),
         (overwrite(2, 2, 100, 100), "update", COPY_ON_WRITE, None),
-        (snapshot("delete", added_delete_files=3, added_position_deletes=7), "delete", MERGE_ON_READ, 7),
-        (snapshot("overwrite", added_data_files=1, added_records=7, added_position_deletes=7), "update", MERGE_ON_READ, 7),
+        (
+            snapshot("delete", added_delete_files=3, added_position_deletes=7),
+            "delete",
+            MERGE_ON_READ,
+            7,
+        ),
+        (
+            snapshot("overwrite", added_data_files=1, added_records=7, added_position_deletes=7),
+            "update",
+            MERGE_ON_READ,
+            7,
+        ),
         (merge(copied=700, updated=200, deleted=10, inserted=100), "merge", COPY_ON_WRITE, 310),
-        (snapshot("overwrite", added_data_files=1, added_records=9, added_equality_deletes=9), "upsert", None, 9),
+        (
+            snapshot("overwrite", added_data_files=1, added_records=9, added_equality_deletes=9),
+            "upsert",
+            None,
+            9,
+        ),
         (overwrite(1, 2, 5, 9, replace_partitions="true"), "overwrite", None, None),
         (overwrite(3, 1, 9, 2), "overwrite", None, None),
     ],
@@ -57,7 +102,12 @@ def test_a_commits_kind_and_mode_follow_from_what_it_added_and_removed(
 
 def test_the_share_of_files_is_of_those_before_the_commit() -> None:
     assert PastCommit.of(merge(updated=1)).file_share == 10 / 40
-    assert PastCommit.of(snapshot("delete", added_delete_files=3, added_position_deletes=7, total_data_files=12)).file_share == 3 / 12
+    assert (
+        PastCommit.of(
+            snapshot("delete", added_delete_files=3, added_position_deletes=7, total_data_files=12)
+        ).file_share
+        == 3 / 12
+    )
 
 
 def test_rates_are_of_what_followed_the_first_commit() -> None:
@@ -71,7 +121,20 @@ def test_rates_are_of_what_followed_the_first_commit() -> None:
 
 def test_commits_between_compactions_count_row_level_ones_and_a_compaction_in_parts_once() -> None:
     delete = {"added_delete_files": 1, "added_position_deletes": 1}
-    kinds = ["delete", "replace", "delete", "delete", "append", "replace", "replace", "delete", "delete", "delete", "delete", "replace"]
+    kinds = [
+        "delete",
+        "replace",
+        "delete",
+        "delete",
+        "append",
+        "replace",
+        "replace",
+        "delete",
+        "delete",
+        "delete",
+        "delete",
+        "replace",
+    ]
     made = [snapshot(k, n, **(delete if k == "delete" else {})) for n, k in enumerate(kinds)]
 
     assert WriteHistory.of(made).commits_between_compactions == 3.0
@@ -81,7 +144,16 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
     facts = table_facts(groups=(file_group(*[1000] * 40),))
     rows = facts.data.record_count
     history = WriteHistory.of(
-        [snapshot("delete", n, added_delete_files=4, added_position_deletes=rows // 10, total_data_files=40) for n in range(3)]
+        [
+            snapshot(
+                "delete",
+                n,
+                added_delete_files=4,
+                added_position_deletes=rows // 10,
+                total_data_files=40,
+            )
+            for n in range(3)
+        ]
     )
 
     shape = shaped_like(facts, history)
@@ -89,7 +161,10 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
     assert shape.spread == "clustered"
     assert shape.file_share == 0.1
     assert shape.share == pytest.approx(0.1, abs=0.01)
-    assert shaped_like(facts, history, operation="update", share=0.5, spread="scattered").file_share == 1.0
+    assert (
+        shaped_like(facts, history, operation="update", share=0.5, spread="scattered").file_share
+        == 1.0
+    )
     assert shaped_like(facts, WriteHistory.of([])) == Shape("merge", 0.01, "scattered", 1.0)
 
 
@@ -101,7 +176,9 @@ def test_the_shape_of_the_history_is_the_default_and_what_is_given_is_taken() ->
         (("delete", 0.1, "x", 1.0), "spread is"),
     ],
 )
-def test_a_shape_that_makes_no_sense_is_refused(shape: tuple[str, float, str, float], message: str) -> None:
+def test_a_shape_that_makes_no_sense_is_refused(
+    shape: tuple[str, float, str, float], message: str
+) -> None:
     with pytest.raises(ParameterError, match=message):
         Shape(*shape)
 
@@ -115,9 +192,13 @@ def test_statements_choose_rows_by_columns_that_can_be_asked_for() -> None:
     )
 
     for operation in ("delete", "update"):
-        sql = synthetic(NO_LAKE, table_facts(columns=columns), Shape(operation, 0.1, "scattered", 1.0), 1)[0](("lake", "db", "t"))
+        sql = synthetic(
+            NO_LAKE, table_facts(columns=columns), Shape(operation, 0.1, "scattered", 1.0), 1
+        )[0](("lake", "db", "t"))
 
         assert "xxhash64(`a.b`, 0)" in sql
         assert "element" not in sql
     with pytest.raises(ParameterError, match="your own statement"):
-        synthetic(NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, "scattered", 1.0), 1)
+        synthetic(
+            NO_LAKE, table_facts(columns=columns[:1]), Shape("update", 0.1, "scattered", 1.0), 1
+        )

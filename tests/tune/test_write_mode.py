@@ -1,4 +1,6 @@
-"""The write mode that costs less at the table's reads is advised, where the measurements can tell; pure."""
+"""The write mode that costs less at the table's reads is advised, where the measurements can tell;
+pure.
+"""
 
 import math
 
@@ -24,7 +26,11 @@ from icekit.tune.write_mode import (
 )
 from tests.factories import table_facts
 
-COPYING, PER_FILE, VECTORS = Mode("copy-on-write", 2), Mode("merge-on-read", 2, "file"), Mode("merge-on-read", 3)
+COPYING, PER_FILE, VECTORS = (
+    Mode("copy-on-write", 2),
+    Mode("merge-on-read", 2, "file"),
+    Mode("merge-on-read", 3),
+)
 
 
 def copying(**given: float) -> Costs:
@@ -32,7 +38,18 @@ def copying(**given: float) -> Costs:
 
 
 def merging(mode: Mode = PER_FILE, **given: float) -> Costs:
-    return Costs(mode, **{"write": 4.0, "scan": 2.0, "data_files": 100, "open_seconds": 0.1, "touched": 0.5, "compaction": 10.0, **given})  # type: ignore[arg-type]
+    return Costs(
+        mode,
+        **{  # type: ignore[arg-type]
+            "write": 4.0,
+            "scan": 2.0,
+            "data_files": 100,
+            "open_seconds": 0.1,
+            "touched": 0.5,
+            "compaction": 10.0,
+            **given,
+        },
+    )
 
 
 def test_position_deletes_pile_up_and_a_data_file_has_at_most_one_vector() -> None:
@@ -42,7 +59,8 @@ def test_position_deletes_pile_up_and_a_data_file_has_at_most_one_vector() -> No
 
 
 def test_a_commit_costs_its_write_the_reads_after_it_and_its_share_of_the_compaction() -> None:
-    # Scans open 50 and 100 delete files, and the compaction of two commits reaches 75 instead of 50 % of the files.
+    # Scans open 50 and 100 delete files, and the compaction of two commits reaches 75 instead of 50
+    # % of the files.
     assert merging().per_commit(3, 2) == pytest.approx(4 + 3 * (2 + 0.1 * 75) + 15 / 2)
     assert copying().per_commit(3, 2) == 20 + 3 * 2
 
@@ -70,7 +88,9 @@ def test_the_cheapest_interval_between_compactions_falls_with_the_reads() -> Non
     assert best_cycle(merging(), 0.001) > best_cycle(merging(), 0.1) > best_cycle(merging(), 10)
 
 
-def advice(reads: float | None, *costs: Costs, **properties: str) -> tuple[dict[str, str], str, str | None]:
+def advice(
+    reads: float | None, *costs: Costs, **properties: str
+) -> tuple[dict[str, str], str, str | None]:
     facts = table_facts(properties=properties)
     changes, verdict, advised = advise(facts, costs or (copying(), merging()), "update", reads, 2)
     return {c.setting: str(c.proposed) for c in changes if c.is_change}, verdict, advised
@@ -88,7 +108,9 @@ def test_merge_on_read_is_advised_below_the_break_even_point_and_kept_out_above(
 def test_nothing_is_advised_inside_the_interval_without_reads_or_for_a_small_gain() -> None:
     even = break_even(copying(), merging(), 2)
 
-    assert advice(even * 0.9, copying(write_error=4.0), merging(write_error=2.0))[1].startswith("Too close to call")
+    assert advice(even * 0.9, copying(write_error=4.0), merging(write_error=2.0))[1].startswith(
+        "Too close to call"
+    )
     assert advice(None)[1].startswith("No advice: the number of reads of the table is not known")
     assert advice(even * 0.99)[0] == {}
     assert advice(1.0, copying())[1].startswith("No advice: too little was measured")
@@ -97,7 +119,9 @@ def test_nothing_is_advised_inside_the_interval_without_reads_or_for_a_small_gai
 def test_deletes_per_partition_are_advised_where_they_cost_less() -> None:
     granular = merging(Mode("merge-on-read", 2, "partition"), write=1.0, open_seconds=0.01)
 
-    changes, _, advised = advice(0.5, copying(), merging(), granular, **{"write.update.mode": "merge-on-read"})
+    changes, _, advised = advice(
+        0.5, copying(), merging(), granular, **{"write.update.mode": "merge-on-read"}
+    )
 
     assert changes["write.update.mode"] == "merge-on-read"
     assert advised == "position deletes per partition"
@@ -105,8 +129,20 @@ def test_deletes_per_partition_are_advised_where_they_cost_less() -> None:
 
 def test_version_3_is_an_alternative_where_it_saves_more_than_the_error() -> None:
     facts = table_facts(properties={})
-    saves = advise(facts, (copying(), merging(), merging(VECTORS, write=1.0, open_seconds=0.0)), "update", 1.0, 2)[0]
-    within = advise(facts, (copying(write_error=30.0), merging(write_error=30.0), merging(VECTORS, write=1.0)), "update", 1.0, 2)[0]
+    saves = advise(
+        facts,
+        (copying(), merging(), merging(VECTORS, write=1.0, open_seconds=0.0)),
+        "update",
+        1.0,
+        2,
+    )[0]
+    within = advise(
+        facts,
+        (copying(write_error=30.0), merging(write_error=30.0), merging(VECTORS, write=1.0)),
+        "update",
+        1.0,
+        2,
+    )[0]
 
     (alternative,) = (c for c in saves if c.setting == "format-version")
     assert alternative.is_alternative
@@ -119,12 +155,20 @@ def test_version_3_is_an_alternative_where_it_saves_more_than_the_error() -> Non
     [
         (1, {}, COPYING),
         (2, {"write.update.mode": "merge-on-read"}, PER_FILE),
-        (2, {"write.update.mode": "merge-on-read", "write.delete.granularity": "partition"}, Mode("merge-on-read", 2, "partition")),
+        (
+            2,
+            {"write.update.mode": "merge-on-read", "write.delete.granularity": "partition"},
+            Mode("merge-on-read", 2, "partition"),
+        ),
         (3, {"write.update.mode": "merge-on-read"}, VECTORS),
     ],
 )
-def test_the_current_mode_follows_from_properties_and_version(version: int, properties: dict[str, str], mode: Mode) -> None:
-    assert current_mode(table_facts(format_version=version, properties=properties), "update") == mode
+def test_the_current_mode_follows_from_properties_and_version(
+    version: int, properties: dict[str, str], mode: Mode
+) -> None:
+    assert (
+        current_mode(table_facts(format_version=version, properties=properties), "update") == mode
+    )
 
 
 def measured(scan: float, repeats: float = 0.0) -> Measurements:

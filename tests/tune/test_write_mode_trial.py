@@ -1,4 +1,6 @@
-"""A write mode is chosen by trying it on clones; the table is only read, and nothing is left behind."""
+"""A write mode is chosen by trying it on clones; the table is only read, and nothing is left
+behind.
+"""
 
 import json
 from pathlib import Path
@@ -28,22 +30,36 @@ class Table:
         self.sql_name = identifier(*self.full)
         given = "".join(f", '{k.replace('_', '.')}' = '{v}'" for k, v in properties.items())
         lake.spark.sql(
-            f"CREATE TABLE {self.sql_name} (id bigint, part int, name string) USING iceberg PARTITIONED BY (part) "
-            f"TBLPROPERTIES ('format-version' = '2'{given})"
+            f"CREATE TABLE {self.sql_name} (id bigint, part int, name string) USING iceberg "
+            f"PARTITIONED BY (part) TBLPROPERTIES ('format-version' = '2'{given})"
         )
-        lake.spark.sql(f"INSERT INTO {self.sql_name} SELECT id, CAST(id % 4 AS int), concat('n', id) FROM range(0, 400, 1, 1)")
+        lake.spark.sql(
+            f"INSERT INTO {self.sql_name} SELECT id, CAST(id % 4 AS int), concat('n', id) FROM "
+            "range(0, 400, 1, 1)"
+        )
 
     def choose(self, **options: Any) -> Answer:
-        return tune_write_mode(self.lake, self.name, **{"commits": 1, "repeats": 1, "progress": lambda _: None, **options})
+        return tune_write_mode(
+            self.lake,
+            self.name,
+            **{"commits": 1, "repeats": 1, "progress": lambda _: None, **options},
+        )
 
     @property
     def state(self) -> tuple[Any, ...]:
         home = Path(self.lake.observe(self.name).location.removeprefix("file:"))
         names = [n for n in self.lake.tables.names() if n[0] == NAMESPACE]
-        return self.lake.tables.source(self.name).metadata_location, sorted(home.rglob("*")), (home.parent / NAMESPACE).exists(), names
+        return (
+            self.lake.tables.source(self.name).metadata_location,
+            sorted(home.rglob("*")),
+            (home.parent / NAMESPACE).exists(),
+            names,
+        )
 
 
-def test_each_mode_is_measured_by_what_it_writes_and_the_table_stays(lake: Lake, scratch: str) -> None:
+def test_each_mode_is_measured_by_what_it_writes_and_the_table_stays(
+    lake: Lake, scratch: str
+) -> None:
     table = Table(lake, scratch, "modes")
     before = table.state
 
@@ -61,11 +77,14 @@ def test_each_mode_is_measured_by_what_it_writes_and_the_table_stays(lake: Lake,
     assert answer.changes[0].setting == "write.update.mode"
 
 
-def test_a_persons_own_statement_is_tried_by_its_own_name_and_alias(lake: Lake, scratch: str) -> None:
+def test_a_persons_own_statement_is_tried_by_its_own_name_and_alias(
+    lake: Lake, scratch: str
+) -> None:
     table = Table(lake, scratch, "odd `name` 4")
     sql = (
-        f"MERGE INTO {table.sql_name} USING (SELECT id + 395 AS id FROM range(10)) s ON {table.sql_name}.id = s.id\n"
-        "WHEN MATCHED THEN UPDATE SET name = 'new' WHEN NOT MATCHED THEN INSERT (id, part, name) VALUES (s.id, 1, 'more')"
+        f"MERGE INTO {table.sql_name} USING (SELECT id + 395 AS id FROM range(10)) s ON "
+        f"{table.sql_name}.id = s.id\nWHEN MATCHED THEN UPDATE SET name = 'new' WHEN NOT MATCHED "
+        "THEN INSERT (id, part, name) VALUES (s.id, 1, 'more')"
     )
 
     answer = table.choose(statement=sql)
@@ -82,14 +101,25 @@ def test_existing_deletes_are_not_charged_to_the_trial(lake: Lake, scratch: str)
     before = table.state
 
     # Without a catalog: names are found in the lake's.
-    answer = table.choose(statement=f"DELETE FROM {display_name(table.name)} WHERE id = 5", read_filter="part = 1")
+    answer = table.choose(
+        statement=f"DELETE FROM {display_name(table.name)} WHERE id = 5", read_filter="part = 1"
+    )
 
     assert table.state == before
-    assert [answer.measured.value(name, OPENS) for name in ("copy-on-write", *MERGING)] == [0, 1, 1, 1]
+    assert [answer.measured.value(name, OPENS) for name in ("copy-on-write", *MERGING)] == [
+        0,
+        1,
+        1,
+        1,
+    ]
 
 
-@pytest.mark.parametrize("budget", [{"budget_seconds": 0.01}, {"budget_bytes": "1"}], ids=["time", "bytes"])
-def test_a_spent_budget_ends_the_trial_and_is_said(lake: Lake, scratch: str, budget: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "budget", [{"budget_seconds": 0.01}, {"budget_bytes": "1"}], ids=["time", "bytes"]
+)
+def test_a_spent_budget_ends_the_trial_and_is_said(
+    lake: Lake, scratch: str, budget: dict[str, Any]
+) -> None:
     table = Table(lake, scratch, f"budget_{next(iter(budget))}")
     before = table.state
 
@@ -103,14 +133,22 @@ def test_a_spent_budget_ends_the_trial_and_is_said(lake: Lake, scratch: str, bud
 
 def test_a_statement_that_runs_too_long_is_cancelled(lake: Lake, scratch: str) -> None:
     table = Table(lake, scratch, "endless")
-    slow = f"DELETE FROM {table.sql_name} WHERE id IN (SELECT a.id * b.id * c.id FROM range(1000000) a, range(100000) b, range(1000) c WHERE a.id + b.id = c.id)"
+    slow = (
+        f"DELETE FROM {table.sql_name} WHERE id IN (SELECT a.id * b.id * c.id FROM range(1000000) "
+        "a, range(100000) b, range(1000) c WHERE a.id + b.id = c.id)"
+    )
 
-    # That it came to an end says that it was cancelled; on a busy machine the time may be over before the statement begins.
-    assert str(table.choose(statement=slow, budget_seconds=8).stopped).startswith("the time budget of 8 s ran out")
+    # That it came to an end says that it was cancelled; on a busy machine the time may be over
+    # before the statement begins.
+    assert str(table.choose(statement=slow, budget_seconds=8).stopped).startswith(
+        "the time budget of 8 s ran out"
+    )
 
 
 @pytest.mark.soak
-def test_a_catalog_that_refuses_clones_gets_a_sample(lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_catalog_that_refuses_clones_gets_a_sample(
+    lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = Table(lake, scratch, "unclonable")
     before = table.state
 
@@ -128,14 +166,32 @@ def test_a_catalog_that_refuses_clones_gets_a_sample(lake: Lake, scratch: str, m
 
 def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) -> None:
     table, other = Table(lake, scratch, "mine"), Table(lake, scratch, "other")
-    lake.spark.sql(f"CREATE TABLE {identifier(*lake.sql_name((scratch, 'hollow')))} (id bigint) USING iceberg")
+    lake.spark.sql(
+        f"CREATE TABLE {identifier(*lake.sql_name((scratch, 'hollow')))} (id bigint) USING iceberg"
+    )
 
     for error, match, options in (
         (ParameterError, "not to", {"statement": f"DELETE FROM {other.sql_name} WHERE id = 1"}),
-        (ParameterError, "changes no row", {"statement": f"DELETE FROM {table.sql_name} WHERE id = -1"}),
-        (StatementRefused, "there is no column nope; the columns are", {"statement": f"DELETE FROM {table.sql_name} WHERE nope = 1"}),
-        (StatementRefused, "not a MERGE", {"statement": f"INSERT INTO {table.sql_name} VALUES (1, 1, '')"}),
-        (ParameterError, "leave out operation", {"statement": "DELETE FROM x", "operation": "delete"}),
+        (
+            ParameterError,
+            "changes no row",
+            {"statement": f"DELETE FROM {table.sql_name} WHERE id = -1"},
+        ),
+        (
+            StatementRefused,
+            "there is no column nope; the columns are",
+            {"statement": f"DELETE FROM {table.sql_name} WHERE nope = 1"},
+        ),
+        (
+            StatementRefused,
+            "not a MERGE",
+            {"statement": f"INSERT INTO {table.sql_name} VALUES (1, 1, '')"},
+        ),
+        (
+            ParameterError,
+            "leave out operation",
+            {"statement": "DELETE FROM x", "operation": "delete"},
+        ),
         (ParameterError, "The operation is", {"operation": "upsert"}),
         (ParameterError, "commits is 0", {"commits": 0}),
         (ParameterError, "must be 0 or more", {"reads_per_day": -1.0}),
@@ -155,7 +211,16 @@ def test_the_command_prints_the_answer_and_writes_it_as_json(
     table = Table(lake, scratch, "commanded")
     file = tmp_path / "night.sql"
     file.write_text(f"DELETE FROM {table.sql_name} WHERE id % 10 = 3;\n")
-    options = ["--statement-file", str(file), "--reads-per-commit", "3", "--repeats", "1", "--output", str(tmp_path)]
+    options = [
+        "--statement-file",
+        str(file),
+        "--reads-per-commit",
+        "3",
+        "--repeats",
+        "1",
+        "--output",
+        str(tmp_path),
+    ]
 
     status = main(["tune", "write-mode", display_name(table.name), *options])
 

@@ -61,12 +61,22 @@ class Batch:
         return sum(_bytes(scope) for scope in self.scopes)
 
 
-def forecast_table(lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None) -> HeapForecast:
-    """Forecast how much of an executor's heap Spark's own reading and rewriting of a table take; reads only metadata.
+def forecast_table(
+    lake: Lake, table: Identifier | str, executor: Executor | str = "", *, ref: str | None = None
+) -> HeapForecast:
+    """Forecast how much of an executor's heap Spark's own reading and rewriting of a table take;
+    reads only metadata.
 
-    ``executor`` is an :class:`Executor`, or a text for :meth:`Executor.parse`; the default is the executor of the lake's session.
+    ``executor`` is an :class:`Executor`, or a text for :meth:`Executor.parse`; the default is the
+    executor of the lake's session.
     """
-    wanted = executor if isinstance(executor, Executor) else Executor.parse(executor) if executor else Executor.of(lake.spark)
+    wanted = (
+        executor
+        if isinstance(executor, Executor)
+        else Executor.parse(executor)
+        if executor
+        else Executor.of(lake.spark)
+    )
     return forecast_heap(observe(lake, table, ref=ref), wanted)
 
 
@@ -81,9 +91,9 @@ def plan_conversion(
 ) -> Plan:
     """Plan the conversion of a table's equality deletes into position deletes; runs nothing.
 
-    ``where`` (SQL) selects the complete partitions that may hold matching rows; deletes that apply to
-    every partition then stay. ``batch_bytes`` is how much space one batch may take on the disks that Spark
-    spills to ("200 GB"; default: half of the free space, in local mode). Raises
+    ``where`` (SQL) selects the complete partitions that may hold matching rows; deletes that apply
+    to every partition then stay. ``batch_bytes`` is how much space one batch may take on the disks
+    that Spark spills to ("200 GB"; default: half of the free space, in local mode). Raises
     :class:`~icekit.errors.ClassicSessionRequired` over Spark Connect, and the errors of
     :mod:`icekit.errors`.
     """
@@ -96,16 +106,28 @@ def plan_conversion(
     asked_for = None if where is None else _files_of(spark, full, where)
     at = remaining(spark, full, branch=branch)
     if at is None:
-        return Plan(lake.name, name, None, None, branch, (), notes=("The table has no snapshot yet.",), converts=True)
+        return Plan(
+            lake.name,
+            name,
+            None,
+            None,
+            branch,
+            (),
+            notes=("The table has no snapshot yet.",),
+            converts=True,
+        )
     notes: list[str] = []
     chosen = list(at.scopes)
     if asked_for is not None:
-        asked, narrows = partitions_where(spark, at, asked_for, case_sensitive=is_case_sensitive(spark))
+        asked, narrows = partitions_where(
+            spark, at, asked_for, case_sensitive=is_case_sensitive(spark)
+        )
         if not narrows and any(not s.is_global for s in chosen):
             notes.append("The filter uses no partition column, so it selects every partition.")
         if left := [s for s in chosen if s.is_global]:
             notes.append(
-                f"Left in place: {count(sum(s.delete_files for s in left), EQUALITY_DELETE)} that can apply to any partition. Convert without a filter to remove them."
+                f"Left in place: {count(sum(s.delete_files for s in left), EQUALITY_DELETE)} that "
+                "can apply to any partition. Convert without a filter to remove them."
             )
         chosen = [s for s in chosen if not s.is_global and s.partition in asked]
     if not chosen:
@@ -117,10 +139,15 @@ def plan_conversion(
     speed = past_speed(*outcomes_of(ledger, display_name(full)), "bytes_read")
     up_to = max((s.max_sequence for s in chosen), default=0)
     model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
-    actions = [_action(model, batch, at.specs, speed, place=place, up_to=up_to) for place, batch in enumerate(batches(chosen, budget))]
+    actions = [
+        _action(model, batch, at.specs, speed, place=place, up_to=up_to)
+        for place, batch in enumerate(batches(chosen, budget))
+    ]
     if actions:
         notes += _told(at.metadata)
-        if manager := other_optimizer(at.metadata.get("properties") or {}, str(at.metadata["location"])):
+        if manager := other_optimizer(
+            at.metadata.get("properties") or {}, str(at.metadata["location"])
+        ):
             notes.append(manager.note)
     return Plan(
         lake.name,
@@ -137,21 +164,25 @@ def plan_conversion(
 
 
 def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:
-    """A person's filter as Iceberg's expression; raises :class:`~icekit.errors.ParameterError` if Iceberg cannot use it."""
+    """A person's filter as Iceberg's expression; raises :class:`~icekit.errors.ParameterError` if
+    Iceberg cannot use it.
+    """
     stated = read_predicate(spark, spark.table(identifier(*table)), where)
     try:
         with quiet_errors():
             return filter_expression(spark, table, stated.text)
     except engine_errors() as error:
         raise ParameterError(
-            f"Iceberg cannot select partitions with the filter {shorten(where, 200)!r} ({reason(error)}). "
-            "Compare columns with values (=, <, >, IN, IS NULL, LIKE 'a%'), without functions of columns other than partition transforms.",
+            f"Iceberg cannot select partitions with the filter {shorten(where, 200)!r} "
+            f"({reason(error)}). Compare columns with values (=, <, >, IN, IS NULL, LIKE 'a%'), "
+            "without functions of columns other than partition transforms.",
             detail=scrub(str(error)),
         ) from None
 
 
 def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
-    """Pack partitions into batches that fit a disk and a driver; global deletes come last, with all data files.
+    """Pack partitions into batches that fit a disk and a driver; global deletes come last, with all
+    data files.
 
     A partition that is too large for one commit is sliced by data files. Pure.
     """
@@ -192,22 +223,45 @@ def _files(scope: Scope) -> int:
     return scope.data_files + scope.delete_files
 
 
-def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], speed: Speed | None, *, place: int, up_to: int) -> Action:
-    """The action of a batch; ``model`` holds the fields that all actions share, ``speed`` that of past conversions."""
+def _action(
+    model: Action,
+    batch: Batch,
+    specs: Mapping[int, PartitionSpec],
+    speed: Speed | None,
+    *,
+    place: int,
+    up_to: int,
+) -> Action:
+    """The action of a batch; ``model`` holds the fields that all actions share, ``speed`` that of
+    past conversions.
+    """
     scopes = batch.scopes
     deletes, records = sum(s.delete_files for s in scopes), sum(s.delete_records for s in scopes)
     # Global deletes of two specs apply to the same data files.
     several = [s for s in scopes if not s.is_global]
-    over = [max(s.data_files for s in scopes if s.is_global)] if len(several) < len(scopes) else [s.data_files for s in several]
-    rows = max(s.data_records for s in scopes) if not several else sum(s.data_records for s in several)
+    over = (
+        [max(s.data_files for s in scopes if s.is_global)]
+        if len(several) < len(scopes)
+        else [s.data_files for s in several]
+    )
+    rows = (
+        max(s.data_records for s in scopes) if not several else sum(s.data_records for s in several)
+    )
     _, read = read_of(scopes)
     each = f", in {batch.slices} commits" if batch.slices > 1 else ""
     why = (
-        f"{count(records, 'delete record')} {'applies' if records == 1 else 'apply'} to {count(sum(over), 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates them once, and joins them "
-        f"using at most {size(batch.shuffle_bytes)} of spill space{each}"
+        f"{count(records, 'delete record')} {'applies' if records == 1 else 'apply'} to "
+        f"{count(sum(over), 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
+        f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space{each}"
     )
-    arguments: dict[str, str | int | bool | tuple[str, ...]] = {"up_to": up_to, **({"slices": batch.slices} if batch.slices > 1 else {})}
-    names = tuple(partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table" for s in scopes[:3])
+    arguments: dict[str, str | int | bool | tuple[str, ...]] = {
+        "up_to": up_to,
+        **({"slices": batch.slices} if batch.slices > 1 else {}),
+    }
+    names = tuple(
+        partition_path(specs[s.partition.spec_id], s.partition.values) or "whole table"
+        for s in scopes[:3]
+    )
     prediction = Prediction(
         files_in=deletes,
         bytes_in=read,
@@ -233,10 +287,17 @@ def _action(model: Action, batch: Batch, specs: Mapping[int, PartitionSpec], spe
 
 def _told(metadata: Any) -> Iterable[str]:
     """How the commit appears to readers of the change stream."""
-    what = "deletion vectors" if int(metadata.get("format-version", 2)) >= 3 else "position delete files"
+    what = (
+        "deletion vectors"
+        if int(metadata.get("format-version", 2)) >= 3
+        else "position delete files"
+    )
     yield (
-        f"Each commit adds {what} and removes equality deletes; no row changes. The commit is a `delete` (or, where no row is hit, an `overwrite`) and not a `replace`: "
-        "Spark streaming readers stop at such a commit unless streaming-skip-delete-snapshots (streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only appends, skip it."
+        f"Each commit adds {what} and removes equality deletes; no row changes. The commit is a "
+        "`delete` (or, where no row is hit, an `overwrite`) and not a `replace`: Spark streaming "
+        "readers stop at such a commit unless streaming-skip-delete-snapshots "
+        "(streaming-skip-overwrite-snapshots) is set; Flink's incremental reads, which take only "
+        "appends, skip it."
     )
 
 
@@ -244,7 +305,10 @@ def _budget(lake: Lake, batch_bytes: int | str | None) -> int:
     if batch_bytes is not None:
         found = size_in_bytes(batch_bytes) if isinstance(batch_bytes, str) else batch_bytes
         if found <= 0:
-            raise ParameterError(f"A batch of {batch_bytes} is too small. Give the disk space that a batch may use, such as '200 GB'.")
+            raise ParameterError(
+                f"A batch of {batch_bytes} is too small. Give the disk space that a batch may "
+                "use, such as '200 GB'."
+            )
         return found
     context: Any = lake.spark.sparkContext
     if not str(context.master).startswith("local"):

@@ -1,4 +1,6 @@
-"""Print files that run a policy on a schedule: templates with this installation's paths filled in."""
+"""Print files that run a policy on a schedule: templates with this installation's paths filled
+in.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,16 @@ _HERE = Path(__file__).parent
 #: The templates of each kind of recipe, and the names of the files that are made from them.
 KINDS: Mapping[str, Mapping[str, str]] = {
     "cron": {"icekit-@SLUG@.cron": "cron.in"},
-    "systemd": {"icekit-@SLUG@.service": "icekit.service.in", "icekit-@SLUG@.timer": "icekit.timer.in"},
+    "systemd": {
+        "icekit-@SLUG@.service": "icekit.service.in",
+        "icekit-@SLUG@.timer": "icekit.timer.in",
+    },
     "airflow": {"icekit_@SLUG@_dag.py": "icekit_dag.py.in"},
 }
 # Variables that a scheduler's environment lacks; no secrets are among them.
 _CARRIED = ("JAVA_HOME", "ICEKIT_ICEBERG", "ICEKIT_LEDGER", "PYICEBERG_HOME", "XDG_STATE_HOME")
-# It may contain any Spark setting, including storage keys: the person who installs the recipe puts it where secrets are kept.
+# It may contain any Spark setting, including storage keys: the person who installs the recipe puts
+# it where secrets are kept.
 _SECRET = "ICEKIT_SPARK_CONF"
 
 
@@ -43,11 +49,19 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     Raises the errors of :func:`icekit.schedule.reading.read_policy`.
     """
     file = file.expanduser().absolute()
-    policy, python, env_file = read_policy(file), str(Path(sys.executable).absolute()), file.with_suffix(".env")
+    policy, python, env_file = (
+        read_policy(file),
+        str(Path(sys.executable).absolute()),
+        file.with_suffix(".env"),
+    )
     carried, words = environment(policy), [python, "-m", "icekit", "schedule", "run", str(file)]
-    # With this Python's own path, because a scheduler has another PATH or none, without `icekit` in it.
+    # With this Python's own path, because a scheduler has another PATH or none, without `icekit` in
+    # it.
     env = shlex.quote(str(env_file))
-    shell = f"set -a; if [ -r {env} ]; then . {env}; fi; set +a; cd {shlex.quote(str(file.parent))} && exec {shlex.join(words)}"
+    shell = (
+        f"set -a; if [ -r {env} ]; then . {env}; fi; set +a; cd {shlex.quote(str(file.parent))} "
+        f"&& exec {shlex.join(words)}"
+    )
     notebooks = policy.output / "notebooks"
     fill = {
         "NAME": policy.name,
@@ -57,11 +71,15 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
         "MINUTE": str(minute_of(file)),
         "CRON_ENVIRONMENT": "\n".join(f"{key}={value}" for key, value in carried.items()),
         # A % ends a command in cron.
-        "CRON_COMMAND": f"{shell} >> {shlex.quote(str(file.with_suffix('.log')))} 2>&1".replace("%", r"\%"),
+        "CRON_COMMAND": f"{shell} >> {shlex.quote(str(file.with_suffix('.log')))} 2>&1".replace(
+            "%", r"\%"
+        ),
         "USER": getpass.getuser(),
         "UNIT_FOLDER": str(file.parent).replace("%", "%%"),
         "UNIT_ENV_FILE": str(env_file).replace("%", "%%"),
-        "UNIT_ENVIRONMENT": "\n".join(f"Environment={_unit(f'{key}={value}')}" for key, value in carried.items()),
+        "UNIT_ENVIRONMENT": "\n".join(
+            f"Environment={_unit(f'{key}={value}')}" for key, value in carried.items()
+        ),
         # A $ is special only in commands.
         "UNIT_COMMAND": " ".join(_unit(word).replace("$", "$$") for word in words),
         "PYTHON_SHELL": shlex.quote(python),
@@ -77,18 +95,26 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     def filled(text: str) -> str:
         return re.sub(r"@([A-Z_]+)@", lambda found: fill[found[1]], text)
 
-    return {filled(name): filled((_HERE / template).read_text(encoding="utf-8")) for name, template in KINDS[kind].items()}
+    return {
+        filled(name): filled((_HERE / template).read_text(encoding="utf-8"))
+        for name, template in KINDS[kind].items()
+    }
 
 
 def minute_of(file: Path) -> int:
-    """The minute of the hour at which a policy starts: derived from its path, so that several policies start in different minutes."""
+    """The minute of the hour at which a policy starts: derived from its path, so that several
+    policies start in different minutes.
+    """
     return zlib.crc32(str(file).encode()) % 60
 
 
 def left_out(file: Path) -> str | None:
     """What a person has to add to a recipe by hand, because it may be secret; None if nothing."""
     env_file = file.expanduser().absolute().with_suffix(".env")
-    said = f"{_SECRET} is set here but not included in the recipe, because it may contain secrets. Put it into {env_file}."
+    said = (
+        f"{_SECRET} is set here but not included in the recipe, because it may contain secrets. "
+        f"Put it into {env_file}."
+    )
     return said if os.environ.get(_SECRET) else None
 
 
@@ -97,7 +123,9 @@ def environment(policy: SchedulePolicy) -> dict[str, str]:
     found = {key: os.environ[key] for key in _CARRIED if os.environ.get(key)}
     if "JAVA_HOME" not in found and (java := shutil.which("java")):
         found["JAVA_HOME"] = str(Path(java).resolve().parents[1])
-    return found | ({"ICEKIT_LAKE": str(embedded_path())} if policy.catalog in {"", EMBEDDED} else {})
+    return found | (
+        {"ICEKIT_LAKE": str(embedded_path())} if policy.catalog in {"", EMBEDDED} else {}
+    )
 
 
 def _unit(word: str) -> str:

@@ -1,4 +1,6 @@
-"""Explore a table in a notebook: controls that choose among what cells show, and the same facts as plain HTML without them."""
+"""Explore a table in a notebook: controls that choose among what cells show, and the same facts as
+plain HTML without them.
+"""
 
 from icekit.show.explorer import SWITCH, Explorer, widgets_on
 from icekit.show.widgets.chooser import choose

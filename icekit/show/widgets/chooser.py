@@ -12,14 +12,25 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html, lines
 from icekit.show.explorer import Explorer
-from icekit.show.widgets.controls import Progress, Say, View, button, column, interruptible, labelled, picture, row
+from icekit.show.widgets.controls import (
+    Progress,
+    Say,
+    View,
+    button,
+    column,
+    interruptible,
+    labelled,
+    picture,
+    row,
+)
 from icekit.sql import display_name
 from icekit.units import count
 
 __all__ = ["Chooser", "choose", "observed"]
 
 _BELOW = (
-    "The panels below show it now. Other cells still show the previous table; to re-run them, use Run ▸ Run Selected Cell and All Below."
+    "The panels below show it now. Other cells still show the previous table; to re-run them, use "
+    "Run ▸ Run Selected Cell and All Below."
 )
 
 
@@ -38,11 +49,25 @@ class Chooser(Explorer):
         return f"Data files: {dict(lines(self.view.facts))['data files']}"
 
     def build(self) -> Any:
-        """A table, a snapshot and a button; nothing is read before it is pressed, but the embedded lake's own list of tables."""
+        """A table, a snapshot and a button; nothing is read before it is pressed, but the embedded
+        lake's own list of tables.
+        """
         tables = self.view.lake.tables
-        names = [display_name(name) for name in tables.names()] if isinstance(tables, EmbeddedTables) else []
-        # Both are sent as a whole when a person leaves them: while somebody types, the front end sends some letters late, after the button's press.
-        self.table = labelled(ipw.Combobox, "Table", "namespace.table", value=self.view.facts.name, options=names, continuous_update=False)
+        names = (
+            [display_name(name) for name in tables.names()]
+            if isinstance(tables, EmbeddedTables)
+            else []
+        )
+        # Both are sent as a whole when a person leaves them: while somebody types, the front end
+        # sends some letters late, after the button's press.
+        self.table = labelled(
+            ipw.Combobox,
+            "Table",
+            "namespace.table",
+            value=self.view.facts.name,
+            options=names,
+            continuous_update=False,
+        )
         self.ref = labelled(
             ipw.Text,
             "Snapshot",
@@ -51,14 +76,25 @@ class Chooser(Explorer):
             continuous_update=False,
         )
         self.observe = button(
-            "Observe", "read this table's metadata at this snapshot; writes nothing and opens no data file", self._observe, style="primary"
+            "Observe",
+            "read this table's metadata at this snapshot; writes nothing and opens no data file",
+            self._observe,
+            style="primary",
         )
-        self.progress = Progress("nothing was changed, and the same table stays in view.", [self.observe])
+        self.progress = Progress(
+            "nothing was changed, and the same table stays in view.", [self.observe]
+        )
         self.card = picture(self.static())
         self.view.on_change(self._follow)
         self.view.on_hold(self._rest)
         self._follow()
-        return column(self.table, self.ref, row(self.observe, self.progress.cancel), self.progress.log, self.card)
+        return column(
+            self.table,
+            self.ref,
+            row(self.observe, self.progress.cancel),
+            self.progress.log,
+            self.card,
+        )
 
     def _observe(self) -> None:
         table, ref, view = self.table.value.strip(), self.ref.value.strip(), self.view
@@ -71,7 +107,9 @@ class Chooser(Explorer):
             view.look_at(lake, facts)
             return f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
 
-        self.progress.run(f"Reading {table} (panels below still show {view.facts.name})", job, done, self._rest)
+        self.progress.run(
+            f"Reading {table} (panels below still show {view.facts.name})", job, done, self._rest
+        )
 
     def _follow(self) -> None:
         if self.table.value != self.view.facts.name:
@@ -94,7 +132,11 @@ def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop)
             step[0] = read * 4 // max(of, 1)
             say(f"{read:,} of {count(of, 'manifest')} read")
 
-    options: dict[str, Any] = {"size_ratios": view.thresholds.size_ratios, "progress": progress, "ref": ref or None}
+    options: dict[str, Any] = {
+        "size_ratios": view.thresholds.size_ratios,
+        "progress": progress,
+        "ref": ref or None,
+    }
     name = lake.identifier(table)
     try:
         if lake.spark_is_running:

@@ -1,4 +1,6 @@
-"""See what a policy would rewrite; plan, run, cancel and resume a compaction, each with a button that says what it will do."""
+"""See what a policy would rewrite; plan, run, cancel and resume a compaction, each with a button
+that says what it will do.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import count, percent, size
 
-# --- Say in words and rows what budgets cover, and what a plan will do when it is run; no ipywidgets here
+# --- Say in words and rows what budgets cover, and what a plan will do when it is run; no
+# ipywidgets here
 
 
 _SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
@@ -50,7 +53,9 @@ LEFT = (Status.FAILED, Status.STOPPED, Status.PENDING)
 
 
 def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
-    """What budgets of some shares of all candidates' bytes cover; ``within`` plans for so many bytes."""
+    """What budgets of some shares of all candidates' bytes cover; ``within`` plans for so many
+    bytes.
+    """
     columns = {
         "budget_bytes": BYTES("budget"),
         "share": SHARE("of all bytes"),
@@ -69,7 +74,17 @@ def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
         made = within(limit)
         what, p = coverage(found, made), made.prediction
         rows.append(
-            (limit, share, what.candidates, what.of_candidates, p.bytes_in, p.files_in, p.files_out, what.file_opens_saved, what.share_won)
+            (
+                limit,
+                share,
+                what.candidates,
+                what.of_candidates,
+                p.bytes_in,
+                p.files_in,
+                p.files_out,
+                what.file_opens_saved,
+                what.share_won,
+            )
         )
     return Grid("What other budgets would cover, estimated from facts", columns, rows)
 
@@ -78,11 +93,16 @@ def coverage_sentence(what: Coverage, plan: Plan) -> str:
     """What a plan covers, in a sentence."""
     p = plan.prediction
     if not plan.actions:
-        return f"This policy covers none of {count(what.of_candidates, 'candidate')}: nothing would be rewritten."
+        return (
+            f"This policy covers none of {count(what.of_candidates, 'candidate')}: nothing would "
+            "be rewritten."
+        )
     won = f" ({percent(what.share_won)} of what can be saved)" if what.share_won is not None else ""
     return (
-        f"This policy covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in {count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and {size(p.bytes_in)} "
-        f"become {count(p.files_out, 'file')}, which saves a full scan {what.file_opens_saved:,} file opens{won}."
+        f"This policy covers {what.candidates:,} of {count(what.of_candidates, 'candidate')} in "
+        f"{count(len(plan.actions), 'action')}: {count(p.files_in, 'file')} and "
+        f"{size(p.bytes_in)} become {count(p.files_out, 'file')}, which saves a full scan "
+        f"{what.file_opens_saved:,} file opens{won}."
     )
 
 
@@ -91,8 +111,10 @@ def question(plan: Plan) -> str:
     p = plan.prediction
     procedures = ", ".join(sorted({a.procedure for a in plan.actions}))
     return (
-        f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about {count(p.files_out, 'file')}, "
-        "checks that no row changes, and commits each action. The replaced files stay until their snapshots expire."
+        f"Run {count(len(plan.actions), 'action')} ({procedures}) on {plan.catalog}.{plan.name} "
+        f"now? It reads {count(p.files_in, 'file')}, {size(p.bytes_in)}, writes about "
+        f"{count(p.files_out, 'file')}, checks that no row changes, and commits each action. The "
+        "replaced files stay until their snapshots expire."
     )
 
 
@@ -102,8 +124,9 @@ def question_of_rest(outcome: Outcome) -> str:
     left = [a.action for a in outcome.actions if a.status in LEFT]
     files = sum(a.prediction.files_in for a in left)
     return (
-        f"Continue run {outcome.run_id} on {plan.catalog}.{plan.name} now? It has {count(len(left), 'action')} left, "
-        f"of {count(files, 'file')} at most, and runs them as planned; what was committed is not run again."
+        f"Continue run {outcome.run_id} on {plan.catalog}.{plan.name} now? It has "
+        f"{count(len(left), 'action')} left, of {count(files, 'file')} at most, and runs them as "
+        "planned; what was committed is not run again."
     )
 
 
@@ -111,8 +134,15 @@ def outcome_sentence(outcome: Outcome) -> tuple[str, str]:
     """The result of a run, in a sentence and a kind of sentence."""
     name = outcome.plan.name
     if outcome.status is Status.STOPPED:
-        return f"Cancelled: what was committed stays, and the rest of {name} was not touched. Resume runs the rest.", "warning"
-    return f"{name}: {outcome.status}; every figure and the proof are below.", "critical" if outcome.exit_status else "fine"
+        return (
+            f"Cancelled: what was committed stays, and the rest of {name} was not touched. Resume "
+            "runs the rest.",
+            "warning",
+        )
+    return (
+        f"{name}: {outcome.status}; every figure and the proof are below.",
+        "critical" if outcome.exit_status else "fine",
+    )
 
 
 def ran_html(outcome: Outcome) -> str:
@@ -122,7 +152,10 @@ def ran_html(outcome: Outcome) -> str:
 
 
 #: What is said under the controls until a cell below takes their outcome.
-BEHIND = "The cells below still show what was before this run. To show this run there: select the next cell, then Run ▸ Run Selected Cell and All Below."
+BEHIND = (
+    "The cells below still show what was before this run. To show this run there: select the next "
+    "cell, then Run ▸ Run Selected Cell and All Below."
+)
 
 T = TypeVar("T")
 
@@ -131,8 +164,8 @@ class CompactionExplorer(Explorer):
     """What a policy covers, and the run of the plan it makes.
 
     The estimate is arithmetic on facts; the button asks the engine's planner.
-    ``plan`` is the plan that the notebook has made, shown where there are no controls; ``trial`` says whether plans are
-    tried on a clone.
+    ``plan`` is the plan that the notebook has made, shown where there are no controls; ``trial``
+    says whether plans are tried on a clone.
     """
 
     def __init__(
@@ -155,9 +188,15 @@ class CompactionExplorer(Explorer):
         self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
 
     def static(self) -> str:
-        """What the plan covers of all candidates, and what other budgets would, as a chart and a table."""
+        """What the plan covers of all candidates, and what other budgets would, as a chart and a
+        table.
+        """
         found = self.candidates()
-        plan = self.given if self.given and self.given.table == self.view.facts.table else self.estimate(self.policy)
+        plan = (
+            self.given
+            if self.given and self.given.table == self.view.facts.table
+            else self.estimate(self.policy)
+        )
         chart = charts.candidates(self.view.facts, found, plan)._repr_html_()
         if not found:
             return chart
@@ -169,11 +208,19 @@ class CompactionExplorer(Explorer):
 
     def estimate(self, policy: Policy) -> Plan:
         """A plan by arithmetic on facts; asks nobody."""
-        return plan_purely(self.view.facts, self.view.findings, policy, thresholds=self.view.thresholds)
+        return plan_purely(
+            self.view.facts, self.view.findings, policy, thresholds=self.view.thresholds
+        )
 
     def _within(self, budget_bytes: int) -> Plan:
         return self.estimate(
-            dataclasses.replace(self.policy, budget_bytes=budget_bytes, budget_files=None, budget_rows=None, budget_minutes=None)
+            dataclasses.replace(
+                self.policy,
+                budget_bytes=budget_bytes,
+                budget_files=None,
+                budget_rows=None,
+                budget_minutes=None,
+            )
         )
 
     def build(self) -> Any:
@@ -183,7 +230,9 @@ class CompactionExplorer(Explorer):
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
         self.go = button("Run", "", self._confirm, style="warning", disabled=True)
         self.again = button("Resume", "", self._confirm_rest, disabled=True)
-        self.progress = Progress("what was committed stays, and the rest was not started; the table is intact.")
+        self.progress = Progress(
+            "what was committed stays, and the rest was not started; the table is intact."
+        )
         self.question = Question(self._settle)
         self.view.on_change(self._follow)
         self.view.on_hold(self._settle)
@@ -203,11 +252,17 @@ class CompactionExplorer(Explorer):
         name = self.view.facts.name
         if self.ran() is None:
             self.came.value = self.behind.value = ""
-        self.ask.tooltip = f"ask the engine's planner what it would rewrite of {name}; starts Spark, and runs nothing on the table"
+        self.ask.tooltip = (
+            f"ask the engine's planner what it would rewrite of {name}; starts Spark, and runs "
+            "nothing on the table"
+        )
         self.go.description = f"Run this plan on {name}"
         self.go.tooltip = f"rewrite data files of {name} and commit; asks once more before it does"
         self.again.description = f"Resume on {name}"
-        self.again.tooltip = f"continue the unfinished run on {name}: only what is left of it; asks once more before it does"
+        self.again.tooltip = (
+            f"continue the unfinished run on {name}: only what is left of it; asks once more "
+            "before it does"
+        )
         self._show()
 
     def _show(self) -> None:
@@ -215,7 +270,9 @@ class CompactionExplorer(Explorer):
         estimated = self.estimate(self.policy)
         now = "After the run below: " if self.came.value else ""
         covered = coverage_sentence(coverage(self.candidates(), estimated), estimated)
-        self.said.value = note(f"{now}{covered} Estimated from facts; Plan (dry run) asks the engine's planner.")
+        self.said.value = note(
+            f"{now}{covered} Estimated from facts; Plan (dry run) asks the engine's planner."
+        )
         self.savings.value = self.static()
 
     def _forget(self) -> None:
@@ -242,15 +299,23 @@ class CompactionExplorer(Explorer):
     def ran(self) -> Outcome | None:
         """What the controls have run on the table in view; None if they have run nothing on it."""
         there = self.view.lake.name, self.view.facts.table
-        return self.outcome if self.outcome and (self.outcome.plan.catalog, self.outcome.plan.table) == there else None
+        return (
+            self.outcome
+            if self.outcome and (self.outcome.plan.catalog, self.outcome.plan.table) == there
+            else None
+        )
 
     def take_outcome(self) -> Outcome | None:
-        """The same, for the cells below the controls: the line that says that they are behind goes."""
+        """The same, for the cells below the controls: the line that says that they are behind
+        goes.
+        """
         if self._controls is not None:
             self.behind.value = ""
         return self.ran()
 
-    def _work(self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str | tuple[str, str]]) -> None:
+    def _work(
+        self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str | tuple[str, str]]
+    ) -> None:
         """Do work on the table in view, which stays there meanwhile."""
         if self.view.held:
             return
@@ -269,7 +334,15 @@ class CompactionExplorer(Explorer):
                 say("starting Spark")
             with interruptible(lake.spark, stop):
                 return plan_table(
-                    lake, facts, findings, policy, thresholds=limits, ledger=self.ledger or None, trial=trial, stop=stop, progress=say
+                    lake,
+                    facts,
+                    findings,
+                    policy,
+                    thresholds=limits,
+                    ledger=self.ledger or None,
+                    trial=trial,
+                    stop=stop,
+                    progress=say,
                 )
 
         self._work(f"Planning for {facts.name}", job, lambda made: self._take(made, facts, limits))
@@ -277,11 +350,19 @@ class CompactionExplorer(Explorer):
     def _take(self, made: Plan, facts: TableFacts, limits: Thresholds) -> tuple[str, str]:
         """Take a plan that was made for facts by limits, if they are still those in view."""
         if self.view.facts is not facts or self.view.thresholds != limits:
-            return f"The plan for {made.name} was discarded: the table in view has changed since you asked for it. Plan again.", "warning"
+            return (
+                f"The plan for {made.name} was discarded: the table in view has changed since you "
+                "asked for it. Plan again.",
+                "warning",
+            )
         self.plan = made
         self.planned.value = as_html(made.blocks())
         self._settle()
-        return f"A dry run: nothing has run on {made.name}. {coverage_sentence(coverage(self.candidates(), made), made)}", "fine"
+        return (
+            f"A dry run: nothing has run on {made.name}. "
+            f"{coverage_sentence(coverage(self.candidates(), made), made)}",
+            "fine",
+        )
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
@@ -297,7 +378,15 @@ class CompactionExplorer(Explorer):
             return
 
         def job(say: Say, stop: Stop) -> Outcome:
-            return run(lake, plan, execute=True, ledger=self.ledger or None, limits=self.limits, stop=stop, progress=say)
+            return run(
+                lake,
+                plan,
+                execute=True,
+                ledger=self.ledger or None,
+                limits=self.limits,
+                stop=stop,
+                progress=say,
+            )
 
         self._forget()
         self.planned.value = as_html(plan.blocks())
@@ -313,7 +402,10 @@ class CompactionExplorer(Explorer):
             newest = book.last_run(display_name(lake.sql_name(table)))
             if newest is None or newest.run_id != left.run_id:
                 self._unfinished.pop((lake.name, table), None)
-                raise ParameterError(f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was resumed. Plan again.")
+                raise ParameterError(
+                    f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was "
+                    "resumed. Plan again."
+                )
             return resume(lake, table, ledger=book, limits=self.limits, stop=stop, progress=say)
 
         self._go(f"Resuming run {left.run_id} on {left.plan.name}", job)

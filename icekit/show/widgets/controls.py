@@ -1,4 +1,6 @@
-"""Make controls with one look, hold the table in view, and do long work in a thread that Cancel stops."""
+"""Make controls with one look, hold the table in view, and do long work in a thread that Cancel
+stops.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Do long work in a thread, so that the kernel still receives the Cancel button; no ipywidgets here
+# --- Do long work in a thread, so that the kernel still receives the Cancel button; no ipywidgets
+# here
 
 
 T = TypeVar("T")
@@ -33,7 +36,8 @@ class Work:
     """One piece of work at a time, which reports progress and can be stopped.
 
     ``said`` is called with each line of progress, from the thread. Afterwards exactly one of a
-    job's ``done`` and ``ended`` is called: ``ended`` with a sentence that says why there is no result.
+    job's ``done`` and ``ended`` is called: ``ended`` with a sentence that says why there is no
+    result.
     """
 
     def __init__(self, said: Say) -> None:
@@ -49,8 +53,8 @@ class Work:
     def start(self, job: Callable[[Say, Stop], T], done: Callable[[T], None], ended: Say) -> bool:
         """Start a job, unless one is running; tell whether it was started.
 
-        A job that raises :class:`~icekit.engine.interrupting.Stopped`, or anything after it was asked
-        to stop, was cancelled.
+        A job that raises :class:`~icekit.engine.interrupting.Stopped`, or anything after it was
+        asked to stop, was cancelled.
         """
         if self.is_running:
             return False
@@ -111,23 +115,49 @@ _LINES = 8
 def labelled(kind: Callable[..., Any], label: str, tooltip: str, **options: Any) -> Any:
     """A control with its label in front of it, as wide as the others."""
     layout = ipw.Layout(**{"width": WIDE, "max_width": "100%", **options.pop("layout", {})})
-    return kind(description=label, tooltip=tooltip, style={"description_width": LABEL}, layout=layout, **options)
+    return kind(
+        description=label,
+        tooltip=tooltip,
+        style={"description_width": LABEL},
+        layout=layout,
+        **options,
+    )
 
 
-def button(label: str, tooltip: str, pressed: Callable[[], None], *, style: str = "", disabled: bool = False) -> Any:
+def button(
+    label: str,
+    tooltip: str,
+    pressed: Callable[[], None],
+    *,
+    style: str = "",
+    disabled: bool = False,
+) -> Any:
     """A button as wide as its label; ``tooltip`` says what it will do."""
-    made = ipw.Button(description=label, tooltip=tooltip, button_style=style, disabled=disabled, layout=ipw.Layout(width="auto"))
+    made = ipw.Button(
+        description=label,
+        tooltip=tooltip,
+        button_style=style,
+        disabled=disabled,
+        layout=ipw.Layout(width="auto"),
+    )
     made.on_click(lambda _: pressed())
     return made
 
 
 def row(*parts: Any) -> Any:
     """Controls next to each other, or below each other where the screen is narrow."""
-    return ipw.HBox(parts, layout=ipw.Layout(flex_flow="row wrap", align_items="center", grid_gap="0 8px", overflow="visible"))
+    return ipw.HBox(
+        parts,
+        layout=ipw.Layout(
+            flex_flow="row wrap", align_items="center", grid_gap="0 8px", overflow="visible"
+        ),
+    )
 
 
 def column(*parts: Any) -> Any:
-    """Controls below each other; what is too wide scrolls on its own, and the column has no scrollbars."""
+    """Controls below each other; what is too wide scrolls on its own, and the column has no
+    scrollbars.
+    """
     return ipw.VBox(parts, layout=ipw.Layout(overflow="visible"))
 
 
@@ -138,11 +168,17 @@ def picture(content: str = "") -> Any:
 
 def note(sentence: str, kind: str = "") -> str:
     """A sentence in icekit's frame: ``kind`` is empty, fine, warning or critical."""
-    return html.framed(f'<div class="finding {kind}">{html.prose(sentence)}</div>' if kind else f"<p>{html.prose(sentence)}</p>")
+    return html.framed(
+        f'<div class="finding {kind}">{html.prose(sentence)}</div>'
+        if kind
+        else f"<p>{html.prose(sentence)}</p>"
+    )
 
 
 def attempt(act: Callable[[], None], message: Any) -> bool:
-    """Do what a control asks for; an error becomes a sentence in ``message`` instead of a trace that nobody sees."""
+    """Do what a control asks for; an error becomes a sentence in ``message`` instead of a trace
+    that nobody sees.
+    """
     try:
         act()
     except IcekitError as problem:
@@ -157,7 +193,9 @@ def chosen(control: Any, act: Callable[[], None]) -> None:
 
 
 class Progress:
-    """The progress of long work, with the button that cancels it; the other buttons are disabled meanwhile."""
+    """The progress of long work, with the button that cancels it; the other buttons are disabled
+    meanwhile.
+    """
 
     def __init__(self, cancels: str, busy: Sequence[Any] = ()) -> None:
         self.cancel = button("Cancel", cancels, self._cancel, disabled=True)
@@ -176,8 +214,9 @@ class Progress:
     ) -> bool:
         """Start a job, unless one is running; tell whether it was started.
 
-        ``done`` takes its result and returns a sentence about it, or the sentence and its kind (``fine`` unless given). ``after``
-        is called before it, and also if there is no result: it enables the controls that may be used again.
+        ``done`` takes its result and returns a sentence about it, or the sentence and its kind
+        (``fine`` unless given). ``after`` is called before it, and also if there is no result: it
+        enables the controls that may be used again.
         """
         if self.work.is_running:
             return False
@@ -209,7 +248,10 @@ class Progress:
         def ended(sentence: str) -> None:
             rested()
             cancelled = sentence == "Cancelled."
-            self._end(f"Cancelled: {self._cancels}" if cancelled else sentence, "warning" if cancelled else "critical")
+            self._end(
+                f"Cancelled: {self._cancels}" if cancelled else sentence,
+                "warning" if cancelled else "critical",
+            )
 
         return self.work.start(job, finished, ended)
 
@@ -228,14 +270,19 @@ class Progress:
     def _show(self, lines: Sequence[str], ending: str = "") -> None:
         """The last lines, which a screen reader says as they appear."""
         paragraphs = "".join(f"<p>{html.prose(line)}</p>" for line in lines[-_LINES:])
-        self.log.value = html.framed(f'<div role="log" aria-live="polite">{paragraphs}{ending}</div>')
+        self.log.value = html.framed(
+            f'<div role="log" aria-live="polite">{paragraphs}{ending}</div>'
+        )
 
 
-# --- Ask for confirmation before something is changed: a sentence that says what will be done, a yes and a no
+# --- Ask for confirmation before something is changed: a sentence that says what will be done, a
+# yes and a no
 
 
 class Question:
-    """A question that is shown only while it is open; ``changed`` is called when it opens and closes."""
+    """A question that is shown only while it is open; ``changed`` is called when it opens and
+    closes.
+    """
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
@@ -252,7 +299,9 @@ class Question:
         return bool(self.box.layout.display != "none")
 
     def ask(self, what: str, name: str, sentence: str, answered: Callable[[], None]) -> None:
-        """Ask whether to ``what`` (a verb) a table's plan or run; ``answered`` is called after a yes."""
+        """Ask whether to ``what`` (a verb) a table's plan or run; ``answered`` is called after a
+        yes.
+        """
         self._answered = answered
         self.yes.description, self.yes.tooltip = f"Yes, {what} it on {name}", sentence
         self.no.description = f"No, do not {what} it"
@@ -276,7 +325,8 @@ class Question:
         self._changed()
 
 
-# --- Hold what every explorer of a notebook shows: a table at a snapshot, and the limits it is judged by
+# --- Hold what every explorer of a notebook shows: a table at a snapshot, and the limits it is
+# judged by
 
 
 class View:
@@ -298,15 +348,22 @@ class View:
         return f"View({self.facts.name})"
 
     def look_at(self, lake: Lake, facts: TableFacts) -> None:
-        """Put another table, or another snapshot, in view; raises :class:`~icekit.errors.ParameterError` while it is held."""
+        """Put another table, or another snapshot, in view; raises
+        :class:`~icekit.errors.ParameterError` while it is held.
+        """
         if self.held:
-            raise ParameterError(f"{self.held} is in progress, so {self.facts.name} stays in view; wait until it has ended, or cancel it.")
+            raise ParameterError(
+                f"{self.held} is in progress, so {self.facts.name} stays in view; wait until it "
+                "has ended, or cancel it."
+            )
         before = self.lake, self.facts
         self.lake, self.facts = lake, facts
         self._judge(lambda: self._put_back(*before))
 
     def limit(self, thresholds: Thresholds) -> None:
-        """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the facts cannot answer."""
+        """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the
+        facts cannot answer.
+        """
         before, self.thresholds = self.thresholds, thresholds
 
         def back() -> None:
@@ -315,7 +372,9 @@ class View:
         self._judge(back)
 
     def hold(self, work: str) -> None:
-        """Keep the table in view while ``work``, in a few words, is done on it; :meth:`let_go` ends this."""
+        """Keep the table in view while ``work``, in a few words, is done on it; :meth:`let_go` ends
+        this.
+        """
         self.held = work
         self._tell(self._holders)
 
@@ -329,7 +388,8 @@ class View:
         self._holders.append(listener)
 
     def on_change(self, listener: Callable[[], None], *, instead_of: object = None) -> None:
-        """Call ``listener`` after each change; listeners are called in the order in which they were added.
+        """Call ``listener`` after each change; listeners are called in the order in which they were
+        added.
 
         It replaces an earlier one with an equal ``instead_of``.
         """

@@ -25,13 +25,24 @@ from icekit.show import history_charts
 from icekit.show.card import lines
 from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.sizes_picture import sizes_picture
-from icekit.show.widgets.controls import View, attempt, button, chosen, column, labelled, note, picture, row
+from icekit.show.widgets.controls import (
+    View,
+    attempt,
+    button,
+    chosen,
+    column,
+    labelled,
+    note,
+    picture,
+    row,
+)
 from icekit.units import count, percent, plain, size
 
 __all__ = ["ThresholdsExplorer", "follow", "limit_text", "thresholds", "trend"]
 
 
-# --- Describe the limits that can be moved: what each counts, where it comes from, and its range; no ipywidgets here
+# --- Describe the limits that can be moved: what each counts, where it comes from, and its range;
+# no ipywidgets here
 
 
 _CHOICE = "icekit default"
@@ -40,7 +51,8 @@ _SIZE = "min_file_size_ratio"
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One threshold as a control: ``name`` is that in :class:`~icekit.diagnose.findings.Thresholds`.
+    """One threshold as a control: ``name`` is that in
+    :class:`~icekit.diagnose.findings.Thresholds`.
 
     ``low``, ``high`` and ``step`` are in the threshold's own unit; a share is shown in percent.
     """
@@ -64,7 +76,8 @@ class Limit:
         return isinstance(getattr(Thresholds(), self.name), int)
 
 
-#: The limits that people move most, each of another finding; the others are a notebook's parameters.
+# : The limits that people move most, each of another finding; the others are a notebook's
+# parameters.
 LIMITS = (
     Limit(
         name="min_file_size_ratio",
@@ -84,7 +97,15 @@ LIMITS = (
         high=1,
         step=0.05,
     ),
-    Limit(name="delete_ratio", label="Deletes: from", unit="% of the data records", source=_CHOICE, low=0, high=1, step=0.01),
+    Limit(
+        name="delete_ratio",
+        label="Deletes: from",
+        unit="% of the data records",
+        source=_CHOICE,
+        low=0,
+        high=1,
+        step=0.01,
+    ),
     Limit(
         name="fragmented_manifests",
         label="Manifests: from",
@@ -94,30 +115,48 @@ LIMITS = (
         high=1000,
         step=1,
     ),
-    Limit(name="snapshots", label="Snapshots: from", unit="snapshots kept", source=_CHOICE, low=1, high=1000, step=1),
+    Limit(
+        name="snapshots",
+        label="Snapshots: from",
+        unit="snapshots kept",
+        source=_CHOICE,
+        low=1,
+        high=1000,
+        step=1,
+    ),
 )
 
 
 def moved(thresholds: Thresholds) -> dict[str, float]:
-    """The limits that differ from the defaults, as a notebook's ``thresholds`` parameter has them."""
+    """The limits that differ from the defaults, as a notebook's ``thresholds`` parameter has
+    them.
+    """
     default = Thresholds()
     names = Thresholds.__dataclass_fields__
-    return {name: getattr(thresholds, name) for name in names if getattr(thresholds, name) != getattr(default, name)}
+    return {
+        name: getattr(thresholds, name)
+        for name in names
+        if getattr(thresholds, name) != getattr(default, name)
+    }
 
 
 def size_ratios(facts: TableFacts, also: float) -> tuple[float, ...]:
-    """Limits of file size that the facts can answer exactly, as shares of the target: no bucket of sizes spans one. ``also`` is in force."""
+    """Limits of file size that the facts can answer exactly, as shares of the target: no bucket of
+    sizes spans one. ``also`` is in force.
+    """
     buckets = [b for g in facts.of_kind(Kind.DATA) for b in g.buckets]
 
     def is_exact(ratio: float) -> bool:
-        # The same question as icekit.diagnose.findings.under: a file of exactly the limit is left alone on either side.
+        # The same question as icekit.diagnose.findings.under: a file of exactly the limit is left
+        # alone on either side.
         limit = min_file_size(facts.target_bytes, ratio)
         return not any(b.min_bytes < limit <= b.max_bytes for b in buckets)
 
     return tuple(sorted({also, *filter(is_exact, (round(0.05 * i, 2) for i in range(1, 21)))}))
 
 
-# --- Move a limit and see the findings change at once: the facts stay the same, and judging them is arithmetic
+# --- Move a limit and see the findings change at once: the facts stay the same, and judging them is
+# arithmetic
 
 
 class ThresholdsExplorer(Explorer):
@@ -140,21 +179,35 @@ class ThresholdsExplorer(Explorer):
             )
             for limit in LIMITS
         ]
-        columns = {"threshold": TEXT, "value": FIGURE, "unit": TEXT("unit"), "origin": TEXT("where it comes from")}
+        columns = {
+            "threshold": TEXT,
+            "value": FIGURE,
+            "unit": TEXT("unit"),
+            "origin": TEXT("where it comes from"),
+        }
         table = Grid("", columns, rows).html()
-        return self._cards() + html.framed(f"<details><summary>Thresholds in force</summary>{table}</details>")
+        return self._cards() + html.framed(
+            f"<details><summary>Thresholds in force</summary>{table}</details>"
+        )
 
     def build(self) -> Any:
         """A slider for each limit above the findings."""
         self.sliders = {limit.name: self._slider(limit) for limit in LIMITS}
-        self.reset = button("Reset thresholds", "set every threshold to the value in the notebook's parameters", self._reset)
+        self.reset = button(
+            "Reset thresholds",
+            "set every threshold to the value in the notebook's parameters",
+            self._reset,
+        )
         self.said = picture()
         self.found = picture()
         for limit in LIMITS:
             chosen(self.sliders[limit.name], partial(self._move, limit))
         self.view.on_change(self._follow)
         self._show()
-        rows = [row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}")) for limit in LIMITS]
+        rows = [
+            row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}"))
+            for limit in LIMITS
+        ]
         return column(*rows, row(self.reset), self.said, self.found)
 
     def _slider(self, limit: Limit) -> Any:
@@ -163,10 +216,18 @@ class ThresholdsExplorer(Explorer):
         layout = {"width": "32em"}
         if limit.name == _SIZE:
             return labelled(
-                ipw.SelectionSlider, limit.label, tooltip, options=self._sizes(limit), value=value, continuous_update=False, layout=layout
+                ipw.SelectionSlider,
+                limit.label,
+                tooltip,
+                options=self._sizes(limit),
+                value=value,
+                continuous_update=False,
+                layout=layout,
             )
         kind = ipw.IntSlider if limit.is_whole else ipw.FloatSlider
-        options: dict[str, Any] = {} if limit.is_whole else {"readout_format": ".0%" if limit.is_share else ".1f"}
+        options: dict[str, Any] = (
+            {} if limit.is_whole else {"readout_format": ".0%" if limit.is_share else ".1f"}
+        )
         return labelled(
             kind,
             limit.label,
@@ -183,7 +244,10 @@ class ThresholdsExplorer(Explorer):
     def _sizes(self, limit: Limit) -> list[tuple[str, float]]:
         """Limits of file size for which the facts have exact counts."""
         ratios = size_ratios(self.view.facts, getattr(self.view.thresholds, limit.name))
-        return [(f"{limit_text(limit, r)} ({size(self.view.facts.target_bytes * r)})", r) for r in ratios]
+        return [
+            (f"{limit_text(limit, r)} ({size(self.view.facts.target_bytes * r)})", r)
+            for r in ratios
+        ]
 
     def _move(self, limit: Limit) -> None:
         if self._moving:
@@ -220,16 +284,26 @@ class ThresholdsExplorer(Explorer):
 
     def _show(self) -> None:
         changed = moved(self.view.thresholds)
-        self.said.value = note(f"To keep these thresholds: thresholds = {changed!r}") if changed else ""
+        self.said.value = (
+            note(f"To keep these thresholds: thresholds = {changed!r}") if changed else ""
+        )
         self.found.value = self._cards()
 
     def _cards(self) -> str:
         found = self.view.findings
         facts = self.view.facts
         snapshot = dict(lines(facts))["snapshot"]
-        context = [f"Snapshot {snapshot}; {count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."]
+        context = [
+            f"Snapshot {snapshot}; {count(facts.data.file_count, 'data file')}, "
+            f"{size(facts.data.size_in_bytes)}."
+        ]
         picture = sizes_picture(facts, self.view.thresholds)
-        return findings_html(found, savings_told(facts, found, self.view.thresholds), context=context, picture=picture)
+        return findings_html(
+            found,
+            savings_told(facts, found, self.view.thresholds),
+            context=context,
+            picture=picture,
+        )
 
 
 def limit_text(limit: Limit, value: float) -> str:
@@ -242,15 +316,17 @@ def thresholds(view: View) -> ThresholdsExplorer:
     return ThresholdsExplorer(view)
 
 
-# --- Draw a chart or a table of what is in view, and draw it again when another table comes into view or a limit is moved
+# --- Draw a chart or a table of what is in view, and draw it again when another table comes into
+# view or a limit is moved
 
 
 class Following(Explorer):
     """What ``draw`` makes of the facts in view (a chart, or a frame), always of those in view.
 
-    ``draw`` takes facts, and the limits where it has a parameter ``thresholds``. Without
-    controls it is shown as ``draw`` made it, and there is nothing to move. Of two with the same ``name`` (``draw`` unless
-    given) the newer one follows: a cell that is run again draws in its new output alone.
+    ``draw`` takes facts, and the limits where it has a parameter ``thresholds``. Without controls
+    it is shown as ``draw`` made it, and there is nothing to move. Of two with the same ``name``
+    (``draw`` unless given) the newer one follows: a cell that is run again draws in its new output
+    alone.
     """
 
     def __init__(self, view: View, draw: Callable[..., Any], name: object = None) -> None:
@@ -288,7 +364,9 @@ class Following(Explorer):
         except IcekitError as problem:
             # What was drawn is of another table, or by other limits: it goes.
             self._of = (None, None)
-            self.shown.value = note(f"Nothing is shown of {self.view.facts.name}: {problem}", "critical")
+            self.shown.value = note(
+                f"Nothing is shown of {self.view.facts.name}: {problem}", "critical"
+            )
         else:
             self.shown.value = self.static()
 
@@ -302,7 +380,9 @@ class Following(Explorer):
 
 
 def follow(view: View, draw: Callable[..., Any]) -> Following:
-    """A chart or a table that follows what is in view, such as ``follow(view, charts.file_sizes)``; see :class:`Following`."""
+    """A chart or a table that follows what is in view, such as ``follow(view, charts.file_sizes)``;
+    see :class:`Following`.
+    """
     return Following(view, draw)
 
 
@@ -310,9 +390,11 @@ def follow(view: View, draw: Callable[..., Any]) -> Following:
 
 
 def trend(view: View, history: str = "") -> Following:
-    """The figure that reaches its threshold first, and what got worse or better, over the runs in ``history`` (``table``, a SQLite file; empty: none).
+    """The figure that reaches its threshold first, and what got worse or better, over the runs in
+    ``history`` (``table``, a SQLite file; empty: none).
 
-    Earlier runs are read when another table comes into view, and not for every threshold that moves.
+    Earlier runs are read when another table comes into view, and not for every threshold that
+    moves.
     """
     read: dict[tuple[str, str], Sequence[Health]] = {}
 

@@ -1,4 +1,6 @@
-"""Review a MERGE: which files of the target it opens, which filters reach Iceberg and what is shuffled; a narrower ON, tried on clones."""
+"""Review a MERGE: which files of the target it opens, which filters reach Iceberg and what is
+shuffled; a narrower ON, tried on clones.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,22 @@ from icekit.secrets import scrub
 from icekit.sql import display_name, reset_session, set_session
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.experiment import Experiment, unchanged
-from icekit.tune.merge.engine import EnginePlan, Scan, keys_of, planned, read_plan, unstable_writes, whole
-from icekit.tune.merge.narrow import PartitionedJoin, Rewrite, partitioned_join, partitioning, rewrite
+from icekit.tune.merge.engine import (
+    EnginePlan,
+    Scan,
+    keys_of,
+    planned,
+    read_plan,
+    unstable_writes,
+    whole,
+)
+from icekit.tune.merge.narrow import (
+    PartitionedJoin,
+    Rewrite,
+    partitioned_join,
+    partitioning,
+    rewrite,
+)
 from icekit.tune.statement import Statement, literal_count, parse
 from icekit.units import count, size
 
@@ -31,9 +47,20 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 AS_IS, NARROWER, PARTITIONED = "as it is", "narrower ON", "storage-partitioned join"
-FILES, OPENED, SHUFFLED, TIME = "files of the target opened", "size of these files", "bytes shuffled", "time on a clone"
-_MEASURES = (Measure(FILES, COUNT), Measure(OPENED, BYTES), Measure(SHUFFLED, BYTES), Measure(TIME, SECONDS))
-#: The most literals of a statement that is reviewed, because Spark's rules visit all of them for each plan.
+FILES, OPENED, SHUFFLED, TIME = (
+    "files of the target opened",
+    "size of these files",
+    "bytes shuffled",
+    "time on a clone",
+)
+_MEASURES = (
+    Measure(FILES, COUNT),
+    Measure(OPENED, BYTES),
+    Measure(SHUFFLED, BYTES),
+    Measure(TIME, SECONDS),
+)
+# : The most literals of a statement that is reviewed, because Spark's rules visit all of them for
+# each plan.
 MOST_LITERALS = 5_000
 _BY_SOURCE = "not matched by source"
 
@@ -49,21 +76,31 @@ def review_merge(
 ) -> Answer:
     """Explain a MERGE without running it, and propose a narrower ON if that reads less.
 
-    The review reads the source (some aggregations, and the guard), but only metadata of the target. ``prove`` also runs the statement and the
-    proposals, each on a zero-copy clone, and compares rows, bytes, shuffle and time. Raises :class:`~icekit.errors.StatementRefused` and the
-    errors of finding a table; :class:`~icekit.errors.ParameterError` for a target in another catalog.
+    The review reads the source (some aggregations, and the guard), but only metadata of the target.
+    ``prove`` also runs the statement and the proposals, each on a zero-copy clone, and compares
+    rows, bytes, shuffle and time. Raises :class:`~icekit.errors.StatementRefused` and the errors of
+    finding a table; :class:`~icekit.errors.ParameterError` for a target in another catalog.
     """
     budget = Budget(budget_seconds, budget_bytes)
     with session_of(lake) as spark:
         review = MergeReview.of(spark, sql)
         catalog, *name = review.statement.target
         if catalog != lake.name:
-            raise ParameterError(f"The target is in catalog {catalog}, but this is {lake.name}; connect to {catalog}.")
+            raise ParameterError(
+                f"The target is in catalog {catalog}, but this is {lake.name}; connect to "
+                f"{catalog}."
+            )
         trial = Trial.of(lake, tuple(name), budget, progress=progress)
         measured = Measurements(_MEASURES)
         measured.add(AS_IS, {FILES: review.plan.scan.files, OPENED: review.plan.size_in_bytes})
         if review.narrower is not None:
-            measured.add(NARROWER, {FILES: review.narrower.plan.scan.files, OPENED: review.narrower.plan.size_in_bytes})
+            measured.add(
+                NARROWER,
+                {
+                    FILES: review.narrower.plan.scan.files,
+                    OPENED: review.narrower.plan.size_in_bytes,
+                },
+            )
         rows: dict[str, str] = {}
         if prove:
             measured, rows = _tried(trial, review) or (measured, rows)
@@ -74,18 +111,21 @@ def _parsed(spark: SparkSession, sql: str) -> Statement:
     statement = parse(spark, sql)
     if statement.kind != "MERGE":
         raise StatementRefused(
-            f"This is {'an' if statement.kind == 'UPDATE' else 'a'} {statement.kind}; review-merge reads MERGE statements."
+            f"This is {'an' if statement.kind == 'UPDATE' else 'a'} {statement.kind}; "
+            "review-merge reads MERGE statements."
         )
     if (literals := literal_count(spark, statement)) > MOST_LITERALS:
         raise StatementRefused(
-            f"The MERGE has {literals:,} literals. A review plans it several times, which takes minutes with more than {MOST_LITERALS:,}; "
-            "write the values to a table, and use that table in USING."
+            f"The MERGE has {literals:,} literals. A review plans it several times, which takes "
+            f"minutes with more than {MOST_LITERALS:,}; write the values to a table, and use that "
+            "table in USING."
         )
     return statement
 
 
 def _tried(trial: Trial, review: MergeReview) -> tuple[Measurements, dict[str, str]] | None:
-    """Run the proposals and the statement as it is, each on its own clone; None if there is nothing to compare or nothing finished.
+    """Run the proposals and the statement as it is, each on its own clone; None if there is nothing
+    to compare or nothing finished.
 
     Proposals run first, so that a warm session favours the statement as it is.
     """
@@ -98,21 +138,29 @@ def _tried(trial: Trial, review: MergeReview) -> tuple[Measurements, dict[str, s
         return None
     ways[AS_IS] = (review.statement, {})
     rows: dict[str, str] = {}
-    experiment = Experiment(trial=trial, variants=dict.fromkeys(ways, unchanged), measures=_MEASURES)
+    experiment = Experiment(
+        trial=trial, variants=dict.fromkeys(ways, unchanged), measures=_MEASURES
+    )
     with experiment.open():
         experiment.measure("the statement", partial(_run, ways=ways, rows=rows))
     return (experiment.measured, rows) if AS_IS in rows else None
 
 
-def _run(name: str, box: Sandbox, ways: Mapping[str, tuple[Statement, Mapping[str, str]]], rows: dict[str, str]) -> dict[str, float]:
+def _run(
+    name: str,
+    box: Sandbox,
+    ways: Mapping[str, tuple[Statement, Mapping[str, str]]],
+    rows: dict[str, str],
+) -> dict[str, float]:
     statement, settings = ways[name]
     try:
         # At worst all of the target is rewritten.
         done = box.run(statement.on(box.name), expected_bytes=box.size_in_bytes, settings=settings)
     except engine_errors() as error:
         raise RehearsalFailed(
-            f"On a clone of {display_name(statement.target[1:])} the statement failed ({reason(error)}); nothing was run on the table itself. "
-            "Fix the statement or its source.",
+            f"On a clone of {display_name(statement.target[1:])} the statement failed "
+            f"({reason(error)}); nothing was run on the table itself. Fix the statement or its "
+            "source.",
             detail=scrub(str(error)),
         ) from None
     branch = (f"branch_{statement.branch}",) if statement.branch else ()
@@ -123,16 +171,20 @@ def _run(name: str, box: Sandbox, ways: Mapping[str, tuple[Statement, Mapping[st
         if kind(node) == "ShuffleExchangeExec":
             shuffled += metric(node, "shuffleBytesWritten")
         elif is_scan_of(node, box.name):
-            files, opened = files + metric(node, "resultDataFiles"), opened + metric(node, "totalDataFileSize")
+            files, opened = (
+                files + metric(node, "resultDataFiles"),
+                opened + metric(node, "totalDataFileSize"),
+            )
     return {FILES: files, OPENED: opened, SHUFFLED: shuffled, TIME: done.seconds}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeReview:
-    """What the engine says of a MERGE, and the changes and sentences that follow; ``narrower`` is None where ``why_not`` says why.
+    """What the engine says of a MERGE, and the changes and sentences that follow; ``narrower`` is
+    None where ``why_not`` says why.
 
-    ``fields`` are the target's partition fields (column, transform), ``keyed`` its columns with an equality in ON; ``unstable`` is what makes the
-    statement write other values each time.
+    ``fields`` are the target's partition fields (column, transform), ``keyed`` its columns with an
+    equality in ON; ``unstable`` is what makes the statement write other values each time.
     """
 
     statement: Statement
@@ -148,7 +200,9 @@ class MergeReview:
 
     @classmethod
     def of(cls, spark: SparkSession, sql: str) -> MergeReview:
-        """Ask Spark and Iceberg about a MERGE, which is not run; reads its source, and of the target only metadata."""
+        """Ask Spark and Iceberg about a MERGE, which is not run; reads its source, and of the
+        target only metadata.
+        """
         statement = _parsed(spark, sql)
         try:
             table = load_now(spark, statement.target)
@@ -185,20 +239,32 @@ class MergeReview:
         rewrite, plan = self.narrower, self.plan
         if rewrite is None or is_refuted:
             return _checked(
-                NARROWER, "Dropped: it left different rows." if rewrite is not None else f"There is no narrower ON: {self.why_not}."
+                NARROWER,
+                "Dropped: it left different rows."
+                if rewrite is not None
+                else f"There is no narrower ON: {self.why_not}.",
             )
         forms = {"ranges": "its ranges", "bounds": "from smallest to largest"}
-        columns = " and ".join(f"{a.column} ({forms.get(a.form) or count(a.distinct, 'value')})" for a in rewrite.added)
-        outcome = "would be inserted although they exist" if "not matched" in self.statement.clauses else "would not be matched"
+        columns = " and ".join(
+            f"{a.column} ({forms.get(a.form) or count(a.distinct, 'value')})" for a in rewrite.added
+        )
+        outcome = (
+            "would be inserted although they exist"
+            if "not matched" in self.statement.clauses
+            else "would not be matched"
+        )
         return Change(
             NARROWER,
             count(plan.scan.files, "file"),
             count(rewrite.plan.scan.files, "file"),
-            f"With the source's current values of {columns} written into ON, the target scan opens {count(rewrite.plan.scan.files, 'file')} instead of "
-            f"{plan.scan.files:,}. Every pair of rows that matches ON also passes the predicate, so every clause sees the same rows.",
+            f"With the source's current values of {columns} written into ON, the target scan "
+            f"opens {count(rewrite.plan.scan.files, 'file')} instead of {plan.scan.files:,}. "
+            "Every pair of rows that matches ON also passes the predicate, so every clause sees "
+            "the same rows.",
             rewrite.sql,
-            side_effect="the predicate fits only the source's current rows: create it again for each batch. If the source has changed since, "
-            f"rows that the predicate leaves out {outcome}",
+            side_effect="the predicate fits only the source's current rows: create it again for "
+            "each batch. If the source has changed since, rows that the predicate leaves out "
+            f"{outcome}",
             check=rewrite.guard,
             is_whole=True,
         )
@@ -210,15 +276,22 @@ class MergeReview:
         if is_refuted:
             return _checked(PARTITIONED, "Dropped: it left different rows.")
         if joined.settings:
-            fields = ", ".join(joined.plan.scan.grouped_by) if joined.plan else "its partition fields"
+            fields = (
+                ", ".join(joined.plan.scan.grouped_by) if joined.plan else "its partition fields"
+            )
             return Change(
                 PARTITIONED,
                 "not used",
                 "used",
-                f"With {count(len(joined.settings), 'session setting')}, Spark joins the target by {fields} as it is stored, without a shuffle.",
+                f"With {count(len(joined.settings), 'session setting')}, Spark joins the target "
+                f"by {fields} as it is stored, without a shuffle.",
                 "; ".join(set_session(key, value) for key, value in joined.settings),
-                "; ".join(reset_session(key) if value is None else set_session(key, value) for key, value in joined.before),
-                side_effect="each task holds an entire partition, so partitions must fit into a task, and there are at most as many tasks as partitions",
+                "; ".join(
+                    reset_session(key) if value is None else set_session(key, value)
+                    for key, value in joined.before
+                ),
+                side_effect="each task holds an entire partition, so partitions must fit into a "
+                "task, and there are at most as many tasks as partitions",
                 is_alternative=self.narrower is not None,
             )
         if not joined.lacks:
@@ -231,32 +304,54 @@ class MergeReview:
         filters = (
             f"Filters that reached Iceberg: {reached}."
             if reached
-            else "No filter of ON reaches Iceberg: a source column's values are not known before the source is read."
+            else "No filter of ON reaches Iceberg: a source column's values are not known before "
+            "the source is read."
         )
         yield _checked("pruning", f"The target scan opens {self.opened()}. {filters}")
         if plan.mode == "copy-on-write" and plan.group_filter is not None:
-            why = f"Copy-on-write searches for matches in the join columns of {count(plan.group_filter.files, 'file')} first, then opens only the files with a match."
+            why = (
+                "Copy-on-write searches for matches in the join columns of "
+                f"{count(plan.group_filter.files, 'file')} first, then opens only the files with "
+                "a match."
+            )
             yield _checked("group filtering", why)
-        elif plan.mode == "merge-on-read" and not any("dynamicpruning#" in f for f in plan.scan.runtime_filters):
+        elif plan.mode == "merge-on-read" and not any(
+            "dynamicpruning#" in f for f in plan.scan.runtime_filters
+        ):
             yield _checked(
-                "group filtering", "Merge-on-read has no group filtering, and dynamic partition pruning does not reach this scan."
+                "group filtering",
+                "Merge-on-read has no group filtering, and dynamic partition pruning does not "
+                "reach this scan.",
             )
         if _BY_SOURCE in statement.clauses:
             proposed = "a separate DELETE or UPDATE, if it concerns only some partitions"
-            why = "WHEN NOT MATCHED BY SOURCE checks every row of the target against the source, so the entire target is read and joined."
-            yield Change(_BY_SOURCE, "part of the MERGE", proposed, why)
-        for column in dict.fromkeys(c for c, transform in self.fields if c not in self.keyed and transform != "void"):
             why = (
-                f"The target is partitioned by {column}, but ON does not set it equal to a column of the source. If the key determines {column} (a row "
-                "never moves to another value), add it to ON to skip files. Only you can know this: icekit never adds it."
+                "WHEN NOT MATCHED BY SOURCE checks every row of the target against the source, so "
+                "the entire target is read and joined."
             )
-            yield Change("partition column", "not in ON", f"{column} in ON, if the key determines it", why)
+            yield Change(_BY_SOURCE, "part of the MERGE", proposed, why)
+        for column in dict.fromkeys(
+            c for c, transform in self.fields if c not in self.keyed and transform != "void"
+        ):
+            why = (
+                f"The target is partitioned by {column}, but ON does not set it equal to a column "
+                f"of the source. If the key determines {column} (a row never moves to another "
+                "value), add it to ON to skip files. Only you can know this: icekit never adds it."
+            )
+            yield Change(
+                "partition column", "not in ON", f"{column} in ON, if the key determines it", why
+            )
 
     def opened(self) -> str:
         """The files and bytes that the target scan opens, of all."""
         scan, total = self.plan.scan, self.total
-        text = f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of {size(total.size_in_bytes)}"
-        return text + (f", and delete files {count(scan.delete_files, 'time')}" if scan.delete_files else "")
+        text = (
+            f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of "
+            f"{size(total.size_in_bytes)}"
+        )
+        return text + (
+            f", and delete files {count(scan.delete_files, 'time')}" if scan.delete_files else ""
+        )
 
     def _shuffle(self) -> str:
         plan = self.plan
@@ -270,29 +365,50 @@ class MergeReview:
                 else "matching partitions of both sides are joined directly"
             )
             return f"{text} The target is not shuffled: {how}."
-        return f"{text} The target is shuffled ({size(plan.scan.size_in_bytes)} of files, by {', '.join(plan.keys) or 'the join keys'}): {self._why_shuffled()}"
+        return (
+            f"{text} The target is shuffled ({size(plan.scan.size_in_bytes)} of files, by "
+            f"{', '.join(plan.keys) or 'the join keys'}): {self._why_shuffled()}"
+        )
 
     def _why_shuffled(self) -> str:
         plan, limit = self.plan, self.broadcast_bytes
         if plan.join_type in {"RightOuter", "LeftAnti"}:
-            return "NOT MATCHED needs the rows of the source without a match, so Spark could broadcast only the target. A storage-partitioned join can help."
+            return (
+                "NOT MATCHED needs the rows of the source without a match, so Spark could "
+                "broadcast only the target. A storage-partitioned join can help."
+            )
         if plan.join_type == "FullOuter":
-            return "it is a full outer join, which cannot use a broadcast. A storage-partitioned join can avoid it."
+            return (
+                "it is a full outer join, which cannot use a broadcast. A storage-partitioned "
+                "join can avoid it."
+            )
         if not plan.keys:
             return "ON has no equality for the join."
         if limit is not None and limit < 0:
             return "broadcasting is turned off (spark.sql.autoBroadcastJoinThreshold=-1)."
         if plan.source_bytes is not None and limit is not None and plan.source_bytes > limit:
-            return f"Spark estimates the source at {size(plan.source_bytes)}, more than its broadcast limit of {size(limit)} (spark.sql.autoBroadcastJoinThreshold)."
+            return (
+                f"Spark estimates the source at {size(plan.source_bytes)}, more than its "
+                f"broadcast limit of {size(limit)} (spark.sql.autoBroadcastJoinThreshold)."
+            )
         return "a sort-merge join needs both sides shuffled by key."
 
     def _writing(self) -> str:
         if self.plan.write_exchange is None:
             more = (
-                " Each task writes a file into every partition it has rows for: at worst, tasks × partitions files." if self.fields else ""
+                " Each task writes a file into every partition it has rows for: at worst, tasks × "
+                "partitions files."
+                if self.fields
+                else ""
             )
-            return f"The tasks that joined rows also write them by {self.plan.mode}, without a shuffle.{more}"
-        return f"Before the write by {self.plan.mode}, Spark shuffles rows into tasks sized by adaptive execution: a partition gets one or a few files."
+            return (
+                f"The tasks that joined rows also write them by {self.plan.mode}, without a "
+                f"shuffle.{more}"
+            )
+        return (
+            f"Before the write by {self.plan.mode}, Spark shuffles rows into tasks sized by "
+            "adaptive execution: a partition gets one or a few files."
+        )
 
 
 def _broadcast_bytes(spark: SparkSession) -> int | None:
@@ -306,24 +422,42 @@ def _checked(about: str, why: str) -> Change:
     return Change(about, None, None, why)
 
 
-def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: Mapping[str, str], *, prove: bool) -> Answer:
+def _answer(
+    trial: Trial,
+    review: MergeReview,
+    measured: Measurements,
+    rows: Mapping[str, str],
+    *,
+    prove: bool,
+) -> Answer:
     different = {name for name in rows if rows[name] != rows.get(AS_IS)}
     refuted = different if review.unstable is None else set[str]()
     changes = tuple(review.changes(refuted))
-    advised = next((c.setting for c in changes if c.sql and c.is_change and not c.is_alternative), None)
+    advised = next(
+        (c.setting for c in changes if c.sql and c.is_change and not c.is_alternative), None
+    )
     is_compared = bool(rows) and not different and trial.stopped is None
     failure = None
     if prove and (different or trial.stopped):
-        failure = "The trial could not show that the statement and the proposal leave the same rows."
+        failure = (
+            "The trial could not show that the statement and the proposal leave the same rows."
+        )
     if refuted:
-        confidence, because = Confidence.LOW, "on clones, a proposal left DIFFERENT rows than the statement. Report this."
+        confidence, because = (
+            Confidence.LOW,
+            "on clones, a proposal left DIFFERENT rows than the statement. Report this.",
+        )
     elif different:
         confidence, because = (
             Confidence.MEDIUM,
-            f"rows cannot be compared, because the statement writes {review.unstable}, which differs from run to run.",
+            f"rows cannot be compared, because the statement writes {review.unstable}, which "
+            "differs from run to run.",
         )
     elif is_compared:
-        confidence, because = Confidence.HIGH, "the statement and the proposals ran on clones; both leave the same rows."
+        confidence, because = (
+            Confidence.HIGH,
+            "the statement and the proposals ran on clones; both leave the same rows.",
+        )
     elif trial.stopped:
         confidence, because = Confidence.LOW, f"the trial is incomplete: {trial.stopped}."
     else:
@@ -332,7 +466,10 @@ def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: Map
             if prove
             else "With --prove it runs on clones."
         )
-        confidence, because = Confidence.MEDIUM, f"Spark planned the statement and Iceberg its scans; nothing was run. {more}"
+        confidence, because = (
+            Confidence.MEDIUM,
+            f"Spark planned the statement and Iceberg its scans; nothing was run. {more}",
+        )
     return Answer(
         question="review-merge",
         facts=trial.facts,
@@ -343,23 +480,40 @@ def _answer(trial: Trial, review: MergeReview, measured: Measurements, rows: Map
         advised=advised if advised in measured.rounds else None,
         confidence=confidence,
         because=because,
-        notes=("Of the target, only metadata was read; the source was read in a few aggregations.",),
+        notes=(
+            "Of the target, only metadata was read; the source was read in a few aggregations.",
+        ),
         plans={"Spark's plan": review.plan.tree},
         stopped=trial.stopped,
         failure=failure,
     )
 
 
-def _verdict(review: MergeReview, advised: str | None, refuted: set[str], *, has_choice: bool) -> str:
+def _verdict(
+    review: MergeReview, advised: str | None, refuted: set[str], *, has_choice: bool
+) -> str:
     now = f"it opens {review.opened()}"
     if refuted:
-        return f"Do not use the proposed {' or '.join(sorted(refuted))}: on clones, it left DIFFERENT rows than the statement. Report this."
+        return (
+            f"Do not use the proposed {' or '.join(sorted(refuted))}: on clones, it left "
+            "DIFFERENT rows than the statement. Report this."
+        )
     if advised == NARROWER and review.narrower is not None:
-        then = f"{review.narrower.plan.scan.files:,} of {count(review.total.files, 'data file')} instead of {review.plan.scan.files:,}"
+        then = (
+            f"{review.narrower.plan.scan.files:,} of {count(review.total.files, 'data file')} "
+            f"instead of {review.plan.scan.files:,}"
+        )
         return f"Write the source's values into ON: the statement then opens {then}."
     if advised == PARTITIONED:
-        return f"Use {count(len(review.joined.settings), 'session setting')}: a storage-partitioned join avoids the shuffle of the target. Now {now}."
-    return f"No better statement was found; {now}. What may help needs a decision of yours." if has_choice else f"No change: {now}."
+        return (
+            f"Use {count(len(review.joined.settings), 'session setting')}: a storage-partitioned "
+            f"join avoids the shuffle of the target. Now {now}."
+        )
+    return (
+        f"No better statement was found; {now}. What may help needs a decision of yours."
+        if has_choice
+        else f"No change: {now}."
+    )
 
 
 __all__ = ["MergeReview", "review_merge"]

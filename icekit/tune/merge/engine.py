@@ -1,4 +1,5 @@
-"""Ask Spark how it would run a MERGE, which files Iceberg's scans would open, and which columns ON compares; runs nothing.
+"""Ask Spark how it would run a MERGE, which files Iceberg's scans would open, and which columns ON
+compares; runs nothing.
 
 Iceberg plans a scan in the driver's JVM, like Spark, and its report counts the files.
 No file list crosses the bridge.
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_JOINS = {"SortMergeJoinExec", "ShuffledHashJoinExec", "BroadcastHashJoinExec", "BroadcastNestedLoopJoinExec", "CartesianProductExec"}
+_JOINS = {
+    "SortMergeJoinExec",
+    "ShuffledHashJoinExec",
+    "BroadcastHashJoinExec",
+    "BroadcastNestedLoopJoinExec",
+    "CartesianProductExec",
+}
 _MODES = {"ReplaceDataExec": "copy-on-write", "WriteDeltaExec": "merge-on-read"}
 
 
@@ -50,8 +57,9 @@ class EnginePlan:
 
     ``mode`` is copy-on-write, merge-on-read or append (no clause touches an existing row).
     ``group_filter`` is the scan by which a copy-on-write MERGE finds the files that hold matches,
-    at run time. ``broadcast`` is the side that is sent to every task, source or target. ``exchange`` is the shuffle of the target before the join (None: there is
-    none), ``write_exchange`` the shuffle of the rows before they are written.
+    at run time. ``broadcast`` is the side that is sent to every task, source or target.
+    ``exchange`` is the shuffle of the target before the join (None: there is none),
+    ``write_exchange`` the shuffle of the rows before they are written.
     """
 
     mode: str
@@ -73,8 +81,12 @@ class EnginePlan:
 
     @property
     def size_in_bytes(self) -> int:
-        """Bytes of the target's files that are opened: by the scan itself, and by the search for matches before it."""
-        return self.scan.size_in_bytes + (self.group_filter.size_in_bytes if self.group_filter else 0)
+        """Bytes of the target's files that are opened: by the scan itself, and by the search for
+        matches before it.
+        """
+        return self.scan.size_in_bytes + (
+            self.group_filter.size_in_bytes if self.group_filter else 0
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +105,12 @@ def planned(spark: SparkSession, sql: str) -> Planned:
     physical = query.executedPlan()
     joining = next((n for n in nodes(physical) if kind(n) in _JOINS), None)
     # Only a MERGE that inserts and nothing else has the source on the left.
-    return Planned(query, physical, joining, joining is None or str(joining.joinType().toString()) != "LeftAnti")
+    return Planned(
+        query,
+        physical,
+        joining,
+        joining is None or str(joining.joinType().toString()) != "LeftAnti",
+    )
 
 
 def engine_plan(spark: SparkSession, sql: str, target: Identifier) -> EnginePlan:
@@ -108,12 +125,17 @@ def read_plan(plan: Planned, target: Identifier) -> EnginePlan:
     scanned = next((n for n in nodes(inside) if is_scan_of(n, target)), None)
     if scanned is None:
         raise StatementRefused(
-            f"Spark's plan of this MERGE does not scan {display_name(target)} at all (no row can match, as when the source is empty), so there is nothing to review."
+            f"Spark's plan of this MERGE does not scan {display_name(target)} at all (no row can "
+            "match, as when the source is empty), so there is nothing to review."
         )
     above = list(_until(plan.physical, joining)) if joining is not None else []
     before = [n for n in _until(inside, scanned) if kind(n) == "ShuffleExchangeExec"]
     after = [n for n in above if kind(n) == "ShuffleExchangeExec"]
-    keys = (joining.leftKeys() if left else joining.rightKeys()) if joining is not None and hasattr(joining, "leftKeys") else None
+    keys = (
+        (joining.leftKeys() if left else joining.rightKeys())
+        if joining is not None and hasattr(joining, "leftKeys")
+        else None
+    )
     search = next(_searches(scanned), None)
     return EnginePlan(
         mode=next((_MODES[kind(n)] for n in nodes(plan.physical) if kind(n) in _MODES), "append"),
@@ -149,12 +171,16 @@ def scan(node: Any) -> Scan:
         delete_files=counts.get("resultDeleteFiles", 0),
         filters=_filters(text),
         runtime_filters=tuple(str(f.toString()) for f in elements(node.runtimeFilters())),
-        grouped_by=tuple(part for part in text.rpartition("groupedBy=")[2].rstrip(")").split(", ") if part),
+        grouped_by=tuple(
+            part for part in text.rpartition("groupedBy=")[2].rstrip(")").split(", ") if part
+        ),
     )
 
 
 def _filters(text: str) -> tuple[str, ...]:
-    """The filters in a scan's description, as one string, because their values may contain commas."""
+    """The filters in a scan's description, as one string, because their values may contain
+    commas.
+    """
     rest = text.partition("filters=")[2].rpartition(", groupedBy=")[0]
     said = rest.rpartition(", runtimeFilters=")[0] if ", runtimeFilters=" in rest else rest
     return (said,) if said else ()
@@ -164,14 +190,18 @@ def _searches(scanned: Any) -> Iterator[Any]:
     """The scans of the target by which a copy-on-write MERGE looks for matches first."""
     name = str(scanned.table().name())
     for plan in searches(scanned):
-        yield from (n for n in nodes(plan) if kind(n) == "BatchScanExec" and str(n.table().name()) == name)
+        yield from (
+            n for n in nodes(plan) if kind(n) == "BatchScanExec" and str(n.table().name()) == name
+        )
 
 
 def _broadcast(joining: Any, target_is_left: bool) -> str | None:
     """The side that is sent to every task."""
     if joining is None or not kind(joining).startswith("Broadcast"):
         return None
-    return "target" if ("Left" in str(joining.buildSide().toString())) == target_is_left else "source"
+    return (
+        "target" if ("Left" in str(joining.buildSide().toString())) == target_is_left else "source"
+    )
 
 
 def _source_bytes(plan: Planned) -> int | None:
@@ -194,16 +224,18 @@ def _until(node: Any, last: Any) -> Iterator[Any]:
             return
 
 
-# --- Find the columns of the target that ON compares with the source, and their values in the source
+# --- Find the columns of the target that ON compares with the source, and their values in the
+# source
 #
 # Only what cannot be wrong is used: a bare column of the target, or a widening of it, on one side
-# of ``=`` or ``<=>``; on the other an expression of the source's columns alone that returns the same
-# each time it is evaluated.
+# of ``=`` or ``<=>``; on the other an expression of the source's columns alone that returns the
+# same each time it is evaluated.
 
 
 #: Iceberg's limit for the values of one IN.
 MOST_VALUES = 200
-# Spark's names of types in which Spark's order, Iceberg's order and equality agree; with Iceberg's names.
+# Spark's names of types in which Spark's order, Iceberg's order and equality agree; with Iceberg's
+# names.
 _TYPES = {
     "byte": "int",
     "short": "int",
@@ -219,7 +251,9 @@ _WHOLE = ("byte", "short", "integer", "long")
 
 @dataclass(frozen=True, slots=True)
 class Equality:
-    """One equality of ON: ``column`` of the target, and an expression of the source as Spark has resolved it."""
+    """One equality of ON: ``column`` of the target, and an expression of the source as Spark has
+    resolved it.
+    """
 
     column: str
     type: str
@@ -230,7 +264,9 @@ class Equality:
 
 @dataclass(frozen=True, slots=True)
 class SourceValues:
-    """The source's values of one equality: the values themselves if they are few, otherwise their number and bounds."""
+    """The source's values of one equality: the values themselves if they are few, otherwise their
+    number and bounds.
+    """
 
     equality: Equality
     distinct: int
@@ -254,11 +290,15 @@ class MergeKeys:
 
 
 def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> MergeKeys:
-    """The equalities of a MERGE's ON, as Spark has resolved them; ``table`` is the target as Iceberg knows it."""
+    """The equalities of a MERGE's ON, as Spark has resolved them; ``table`` is the target as
+    Iceberg knows it.
+    """
     join = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "Join"), None)
     if join is None or join.condition().isEmpty():
         return MergeKeys((), ("the condition of ON is not an equality of columns",), None)
-    target, source = (join.left(), join.right()) if plan.target_is_left else (join.right(), join.left())
+    target, source = (
+        (join.left(), join.right()) if plan.target_is_left else (join.right(), join.left())
+    )
     found: list[Equality] = []
     refused: list[str] = []
     for part in _conjuncts(join.condition().get()):
@@ -266,7 +306,9 @@ def keys_of(plan: Planned, table: Any, *, case_sensitive: bool = False) -> Merge
             continue
         for mine, other in ((part.left(), part.right()), (part.right(), part.left())):
             if _is_of(mine, target) and _is_of(other, source):
-                answer = _equality(table, case_sensitive, mine, other, kind(part) == "EqualNullSafe")
+                answer = _equality(
+                    table, case_sensitive, mine, other, kind(part) == "EqualNullSafe"
+                )
                 if isinstance(answer, str):
                     refused.append(answer)
                 else:
@@ -290,27 +332,41 @@ def _is_of(expression: Any, plan: Any) -> bool:
     return bool(references.nonEmpty()) and bool(references.subsetOf(plan.outputSet()))
 
 
-def _equality(table: Any, case_sensitive: bool, mine: Any, other: Any, is_null_safe: bool) -> Equality | str:
+def _equality(
+    table: Any, case_sensitive: bool, mine: Any, other: Any, is_null_safe: bool
+) -> Equality | str:
     """One equality, or why it cannot be used."""
     said = f"{mine.sql()} = {other.sql()}"
     column = mine.child() if kind(mine) == "Cast" else mine
     if kind(column) != "AttributeReference":
         return f"{said}: {mine.sql()} is not a plain column, so it cannot skip files"
     own, compared = _type_name(column), _type_name(mine)
-    if kind(mine) == "Cast" and not (own in _WHOLE and compared in _WHOLE and _WHOLE.index(own) < _WHOLE.index(compared)):
-        return f"{said}: the column is compared as {compared} but stored as {own}; give the source's side the column's type"
+    if kind(mine) == "Cast" and not (
+        own in _WHOLE and compared in _WHOLE and _WHOLE.index(own) < _WHOLE.index(compared)
+    ):
+        return (
+            f"{said}: the column is compared as {compared} but stored as {own}; give the source's "
+            "side the column's type"
+        )
     if own in {"float", "double"}:
-        return f"{said}: floating-point columns have NaN and two zeros, which file bounds order differently"
+        return (
+            f"{said}: floating-point columns have NaN and two zeros, which file bounds order "
+            "differently"
+        )
     name = _iceberg_type(column)
     if name is None:
         return f"{said}: there is no rule for columns of type {column.dataType().simpleString()}"
     schema, written = table.schema(), str(column.name())
-    field = schema.findField(written) if case_sensitive else schema.caseInsensitiveFindField(written)
+    field = (
+        schema.findField(written) if case_sensitive else schema.caseInsensitiveFindField(written)
+    )
     if field is None or str(field.type().toString()) in {"uuid", "fixed", "binary"}:
         return f"{said}: Iceberg stores the column with another type than Spark shows"
     if not other.deterministic() or _has_subquery(other):
         return f"{said}: {other.sql()} may return a different value each time"
-    return Equality(str(field.name()), _iceberg_type(mine) or name, str(other.sql()), is_null_safe, other)
+    return Equality(
+        str(field.name()), _iceberg_type(mine) or name, str(other.sql()), is_null_safe, other
+    )
 
 
 def _iceberg_type(expression: Any) -> str | None:
@@ -346,7 +402,11 @@ def unstable_of(plan: Any) -> str | None:
 def unstable_writes(plan: Planned) -> str | None:
     """What makes a MERGE write different values each time it is run; None if nothing is found."""
     rows = next((n for n in nodes(plan.query.analyzed()) if kind(n) == "MergeRows"), None)
-    return next((u for u in map(_unstable, _expressions(rows)) if u), None) if rows is not None else None
+    return (
+        next((u for u in map(_unstable, _expressions(rows)) if u), None)
+        if rows is not None
+        else None
+    )
 
 
 def _unstable(expression: Any) -> str | None:
@@ -354,7 +414,18 @@ def _unstable(expression: Any) -> str | None:
         return str(expression.sql())[:80]
     text = str(expression.toString())
     return next(
-        (f"{word}()" for word in ("current_timestamp", "current_date", "now", "localtimestamp", "current_time") if f"{word}(" in text), None
+        (
+            f"{word}()"
+            for word in (
+                "current_timestamp",
+                "current_date",
+                "now",
+                "localtimestamp",
+                "current_time",
+            )
+            if f"{word}(" in text
+        ),
+        None,
     )
 
 
@@ -364,7 +435,9 @@ def _expressions(node: Any) -> Iterator[Any]:
 
 
 def values_of(spark: SparkSession, keys: MergeKeys) -> tuple[SourceValues, ...]:
-    """The source's values of each equality: one aggregation of the source, and another for each equality with few values."""
+    """The source's values of each equality: one aggregation of the source, and another for each
+    equality with few values.
+    """
     if not keys.equalities:
         return ()
     frame = _projected(spark, keys)
@@ -376,12 +449,18 @@ def values_of(spark: SparkSession, keys: MergeKeys) -> tuple[SourceValues, ...]:
         asked += [scalar_sql(f"{end}({name})", type_name) for end in ("min", "max")]
     row = frame.selectExpr(*asked).collect()[0]
     found = []
-    for place, (name, type_name, equality) in enumerate(zip(names, kinds, keys.equalities, strict=True)):
+    for place, (name, type_name, equality) in enumerate(
+        zip(names, kinds, keys.equalities, strict=True)
+    ):
         about, there, low, high = row[1 + 4 * place : 5 + 4 * place]
         few: tuple[Scalar, ...] | None = None
         # The estimate is within a few per cent; the exact number is counted afterwards.
         if about <= 2 * MOST_VALUES:
-            listed = frame.where(f"{name} IS NOT NULL").selectExpr(f"{scalar_sql(name, type_name)} AS v").distinct()
+            listed = (
+                frame.where(f"{name} IS NOT NULL")
+                .selectExpr(f"{scalar_sql(name, type_name)} AS v")
+                .distinct()
+            )
             rows = listed.limit(MOST_VALUES + 1).collect()
             few = tuple(scalar(r[0]) for r in rows) if len(rows) <= MOST_VALUES else None
         count = len(few) if few is not None else int(about)
@@ -389,14 +468,22 @@ def values_of(spark: SparkSession, keys: MergeKeys) -> tuple[SourceValues, ...]:
     return tuple(found)
 
 
-def units_of(spark: SparkSession, keys: MergeKeys, place: int, transform: str, most: int) -> tuple[int, ...] | None:
-    """The years, months, days or hours, counted from 1970, that the source has for one equality; None if there are too many."""
+def units_of(
+    spark: SparkSession, keys: MergeKeys, place: int, transform: str, most: int
+) -> tuple[int, ...] | None:
+    """The years, months, days or hours, counted from 1970, that the source has for one equality;
+    None if there are too many.
+    """
     frame = _projected(spark, keys)
     type_name = frame.schema.fields[place].dataType.typeName()
     name = f"k{place}"
     if type_name == "date":
         days = f"unix_date({name})"
-        unit = {"day": days, "month": f"(year({name}) - 1970) * 12 + month({name}) - 1", "year": f"year({name}) - 1970"}.get(transform)
+        unit = {
+            "day": days,
+            "month": f"(year({name}) - 1970) * 12 + month({name}) - 1",
+            "year": f"year({name}) - 1970",
+        }.get(transform)
     else:
         micros = scalar_sql(name, type_name)
         local = f"timestampadd(MICROSECOND, {micros}, TIMESTAMP_NTZ '1970-01-01 00:00:00')"
@@ -408,7 +495,13 @@ def units_of(spark: SparkSession, keys: MergeKeys, place: int, transform: str, m
         }.get(transform)
     if unit is None:
         return None
-    rows = frame.where(f"{name} IS NOT NULL").selectExpr(f"CAST({unit} AS BIGINT) AS u").distinct().limit(most + 1).collect()
+    rows = (
+        frame.where(f"{name} IS NOT NULL")
+        .selectExpr(f"CAST({unit} AS BIGINT) AS u")
+        .distinct()
+        .limit(most + 1)
+        .collect()
+    )
     return tuple(sorted(int(r[0]) for r in rows)) if len(rows) <= most else None
 
 
@@ -423,6 +516,10 @@ def _projected(spark: SparkSession, keys: MergeKeys) -> DataFrame:
     for place, equality in enumerate(keys.equalities):
         expr_id = catalyst.expressions.NamedExpression.newExprId()
         none = jvm.scala.Option.apply(None)
-        columns.append(catalyst.expressions.Alias(equality.resolved, f"k{place}", expr_id, nothing, none, nothing))
+        columns.append(
+            catalyst.expressions.Alias(
+                equality.resolved, f"k{place}", expr_id, nothing, none, nothing
+            )
+        )
     project = catalyst.plans.logical.Project(scala_seq(spark, columns), keys.source)
     return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, project), spark)

@@ -36,7 +36,9 @@ def test_the_forecast_counts_what_entries_count(lake: Lake) -> None:
 def test_the_key_is_in_the_facts(lake: Lake) -> None:
     facts = lake.observe(TABLE)
 
-    assert [(len(k.field_ids), k.file_count, k.record_count) for k in facts.equality_keys] == [(1, 96, 43_015)]
+    assert [(len(k.field_ids), k.file_count, k.record_count) for k in facts.equality_keys] == [
+        (1, 96, 43_015)
+    ]
     assert isinstance(facts.equality_keys[0], EqualityKey)
     assert forecast_heap(facts, Executor(2, 2**30)).key_bytes == 8
 

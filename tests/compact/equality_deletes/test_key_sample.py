@@ -1,4 +1,6 @@
-"""A plan looks up a sample of the keys of equality deletes, so that its bytes are those that are left."""
+"""A plan looks up a sample of the keys of equality deletes, so that its bytes are those that are
+left.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,11 @@ _KEYED = "md5(cast(id AS string)) AS key, sha2(cast(id AS string), 256) AS name"
 
 
 def made(lake: Lake, scratch: str, name: str, folder: Path) -> tuple[Table, Files]:
-    table = Table(lake, scratch, name, folder).create("key string, name string", by="").fill(4, ROWS, _KEYED)
+    table = (
+        Table(lake, scratch, name, folder)
+        .create("key string, name string", by="")
+        .fill(4, ROWS, _KEYED)
+    )
     return table, Files(lake.spark, lake.sql_name(table.name))
 
 
@@ -27,7 +33,9 @@ def test_the_bytes_of_a_plan_are_those_that_upserts_leave(
 ) -> None:
     table, files = made(lake, scratch, "upserted", tmp_path)
     half = f"range(0, {ROWS}, 2)"
-    files.commit().data(f"SELECT {_KEYED} FROM {half}").deletes("key", f"SELECT md5(cast(id AS string)) FROM {half}").done()
+    files.commit().data(f"SELECT {_KEYED} FROM {half}").deletes(
+        "key", f"SELECT md5(cast(id AS string)) FROM {half}"
+    ).done()
     before = table.snapshot_id()
     monkeypatch.setattr(rewriting, "_DRAWN_KEYS", ROWS)
 
@@ -59,10 +67,14 @@ def test_the_bytes_of_a_plan_are_those_that_upserts_leave(
     assert of_few_keys.prediction.bytes_out == pytest.approx(actual.bytes_out, rel=0.2)
 
 
-def test_keys_that_are_all_new_are_found_in_no_older_row(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_keys_that_are_all_new_are_found_in_no_older_row(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table, files = made(lake, scratch, "appended", tmp_path)
     new = f"range({ROWS}, {ROWS + 5_000})"
-    files.commit().data(f"SELECT {_KEYED} FROM {new}").deletes("key", f"SELECT md5(cast(id AS string)) FROM {new}").done()
+    files.commit().data(f"SELECT {_KEYED} FROM {new}").deletes(
+        "key", f"SELECT md5(cast(id AS string)) FROM {new}"
+    ).done()
 
     plan = table.plan()
 
@@ -74,7 +86,9 @@ def test_keys_that_are_all_new_are_found_in_no_older_row(lake: Lake, scratch: st
     assert "None of about 5,000 sampled keys" in repr(plan)
 
 
-def test_nothing_is_looked_up_without_equality_deletes(lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_looked_up_without_equality_deletes(
+    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = Table(lake, scratch, "without", tmp_path).create().fill()
     asked: list[object] = []
     monkeypatch.setattr(service, "sample_keys", lambda *given: asked.append(given))

@@ -23,10 +23,19 @@ _NUMBERS = itertools.count()
 def sick(lake: Lake, scratch: str) -> Table:
     """Two partitions of upserted rows."""
     # A name of its own: Spark remembers a table that was dropped.
-    table = Table(lake, scratch, f"odd `name` {next(_NUMBERS)}").create("id bigint, p string, v int", "p")
+    table = Table(lake, scratch, f"odd `name` {next(_NUMBERS)}").create(
+        "id bigint, p string, v int", "p"
+    )
     for commit in range(3):
-        table.insert(f"(SELECT id, if(id % 2 = 0, 'even', 'o d/d') AS p, {commit} AS v FROM range({commit}, 8))")
-        table.delete(["id"], f"SELECT id FROM range({commit}, 6, 2)", {"p": "even"} if commit % 2 == 0 else {"p": "o d/d"})
+        table.insert(
+            f"(SELECT id, if(id % 2 = 0, 'even', 'o d/d') AS p, {commit} AS v FROM "
+            f"range({commit}, 8))"
+        )
+        table.delete(
+            ["id"],
+            f"SELECT id FROM range({commit}, 6, 2)",
+            {"p": "even"} if commit % 2 == 0 else {"p": "o d/d"},
+        )
     return table
 
 
@@ -61,7 +70,9 @@ def test_a_conversion_is_predicted_and_proved(sick: Table, tmp_path: Path) -> No
 
 
 def test_a_conversion_says_that_the_statistics_end(sick: Table) -> None:
-    sick.sql(f"CALL lake.system.compute_partition_stats(table => {literal(display_name(sick.name))})")
+    sick.sql(
+        f"CALL lake.system.compute_partition_stats(table => {literal(display_name(sick.name))})"
+    )
     plan = plan_conversion(sick.lake, sick.name)
 
     assert plan.lost_statistics == (SnapshotStatistics("partition"),)
@@ -90,7 +101,9 @@ def test_the_rows_can_be_read_without_changing_the_table(sick: Table) -> None:
     sick.lake.until_closed.close()
 
 
-def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Table, tmp_path: Path) -> None:
+def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(
+    sick: Table, tmp_path: Path
+) -> None:
     """Where the deletes would not fit the heap, rows are read without them."""
     outcome = sick.converts(tmp_path)
     ids = outcome.actions[0].snapshot_ids
@@ -103,7 +116,9 @@ def test_a_proof_by_a_join_agrees_with_the_engine_and_finds_a_lost_row(sick: Tab
 
 
 @pytest.mark.slow
-def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table = Table(lake, scratch, "twice").create()
     file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")
     for _ in range(2):
@@ -127,17 +142,25 @@ def test_a_rename_since_is_no_obstacle_to_a_proof_by_a_join(sick: Table, tmp_pat
 
 
 def test_a_branch_that_is_not_there_is_named(sick: Table) -> None:
-    with pytest.raises(SnapshotNotFound, match="'mian' is not a branch of the table; its branches are main"):
+    with pytest.raises(
+        SnapshotNotFound, match="'mian' is not a branch of the table; its branches are main"
+    ):
         plan_conversion(sick.lake, sick.name, branch="mian")
 
 
 @pytest.mark.lab("equality_deletes")
-def test_the_command_forecasts_plans_and_changes_nothing(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_forecasts_plans_and_changes_nothing(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+) -> None:
     status = main(["convert", "lab.equality_deletes", "--executor", "4 cores 2g"])
 
     said = capsys.readouterr().out
     assert status == 0
-    for told in ("executor of 4 cores", "96 equality delete files become at most", "Nothing has run"):
+    for told in (
+        "executor of 4 cores",
+        "96 equality delete files become at most",
+        "Nothing has run",
+    ):
         assert told in said
 
 
@@ -164,7 +187,9 @@ def test_what_is_misconfigured_ends_with_2(
     assert (status, told in said.out + said.err) == (2, True), said
 
 
-def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     table = Table(lake, scratch, "empty").create()
 
     outcome = table.converts(tmp_path)
@@ -174,8 +199,12 @@ def test_a_table_without_deletes_or_snapshots_is_nothing_to_do(lake: Lake, scrat
     assert "No equality deletes to convert." in repr(outcome)
 
 
-def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(lake: Lake, scratch: str, tmp_path: Path) -> None:
-    """Iceberg's catalog cache keeps its metadata tables when it is refreshed, and an old one reads a new snapshot as empty."""
+def test_a_table_with_a_dot_in_its_name_is_seen_as_it_is(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
+    """Iceberg's catalog cache keeps its metadata tables when it is refreshed, and an old one reads
+    a new snapshot as empty.
+    """
     table = Table(lake, scratch, "dots.in.it").create("id bigint, p string", "p")
     table.insert("VALUES (1, 'a'), (2, 'b')")
     table.delete(["id"], "VALUES (1L)", {"p": "a"}).delete(["id"], "VALUES (2L)", {"p": "b"})

@@ -18,7 +18,9 @@ from icekit.status import Status
 
 @pytest.fixture
 def explorer(view: widgets.View, tmp_path: Path) -> CompactionExplorer:
-    made = widgets.compaction(view, Policy(leave_alone_minutes=0), ledger=str(tmp_path / "ledger.db"))
+    made = widgets.compaction(
+        view, Policy(leave_alone_minutes=0), ledger=str(tmp_path / "ledger.db")
+    )
     assert made.controls is not None
     return made
 
@@ -27,13 +29,29 @@ def planned(view: widgets.View) -> Plan:
     """A plan of two actions for the table in view."""
     of = Prediction(6, 600, 1, 500)
     name, table = view.lake.name, view.facts.table
-    return Plan(name, table, None, None, None, tuple(Action(f"a{i}", "rewrite_data_files", name, table, "small files", of) for i in (1, 2)))
+    return Plan(
+        name,
+        table,
+        None,
+        None,
+        None,
+        tuple(
+            Action(f"a{i}", "rewrite_data_files", name, table, "small files", of) for i in (1, 2)
+        ),
+    )
 
 
 def stopped(view: widgets.View) -> Outcome:
     """A run on the table in view that was stopped after its first action."""
     plan = planned(view)
-    return Outcome(plan, "r1", (ActionOutcome(plan.actions[0], Status.DONE), ActionOutcome(plan.actions[1], Status.STOPPED)))
+    return Outcome(
+        plan,
+        "r1",
+        (
+            ActionOutcome(plan.actions[0], Status.DONE),
+            ActionOutcome(plan.actions[1], Status.STOPPED),
+        ),
+    )
 
 
 def ran(explorer: CompactionExplorer, outcome: Outcome) -> None:
@@ -51,10 +69,24 @@ def is_asked(explorer: CompactionExplorer) -> bool:
 
 
 def record(lake: Lake, run_id: str, started_ms: int) -> RunRecord:
-    return RunRecord(run_id, f"{lake.name}.db.sick", None, Status.STOPPED, started_ms, started_ms + 1, None, {}, "host", 1, None)
+    return RunRecord(
+        run_id,
+        f"{lake.name}.db.sick",
+        None,
+        Status.STOPPED,
+        started_ms,
+        started_ms + 1,
+        None,
+        {},
+        "host",
+        1,
+        None,
+    )
 
 
-def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
     sick = view.facts
     ran(explorer, stopped(view))
     assert not explorer.again.disabled
@@ -77,14 +109,19 @@ def test_a_limit_that_moves_keeps_resume(view: widgets.View, explorer: Compactio
     assert not explorer.again.disabled
 
 
-def test_resuming_asks_first_and_names_the_run(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_resuming_asks_first_and_names_the_run(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
     ran(explorer, stopped(view))
 
     explorer.again.click()
 
     assert is_asked(explorer)
     assert explorer.question.yes.description == "Yes, resume it on db.sick"
-    assert "Continue run r1 on lake.db.sick now? It has 1 action left, of 6 files at most" in explorer.question.yes.tooltip
+    assert (
+        "Continue run r1 on lake.db.sick now? It has 1 action left, of 6 files at most"
+        in explorer.question.yes.tooltip
+    )
     assert explorer.again.disabled
     assert not explorer.progress.work.is_running
     explorer.question.no.click()
@@ -92,7 +129,9 @@ def test_resuming_asks_first_and_names_the_run(view: widgets.View, explorer: Com
     assert not explorer.again.disabled
 
 
-def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_only_the_run_that_was_named_is_resumed(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
     ran(explorer, stopped(view))
     book = open_ledger(explorer.ledger)
     book.save_run(record(view.lake, "r1", 1_000))
@@ -102,11 +141,16 @@ def test_only_the_run_that_was_named_is_resumed(view: widgets.View, explorer: Co
     explorer.question.yes.click()
 
     assert explorer.progress.work.wait(120)
-    assert "Run r1 is no longer the last on db.sick: nothing was resumed. Plan again." in explorer.progress.log.value
+    assert (
+        "Run r1 is no longer the last on db.sick: nothing was resumed. Plan again."
+        in explorer.progress.log.value
+    )
     assert explorer.again.disabled
 
 
-def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_the_table_stays_in_view_while_something_runs_on_it(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
     chooser = widgets.choose(view)
     assert chooser.controls is not None
     begun, go = threading.Event(), threading.Event()
@@ -123,7 +167,10 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     try:
         assert all(control.disabled for control in (chooser.table, chooser.ref, chooser.observe))
         assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again))
-        with pytest.raises(ParameterError, match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view"):
+        with pytest.raises(
+            ParameterError,
+            match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view",
+        ):
             view.look_at(view.lake, fine)
         view.limit(Thresholds().with_changes(snapshots=5))
         assert explorer.ask.disabled
@@ -137,7 +184,9 @@ def test_the_table_stays_in_view_while_something_runs_on_it(view: widgets.View, 
     view.look_at(view.lake, fine)
 
 
-def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_view(view: widgets.View) -> None:
+def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_view(
+    view: widgets.View,
+) -> None:
     chooser = widgets.choose(view)
     assert chooser.controls is not None
     chooser.table.value = "db.fine"
@@ -171,7 +220,9 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
     assert explorer.take_outcome() is outcome
 
 
-def test_a_run_that_raises_lets_the_table_go(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_a_run_that_raises_lets_the_table_go(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
     def job(say: object, stop: object) -> Outcome:
         raise ParameterError("No.")
 
@@ -182,7 +233,9 @@ def test_a_run_that_raises_lets_the_table_go(view: widgets.View, explorer: Compa
     assert not explorer.ask.disabled
 
 
-def test_a_plan_is_forgotten_with_the_table_it_was_made_for(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_a_plan_is_forgotten_with_the_table_it_was_made_for(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
     explorer._take(planned(view), view.facts, view.thresholds)
     assert not explorer.go.disabled
     explorer.go.click()
@@ -198,7 +251,9 @@ def test_a_plan_is_forgotten_with_the_table_it_was_made_for(view: widgets.View, 
     assert explorer.outcome is None
 
 
-def test_a_plan_that_comes_when_something_else_is_in_view_is_discarded(view: widgets.View, explorer: CompactionExplorer) -> None:
+def test_a_plan_that_comes_when_something_else_is_in_view_is_discarded(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
     made, facts, limits = planned(view), view.facts, view.thresholds
     view.limit(limits.with_changes(snapshots=5))
 

@@ -1,4 +1,6 @@
-"""Explorers choose among facts: what a control changes, what it refuses, and the same facts without controls."""
+"""Explorers choose among facts: what a control changes, what it refuses, and the same facts without
+controls.
+"""
 
 import re
 from collections.abc import Iterator
@@ -40,7 +42,9 @@ def every(view: widgets.View) -> list[widgets.Explorer]:
     ]
 
 
-def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_explorer_shows_controls_and_the_same_facts_without(
+    view: widgets.View, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for explorer in every(view):
         bundle = explorer._repr_mimebundle_()
         assert set(bundle) == {"text/plain", "text/html", WIDGET_VIEW}
@@ -49,18 +53,25 @@ def test_every_explorer_shows_controls_and_the_same_facts_without(view: widgets.
         off = explorer._repr_mimebundle_()
         assert set(off) == {"text/plain", "text/html"}
         if isinstance(explorer, Following):
-            assert off["text/html"] == explorer.made._repr_html_(), "as it is shown by itself: there was no control to move"
+            assert off["text/html"] == explorer.made._repr_html_(), (
+                "as it is shown by itself: there was no control to move"
+            )
             monkeypatch.delenv(SWITCH)
             continue
         assert off["text/html"] == bundle["text/html"], "a page is not told what it lacks"
         with monkeypatch.context() as patched:
             patched.setattr("icekit.show.explorer.has_front_end", lambda: True)
             asked = explorer._repr_mimebundle_()["text/html"]
-        assert "Controls are off. To use them, set ICEKIT_WIDGETS to on and run the notebook again" in asked
+        assert (
+            "Controls are off. To use them, set ICEKIT_WIDGETS to on and run the notebook again"
+            in asked
+        )
         monkeypatch.delenv(SWITCH)
 
 
-def test_a_static_run_makes_no_controls(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_static_run_makes_no_controls(
+    view: widgets.View, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(SWITCH, "off")
     for explorer in every(view):
         explorer._repr_mimebundle_()
@@ -91,12 +102,21 @@ def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it(
     except RuntimeError:
         # It died: a port that was free when it was chosen was taken by then.
         manager, client = start_new_kernel(kernel_name="python3", startup_timeout=600)
-    told = "table = 'a'\nimport os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook import begin\nfrom icekit.show.explorer import widgets_on"
+    told = (
+        "table = 'a'\nimport os\nos.environ.pop('ICEKIT_WIDGETS', None)\nfrom icekit.notebook "
+        "import begin\nfrom icekit.show.explorer import widgets_on"
+    )
     asked = "begin(globals())\nprint(widgets_on())"
 
     def said(code: str, **metadata: str) -> str:
         """What a cell prints, or raises."""
-        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+        }
         sent = client.session.msg("execute_request", content, metadata=metadata)
         client.shell_channel.send(sent)
         text = ""
@@ -104,7 +124,9 @@ def test_a_notebook_that_papermill_ran_has_controls_again_when_a_person_runs_it(
             message = client.get_iopub_msg(timeout=600)
             if message["parent_header"].get("msg_id") != sent["header"]["msg_id"]:
                 continue
-            text += str(message["content"].get("text", "")) + "".join(message["content"].get("traceback", ()))
+            text += str(message["content"].get("text", "")) + "".join(
+                message["content"].get("traceback", ())
+            )
             if message["content"].get("execution_state") == "idle":
                 return text
 
@@ -141,7 +163,12 @@ def test_every_control_has_a_visible_label_and_says_what_it_does(view: widgets.V
         for child in getattr(widget, "children", ()):
             yield from walk(child)
 
-    controls = [w for e in every(view) for w in walk(e.controls) if isinstance(w, (ipw.Button, ipw.ValueWidget))]
+    controls = [
+        w
+        for e in every(view)
+        for w in walk(e.controls)
+        if isinstance(w, (ipw.Button, ipw.ValueWidget))
+    ]
     told = [w for w in controls if not isinstance(w, (ipw.HTML, ipw.Label))]
     assert len(told) >= 14
     for control in told:
@@ -157,7 +184,9 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
     explorer.sliders["snapshots"].value = 5
 
     assert "snapshots_piling_up" in view.findings.names
-    assert "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
+    assert (
+        "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
+    )
     explorer.reset.click()
     assert view.thresholds == Thresholds()
     assert explorer.said.value == ""
@@ -167,15 +196,21 @@ def test_the_card_tells_sizes_apart_by_the_limit_that_was_moved(local_lake: Lake
     view = widgets.View(local_lake, table_facts(groups=(file_group(*[300 * MIB] * 60),)))
     chooser = widgets.choose(view)
     assert chooser.controls is not None
-    assert '<tr class=band><th scope="row">384 MiB–922 MiB</th><td class="n">0' in chooser.card.value
+    assert (
+        '<tr class=band><th scope="row">384 MiB–922 MiB</th><td class="n">0' in chooser.card.value
+    )
 
     view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
 
-    assert '<tr class=band><th scope="row">256 MiB–922 MiB</th><td class="n">60' in chooser.card.value
+    assert (
+        '<tr class=band><th scope="row">256 MiB–922 MiB</th><td class="n">60' in chooser.card.value
+    )
 
 
 def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_lake: Lake) -> None:
-    view = widgets.View(local_lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),)))
+    view = widgets.View(
+        local_lake, table_facts(groups=(file_group(*[(300 + i) * MIB for i in range(60)]),))
+    )
     told: list[str] = []
     view.on_change(lambda: told.append("changed"))
     before = view.findings
@@ -204,10 +239,14 @@ def test_every_limit_is_a_threshold_within_its_reach() -> None:
     assert moved(default.with_changes(snapshots=7)) == {"snapshots": 7}
 
 
-def test_charts_and_tables_follow_the_table_and_the_limits_in_view(view: widgets.View, local_lake: Lake) -> None:
+def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
+    view: widgets.View, local_lake: Lake
+) -> None:
     drawn: list[str] = []
 
-    def sizes(facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None) -> charts.Chart:
+    def sizes(
+        facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None
+    ) -> charts.Chart:
         drawn.append(facts.name)
         return charts.file_sizes(facts, kind, thresholds)
 
@@ -287,7 +326,9 @@ def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_
     assert "No earlier run to compare with" in text(drawn.shown.value)
 
 
-def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(view: widgets.View, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(
+    view: widgets.View, monkeypatch: pytest.MonkeyPatch
+) -> None:
     drawn = widgets.trend(view, "history.db")
     assert drawn.controls is not None
     sick = view.facts

@@ -3,7 +3,17 @@
 import pytest
 
 from icekit.facts.definition import Column
-from icekit.tune.filters import All, Anything, Either, Filter, Leaf, Unreadable, filters_of, parse, sql
+from icekit.tune.filters import (
+    All,
+    Anything,
+    Either,
+    Filter,
+    Leaf,
+    Unreadable,
+    filters_of,
+    parse,
+    sql,
+)
 from icekit.tune.queries import _rewritable
 from tests.factories import table_facts
 
@@ -19,14 +29,21 @@ COLUMNS = {
         Column(6, "plane.id", "long", False, 5, "full", ("plane", "id")),
     )
 }
-TABLE = "IcebergScan(table=lake.lab.t, schemaId=0, snapshotId=8, branch=null, filters={}, runtimeFilters=, groupedBy=)"
+TABLE = (
+    "IcebergScan(table=lake.lab.t, schemaId=0, snapshotId=8, branch=null, filters={}, "
+    "runtimeFilters=, groupedBy=)"
+)
 
 
 def test_conditions_are_split_where_the_language_goes_on_and_not_inside_texts() -> None:
     tree = parse("time_hour >= 1357344000000000, tailnum = 'N1'4, UA', delay IS NULL", COLUMNS)
 
     assert tree == All(
-        (Leaf("time_hour", ">=", (1357344000000000,)), Leaf("tailnum", "=", ("N1'4, UA",)), Leaf("delay", "is null")),
+        (
+            Leaf("time_hour", ">=", (1357344000000000,)),
+            Leaf("tailnum", "=", ("N1'4, UA",)),
+            Leaf("delay", "is null"),
+        ),
     )
 
 
@@ -34,7 +51,10 @@ def test_either_in_and_prefix_are_read() -> None:
     tree = parse("(flight_date = 15737 OR tailnum IN ('UA', 'AA')), tailnum LIKE 'N1%'", COLUMNS)
 
     assert tree == All(
-        (Either((Leaf("flight_date", "=", (15737,)), Leaf("tailnum", "in", ("UA", "AA")))), Leaf("tailnum", "prefix", ("N1",))),
+        (
+            Either((Leaf("flight_date", "=", (15737,)), Leaf("tailnum", "in", ("UA", "AA")))),
+            Leaf("tailnum", "prefix", ("N1",)),
+        ),
     )
 
 
@@ -46,7 +66,9 @@ def test_what_is_negated_is_turned_round_where_bounds_can_tell() -> None:
 
 
 def test_names_with_spaces_and_dots_are_known_by_the_schema() -> None:
-    assert parse("delay of it = 5, plane.id > 7", COLUMNS) == All((Leaf("delay of it", "=", (5,)), Leaf("plane.id", ">", (7,))))
+    assert parse("delay of it = 5, plane.id > 7", COLUMNS) == All(
+        (Leaf("delay of it", "=", (5,)), Leaf("plane.id", ">", (7,)))
+    )
 
 
 def test_bytes_are_read_as_facts_keep_them() -> None:
@@ -59,7 +81,9 @@ def test_bytes_are_read_as_facts_keep_them() -> None:
 def test_a_column_that_is_not_there_may_be_anything_and_is_named() -> None:
     unknown: set[str] = set()
 
-    assert parse("gone = 5, delay = 6, bucket[4](time_hour) = 1", COLUMNS, unknown) == Leaf("delay", "=", (6,))
+    assert parse("gone = 5, delay = 6, bucket[4](time_hour) = 1", COLUMNS, unknown) == Leaf(
+        "delay", "=", (6,)
+    )
     assert unknown == {"gone"}
 
 
@@ -76,11 +100,15 @@ def test_filters_are_found_in_a_scans_description() -> None:
 
 
 def test_a_tree_is_written_as_sql_with_literals_of_the_columns_types() -> None:
-    tree = parse("(flight_date = 15737 OR plane.id IN (1, 2)), time_hour < 1357344000000000, tailnum LIKE 'O'H%'", COLUMNS)
+    tree = parse(
+        "(flight_date = 15737 OR plane.id IN (1, 2)), time_hour < 1357344000000000, tailnum LIKE "
+        "'O'H%'",
+        COLUMNS,
+    )
 
     assert sql(tree, COLUMNS) == (
-        "((`flight_date` = DATE '2013-02-01') OR (`plane`.`id` IN (1L, 2L))) AND (`time_hour` < TIMESTAMP '2013-01-05 00:00:00+00:00')"
-        " AND (startswith(`tailnum`, 'O\\'H'))"
+        "((`flight_date` = DATE '2013-02-01') OR (`plane`.`id` IN (1L, 2L))) AND (`time_hour` < "
+        "TIMESTAMP '2013-01-05 00:00:00+00:00') AND (startswith(`tailnum`, 'O\\'H'))"
     )
 
 
@@ -136,7 +164,9 @@ def test_a_partition_transform_of_a_column_is_a_range_of_it(text: str, low: int,
         ("truncate[10](delay) < 20", Anything()),
     ],
 )  # fmt: skip
-def test_comparisons_of_transforms_are_read_as_far_as_bounds_decide_them(text: str, tree: object) -> None:
+def test_comparisons_of_transforms_are_read_as_far_as_bounds_decide_them(
+    text: str, tree: object
+) -> None:
     unknown: set[str] = set()
 
     assert parse(text, COLUMNS, unknown) == tree
@@ -154,7 +184,19 @@ def test_a_function_of_time_is_told_with_the_form_that_iceberg_receives() -> Non
     facts = table_facts()
 
     assert list(_rewritable(facts, "year(event_time) IN (1990) AND carrier = 'year(x)'")) == [
-        "year(event_time) does not reach Iceberg, so it skips nothing. A range of event_time does, and so does `prod`.system.years(event_time), which counts from 1970."
+        "year(event_time) does not reach Iceberg, so it skips nothing. A range of event_time "
+        "does, and so does `prod`.system.years(event_time), which counts from 1970."
     ]
-    assert [note.partition(" does")[0] for note in _rewritable(facts, "DATE(event_time) = '2026-01-01'")] == ["date(event_time)"]
-    assert list(_rewritable(facts, "lake.system.years(event_time) = 20 AND month(event_time) = 1 AND year(carrier) = 1")) == []
+    assert [
+        note.partition(" does")[0] for note in _rewritable(facts, "DATE(event_time) = '2026-01-01'")
+    ] == ["date(event_time)"]
+    assert (
+        list(
+            _rewritable(
+                facts,
+                "lake.system.years(event_time) = 20 AND month(event_time) = 1 AND year(carrier) = "
+                "1",
+            )
+        )
+        == []
+    )

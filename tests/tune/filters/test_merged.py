@@ -1,4 +1,6 @@
-"""Filters are read from a list, and many queries of a few kinds keep the weight of each kind, whatever their values."""
+"""Filters are read from a list, and many queries of a few kinds keep the weight of each kind,
+whatever their values.
+"""
 
 from typing import Any, cast
 
@@ -17,7 +19,9 @@ def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() 
 
     kept, shapes = found.kept()
 
-    weights = {column: sum(f.weight for f in kept if f.columns == (column,)) for column in ("id", "day")}
+    weights = {
+        column: sum(f.weight for f in kept if f.columns == (column,)) for column in ("id", "day")
+    }
     assert weights == {"id": 10_000.0, "day": 500.0}
     assert shapes == 2
     assert len(kept) == 2 * MOST_VALUES
@@ -25,7 +29,13 @@ def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() 
 
 def test_equal_filters_are_one_and_those_that_ask_nothing_are_counted() -> None:
     found = _Merged()
-    found.add([Filter("a", Leaf("id", "=", (1,))), Filter("b", Leaf("id", "=", (1,))), Filter("c", Anything(), 3.0)])
+    found.add(
+        [
+            Filter("a", Leaf("id", "=", (1,))),
+            Filter("b", Leaf("id", "=", (1,))),
+            Filter("c", Anything(), 3.0),
+        ]
+    )
     found.add([Filter("bucket[4](id) = 1", Anything(), 5.0, is_pushed=True)])
 
     (only,), _ = found.kept()
@@ -37,7 +47,9 @@ def test_equal_filters_are_one_and_those_that_ask_nothing_are_counted() -> None:
 
 def test_the_rarest_kinds_are_left_out() -> None:
     found = _Merged()
-    found.add(Filter("", Leaf(f"c{n}", "=", (1,)), weight=float(n + 1)) for n in range(MOST_FILTERS + 5))
+    found.add(
+        Filter("", Leaf(f"c{n}", "=", (1,)), weight=float(n + 1)) for n in range(MOST_FILTERS + 5)
+    )
 
     kept, shapes = found.kept()
 

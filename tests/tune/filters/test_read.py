@@ -1,4 +1,6 @@
-"""Filters are found where queries leave them, and Iceberg plans with them what the table's own queries would read."""
+"""Filters are found where queries leave them, and Iceberg plans with them what the table's own
+queries would read.
+"""
 
 import json
 from pathlib import Path
@@ -14,7 +16,10 @@ from icekit.tune.filters import Leaf, filters_of, sql
 from icekit.tune.queries import _START, bind, read_filters, sample
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
-SCAN = "BatchScan lake.lab.evolved[a#1] IcebergScan(table=lake.lab.evolved, schemaId=0, snapshotId=1, branch=null, filters={}, runtimeFilters=, groupedBy=) RuntimeFilters: []"
+SCAN = (
+    "BatchScan lake.lab.evolved[a#1] IcebergScan(table=lake.lab.evolved, schemaId=0, "
+    "snapshotId=1, branch=null, filters={}, runtimeFilters=, groupedBy=) RuntimeFilters: []"
+)
 
 
 def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake) -> None:
@@ -23,7 +28,11 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
     found = read_filters(
         lake,
         facts,
-        sql=["tail_number = 'N14228'", "SELECT carrier FROM lab.evolved WHERE distance > 1000", "lower(carrier) = 'ua'"],
+        sql=[
+            "tail_number = 'N14228'",
+            "SELECT carrier FROM lab.evolved WHERE distance > 1000",
+            "lower(carrier) = 'ua'",
+        ],
     )
 
     assert [f.tree for f in found.filters] == [
@@ -63,25 +72,37 @@ def test_what_spark_gives_to_iceberg_is_never_said_not_to_reach_it(lake: Lake, t
     found = read_filters(lake, facts, sql=[text])
 
     assert any("reaches Iceberg" in note for note in found.notes) == (not pushed)
-    assert bool(found.filters) or any("reach Iceberg" in note for note in found.notes) == bool(pushed)
+    assert bool(found.filters) or any("reach Iceberg" in note for note in found.notes) == bool(
+        pushed
+    )
 
 
 def test_a_lookup_without_a_value_is_a_filter_on_its_column(lake: Lake) -> None:
-    found = read_filters(lake, lake.observe("lab.evolved"), sql=["tail_number = ?", " `carrier`=  ? "])
+    found = read_filters(
+        lake, lake.observe("lab.evolved"), sql=["tail_number = ?", " `carrier`=  ? "]
+    )
 
     assert [f.tree for f in found.filters] == [Leaf("tail_number", "="), Leaf("carrier", "=")]
 
 
-@pytest.mark.parametrize("text", ["no_such = ?", "carrier <= ?", "carrier =", "no_such = 1", "year", "SELECT 1"])
+@pytest.mark.parametrize(
+    "text", ["no_such = ?", "carrier <= ?", "carrier =", "no_such = 1", "year", "SELECT 1"]
+)
 def test_what_is_no_predicate_on_the_table_is_refused_in_a_sentence(lake: Lake, text: str) -> None:
     with pytest.raises(ParameterError, match=r"\.$"):
         read_filters(lake, lake.observe("lab.evolved"), sql=[text])
 
 
-def test_logs_of_before_a_rename_are_understood_and_dropped_columns_named(lake: Lake, tmp_path: Path) -> None:
+def test_logs_of_before_a_rename_are_understood_and_dropped_columns_named(
+    lake: Lake, tmp_path: Path
+) -> None:
     facts = lake.observe("lab.evolved")
     log = tmp_path / "log"
-    node = {"nodeName": "BatchScan lake.lab.evolved", "simpleString": SCAN.format("tailnum = 'N1', minute = 5"), "children": []}
+    node = {
+        "nodeName": "BatchScan lake.lab.evolved",
+        "simpleString": SCAN.format("tailnum = 'N1', minute = 5"),
+        "children": [],
+    }
     event = json.dumps({"Event": _START, "time": 1, "sparkPlanInfo": node})
     # An application that was killed leaves half a line.
     log.write_text(f"{event}\n{event}\n{event[:200]}")
@@ -101,7 +122,9 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     bound = bind(found.filters, drawn)
 
     assert drawn.rows == 500
-    assert all(isinstance(v, int) for v in drawn.columns["time_hour"] + drawn.columns["flight_date"])
+    assert all(
+        isinstance(v, int) for v in drawn.columns["time_hour"] + drawn.columns["flight_date"]
+    )
     assert sum(f.weight for f in bound) == pytest.approx(1.0)
     assert {f.is_bound for f in bound} == {True}
 
@@ -111,10 +134,16 @@ def test_a_sample_is_the_same_however_spark_splits_its_work(lake: Lake) -> None:
     facts = lake.observe("lab.unclustered")
     table = identifier(*lake.sql_name(facts.table))
     whole = sample(lake, facts, ["tailnum", "time_hour"], rows=500)
-    lake.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('read.split.target-size' = '65536', 'read.split.open-file-cost' = '1')")
+    lake.spark.sql(
+        f"ALTER TABLE {table} SET TBLPROPERTIES ('read.split.target-size' = '65536', "
+        "'read.split.open-file-cost' = '1')"
+    )
     try:
         split = sample(lake, facts, ["tailnum", "time_hour"], rows=500)
     finally:
-        lake.spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('read.split.target-size', 'read.split.open-file-cost')")
+        lake.spark.sql(
+            f"ALTER TABLE {table} UNSET TBLPROPERTIES ('read.split.target-size', "
+            "'read.split.open-file-cost')"
+        )
 
     assert whole.columns == split.columns

@@ -15,9 +15,15 @@ from icekit.tune.statement import Statement, parse
 
 COLUMNS = "id bigint, d date, v string"
 #: A hundred rows a day, for thirty days.
-ROWS = "SELECT id, date'2024-01-01' + CAST(id % 30 AS int) AS d, CAST(id AS string) AS v FROM range(3000)"
+ROWS = (
+    "SELECT id, date'2024-01-01' + CAST(id % 30 AS int) AS d, CAST(id AS string) AS v FROM "
+    "range(3000)"
+)
 #: Three of those days; a quarter of the rows is new.
-CHANGES = "(SELECT id, date'2024-01-01' + CAST(id % 30 AS int) AS d, 'new' AS v FROM range(4000) WHERE id % 30 IN (3, 4, 17)) s"
+CHANGES = (
+    "(SELECT id, date'2024-01-01' + CAST(id % 30 AS int) AS d, 'new' AS v FROM range(4000) WHERE "
+    "id % 30 IN (3, 4, 17)) s"
+)
 KEYS = "t.id = s.id AND t.d = s.d"
 UPSERT = "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT *"
 MERGE_ON_READ = "'format-version'='2', 'write.merge.mode'='merge-on-read'"
@@ -36,15 +42,28 @@ class Target:
         return identifier(*self.name)
 
     def sql(self, statement: str) -> list[Any]:
-        return self.lake.spark.sql(statement.replace("{t}", identifier(self.lake.name, *self.name))).collect()
+        return self.lake.spark.sql(
+            statement.replace("{t}", identifier(self.lake.name, *self.name))
+        ).collect()
 
-    def create(self, columns: str = COLUMNS, by: str = "days(d)", rows: str = ROWS, properties: str = MERGE_ON_READ) -> Target:
-        self.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({properties})")
+    def create(
+        self,
+        columns: str = COLUMNS,
+        by: str = "days(d)",
+        rows: str = ROWS,
+        properties: str = MERGE_ON_READ,
+    ) -> Target:
+        self.sql(
+            f"CREATE TABLE {{t}} ({columns}) USING iceberg "
+            f"{f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({properties})"
+        )
         if rows:
             self.sql(f"INSERT INTO {{t}} {rows}")
         return self
 
-    def merge(self, source: str = CHANGES, on: str = KEYS, clauses: str = UPSERT, alias: str = "t") -> str:
+    def merge(
+        self, source: str = CHANGES, on: str = KEYS, clauses: str = UPSERT, alias: str = "t"
+    ) -> str:
         return f"MERGE INTO {self.quoted} {alias} USING {source} ON {on} {clauses}"
 
     def review(self, sql: str = "") -> MergeReview:
@@ -65,7 +84,9 @@ class Target:
             with clone(self.lake, self.name) as copy:
                 on = self.lake.sql_name(copy.table)
                 spark.sql(statement.on(on))
-                return sorted((tuple(row) for row in spark.table(identifier(*on)).collect()), key=repr)
+                return sorted(
+                    (tuple(row) for row in spark.table(identifier(*on)).collect()), key=repr
+                )
 
 
 def said(review: MergeReview, about: str) -> str:

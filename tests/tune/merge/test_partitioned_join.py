@@ -1,4 +1,6 @@
-"""A storage-partitioned join is found by the engine itself, with the fewest settings, or what the layouts lack is told."""
+"""A storage-partitioned join is found by the engine itself, with the fewest settings, or what the
+layouts lack is told.
+"""
 
 import pytest
 
@@ -20,7 +22,9 @@ ROWS = "SELECT id, date'2024-01-01' + CAST(id % 3 AS int), 'old' FROM range(4000
 SOME = "SELECT id * 7, date'2024-01-01' + CAST(id * 7 % 3 AS int), 'new' FROM range(600)"
 
 
-def pair(lake: Lake, scratch: str, by: str, source_by: str, properties: str = MERGE_ON_READ) -> tuple[Target, Target]:
+def pair(
+    lake: Lake, scratch: str, by: str, source_by: str, properties: str = MERGE_ON_READ
+) -> tuple[Target, Target]:
     target = Target(lake, (scratch, "sp_target")).create(by=by, rows=ROWS, properties=properties)
     return target, Target(lake, (scratch, "sp_source")).create(by=source_by, rows=SOME)
 
@@ -29,10 +33,28 @@ def pair(lake: Lake, scratch: str, by: str, source_by: str, properties: str = ME
     ("by", "source_by", "on", "settings"),
     [
         ("bucket(8, id)", "bucket(8, id)", "t.id = s.id", {PRESERVE}),
-        pytest.param("bucket(8, id)", "bucket(8, id)", "t.id = s.id AND t.d = s.d", {PRESERVE, FEWER_KEYS}, marks=pytest.mark.soak),
-        pytest.param("bucket(8, id)", "bucket(16, id)", "t.id = s.id", {PRESERVE, COMPATIBLE}, marks=pytest.mark.soak),
+        pytest.param(
+            "bucket(8, id)",
+            "bucket(8, id)",
+            "t.id = s.id AND t.d = s.d",
+            {PRESERVE, FEWER_KEYS},
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
+            "bucket(8, id)",
+            "bucket(16, id)",
+            "t.id = s.id",
+            {PRESERVE, COMPATIBLE},
+            marks=pytest.mark.soak,
+        ),
         ("bucket(8, id), d", "bucket(8, id)", "t.id = s.id", {PRESERVE, FEWER_KEYS, SUBSET}),
-        pytest.param("days(d)", "days(d)", "t.d = s.d AND t.id = s.id", {PRESERVE, FEWER_KEYS}, marks=pytest.mark.soak),
+        pytest.param(
+            "days(d)",
+            "days(d)",
+            "t.d = s.d AND t.id = s.id",
+            {PRESERVE, FEWER_KEYS},
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_the_settings_are_those_without_which_the_target_is_shuffled(
@@ -52,19 +74,26 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
     with session_of(lake) as spark:
         for left_out in settings:
             with lent(spark, dict(settings - {left_out})):
-                assert engine_plan(spark, review.statement.sql, review.statement.target).is_target_shuffled, left_out
+                assert engine_plan(
+                    spark, review.statement.sql, review.statement.target
+                ).is_target_shuffled, left_out
         with lent(spark, dict(settings)):
             assert target.review(review.statement.sql).joined.is_used
 
 
 @pytest.mark.parametrize("properties", [MERGE_ON_READ, COPY_ON_WRITE])
-def test_it_shuffles_less_and_leaves_the_same_rows(lake: Lake, scratch: str, properties: str) -> None:
+def test_it_shuffles_less_and_leaves_the_same_rows(
+    lake: Lake, scratch: str, properties: str
+) -> None:
     target, source = pair(lake, scratch, "bucket(8, id)", "bucket(16, id)", properties)
     before = lake.tables.source(target.name).metadata_location
 
     answer = target.prove(target.merge(f"{source.quoted} s", "t.id = s.id"))
 
-    opened, shuffled = ([answer.measured.value(way, name) or 0 for way in (AS_IS, PARTITIONED)] for name in (OPENED, SHUFFLED))
+    opened, shuffled = (
+        [answer.measured.value(way, name) or 0 for way in (AS_IS, PARTITIONED)]
+        for name in (OPENED, SHUFFLED)
+    )
     assert answer.confidence is Confidence.HIGH
     assert answer.failure is None
     assert opened[0] == opened[1] > 0
@@ -90,24 +119,42 @@ def test_it_shuffles_less_and_leaves_the_same_rows(lake: Lake, scratch: str, pro
             "t.id = s.id",
             r"partitioned by truncate\[10\]\(v\), but would have to be",
         ),
-        ("bucket(8, id)", "bucket(8, id)", "scratch.sp_source s", "t.d = s.d", "ON does not set id equal to a column of the source"),
-        ("bucket(8, id)", "", "(SELECT id, date'2024-01-01' AS d, 'n' AS v FROM range(9)) s", "t.id = s.id", "not a plain Iceberg table"),
+        (
+            "bucket(8, id)",
+            "bucket(8, id)",
+            "scratch.sp_source s",
+            "t.d = s.d",
+            "ON does not set id equal to a column of the source",
+        ),
+        (
+            "bucket(8, id)",
+            "",
+            "(SELECT id, date'2024-01-01' AS d, 'n' AS v FROM range(9)) s",
+            "t.id = s.id",
+            "not a plain Iceberg table",
+        ),
     ],
 )
-def test_what_the_layout_lacks_is_told(lake: Lake, scratch: str, by: str, source_by: str, source: str, on: str, lacks: str) -> None:
+def test_what_the_layout_lacks_is_told(
+    lake: Lake, scratch: str, by: str, source_by: str, source: str, on: str, lacks: str
+) -> None:
     import re
 
     target, _ = pair(lake, scratch, by, source_by)
 
     review = target.review(target.merge(source, on))
 
-    assert re.search(lacks, said(review, "storage-partitioned join")), said(review, "storage-partitioned join")
+    assert re.search(lacks, said(review, "storage-partitioned join")), said(
+        review, "storage-partitioned join"
+    )
 
 
 def test_a_target_that_is_not_shuffled_needs_none(lake: Lake, scratch: str) -> None:
     target, source = pair(lake, scratch, "bucket(8, id)", "bucket(8, id)")
 
-    review = target.review(target.merge(f"{source.quoted} s", "t.id = s.id", "WHEN MATCHED THEN DELETE"))
+    review = target.review(
+        target.merge(f"{source.quoted} s", "t.id = s.id", "WHEN MATCHED THEN DELETE")
+    )
 
     assert review.plan.broadcast == "source"
     assert "not needed" in said(review, "storage-partitioned join")

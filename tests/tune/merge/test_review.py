@@ -1,4 +1,6 @@
-"""A review explains a MERGE without running it; what it cannot review it refuses in a sentence, and leaves nothing behind."""
+"""A review explains a MERGE without running it; what it cannot review it refuses in a sentence, and
+leaves nothing behind.
+"""
 
 import json
 from pathlib import Path
@@ -16,13 +18,23 @@ from icekit.sandbox import NAMESPACE
 from icekit.tune.answer import Confidence
 from icekit.tune.merge import AS_IS, NARROWER, OPENED, PARTITIONED, SHUFFLED, MergeReview
 from tests.elsewhere import settings_of
-from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, MERGE_ON_READ, ROWS, UPSERT, Target, said
+from tests.tune.merge.targets import (
+    CHANGES,
+    COPY_ON_WRITE,
+    KEYS,
+    MERGE_ON_READ,
+    ROWS,
+    UPSERT,
+    Target,
+    said,
+)
 
 pytestmark = pytest.mark.spark
 
 LAB = (
-    "MERGE INTO lab.delays t USING lab.delay_corrections s ON t.carrier = s.carrier AND t.flight = s.flight AND t.origin = s.origin "
-    "AND t.time_hour = s.time_hour WHEN MATCHED THEN UPDATE SET arr_delay = s.arr_delay WHEN NOT MATCHED THEN INSERT *"
+    "MERGE INTO lab.delays t USING lab.delay_corrections s ON t.carrier = s.carrier AND t.flight "
+    "= s.flight AND t.origin = s.origin AND t.time_hour = s.time_hour WHEN MATCHED THEN UPDATE "
+    "SET arr_delay = s.arr_delay WHEN NOT MATCHED THEN INSERT *"
 )
 
 
@@ -44,7 +56,9 @@ def test_a_merge_of_too_many_literals_is_refused_by_their_number(lake: Lake) -> 
 
 
 @pytest.mark.lab("delays", "delay_corrections")
-def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_the_same_rows(lake: Lake, tmp_path: Path) -> None:
+def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_the_same_rows(
+    lake: Lake, tmp_path: Path
+) -> None:
     before = state(lake), lake.tables.source(("lab", "delays")).metadata_location
 
     answer = lake.review_merge(LAB, prove=True, progress=lambda _: None)
@@ -77,9 +91,19 @@ def test_the_labs_merge_opens_three_days_instead_of_all_and_is_shown_to_leave_th
 @pytest.mark.parametrize(
     ("clauses", "properties", "join", "why"),
     [
-        (UPSERT, MERGE_ON_READ, "RightOuter", "NOT MATCHED needs the rows of the source without a match"),
+        (
+            UPSERT,
+            MERGE_ON_READ,
+            "RightOuter",
+            "NOT MATCHED needs the rows of the source without a match",
+        ),
         (UPSERT, COPY_ON_WRITE, "FullOuter", "full outer join, which cannot use a broadcast"),
-        (UPSERT + " WHEN NOT MATCHED BY SOURCE THEN DELETE", MERGE_ON_READ, "FullOuter", "full outer join"),
+        (
+            UPSERT + " WHEN NOT MATCHED BY SOURCE THEN DELETE",
+            MERGE_ON_READ,
+            "FullOuter",
+            "full outer join",
+        ),
         ("WHEN MATCHED THEN DELETE", MERGE_ON_READ, "Inner", "broadcasting is turned off"),
         ("WHEN MATCHED THEN DELETE", COPY_ON_WRITE, "LeftOuter", "broadcasting is turned off"),
     ],
@@ -97,7 +121,9 @@ def test_why_the_target_is_shuffled_is_told_by_the_join(
     assert why in said(review, "shuffle")
 
 
-def test_a_source_too_large_to_broadcast_is_told_with_both_figures(lake: Lake, scratch: str) -> None:
+def test_a_source_too_large_to_broadcast_is_told_with_both_figures(
+    lake: Lake, scratch: str
+) -> None:
     target = Target(lake, (scratch, "rv_large")).create()
 
     with lent(lake.spark, {"spark.sql.autoBroadcastJoinThreshold": "10"}):
@@ -118,14 +144,23 @@ def test_copy_on_write_tells_of_its_search_for_matches(lake: Lake, scratch: str)
     assert "in the join columns of 30 files" in said(review, "group filtering")
 
 
-@pytest.mark.parametrize(("clauses", "is_pruned"), [("WHEN MATCHED THEN DELETE", True), ("WHEN MATCHED THEN UPDATE SET v = s.v", False)])
-def test_dynamic_pruning_of_merge_on_read_is_told_as_the_engine_has_it(lake: Lake, scratch: str, clauses: str, is_pruned: bool) -> None:
+@pytest.mark.parametrize(
+    ("clauses", "is_pruned"),
+    [("WHEN MATCHED THEN DELETE", True), ("WHEN MATCHED THEN UPDATE SET v = s.v", False)],
+)
+def test_dynamic_pruning_of_merge_on_read_is_told_as_the_engine_has_it(
+    lake: Lake, scratch: str, clauses: str, is_pruned: bool
+) -> None:
     target = Target(lake, (scratch, "rv_dynamic")).create(by="d")
     Target(lake, (scratch, "rv_changes")).create(by="", rows=f"SELECT * FROM {CHANGES}")
 
-    review = target.review(target.merge("(SELECT * FROM scratch.rv_changes WHERE v = 'new') s", clauses=clauses))
+    review = target.review(
+        target.merge("(SELECT * FROM scratch.rv_changes WHERE v = 'new') s", clauses=clauses)
+    )
 
-    assert ("dynamic partition pruning does not reach" in said(review, "group filtering")) != is_pruned
+    assert (
+        "dynamic partition pruning does not reach" in said(review, "group filtering")
+    ) != is_pruned
 
 
 def test_filters_that_are_in_on_already_reach_the_scan(lake: Lake, scratch: str) -> None:
@@ -141,7 +176,11 @@ def test_filters_that_are_in_on_already_reach_the_scan(lake: Lake, scratch: str)
 def test_not_matched_by_source_is_told_to_read_everything(lake: Lake, scratch: str) -> None:
     target = Target(lake, (scratch, "rv_by_source")).create()
 
-    review = target.review(target.merge(clauses="WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"))
+    review = target.review(
+        target.merge(
+            clauses="WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"
+        )
+    )
 
     assert "the entire target is read" in said(review, "not matched by source")
     assert review.narrower is None
@@ -173,9 +212,13 @@ def test_an_empty_target_and_a_branch_can_be_reviewed(lake: Lake, scratch: str) 
     assert answer.advised == NARROWER
 
 
-def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, scratch: str, tmp_path: Path) -> None:
+def test_a_statement_that_writes_the_time_is_not_taken_for_proved(
+    lake: Lake, scratch: str, tmp_path: Path
+) -> None:
     target = Target(lake, (scratch, "rv_time")).create()
-    sql = target.merge(clauses="WHEN MATCHED THEN UPDATE SET v = CAST(current_timestamp() AS string)")
+    sql = target.merge(
+        clauses="WHEN MATCHED THEN UPDATE SET v = CAST(current_timestamp() AS string)"
+    )
 
     answer = target.prove(sql)
 
@@ -188,21 +231,43 @@ def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, sc
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("INSERT INTO scratch.rv_bad SELECT 1, current_date(), 'x'", "not a MERGE, UPDATE or DELETE"),
+        (
+            "INSERT INTO scratch.rv_bad SELECT 1, current_date(), 'x'",
+            "not a MERGE, UPDATE or DELETE",
+        ),
         ("DELETE FROM scratch.rv_bad WHERE id = 1", "This is a DELETE; review-merge reads MERGE"),
         ("UPDATE scratch.rv_bad SET v = 'x'", "This is an UPDATE; review-merge reads MERGE"),
-        (f"MERGE INTO scratch.rv_nothing t USING {CHANGES} ON {KEYS} {UPSERT}", "no table scratch.rv_nothing"),
-        (f"MERGE INTO scratch.rv_bad t USING scratch.rv_nothing s ON {KEYS} {UPSERT}", "cannot plan the statement: .*rv_nothing"),
-        (f"MERGE INTO scratch.rv_bad t USING {CHANGES} ON t.idd = s.id {UPSERT}", "cannot plan the statement: .*idd"),
-        (f"MERGE INTO scratch.rv_bad t USING scratch.rv_broken s ON {KEYS} {UPSERT}", "source of the MERGE cannot be read"),
         (
-            f"MERGE INTO scratch.rv_bad t USING {CHANGES} ON t.id = s.id AND t.d = date_add(s.d, CAST(1 DIV (s.id - 3) AS int)) {UPSERT}",
+            f"MERGE INTO scratch.rv_nothing t USING {CHANGES} ON {KEYS} {UPSERT}",
+            "no table scratch.rv_nothing",
+        ),
+        (
+            f"MERGE INTO scratch.rv_bad t USING scratch.rv_nothing s ON {KEYS} {UPSERT}",
+            "cannot plan the statement: .*rv_nothing",
+        ),
+        (
+            f"MERGE INTO scratch.rv_bad t USING {CHANGES} ON t.idd = s.id {UPSERT}",
+            "cannot plan the statement: .*idd",
+        ),
+        (
+            f"MERGE INTO scratch.rv_bad t USING scratch.rv_broken s ON {KEYS} {UPSERT}",
+            "source of the MERGE cannot be read",
+        ),
+        (
+            f"MERGE INTO scratch.rv_bad t USING {CHANGES} ON t.id = s.id AND t.d = date_add(s.d, "
+            f"CAST(1 DIV (s.id - 3) AS int)) {UPSERT}",
             "cannot be read .*DIVIDE_BY_ZERO",
         ),
-        (f"MERGE INTO scratch.rv_bad t USING (SELECT * FROM scratch.rv_bad WHERE false) s ON {KEYS} {UPSERT}", "nothing to review"),
+        (
+            "MERGE INTO scratch.rv_bad t USING (SELECT * FROM scratch.rv_bad WHERE false) s ON "
+            f"{KEYS} {UPSERT}",
+            "nothing to review",
+        ),
     ],
 )
-def test_what_cannot_be_reviewed_is_refused_in_one_sentence_and_leaves_nothing(lake: Lake, scratch: str, sql: str, said: str) -> None:
+def test_what_cannot_be_reviewed_is_refused_in_one_sentence_and_leaves_nothing(
+    lake: Lake, scratch: str, sql: str, said: str
+) -> None:
     Target(lake, (scratch, "rv_bad")).create()
     broken = Target(lake, (scratch, "rv_broken")).create(rows=ROWS.replace("3000", "3"))
     for (file,) in broken.sql("SELECT file_path FROM {t}.data_files"):
@@ -216,11 +281,15 @@ def test_what_cannot_be_reviewed_is_refused_in_one_sentence_and_leaves_nothing(l
     assert state(lake) == before
 
 
-def test_a_statement_that_fails_on_its_clone_is_told_and_the_clone_is_gone(lake: Lake, scratch: str) -> None:
+def test_a_statement_that_fails_on_its_clone_is_told_and_the_clone_is_gone(
+    lake: Lake, scratch: str
+) -> None:
     target = Target(lake, (scratch, "rv_fails")).create()
     twice = f"(SELECT * FROM {CHANGES} UNION ALL SELECT 33, DATE '2024-01-04', 'twice') s"
 
-    with pytest.raises(RehearsalFailed, match=r"the statement failed .*MERGE_CARDINALITY_VIOLATION"):
+    with pytest.raises(
+        RehearsalFailed, match=r"the statement failed .*MERGE_CARDINALITY_VIOLATION"
+    ):
         target.prove(target.merge(twice))
 
     assert not lake.tables.names_in((NAMESPACE,))
@@ -230,13 +299,18 @@ def test_a_hundred_columns_are_no_trouble(lake: Lake, scratch: str) -> None:
     names = [f"c{i}" for i in range(100)]
     target = Target(lake, (scratch, "rv_wide"))
     target.create(
-        "id bigint, d date, " + ", ".join(f"{n} int" for n in names), rows=f"SELECT id, d, {', '.join('1' for _ in names)} FROM ({ROWS})"
+        "id bigint, d date, " + ", ".join(f"{n} int" for n in names),
+        rows=f"SELECT id, d, {', '.join('1' for _ in names)} FROM ({ROWS})",
     )
     source = f"(SELECT id, d, {', '.join(f'2 AS {n}' for n in names)} FROM {CHANGES}) s"
     sets = ", ".join(f"{n} = s.{n}" for n in names)
 
     review = target.review(
-        target.merge(source, " AND ".join([KEYS, *(f"t.{n} <= s.{n}" for n in names)]), f"WHEN MATCHED THEN UPDATE SET {sets}")
+        target.merge(
+            source,
+            " AND ".join([KEYS, *(f"t.{n} <= s.{n}" for n in names)]),
+            f"WHEN MATCHED THEN UPDATE SET {sets}",
+        )
     )
 
     assert review.narrower is not None
@@ -254,7 +328,10 @@ def test_the_command_reviews_a_file_and_writes_json(
 
     assert main(["review-merge", str(file), "--output", str(tmp_path)]) == 0
     assert "narrower ON" in capsys.readouterr().out
-    assert json.loads((tmp_path / "lab.delays.review-merge.json").read_text())["question"] == "review-merge"
+    assert (
+        json.loads((tmp_path / "lab.delays.review-merge.json").read_text())["question"]
+        == "review-merge"
+    )
     assert main(["review-merge", str(tmp_path / "nothing.sql")]) == 2
     assert "give a file with one statement" in capsys.readouterr().err
     file.write_text("SELECT 1")
@@ -264,9 +341,14 @@ def test_the_command_reviews_a_file_and_writes_json(
 @pytest.mark.lab("delays", "delay_corrections")
 @pytest.mark.parametrize(
     ("budget", "why"),
-    [({"budget_seconds": 0.001}, "the time budget of 0.001 s ran out"), ({"budget_bytes": "1 kB"}, "the next step would write")],
+    [
+        ({"budget_seconds": 0.001}, "the time budget of 0.001 s ran out"),
+        ({"budget_bytes": "1 kB"}, "the next step would write"),
+    ],
 )
-def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: dict[str, Any], why: str) -> None:
+def test_a_trial_whose_budget_is_spent_is_not_called_proved(
+    lake: Lake, budget: dict[str, Any], why: str
+) -> None:
     before = state(lake)
 
     answer = lake.review_merge(LAB, prove=True, progress=lambda _: None, **budget)
@@ -278,7 +360,9 @@ def test_a_trial_whose_budget_is_spent_is_not_called_proved(lake: Lake, budget: 
 
 
 @pytest.mark.lab("delays", "delay_corrections")
-def test_a_merge_that_can_never_match_is_not_reviewed_as_if_it_scanned_the_target(lake: Lake) -> None:
+def test_a_merge_that_can_never_match_is_not_reviewed_as_if_it_scanned_the_target(
+    lake: Lake,
+) -> None:
     never = LAB.replace(" ON ", " ON false AND ")
 
     with pytest.raises(IcekitError, match=r"does not scan .* at all"):

@@ -12,7 +12,10 @@ from tests.tune.merge.targets import CHANGES, COPY_ON_WRITE, KEYS, ROWS, Target,
 
 pytestmark = pytest.mark.spark
 
-_TIMES = "SELECT id, {zero} + make_interval(0, 0, 0, CAST(id % 30 AS int), CAST(id % 24 AS int)) AS ts, '{v}' AS v FROM range({n})"
+_TIMES = (
+    "SELECT id, {zero} + make_interval(0, 0, 0, CAST(id % 30 AS int), CAST(id % 24 AS int)) AS "
+    "ts, '{v}' AS v FROM range({n})"
+)
 
 
 def times(zero: str = "timestamp'2024-01-01 00:00:00+00:00'") -> dict[str, str]:
@@ -40,26 +43,32 @@ CASES: dict[str, dict[str, str]] = {
     "days of a timestamp": {**times(), "by": "days(ts)"},
     "hours of a timestamp": {**times(), "by": "hours(ts)"},
     "days before 1970": {**times("timestamp'1969-12-15 23:30:00+00:00'"), "by": "days(ts)"},
-    "days of a timestamp without zone": {**times("timestamp_ntz'2024-01-01 00:00:00'"), "by": "days(ts)"},
+    "days of a timestamp without zone": {
+        **times("timestamp_ntz'2024-01-01 00:00:00'"),
+        "by": "days(ts)",
+    },
     "months of a timestamp": {
         "columns": "id bigint, ts timestamp, v string",
         "by": "months(ts)",
-        "rows": "SELECT id, timestamp'2023-01-01 00:00:00+00:00' + make_interval(0, CAST(id % 12 AS int)), 'v' FROM range(600)",
-        "source": "(SELECT id, timestamp'2023-01-01 00:00:00+00:00' + make_interval(0, CAST(id % 12 AS int)) AS ts, 'n' AS v "
-        "FROM range(700) WHERE id % 12 IN (0, 11)) s",
+        "rows": "SELECT id, timestamp'2023-01-01 00:00:00+00:00' + make_interval(0, CAST(id % 12 "
+        "AS int)), 'v' FROM range(600)",
+        "source": "(SELECT id, timestamp'2023-01-01 00:00:00+00:00' + make_interval(0, CAST(id % "
+        "12 AS int)) AS ts, 'n' AS v FROM range(700) WHERE id % 12 IN (0, 11)) s",
         "on": "t.id = s.id AND t.ts = s.ts",
     },
     "texts with quotes, backslashes and variables": {
         "columns": "id bigint, d string, v string",
         "by": "d",
         "rows": r"SELECT id, concat('a''b\\\n', chr(36), '{x}`t`.`d`', id % 20), 'v' FROM range(400)",
-        "source": r"(SELECT id, concat('a''b\\\n', chr(36), '{x}`t`.`d`', id % 20) AS d, 'n' AS v FROM range(500) WHERE id % 20 < 3) s",
+        "source": r"(SELECT id, concat('a''b\\\n', chr(36), '{x}`t`.`d`', id % 20) AS d, 'n' AS v FROM "
+        r"range(500) WHERE id % 20 < 3) s",
     },
     "decimals": {
         "columns": "id bigint, d decimal(12,2), v string",
         "by": "truncate(100, d)",
         "rows": "SELECT id, CAST(id AS decimal(12,2)) / 4, 'v' FROM range(400)",
-        "source": "(SELECT id, CAST(CAST(id AS decimal(12,2)) / 4 AS decimal(12,2)) AS d, 'n' AS v FROM range(3)) s",
+        "source": "(SELECT id, CAST(CAST(id AS decimal(12,2)) / 4 AS decimal(12,2)) AS d, 'n' AS "
+        "v FROM range(3)) s",
     },
     "an int compared with a bigint out of its range": {
         "columns": "id bigint, d int, v string",
@@ -71,23 +80,29 @@ CASES: dict[str, dict[str, str]] = {
     "nulls that match nothing": {
         "by": "d",
         "rows": f"{ROWS} UNION ALL SELECT 7, NULL, 'null'",
-        "source": "(SELECT 7 AS id, CAST(NULL AS date) AS d, 'n' AS v UNION ALL SELECT 33, date'2024-01-04', 'n' UNION ALL SELECT NULL, date'2024-01-05', 'n') s",
+        "source": "(SELECT 7 AS id, CAST(NULL AS date) AS d, 'n' AS v UNION ALL SELECT 33, "
+        "date'2024-01-04', 'n' UNION ALL SELECT NULL, date'2024-01-05', 'n') s",
     },
     "nulls that match nulls": {
         "by": "d",
         "rows": f"{ROWS} UNION ALL SELECT 7, NULL, 'null'",
-        "source": "(SELECT 7 AS id, CAST(NULL AS date) AS d, 'n' AS v UNION ALL SELECT 33, date'2024-01-04', 'n') s",
+        "source": "(SELECT 7 AS id, CAST(NULL AS date) AS d, 'n' AS v UNION ALL SELECT 33, "
+        "date'2024-01-04', 'n') s",
         "on": "t.id <=> s.id AND t.d <=> s.d",
     },
     "names in another case": {"alias": "T", "on": "T.ID = S.ID AND T.D = S.D"},
     "an expression of the source": {"on": "t.id = s.id + 0 AND t.d = date_add(s.d, 0)"},
-    "the target itself": {"source": "(SELECT id, d, 'n' AS v FROM lake.scratch.mr_case WHERE d < date'2024-01-04') s"},
+    "the target itself": {
+        "source": "(SELECT id, d, 'n' AS v FROM lake.scratch.mr_case WHERE d < date'2024-01-04') s"
+    },
 }
 
 
 def offered(target: Target, case: dict[str, str]) -> tuple[str, MergeReview]:
     target.create(**{k: v for k, v in case.items() if k in {"columns", "by", "rows", "properties"}})
-    sql = target.merge(**{k: v for k, v in case.items() if k in {"source", "on", "clauses", "alias"}})
+    sql = target.merge(
+        **{k: v for k, v in case.items() if k in {"source", "on", "clauses", "alias"}}
+    )
     return sql, target.review(sql)
 
 
@@ -102,8 +117,16 @@ IN_EVERY_RUN = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.soak) for name in CASES])
-def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(lake: Lake, scratch: str, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in IN_EVERY_RUN else pytest.param(name, marks=pytest.mark.soak)
+        for name in CASES
+    ],
+)
+def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(
+    lake: Lake, scratch: str, name: str
+) -> None:
     target = Target(lake, (scratch, "mr_case"))
     with lent(lake.spark, {"spark.sql.session.timeZone": "Pacific/Chatham"}):
         sql, review = offered(target, CASES[name])
@@ -118,8 +141,16 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(lake: Lake, 
 def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: str) -> None:
     target = Target(lake, (scratch, "mr we.ird `na`me it's"))
     target.create("`a.b` bigint, `d'x` date, `v``z` string", "`d'x`")
-    source = CHANGES.replace("id, date", "id AS `a.b`, date").replace("AS d,", "AS `d'x`,").replace("AS v ", "AS `v``z` ")
-    sql = target.merge(source, "t.`a.b` = s.`a.b` AND t.`d'x` = s.`d'x`", "WHEN MATCHED THEN UPDATE SET `v``z` = s.`v``z`")
+    source = (
+        CHANGES.replace("id, date", "id AS `a.b`, date")
+        .replace("AS d,", "AS `d'x`,")
+        .replace("AS v ", "AS `v``z` ")
+    )
+    sql = target.merge(
+        source,
+        "t.`a.b` = s.`a.b` AND t.`d'x` = s.`d'x`",
+        "WHEN MATCHED THEN UPDATE SET `v``z` = s.`v``z`",
+    )
 
     review = target.review(sql)
 
@@ -127,14 +158,20 @@ def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: st
     assert target.after(review.narrower.sql) == target.after(sql)
 
 
-def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(lake: Lake, scratch: str) -> None:
+def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(
+    lake: Lake, scratch: str
+) -> None:
     target = Target(lake, (scratch, "mr_evolved")).create(
         by="v", rows="SELECT id, date'2024-01-01' + CAST(id % 5 AS int), id % 3 FROM range(300)"
     )
     target.sql("ALTER TABLE {t} REPLACE PARTITION FIELD v WITH days(d)")
     target.sql("ALTER TABLE {t} RENAME COLUMN d TO day")
     target.sql(f"INSERT INTO {{t}} {ROWS}")
-    sql = target.merge(CHANGES.replace("AS d,", "AS day,"), "t.id = s.id AND t.day = s.day", "WHEN MATCHED THEN UPDATE SET v = s.v")
+    sql = target.merge(
+        CHANGES.replace("AS d,", "AS day,"),
+        "t.id = s.id AND t.day = s.day",
+        "WHEN MATCHED THEN UPDATE SET v = s.v",
+    )
 
     review = target.review(sql)
 
@@ -147,17 +184,27 @@ def test_only_predicates_that_rule_something_out_are_added(lake: Lake, scratch: 
     review = Target(lake, (scratch, "mr_needed")).create().review()
 
     assert review.narrower is not None
-    assert [(a.column, a.expression, a.form) for a in review.narrower.added] == [("d", "s.d", "ranges")]
+    assert [(a.column, a.expression, a.form) for a in review.narrower.added] == [
+        ("d", "s.d", "ranges")
+    ]
     assert review.narrower.predicate == (
-        "(`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR (`t`.`d` >= DATE '2024-01-18' AND `t`.`d` < DATE '2024-01-19')"
+        "(`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR (`t`.`d` >= DATE "
+        "'2024-01-18' AND `t`.`d` < DATE '2024-01-19')"
     )
 
 
 def test_many_values_become_their_bounds(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "mr_bounds")).create(by="", rows="SELECT id, date'2024-01-01', 'a' FROM range(1000)")
+    target = Target(lake, (scratch, "mr_bounds")).create(
+        by="", rows="SELECT id, date'2024-01-01', 'a' FROM range(1000)"
+    )
     target.sql("INSERT INTO {t} SELECT id, date'2024-01-01', 'b' FROM range(100000, 101000)")
 
-    review = target.review(target.merge("(SELECT id * 2 AS id, date'2024-01-01' AS d, 'n' AS v FROM range(300)) s", "t.id = s.id"))
+    review = target.review(
+        target.merge(
+            "(SELECT id * 2 AS id, date'2024-01-01' AS d, 'n' AS v FROM range(300)) s",
+            "t.id = s.id",
+        )
+    )
 
     assert review.narrower is not None
     assert review.narrower.predicate == "`t`.`id` >= 0L AND `t`.`id` <= 598L"
@@ -172,9 +219,15 @@ def changing(lake: Lake, name: str, rows: str) -> Iterator[None]:
         lake.spark.catalog.dropTempView(name)
 
 
-@pytest.mark.parametrize("late", ["SELECT 8L, date'2024-01-09', 'late'", "SELECT 7L, CAST(NULL AS date), 'late'"])
-def test_the_guard_counts_what_came_to_the_source_afterwards(lake: Lake, scratch: str, late: str) -> None:
-    target = Target(lake, (scratch, "mr_guard")).create(rows=f"{ROWS} UNION ALL SELECT 7, NULL, 'null'", by="d")
+@pytest.mark.parametrize(
+    "late", ["SELECT 8L, date'2024-01-09', 'late'", "SELECT 7L, CAST(NULL AS date), 'late'"]
+)
+def test_the_guard_counts_what_came_to_the_source_afterwards(
+    lake: Lake, scratch: str, late: str
+) -> None:
+    target = Target(lake, (scratch, "mr_guard")).create(
+        rows=f"{ROWS} UNION ALL SELECT 7, NULL, 'null'", by="d"
+    )
     first = "SELECT 33L AS id, date'2024-01-04' AS d, 'n' AS v"
     with changing(lake, "mr_late", first):
         sql = target.merge("mr_late s", KEYS.replace("=", "<=>"))
@@ -192,14 +245,29 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(lake: Lake, scratch
 @pytest.mark.parametrize(
     ("merge", "why"),
     [
-        ({"source": CHANGES.replace("WHERE", "WHERE rand() < 2 AND")}, r"different rows each time .*rand\(\)"),
+        (
+            {"source": CHANGES.replace("WHERE", "WHERE rand() < 2 AND")},
+            r"different rows each time .*rand\(\)",
+        ),
         ({"source": CHANGES.replace(") s", " LIMIT 9) s")}, "different rows each time .*LIMIT"),
-        ({"source": CHANGES.replace("'new'", "CAST(current_timestamp() AS string)")}, r"current_timestamp\(\)"),
+        (
+            {"source": CHANGES.replace("'new'", "CAST(current_timestamp() AS string)")},
+            r"current_timestamp\(\)",
+        ),
         ({"on": "t.id + 1 = s.id + 1 AND year(t.d) = year(s.d)"}, "is not a plain column"),
         ({"on": "t.id = s.id OR t.d = s.d"}, "sets no column of the target equal"),
-        ({"on": "CAST(t.id AS double) = CAST(s.id AS double)"}, "compared as double but stored as long"),
+        (
+            {"on": "CAST(t.id AS double) = CAST(s.id AS double)"},
+            "compared as double but stored as long",
+        ),
         ({"on": "t.id = s.id"}, "skip no file of the target"),
-        ({"clauses": "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN DELETE"}, "every row of the target"),
+        (
+            {
+                "clauses": "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN "
+                "DELETE"
+            },
+            "every row of the target",
+        ),
     ],
 )
 def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_rule_out_nothing(
@@ -216,7 +284,9 @@ def test_no_predicate_is_offered_where_it_could_be_wrong_or_would_rule_out_nothi
 
 
 def test_floating_point_columns_are_left_out(lake: Lake, scratch: str) -> None:
-    target = Target(lake, (scratch, "mr_floats")).create("id bigint, f double, v string", "", "SELECT id, id * 1.5D, 'v' FROM range(10)")
+    target = Target(lake, (scratch, "mr_floats")).create(
+        "id bigint, f double, v string", "", "SELECT id, id * 1.5D, 'v' FROM range(10)"
+    )
 
     review = target.review(target.merge("(SELECT 1.5D AS f, 1L AS id, 'n' AS v) s", "t.f = s.f"))
 
