@@ -20,17 +20,17 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError, nearest
-from icekit.lab import damaged, deletes, flights, tables, upserts
+from icekit.lab import damaged, deletes, flights, tables, upserts  # noqa: F401 - they register
 from icekit.lab.workbench import (
     FLIGHTS,
     NAMESPACE,
+    TABLES,
     VERSION,
     Lab,
     LabTable,
@@ -125,24 +125,7 @@ def _make(lab: Lab) -> None:
     keep(lab.lake, lab.name)
 
 
-# --- Every table of the lab
-
-
-TABLES: Mapping[str, LabTable] = MappingProxyType(
-    {
-        table.name: table
-        for table in (
-            *tables.HEALTHY,
-            *tables.LAYOUT,
-            *tables.URLS,
-            *tables.MERGES,
-            *deletes.DELETES,
-            *upserts.UPSERTS,
-            *tables.HISTORY,
-            *damaged.DAMAGED,
-        )
-    }
-)
+# --- Find a table of the lab
 
 
 def table_of(name: str) -> LabTable:

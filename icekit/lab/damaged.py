@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icekit.engine.compat import arrow_of
-from icekit.lab.workbench import NAMESPACE, Lab, LabTable
+from icekit.lab.workbench import NAMESPACE, Lab, lab_table
 
 # Reserved field ids of a position delete file (table spec, "Reserved Field IDs").
 _POSITION_DELETES = pa.schema(
@@ -27,7 +27,12 @@ _POSITION_DELETES = pa.schema(
 )
 
 
-def _duplicate_files(lab: Lab) -> None:
+@lab_table(
+    "A writer retried an append that had succeeded, so every file is in the table twice, and "
+    "every row is counted twice.",
+    "duplicate_files",
+)
+def duplicate_files(lab: Lab) -> None:
     """Append files, and append the same files again.
 
     A writer that gives up waiting for the catalog, and retries a commit that had gone through, does
@@ -42,7 +47,10 @@ def _duplicate_files(lab: Lab) -> None:
     append.commit()
 
 
-def _missing_files(lab: Lab) -> None:
+@lab_table(
+    "A data file was deleted from storage, so every scan that needs it fails.", "missing_files"
+)
+def missing_files(lab: Lab) -> None:
     """Lose a data file: a lifecycle rule of the bucket, or an orphan removal of another tool,
     deleted it.
     """
@@ -52,7 +60,13 @@ def _missing_files(lab: Lab) -> None:
     Path(path.removeprefix("file:")).unlink()
 
 
-def _misfiled_deletes(lab: Lab) -> None:
+@lab_table(
+    "A delete file is in another partition spec than its data file, and whether it applies "
+    "depends on the version of Iceberg.",
+    "misfiled_deletes",
+    "old_partition_spec",
+)
+def misfiled_deletes(lab: Lab) -> None:
     """Change the partitioning, and file a delete for an old data file under the new partition spec.
 
     A writer that takes the current spec for every delete does this. Iceberg looks for the deletes
@@ -66,7 +80,12 @@ def _misfiled_deletes(lab: Lab) -> None:
     _delete_positions(lab, path, partition="origin=JFK")
 
 
-def _unmatched_deletes(lab: Lab) -> None:
+@lab_table(
+    "A delete file spells the path of its data file differently, so that no reader applies "
+    "it, and deleted rows are back.",
+    "unmatched_deletes",
+)
+def unmatched_deletes(lab: Lab) -> None:
     """Delete rows of a file by another spelling of its path.
 
     The path in a delete file has to equal the data file's, letter by letter. Two engines that spell
@@ -81,7 +100,12 @@ def _unmatched_deletes(lab: Lab) -> None:
     )
 
 
-def _narrow_manifest(lab: Lab) -> None:
+@lab_table(
+    "The manifest list gives a manifest a narrower range of partitions than it has, so "
+    "filters lose rows.",
+    "manifest_bounds",
+)
+def narrow_manifest(lab: Lab) -> None:
     """Write a manifest list that gives a manifest a narrower range of partitions than its entries
     have.
 
@@ -112,7 +136,12 @@ def _narrow_manifest(lab: Lab) -> None:
     lab.refresh()
 
 
-def _stale_statistics(lab: Lab) -> None:
+@lab_table(
+    "Its statistics were computed when it had a twelfth of its rows, and a query planner may "
+    "use them.",
+    "stale_statistics",
+)
+def stale_statistics(lab: Lab) -> None:
     """Compute table statistics once, and load most of the table after that."""
     lab.create("months(time_hour)")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
@@ -120,7 +149,11 @@ def _stale_statistics(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month > 1")
 
 
-def _unreadable_metadata(lab: Lab) -> None:
+@lab_table(
+    "The schema of its first snapshot was removed, so time travel to that snapshot fails.",
+    "unreadable_metadata",
+)
+def unreadable_metadata(lab: Lab) -> None:
     """Forget the schema of an earlier snapshot, as a clean-up of unused schemas that overlooks
     snapshots does.
     """
@@ -136,7 +169,13 @@ def _unreadable_metadata(lab: Lab) -> None:
         ]
 
 
-def _frequent_commits(lab: Lab) -> None:
+@lab_table(
+    "A stream commits every ten seconds, so each file holds what came in within ten seconds.",
+    "frequent_commits",
+    "small_files",
+    "snapshots_piling_up",
+)
+def frequent_commits(lab: Lab) -> None:
     """Append what comes in every ten seconds, for a quarter of an hour. Only the times of the
     commits are made up.
     """
@@ -160,13 +199,23 @@ def _frequent_commits(lab: Lab) -> None:
                 entry["timestamp-ms"] -= 10_000 * age
 
 
-def _merge_on_read_on_v1(lab: Lab) -> None:
+@lab_table(
+    "Merge-on-read is set, but the table has format version 1, so every DELETE fails at its "
+    "commit.",
+    "merge_on_read_on_v1",
+)
+def merge_on_read_on_v1(lab: Lab) -> None:
     """Set merge-on-read for DELETE on a table of format version 1, which has no delete files."""
     lab.create("origin", {"format-version": "1", "write.delete.mode": "merge-on-read"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
 
 
-def _repeated_identifiers(lab: Lab) -> None:
+@lab_table(
+    "A writer committed one day twice, so that several rows share an identifier and every "
+    "reader counts them twice.",
+    "identifiers_not_unique",
+)
+def repeated_identifiers(lab: Lab) -> None:
     """Load a month of flights with one day twice in the same commit, although the flight's number
     is the identifier.
 
@@ -183,7 +232,12 @@ def _repeated_identifiers(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} " + rows + "<= 31 UNION ALL " + rows + "= 2")
 
 
-def _managed_elsewhere(lab: Lab) -> None:
+@lab_table(
+    "Its properties say that another service compacts it, and two optimizers make each "
+    "other's commits fail.",
+    "managed_elsewhere",
+)
+def managed_elsewhere(lab: Lab) -> None:
     """Hand the table to a service that compacts and expires it by itself."""
     lab.create("origin", {"self-optimizing.enabled": "true", "self-optimizing.group": "default"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month = 1")
@@ -230,81 +284,3 @@ def _delete_positions(lab: Lab, path: str, *, partition: str) -> None:
     deletes = deletes.withPartitionPath(partition).withMetrics(metrics)
     table.newRowDelta().addDeletes(deletes.build()).commit()
     lab.refresh()
-
-
-DAMAGED = (
-    LabTable(
-        "duplicate_files",
-        "A writer retried an append that had succeeded, so every file is in the table twice, and "
-        "every row is counted twice.",
-        frozenset({"duplicate_files"}),
-        _duplicate_files,
-    ),
-    LabTable(
-        "missing_files",
-        "A data file was deleted from storage, so every scan that needs it fails.",
-        frozenset({"missing_files"}),
-        _missing_files,
-    ),
-    LabTable(
-        "misfiled_deletes",
-        "A delete file is in another partition spec than its data file, and whether it applies "
-        "depends on the version of Iceberg.",
-        frozenset({"misfiled_deletes", "old_partition_spec"}),
-        _misfiled_deletes,
-    ),
-    LabTable(
-        "unmatched_deletes",
-        "A delete file spells the path of its data file differently, so that no reader applies "
-        "it, and deleted rows are back.",
-        frozenset({"unmatched_deletes"}),
-        _unmatched_deletes,
-    ),
-    LabTable(
-        "narrow_manifest",
-        "The manifest list gives a manifest a narrower range of partitions than it has, so "
-        "filters lose rows.",
-        frozenset({"manifest_bounds"}),
-        _narrow_manifest,
-    ),
-    LabTable(
-        "unreadable_metadata",
-        "The schema of its first snapshot was removed, so time travel to that snapshot fails.",
-        frozenset({"unreadable_metadata"}),
-        _unreadable_metadata,
-    ),
-    LabTable(
-        "merge_on_read_on_v1",
-        "Merge-on-read is set, but the table has format version 1, so every DELETE fails at its "
-        "commit.",
-        frozenset({"merge_on_read_on_v1"}),
-        _merge_on_read_on_v1,
-    ),
-    LabTable(
-        "repeated_identifiers",
-        "A writer committed one day twice, so that several rows share an identifier and every "
-        "reader counts them twice.",
-        frozenset({"identifiers_not_unique"}),
-        _repeated_identifiers,
-    ),
-    LabTable(
-        "managed_elsewhere",
-        "Its properties say that another service compacts it, and two optimizers make each "
-        "other's commits fail.",
-        frozenset({"managed_elsewhere"}),
-        _managed_elsewhere,
-    ),
-    LabTable(
-        "frequent_commits",
-        "A stream commits every ten seconds, so each file holds what came in within ten seconds.",
-        frozenset({"frequent_commits", "small_files", "snapshots_piling_up"}),
-        _frequent_commits,
-    ),
-    LabTable(
-        "stale_statistics",
-        "Its statistics were computed when it had a twelfth of its rows, and a query planner may "
-        "use them.",
-        frozenset({"stale_statistics"}),
-        _stale_statistics,
-    ),
-)

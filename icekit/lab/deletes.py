@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.lab.workbench import Lab, LabTable
+from icekit.lab.workbench import Lab, lab_table
 
 MERGE_ON_READ = {
     "write.delete.mode": "merge-on-read",
@@ -11,7 +11,13 @@ MERGE_ON_READ = {
 }
 
 
-def _position_deletes(lab: Lab) -> None:
+@lab_table(
+    "Rows were deleted and updated with merge-on-read in format v2, so readers merge many "
+    "position deletes.",
+    "position_deletes",
+    "v2_position_deletes",
+)
+def position_deletes(lab: Lab) -> None:
     """Update and delete rows with merge-on-read, month after month, without compaction.
 
     Each statement adds position delete files for the data files it touches, and
@@ -24,7 +30,12 @@ def _position_deletes(lab: Lab) -> None:
     lab.sql("DELETE FROM {t} WHERE carrier = 'US'")
 
 
-def _deletion_vectors(lab: Lab) -> None:
+@lab_table(
+    "Rows were deleted and updated with merge-on-read in format v3, so most data files have a "
+    "deletion vector.",
+    "deletion_vectors",
+)
+def deletion_vectors(lab: Lab) -> None:
     """The same in format v3, in which a data file has at most one deletion vector."""
     lab.create("months(time_hour)", {**MERGE_ON_READ, "format-version": "3"})
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 4")
@@ -36,7 +47,11 @@ def _deletion_vectors(lab: Lab) -> None:
     lab.sql("DELETE FROM {t} WHERE carrier = 'US'")
 
 
-def _dangling_deletes(lab: Lab) -> None:
+@lab_table(
+    "Its data was compacted, but the delete files that applied to the old data files still exist.",
+    "dangling_deletes",
+)
+def dangling_deletes(lab: Lab) -> None:
     """Compact only the recent months, and leave their position deletes behind.
 
     A compaction rewrites data without the deleted rows; the delete files stay, without any data
@@ -50,7 +65,12 @@ def _dangling_deletes(lab: Lab) -> None:
     lab.call("rewrite_data_files", "where => 'month >= 3', options => map('rewrite-all', 'true')")
 
 
-def _vectors_rewritten(lab: Lab) -> None:
+@lab_table(
+    "Each of many small DELETE statements hits nearly every file, and writes the deletion "
+    "vectors of all earlier ones again.",
+    "vectors_rewritten",
+)
+def vectors_rewritten(lab: Lab) -> None:
     """Delete one airline after another from files that have rows of all of them: each statement
     replaces the vector of each file.
     """
@@ -58,35 +78,3 @@ def _vectors_rewritten(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 2")
     for carrier in ("AS", "F9", "FL", "HA", "VX", "YV"):
         lab.sql(f"DELETE FROM {{t}} WHERE carrier = '{carrier}'")
-
-
-DELETES = (
-    LabTable(
-        "position_deletes",
-        "Rows were deleted and updated with merge-on-read in format v2, so readers merge many "
-        "position deletes.",
-        frozenset({"position_deletes", "v2_position_deletes"}),
-        _position_deletes,
-    ),
-    LabTable(
-        "deletion_vectors",
-        "Rows were deleted and updated with merge-on-read in format v3, so most data files have a "
-        "deletion vector.",
-        frozenset({"deletion_vectors"}),
-        _deletion_vectors,
-    ),
-    LabTable(
-        "vectors_rewritten",
-        "Each of many small DELETE statements hits nearly every file, and writes the deletion "
-        "vectors of all earlier ones again.",
-        frozenset({"vectors_rewritten"}),
-        _vectors_rewritten,
-    ),
-    LabTable(
-        "dangling_deletes",
-        "Its data was compacted, but the delete files that applied to the old data files still "
-        "exist.",
-        frozenset({"dangling_deletes"}),
-        _dangling_deletes,
-    ),
-)

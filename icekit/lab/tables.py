@@ -13,11 +13,12 @@ import pyarrow as pa
 
 from icekit.lab import flights
 from icekit.lab.flights import ROWS
-from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, Lab, LabTable
+from icekit.lab.workbench import FILTER_COLUMNS, FLIGHTS, Lab, lab_table
 from icekit.sql import identifier, literal
 
 
-def _partitioned(lab: Lab) -> None:
+@lab_table("Healthy: partitioned by month, sorted, written in well-sized files.")
+def healthy_partitioned(lab: Lab) -> None:
     """Partition by month, send each month to one task, and sort it by time."""
     lab.create("months(time_hour)", {FILTER_COLUMNS: "time_hour"})
     lab.sql("ALTER TABLE {t} WRITE DISTRIBUTED BY PARTITION LOCALLY ORDERED BY time_hour")
@@ -25,44 +26,30 @@ def _partitioned(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month > 6")
 
 
-def _unpartitioned(lab: Lab) -> None:
+@lab_table("Healthy: unpartitioned, sorted, written in well-sized files.")
+def healthy_unpartitioned(lab: Lab) -> None:
     """Sort by the columns that queries filter by, so that they skip files without partitions."""
     lab.create("", {FILTER_COLUMNS: "dest"})
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY dest, time_hour")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6")
 
 
-def _empty(lab: Lab) -> None:
+@lab_table("Healthy: it was created but never written to, so it has no snapshot.")
+def empty(lab: Lab) -> None:
     """Create a table that nobody has written to: no snapshot, no manifest list."""
     lab.create("days(time_hour)")
-
-
-HEALTHY = (
-    LabTable(
-        "healthy_partitioned",
-        "Healthy: partitioned by month, sorted, written in well-sized files.",
-        frozenset(),
-        _partitioned,
-    ),
-    LabTable(
-        "healthy_unpartitioned",
-        "Healthy: unpartitioned, sorted, written in well-sized files.",
-        frozenset(),
-        _unpartitioned,
-    ),
-    LabTable(
-        "empty",
-        "Healthy: it was created but never written to, so it has no snapshot.",
-        frozenset(),
-        _empty,
-    ),
-)
 
 
 DAYS = 15 * 7
 
 
-def _fragmented_manifests(lab: Lab) -> None:
+@lab_table(
+    "Each of many appends added its own manifest, and planning a scan opens all of them. The "
+    "daily partitions are also too small for one file each.",
+    "fragmented_manifests",
+    "over_partitioned",
+)
+def fragmented_manifests(lab: Lab) -> None:
     """Append once per day with a writer that does not merge manifests.
 
     pyiceberg and Flink use fast appends by default: each commit adds its own manifest, and
@@ -86,7 +73,13 @@ def _fragmented_manifests(lab: Lab) -> None:
     lab.call("expire_snapshots", "older_than => now(), retain_last => 1")
 
 
-def _overlapping_manifests(lab: Lab) -> None:
+@lab_table(
+    "Every load also corrects early days, so each manifest spans nearly all days and scans "
+    "cannot skip it.",
+    "overlapping_manifests",
+    "over_partitioned",
+)
+def overlapping_manifests(lab: Lab) -> None:
     """Load week after week, each load with corrections for a day of every earlier week.
 
     A scan skips a manifest by its range of partitions. Here each manifest has its own week
@@ -102,7 +95,12 @@ def _overlapping_manifests(lab: Lab) -> None:
         table.append(pa.concat_tables([lab.days(7 * week, 7), *corrections]))
 
 
-def _snapshot_pile_up(lab: Lab) -> None:
+@lab_table(
+    "Snapshots never expire, so they keep replaced files, and metadata files pile up.",
+    "snapshots_piling_up",
+    "metadata_files_piling_up",
+)
+def snapshot_pile_up(lab: Lab) -> None:
     """Commit every day, compact data and manifests, and never expire snapshots.
 
     Compaction replaces files; earlier snapshots still keep the replaced files.
@@ -121,7 +119,11 @@ def _snapshot_pile_up(lab: Lab) -> None:
     lab.call("rewrite_manifests")
 
 
-def _heavy_metadata(lab: Lab) -> None:
+@lab_table(
+    "A property holds a document of 8 MiB, which each commit writes again and each reader loads.",
+    "heavy_metadata",
+)
+def heavy_metadata(lab: Lab) -> None:
     """Keep a large document, such as the report of a data-quality check, in a property of the
     table.
     """
@@ -132,43 +134,18 @@ def _heavy_metadata(lab: Lab) -> None:
     lab.set({"quality.report": document * (1 + 2**23 // len(document))})
 
 
-HISTORY = (
-    LabTable(
-        "heavy_metadata",
-        "A property holds a document of 8 MiB, which each commit writes again and each reader "
-        "loads.",
-        frozenset({"heavy_metadata"}),
-        _heavy_metadata,
-    ),
-    LabTable(
-        "fragmented_manifests",
-        "Each of many appends added its own manifest, and planning a scan opens all of them. The "
-        "daily partitions are also too small for one file each.",
-        frozenset({"fragmented_manifests", "over_partitioned"}),
-        _fragmented_manifests,
-    ),
-    LabTable(
-        "overlapping_manifests",
-        "Every load also corrects early days, so each manifest spans nearly all days and scans "
-        "cannot skip it.",
-        frozenset({"overlapping_manifests", "over_partitioned"}),
-        _overlapping_manifests,
-    ),
-    LabTable(
-        "snapshot_pile_up",
-        "Snapshots never expire, so they keep replaced files, and metadata files pile up.",
-        frozenset({"snapshots_piling_up", "metadata_files_piling_up"}),
-        _snapshot_pile_up,
-    ),
-)
-
-
 TEN_DAYS_S = 10 * 24 * 3600
 # A stream with this many tasks writes this many files per batch.
 STREAM_TASKS = 16
 
 
-def _small_files(lab: Lab) -> None:
+@lab_table(
+    "Micro-batches were appended with distribution mode none, so each task wrote a tiny file "
+    "for each day.",
+    "small_files",
+    "distribution_mode",
+)
+def small_files(lab: Lab) -> None:
     """Append micro-batches like a stream without a shuffle.
 
     ``write.distribution-mode=none`` saves a shuffle per batch, but then every task of
@@ -182,7 +159,13 @@ def _small_files(lab: Lab) -> None:
         )
 
 
-def _skewed_small_files(lab: Lab) -> None:
+@lab_table(
+    "The year was loaded in well-sized files, but two months were streamed, and nearly all "
+    "files are tiny files of these two months.",
+    "small_files",
+    "distribution_mode",
+)
+def skewed_small_files(lab: Lab) -> None:
     """Load the year month by month, each with a file of late arrivals, but stream the last two
     months.
 
@@ -200,7 +183,11 @@ def _skewed_small_files(lab: Lab) -> None:
         )
 
 
-def _oversized_files(lab: Lab) -> None:
+@lab_table(
+    "The files were written with another target size and are more than twice the current target.",
+    "oversized_files",
+)
+def oversized_files(lab: Lab) -> None:
     """Load with a larger target, then lower the target: existing files keep their size.
 
     A writer that cannot roll its files, or a target set in another job, has the same effect.
@@ -210,13 +197,23 @@ def _oversized_files(lab: Lab) -> None:
     lab.set(lab.sizes())
 
 
-def _skewed_partitions(lab: Lab) -> None:
+@lab_table(
+    "It is partitioned by hours of delay, and most flights have no delay.", "skewed_partitions"
+)
+def skewed_partitions(lab: Lab) -> None:
     """Partition by a value that most rows share: hours of delay, which is 0 for most flights."""
     lab.create("truncate(60, dep_delay)")
     lab.sql("INSERT INTO {t} SELECT * FROM {flights} WHERE month <= 6 AND dep_delay IS NOT NULL")
 
 
-def _wide_table(lab: Lab) -> None:
+@lab_table(
+    "It has more than a hundred columns; the columns that queries filter by come last and "
+    "have no bounds.",
+    "metrics_missing",
+    "columns_past_metrics_limit",
+    "too_many_metrics",
+)
+def wide_table(lab: Lab) -> None:
     """Put the one-hot columns of a feature table before the columns that people filter by.
 
     Iceberg collects metrics only for the first hundred columns, so the columns added
@@ -250,7 +247,12 @@ def _wide_table(lab: Lab) -> None:
     )
 
 
-def _target_too_small(lab: Lab) -> None:
+@lab_table(
+    "The target file size is 6 KiB, which is little more than a footer, and compaction leaves "
+    "such files alone.",
+    "target_too_small",
+)
+def target_too_small(lab: Lab) -> None:
     """Give a target for files that is as small as their footers, and write with many tasks."""
     lab.create(target_size_bytes=6 * 1024)
     lab.sql(
@@ -259,7 +261,11 @@ def _target_too_small(lab: Lab) -> None:
     )
 
 
-def _bloom_filters(lab: Lab) -> None:
+@lab_table(
+    "Its files look well-sized, but bloom filters fill them, and they hold few rows.",
+    "bytes_outside_columns",
+)
+def bloom_filters(lab: Lab) -> None:
     """Turn bloom filters on, and leave out how many distinct values they have to hold.
 
     Each file then has a filter of the largest size for each of these columns, however few rows it
@@ -278,7 +284,11 @@ def _bloom_filters(lab: Lab) -> None:
 _SENSORS = 100
 
 
-def _thin_columns(lab: Lab) -> None:
+@lab_table(
+    "It has a column for each of 100 sensors, and each row group has little of a column.",
+    "thin_column_chunks",
+)
+def thin_columns(lab: Lab) -> None:
     """Give each sensor a column of its own: a row group of the usual size has little of each."""
     columns = ", ".join(f"sensor_{n} int" for n in range(_SENSORS))
     lab.create(
@@ -291,14 +301,19 @@ def _thin_columns(lab: Lab) -> None:
     lab.sql(f"INSERT INTO {{t}} SELECT {values} FROM {{flights}} WHERE month = 1 AND day = 1")
 
 
-def _one_writing_task(lab: Lab) -> None:
+@lab_table("One task writes all files of each load, one after the other.", "one_writing_task")
+def one_writing_task(lab: Lab) -> None:
     """Write each load with a single task, which writes several full files one after the other."""
     lab.create()
     for months in ("month <= 2", "month BETWEEN 3 AND 4"):
         lab.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM {{flights}} WHERE {months}")
 
 
-def _unclustered(lab: Lab) -> None:
+@lab_table(
+    "Queries filter by aircraft, and every file covers nearly the full range of aircraft.",
+    "unclustered_filter_columns",
+)
+def unclustered(lab: Lab) -> None:
     """Load rows in the order of arrival, although queries filter by aircraft.
 
     Every file then has nearly the full range of tail numbers, and no filter skips a file.
@@ -307,7 +322,11 @@ def _unclustered(lab: Lab) -> None:
     lab.sql("INSERT INTO {t} SELECT /*+ COALESCE(1) */ * FROM {flights} WHERE month <= 6")
 
 
-def _evolved(lab: Lab) -> None:
+@lab_table(
+    "It is now partitioned by month, but earlier files are still partitioned by airport.",
+    "old_partition_spec",
+)
+def evolved(lab: Lab) -> None:
     """Change the schema and the partitioning, and rewrite nothing.
 
     Iceberg keeps old files in their old spec, where filters on the new partition fields skip
@@ -328,7 +347,10 @@ def _evolved(lab: Lab) -> None:
     )
 
 
-def _orphan_files(lab: Lab) -> None:
+@lab_table(
+    "Writers failed before they committed, and their files still take up space.", "orphan_files"
+)
+def orphan_files(lab: Lab) -> None:
     """Stop three writers after they wrote their files and before they commit.
 
     Nothing references the files, and only `remove_orphan_files` removes them.
@@ -345,87 +367,6 @@ def _orphan_files(lab: Lab) -> None:
         os.utime(orphan, (long_ago, long_ago))
 
 
-LAYOUT = (
-    LabTable(
-        "small_files",
-        "Micro-batches were appended with distribution mode none, so each task wrote a tiny file "
-        "for each day.",
-        frozenset({"small_files", "distribution_mode"}),
-        _small_files,
-    ),
-    LabTable(
-        "skewed_small_files",
-        "The year was loaded in well-sized files, but two months were streamed, and nearly all "
-        "files are tiny files of these two months.",
-        frozenset({"small_files", "distribution_mode"}),
-        _skewed_small_files,
-    ),
-    LabTable(
-        "oversized_files",
-        "The files were written with another target size and are more than twice the current "
-        "target.",
-        frozenset({"oversized_files"}),
-        _oversized_files,
-    ),
-    LabTable(
-        "skewed_partitions",
-        "It is partitioned by hours of delay, and most flights have no delay.",
-        frozenset({"skewed_partitions"}),
-        _skewed_partitions,
-    ),
-    LabTable(
-        "wide_table",
-        "It has more than a hundred columns; the columns that queries filter by come last and "
-        "have no bounds.",
-        frozenset({"metrics_missing", "columns_past_metrics_limit", "too_many_metrics"}),
-        _wide_table,
-    ),
-    LabTable(
-        "target_too_small",
-        "The target file size is 6 KiB, which is little more than a footer, and compaction leaves "
-        "such files alone.",
-        frozenset({"target_too_small"}),
-        _target_too_small,
-    ),
-    LabTable(
-        "bloom_filters",
-        "Its files look well-sized, but bloom filters fill them, and they hold few rows.",
-        frozenset({"bytes_outside_columns"}),
-        _bloom_filters,
-    ),
-    LabTable(
-        "thin_columns",
-        "It has a column for each of 100 sensors, and each row group has little of a column.",
-        frozenset({"thin_column_chunks"}),
-        _thin_columns,
-    ),
-    LabTable(
-        "one_writing_task",
-        "One task writes all files of each load, one after the other.",
-        frozenset({"one_writing_task"}),
-        _one_writing_task,
-    ),
-    LabTable(
-        "unclustered",
-        "Queries filter by aircraft, and every file covers nearly the full range of aircraft.",
-        frozenset({"unclustered_filter_columns"}),
-        _unclustered,
-    ),
-    LabTable(
-        "evolved",
-        "It is now partitioned by month, but earlier files are still partitioned by airport.",
-        frozenset({"old_partition_spec"}),
-        _evolved,
-    ),
-    LabTable(
-        "orphan_files",
-        "Writers failed before they committed, and their files still take up space.",
-        frozenset({"orphan_files"}),
-        _orphan_files,
-    ),
-)
-
-
 _COLUMNS = (
     "carrier string, flight int, origin string, time_hour timestamp, dest string, tailnum string, "
     "dep_delay int, arr_delay int, distance int"
@@ -435,7 +376,12 @@ _NAMES = ", ".join(column.split()[0] for column in _COLUMNS.split(", "))
 _MERGE_ON_READ = {"format-version": "2", "write.merge.mode": "merge-on-read"}
 
 
-def _delays(lab: Lab) -> None:
+@lab_table(
+    "It is partitioned by day, and a day is far smaller than one file of the target size; a "
+    "MERGE by its natural key opens a file for each day.",
+    "over_partitioned",
+)
+def delays(lab: Lab) -> None:
     """Load a winter of flights, one file per day; carrier, number, airport and scheduled hour
     identify a flight.
     """
@@ -443,7 +389,8 @@ def _delays(lab: Lab) -> None:
     lab.sql(f"INSERT INTO {{t}} SELECT {_NAMES} FROM {{flights}} WHERE month <= 3")
 
 
-def _delay_corrections(lab: Lab) -> None:
+@lab_table("Healthy: it has corrections for three days, to be merged into delays.")
+def delay_corrections(lab: Lab) -> None:
     """Load an airline's corrections: a third of three days' flights with other delays, and some
     missing flights.
     """
@@ -459,23 +406,6 @@ def _delay_corrections(lab: Lab) -> None:
     )
 
 
-MERGES = (
-    LabTable(
-        "delays",
-        "It is partitioned by day, and a day is far smaller than one file of the target size; a "
-        "MERGE by its natural key opens a file for each day.",
-        frozenset({"over_partitioned"}),
-        _delays,
-    ),
-    LabTable(
-        "delay_corrections",
-        "Healthy: it has corrections for three days, to be merged into delays.",
-        frozenset(),
-        _delay_corrections,
-    ),
-)
-
-
 _URLS_COLUMNS = (
     "url string, flight_id bigint, time_hour timestamp, tailnum string, dest string, dep_delay "
     "int, arr_delay int, distance int"
@@ -486,7 +416,12 @@ _URL = (
 )
 
 
-def _urls(lab: Lab) -> None:
+@lab_table(
+    "It is sorted by URL, but all URLs begin with the same 41 characters, and bounds keep "
+    "only the first 16.",
+    "unclustered_filter_columns",
+)
+def urls(lab: Lab) -> None:
     """Sort a tracker's requests by URL, which queries filter by, and keep the default metrics.
 
     Bounds are truncated to 16 characters (``truncate(16)``), and the first 41 are the same in every
@@ -505,14 +440,3 @@ def _urls(lab: Lab) -> None:
     lab.sql("ALTER TABLE {t} WRITE ORDERED BY url")
     rest = ", ".join(part.split()[0] for part in _URLS_COLUMNS.split(", ")[1:])
     lab.sql(f"INSERT INTO {{t}} SELECT {_URL}, {rest} FROM {{flights}} WHERE month <= 6")
-
-
-URLS = (
-    LabTable(
-        "urls",
-        "It is sorted by URL, but all URLs begin with the same 41 characters, and bounds keep "
-        "only the first 16.",
-        frozenset({"unclustered_filter_columns"}),
-        _urls,
-    ),
-)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from icekit.engine.compat import arrow_of
 from icekit.lab.flights import ROWS
-from icekit.lab.workbench import FLIGHTS, Lab, LabTable
+from icekit.lab.workbench import FLIGHTS, Lab, lab_table
 from icekit.sql import identifier
 
 _LONG_STREAM_COMMITS = 32
@@ -88,7 +88,14 @@ class UpsertStream:
         )
 
 
-def _equality_deletes(lab: Lab) -> None:
+@lab_table(
+    "An upsert stream adds a small data file and an equality delete file per bucket and "
+    "commit, and every scan merges all of them.",
+    "equality_deletes",
+    "small_files",
+    "executor_cache",
+)
+def equality_deletes(lab: Lab) -> None:
     """Stream each day's flights when they are scheduled, when they have landed, and when corrected.
 
     Each commit writes one data file and one equality delete file into each bucket, and a scan reads
@@ -107,7 +114,14 @@ def _equality_deletes(lab: Lab) -> None:
     )
 
 
-def _well_sized_equality_deletes(lab: Lab) -> None:
+@lab_table(
+    "Its data files are well-sized, so the default compaction never rewrites them, but "
+    "equality deletes apply to each of them.",
+    "equality_deletes",
+    "deletes_default_rewrite_ignores",
+    "executor_cache",
+)
+def well_sized_equality_deletes(lab: Lab) -> None:
     """Start the stream on a compacted table: half a year in well-sized files.
 
     The default `rewrite_data_files` checks sizes, and counts only deletes that name
@@ -125,7 +139,12 @@ def _well_sized_equality_deletes(lab: Lab) -> None:
     )
 
 
-def _equality_deletes_of_new_keys(lab: Lab) -> None:
+@lab_table(
+    "A stream of new rows is written in upsert mode, so each data file comes with an equality "
+    "delete file that deletes nothing.",
+    "equality_deletes_of_new_keys",
+)
+def equality_deletes_of_new_keys(lab: Lab) -> None:
     """Append new flights with a writer in upsert mode.
 
     Before it adds a row, the writer deletes the row's key, although no older row has it. By the
@@ -144,7 +163,15 @@ def _equality_deletes_of_new_keys(lab: Lab) -> None:
         )
 
 
-def _long_upsert_stream(lab: Lab) -> None:
+@lab_table(
+    "A stream with string keys has upserted for hours, and Spark's own read of its equality "
+    "deletes no longer fits into a small executor's heap.",
+    "equality_deletes",
+    "deletes_default_rewrite_ignores",
+    "dangling_deletes",
+    "executor_cache",
+)
+def long_upsert_stream(lab: Lab) -> None:
     """Stream the status of flights, a sixth of the year's flights per commit, for hours without
     maintenance.
 
@@ -229,42 +256,3 @@ def _as_scheduled(rows: Any) -> Any:
             rows.schema.get_field_index(name), name, pa.nulls(rows.num_rows, pa.int32())
         )
     return rows
-
-
-UPSERTS = (
-    LabTable(
-        "equality_deletes",
-        "An upsert stream adds a small data file and an equality delete file per bucket and "
-        "commit, and every scan merges all of them.",
-        frozenset({"equality_deletes", "small_files", "executor_cache"}),
-        _equality_deletes,
-    ),
-    LabTable(
-        "well_sized_equality_deletes",
-        "Its data files are well-sized, so the default compaction never rewrites them, but "
-        "equality deletes apply to each of them.",
-        frozenset({"equality_deletes", "deletes_default_rewrite_ignores", "executor_cache"}),
-        _well_sized_equality_deletes,
-    ),
-    LabTable(
-        "equality_deletes_of_new_keys",
-        "A stream of new rows is written in upsert mode, so each data file comes with an equality "
-        "delete file that deletes nothing.",
-        frozenset({"equality_deletes_of_new_keys"}),
-        _equality_deletes_of_new_keys,
-    ),
-    LabTable(
-        "long_upsert_stream",
-        "A stream with string keys has upserted for hours, and Spark's own read of its equality "
-        "deletes no longer fits into a small executor's heap.",
-        frozenset(
-            {
-                "equality_deletes",
-                "deletes_default_rewrite_ignores",
-                "dangling_deletes",
-                "executor_cache",
-            }
-        ),
-        _long_upsert_stream,
-    ),
-)

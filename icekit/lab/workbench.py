@@ -55,6 +55,20 @@ class LabTable:
     build: Callable[[Lab], None]
 
 
+#: Every table of the lab, by name.
+TABLES: dict[str, LabTable] = {}
+
+
+def lab_table(illness: str, *findings: str) -> Callable[[Callable[[Lab], None]], Any]:
+    """Register a builder under its own name as a table of the lab."""
+
+    def register(build: Callable[[Lab], None]) -> Callable[[Lab], None]:
+        TABLES[build.__name__] = LabTable(build.__name__, illness, frozenset(findings), build)
+        return build
+
+    return register
+
+
 @dataclass(frozen=True)
 class Lab:
     """The workbench: the lake, both engines, the folder of flights, and the current table."""

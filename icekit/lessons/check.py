@@ -7,9 +7,11 @@ Pure: a check looks only at the result of the learner's cell (a number, a plan, 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ParamSpec
 
 from icekit import notebook
 from icekit.answer import html
@@ -50,336 +52,322 @@ class Checked:
         )
 
 
-def guess(number: object, what: str) -> Checked:
+class NotYet(Exception):
+    """What an answer lacks, in one sentence."""
+
+
+P = ParamSpec("P")
+
+
+def exercise(check: Callable[P, str]) -> Callable[P, Checked]:
+    """Make a check of a function that returns the meaning of an answer, or raises
+    :class:`NotYet`.
+    """
+
+    @wraps(check)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> Checked:
+        try:
+            return Checked(True, check(*args, **kwargs))
+        except NotYet as missing:
+            return Checked(False, str(missing))
+
+    return checked
+
+
+@exercise
+def guess(number: object, what: str) -> str:
     """Note a prediction before the measurement; any number of 0 or more is accepted."""
-    if missing := _no_number(number, "guess"):
-        return missing
-    return Checked(
-        True, f"Your guess is noted ({what}: {number:,}). The next cells measure the real value."
-    )
+    _check_number(number, "guess")
+    return f"Your guess is noted ({what}: {number:,}). The next cells measure the real value."
 
 
-def read_off(number: object, facts: TableFacts) -> Checked:
+@exercise
+def read_off(number: object, facts: TableFacts) -> str:
     """Check the number of data files, read from a card."""
-    if missing := _no_number(number, "answer"):
-        return missing
+    _check_number(number, "answer")
     if number != facts.data.file_count:
-        return Checked(False, f"It is not {number:,}. Look at the line *data files* of the card.")
-    return Checked(
-        True,
+        raise NotYet(f"It is not {number:,}. Look at the line *data files* of the card.")
+    return (
         f"{number:,} files for {size(facts.data.size_in_bytes)}: that is this table's problem in "
-        "one line.",
+        "one line."
     )
 
 
-def within_budget(plan: object, facts: TableFacts, most_bytes: int) -> Checked:
+@exercise
+def within_budget(plan: object, facts: TableFacts, most_bytes: int) -> str:
     """Check that a plan reads at most ``most_bytes`` and saves something."""
-    if (made := _plan(plan, facts)) is None:
-        return _no_plan(plan, facts)
+    made = _plan_for(plan, facts)
     if not made.actions:
-        return Checked(
-            False,
+        raise NotYet(
             "The plan is empty: its budget is too small for a single partition, or it leaves "
-            "alone files written in the last hour.",
+            "alone files written in the last hour."
         )
     read = made.prediction.bytes_in
     if read > most_bytes:
-        return Checked(
-            False,
+        raise NotYet(
             f"The plan reads {size(read)}, more than tonight's budget of {size(most_bytes)}; give "
-            "the plan a budget.",
+            "the plan a budget."
         )
     saved = made.prediction.file_opens_saved
-    return Checked(
-        True,
+    return (
         f"The plan reads {size(read)}, and a scan opens {saved:,} fewer "
-        f"{'file' if saved == 1 else 'files'}. The rest can wait until tomorrow night.",
+        f"{'file' if saved == 1 else 'files'}. The rest can wait until tomorrow night."
     )
 
 
-def cause(name: object, findings: Findings) -> Checked:
+@exercise
+def cause(name: object, findings: Findings) -> str:
     """Check the name of the finding that explains why small files come back after a compaction."""
     if not isinstance(name, str):
-        return Checked(False, "Write the name of a finding into answer, as a string in quotes.")
+        raise NotYet("Write the name of a finding into answer, as a string in quotes.")
     wanted = name.replace(" ", "_")
     if wanted not in findings.names:
-        return Checked(
-            False,
+        raise NotYet(
             f"{name!r} is not a finding of this table; its findings are "
-            f"{', '.join(sorted(findings.names))}.",
+            f"{', '.join(sorted(findings.names))}."
         )
     if wanted != "distribution_mode":
-        return Checked(
-            False,
+        raise NotYet(
             f"{name!r} describes existing files. Which finding describes what the writer does at "
-            "every commit?",
+            "every commit?"
         )
-    return Checked(
-        True,
+    return (
         "As long as the writer does that, the next commits bring the problem back. The last "
-        "lesson fixes the writer.",
+        "lesson fixes the writer."
     )
 
 
-def thrown_away(number: object, facts: TableFacts) -> Checked:
+@exercise
+def thrown_away(number: object, facts: TableFacts) -> str:
     """Check the number of rows that each full scan reads and drops."""
-    if missing := _no_number(number, "answer"):
-        return missing
+    _check_number(number, "answer")
     dead = facts.total(Kind.POSITION_DELETES).record_count
     if number != dead:
-        return Checked(
-            False,
+        raise NotYet(
             f"It is not {number:,}. Each position delete names one such row: add up the position "
-            "deletes of all partitions.",
+            "deletes of all partitions."
         )
-    return Checked(
-        True,
+    return (
         f"{percent(dead / facts.data.record_count)} of the rows are read and dropped by every "
-        "scan, until a rewrite removes them.",
+        "scan, until a rewrite removes them."
     )
 
 
-def one_partition(plan: object, facts: TableFacts, least_ratio: float) -> Checked:
+@exercise
+def one_partition(plan: object, facts: TableFacts, least_ratio: float) -> str:
     """Check that a plan takes exactly the partitions with at least ``least_ratio`` position deletes
     per row.
     """
-    if (made := _plan(plan, facts)) is None:
-        return _no_plan(plan, facts)
+    made = _plan_for(plan, facts)
     wanted = {r.partition for r in delete_ratios(facts) if (r.by_records or 0) >= least_ratio}
     taken = {p for action in made.actions for p in action.partitions}
     if extra := taken - wanted:
-        return Checked(
-            False,
+        raise NotYet(
             f"The plan takes {count(len(taken), 'partition')}, {len(extra):,} of them with "
-            f"deletes for less than {percent(least_ratio)} of their rows.",
+            f"deletes for less than {percent(least_ratio)} of their rows."
         )
     if wanted - taken:
-        return Checked(
-            False,
+        raise NotYet(
             f"The plan leaves out {count(len(wanted - taken), 'partition')} with deletes for "
-            f"{percent(least_ratio)} of their rows or more.",
+            f"{percent(least_ratio)} of their rows or more."
         )
-    return Checked(
-        True,
+    return (
         f"{', '.join(made.actions[0].partition_names)} is rewritten; the other partitions wait "
-        "until a rewrite is worth it.",
+        "until a rewrite is worth it."
     )
 
 
-def half_the_commits(share: object) -> Checked:
+@exercise
+def half_the_commits(share: object) -> str:
     """Check the share of the readers' work that is left when an upsert stream commits half as
     often.
     """
-    if missing := _no_number(share, "work_left"):
-        return missing
+    _check_number(share, "work_left")
     assert isinstance(share, Real)
     if not 0 < float(share) < 1:
-        return Checked(
-            False, "Write a share between 0 and 1: how much of the readers' current work is left?"
+        raise NotYet(
+            "Write a share between 0 and 1: how much of the readers' current work is left?"
         )
     if abs(float(share) - 0.25) > 0.02:
-        return Checked(
-            False,
+        raise NotYet(
             f"{percent(float(share))} would be right if the work grew differently. Half as many "
-            "data files, each with half as many later delete files …",
+            "data files, each with half as many later delete files …"
         )
-    return Checked(
-        True,
-        "Work grows with the square of the commits. A longer commit interval is the cheapest fix.",
+    return (
+        "Work grows with the square of the commits. A longer commit interval is the cheapest fix."
     )
 
 
-def small_first(outcome: object) -> Checked:
+@exercise
+def small_first(outcome: object) -> str:
     """Check for a dry run of a conversion of one partition."""
     if not isinstance(outcome, Outcome):
-        return Checked(False, "Assign the result of lake.convert(…) to trial_run.")
+        raise NotYet("Assign the result of lake.convert(…) to trial_run.")
     if not outcome.is_dry_run:
-        return Checked(
-            False,
-            "That was executed. Start the lesson again without execute: a dry run is the default.",
+        raise NotYet(
+            "That was executed. Start the lesson again without execute: a dry run is the default."
         )
     partitions = sum(len(action.partitions) for action in outcome.plan.actions)
     if partitions != 1:
-        return Checked(
-            False,
+        raise NotYet(
             f"This would convert {count(partitions, 'partition')}; give it a where that matches "
-            "only one.",
+            "only one."
         )
-    return Checked(
-        True,
+    return (
         "One partition, and nothing has run. On a large table, start like this, check the "
-        "outcome, then convert more.",
+        "outcome, then convert more."
     )
 
 
-def retention(kept: object, need_hours: float) -> Checked:
+@exercise
+def retention(kept: object, need_hours: float) -> str:
     """Check a retention that keeps what people need and states the need, so that a plan must
     respect it.
     """
     if not isinstance(kept, Retention):
-        return Checked(False, "Assign a maintain.Retention.of({…}) to kept.")
+        raise NotYet("Assign a maintain.Retention.of({…}) to kept.")
     age_ms, last = kept.in_force({})
     if age_ms < need_hours * 3_600_000:
-        return Checked(
-            False, f"It keeps {span(age_ms)}, but people look back {span(need_hours * 3_600_000)}."
+        raise NotYet(
+            f"It keeps {span(age_ms)}, but people look back {span(need_hours * 3_600_000)}."
         )
     if kept.need_hours is None or kept.need_hours < need_hours:
-        return Checked(
-            False,
+        raise NotYet(
             "That keeps enough today. State the need too: then icekit rejects a plan that would "
-            "violate it, even if somebody changes the age.",
+            "violate it, even if somebody changes the age."
         )
-    return Checked(
-        True,
+    return (
         f"{span(age_ms)} and the last {count(last, 'snapshot')} stay, and nobody can lower this "
-        "below the need by mistake.",
+        "below the need by mistake."
     )
 
 
-def live_share(share: object, live_bytes: int, stored_bytes: int) -> Checked:
+@exercise
+def live_share(share: object, live_bytes: int, stored_bytes: int) -> str:
     """Check the share of the stored bytes that the current snapshot uses."""
-    if missing := _no_number(share, "live"):
-        return missing
+    _check_number(share, "live")
     assert isinstance(share, Real)
     if abs(float(share) - live_bytes / stored_bytes) > 0.01:
-        return Checked(
-            False,
+        raise NotYet(
             f"It is not {percent(float(share))}. Divide the bytes of the table's current data "
-            "files by the data bytes in its folder.",
+            "files by the data bytes in its folder."
         )
-    return Checked(
-        True,
+    return (
         f"{percent(1 - live_bytes / stored_bytes)} of the bytes serve only time travel. Whether "
-        "that is waste depends on who uses time travel.",
+        "that is waste depends on who uses time travel."
     )
 
 
-def who_pays(column: object, before: TableFacts, after: TableFacts) -> Checked:
+@exercise
+def who_pays(column: object, before: TableFacts, after: TableFacts) -> str:
     """Check for a column whose lookups skipped most files before the table was sorted by another
     column, and few after.
     """
     if not isinstance(column, str):
-        return Checked(False, "Write the name of a column into loser, as a string in quotes.")
+        raise NotYet("Write the name of a column into loser, as a string in quotes.")
     was, now = (facts.metrics_sample.column(column) for facts in (before, after))
     if was is None or now is None or was.stab_share is None or now.stab_share is None:
-        return Checked(
-            False, f"There is no column {column!r} with bounds in both tables of columns."
-        )
+        raise NotYet(f"There is no column {column!r} with bounds in both tables of columns.")
     said = (
         f"A lookup of one {column} read {percent(was.stab_share)} of the files before and reads "
         f"{percent(now.stab_share)} now."
     )
     if now.stab_share < 2 * was.stab_share or now.stab_share < 0.5:
-        return Checked(False, f"{said} Look for a column that reads more files now.")
-    return Checked(True, f"{said} Rows can have only one order, so some queries pay for it.")
+        raise NotYet(f"{said} Look for a column that reads more files now.")
+    return f"{said} Rows can have only one order, so some queries pay for it."
 
 
+@exercise
 def pays_back(
     plan: object, everything: Plan, facts: TableFacts, *, least_win: float, most_bytes: float
-) -> Checked:
+) -> str:
     """Check that a plan has most of the savings of a complete rewrite for a part of its bytes; the
     limits are shares.
     """
-    if (made := _plan(plan, facts)) is None:
-        return _no_plan(plan, facts)
+    made = _plan_for(plan, facts)
     win = made.prediction.file_opens_saved / everything.prediction.file_opens_saved
     cost = made.prediction.bytes_in / everything.prediction.bytes_in
     said = (
         f"The plan saves {percent(win)} of the possible file opens for {percent(cost)} of the bytes"
     )
     if win < least_win:
-        return Checked(False, f"{said}; it should save {percent(least_win)}.")
+        raise NotYet(f"{said}; it should save {percent(least_win)}.")
     if cost > most_bytes:
-        return Checked(
-            False,
+        raise NotYet(
             f"{said}; it should read at most {percent(most_bytes)}. Most of these files are "
-            "well-sized, and a rewrite gains nothing.",
+            "well-sized, and a rewrite gains nothing."
         )
-    return Checked(
-        True, f"{said}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - cost)}."
-    )
+    return f"{said}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - cost)}."
 
 
-def left_alone(reason: object, plan: Plan) -> Checked:
+@exercise
+def left_alone(reason: object, plan: Plan) -> str:
     """Check the reason why a plan leaves alone files that were just written."""
     if not isinstance(reason, str):
-        return Checked(
-            False, "Assign the plan's reason to answer: plan.left_alone has the reasons."
-        )
+        raise NotYet("Assign the plan's reason to answer: plan.left_alone has the reasons.")
     if reason not in {found.reason for found in plan.left_alone if found.is_recent}:
-        return Checked(
-            False,
+        raise NotYet(
             f"{reason!r} is not the reason for the partition that was just written; look at "
-            "careful.left_alone.",
+            "careful.left_alone."
         )
-    return Checked(
-        True,
+    return (
         "Its writer may still be active. If it deletes or updates rows of these files, a rewrite "
-        "fails at the commit; if it only appends, the partition soon has small files again.",
+        "fails at the commit; if it only appends, the partition soon has small files again."
     )
 
 
-def writer_fixed(facts: TableFacts) -> Checked:
+@exercise
+def writer_fixed(facts: TableFacts) -> str:
     """Check that the newest commit wrote one file into each partition."""
     mode = (facts.setting("write.distribution-mode") or "").lower()
     if mode == "none":
-        return Checked(
-            False,
+        raise NotYet(
             "The table's write.distribution-mode is still none: run your ALTER TABLE before the "
-            "batch.",
+            "batch."
         )
     newest = facts.history.commits[-1]
     per_partition = (newest.added_data_files or 0) / (newest.changed_partitions or 1)
     if per_partition != 1:
-        return Checked(
-            False,
+        raise NotYet(
             f"The newest commit wrote {per_partition:.1f} files into each partition. Write a "
-            "batch after the ALTER TABLE.",
+            "batch after the ALTER TABLE."
         )
-    return Checked(
-        True,
+    return (
         f"{count(newest.added_data_files or 0, 'file')} for "
-        f"{count(newest.changed_partitions or 0, 'partition')}: nothing here needs fixing tonight.",
+        f"{count(newest.changed_partitions or 0, 'partition')}: nothing here needs fixing tonight."
     )
 
 
-def files_a_day(number: object, interval_minutes: int) -> Checked:
+@exercise
+def files_a_day(number: object, interval_minutes: int) -> str:
     """Check the number of files per day of a writer that commits one file every
     ``interval_minutes``.
     """
-    if missing := _no_number(number, "answer"):
-        return missing
+    _check_number(number, "answer")
     if number != 24 * 60 // interval_minutes:
-        return Checked(
-            False,
+        raise NotYet(
             f"It is not {number:,}. How often does it commit in 24 hours, and how many files does "
-            "each commit write?",
+            "each commit write?"
         )
-    return Checked(
-        True, "No distribution mode changes that: only a longer interval makes fewer commits."
-    )
+    return "No distribution mode changes that: only a longer interval makes fewer commits."
 
 
-def _no_number(number: object, name: str) -> Checked | None:
+def _check_number(number: object, name: str) -> None:
     if isinstance(number, bool) or not isinstance(number, Real):
-        return Checked(
-            False, f"Write a number into {name} in the cell above, and run both cells again."
+        raise NotYet(f"Write a number into {name} in the cell above, and run both cells again.")
+    if float(number) < 0:
+        raise NotYet("The number must be 0 or more.")
+
+
+def _plan_for(plan: object, facts: TableFacts) -> Plan:
+    if not isinstance(plan, Plan):
+        raise NotYet(
+            "Make a plan with lake.plan(facts, findings, …) in the cell above, and run both cells "
+            "again."
         )
-    return Checked(False, "The number must be 0 or more.") if float(number) < 0 else None
-
-
-def _plan(plan: Any, facts: TableFacts) -> Plan | None:
-    return plan if isinstance(plan, Plan) and plan.table == facts.table else None
-
-
-def _no_plan(plan: object, facts: TableFacts) -> Checked:
-    if isinstance(plan, Plan):
-        return Checked(False, f"That is a plan for {plan.name}; make one for {facts.name}.")
-    return Checked(
-        False,
-        "Make a plan with lake.plan(facts, findings, …) in the cell above, and run both cells "
-        "again.",
-    )
+    if plan.table != facts.table:
+        raise NotYet(f"That is a plan for {plan.name}; make one for {facts.name}.")
+    return plan
 
 
 # --- Start a lesson: restored tables, and a separate ledger
