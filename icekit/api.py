@@ -123,7 +123,7 @@ class Lake(catalog.Lake):
         plain scan. :meth:`close` (or the end of the process) removes the clone and its files.
         Raises :class:`~icekit.errors.CloneRefused` and :class:`~icekit.errors.ConversionRefused`.
         """
-        from icekit.resolve.convert import resolved
+        from icekit.resolve.resolved import resolved
 
         name = self.identifier(table) if isinstance(table, str) else table
         return self.until_closed.enter_context(resolved(self, name, say=progress))

@@ -222,7 +222,7 @@ def read_now(lake: Lake, table: str, wanted: bool) -> Any:
     """
     if not wanted:
         return "The table was not read: read_now is false."
-    from icekit.resolve.convert import resolved
+    from icekit.resolve.resolved import resolved
 
     started = time.monotonic()
     # Not lake.read_resolved: a kernel that is killed would leave the clone behind.

@@ -285,14 +285,22 @@ _REWRITE_CATALOG = "spark.sql.catalog.default_rewrite_catalog"
 
 @dataclass(frozen=True, slots=True)
 class RewriteResult:
-    """The engine's result of one call; it may misreport, so icekit also checks the table."""
+    """The engine's result of one call; it may misreport, so icekit also checks the table.
 
-    failed_data_files: int = 0
+    ``planned`` is what its planner selected for a rewrite of data files; None for other procedures.
+    """
+
+    planned: PlannedRewrite | None = None
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
     # : Manifest lists that an expiry deleted: one for each snapshot; None if an attempt ended
     # without saying so.
     manifest_lists: int | None = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the planner selected nothing."""
+        return self.planned is not None and not self.planned.groups
 
 
 def execute(
@@ -392,11 +400,7 @@ def _run(
     else:
         row = spark.sql(action.sql).first()
         told = row.asDict() if row is not None else {}
-        return RewriteResult(
-            int(told.get("failed_data_files_count") or 0),
-            0,
-            manifest_lists=int(told.get("deleted_manifest_lists_count") or 0),
-        )
+        return RewriteResult(manifest_lists=int(told.get("deleted_manifest_lists_count") or 0))
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return answer
 
@@ -415,29 +419,31 @@ def _rewrite_data(
     """
     checked = guarded(spark._jvm, table)
     if checked is not None:
-        try:
-            failed = CheckedRewrite(spark, action, checked, tags, stop=stop, check=check).run()
-            return RewriteResult(
-                failed_groups=len(failed), reason=reason(failed[0]) if failed else ""
-            )
-        except NotHere:
-            pass
-    check_paths(spark, action)
+        with contextlib.suppress(NotHere):
+            rewrite = CheckedRewrite(spark, action, checked, tags, stop=stop, check=check)
+            failed = rewrite.run()
+            return RewriteResult(rewrite.planned, len(failed), reason(failed[0]) if failed else "")
+    planned = rolled_up(check_paths(spark, action))
+    if not planned.groups:
+        return RewriteResult(planned)
     actions: Any = spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(  # type: ignore[union-attr]
         spark._jsparkSession
     )
-    rewrite = actions.rewriteDataFiles(table if checked is None else checked)
+    stock = actions.rewriteDataFiles(table if checked is None else checked)
     for key, value in (action.options if checked is not None else renewing(action.options)).items():
         # Dropped in a separate commit below, which then carries the tags too.
         if key != DANGLING:
-            rewrite = rewrite.option(key, value)
-    rewrite = ordered(spark, rewrite, table, action)
+            stock = stock.option(key, value)
+    stock = ordered(spark, stock, table, action)
     if action.where is not None:
-        rewrite = rewrite.filter(filter_expression(spark, action.sql_name, action.where))
+        stock = stock.filter(filter_expression(spark, action.sql_name, action.where))
     if action.branch:
-        rewrite = rewrite.toBranch(action.branch)
-    result = _with_tags(rewrite, tags).execute()
-    return RewriteResult(int(result.failedDataFilesCount()), int(result.rewriteFailures().size()))
+        stock = stock.toBranch(action.branch)
+    result = _with_tags(stock, tags).execute()
+    # Without partial progress, it may count the files of a failed group and not the group.
+    return RewriteResult(
+        planned, max(int(result.rewriteFailures().size()), int(result.failedDataFilesCount() > 0))
+    )
 
 
 def _with_tags(java_action: Any, tags: Mapping[str, str]) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from icekit.compact.actions import Rewriting, drop_dangling, parallelism, rewrite_action
 from icekit.compact.candidates import Candidate
@@ -23,7 +23,7 @@ from icekit.compact.selection import (
     rows_per_byte,
     select,
 )
-from icekit.compact.skipped import SkipReason
+from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed
 from icekit.diagnose.findings import Finding, Findings, Thresholds
 from icekit.engine.cluster import Cluster
@@ -75,101 +75,119 @@ def plan(
         )
     order = sort_by(facts, policy)
     selected = select(facts, findings, policy, limits, recent=recent, speed=speed, now=now)
-    chosen, budget_bytes = selected.chosen, selected.budget_bytes
-    batches = _batches(chosen, policy)
-    total, groups = sum(c.bytes_in for c in chosen), len(chosen)
-    sorting, whole = order.is_sorting, policy.scope == "major"
     options, explained = (
-        parallelism(cluster, facts.target_bytes, total, groups, sorting=sorting, whole=whole)
+        parallelism(
+            cluster,
+            facts.target_bytes,
+            sum(c.bytes_in for c in selected.chosen),
+            len(selected.chosen),
+            sorting=order.is_sorting,
+            whole=policy.scope == "major",
+        )
         if cluster
         else ({}, ())
     )
     shared = Rewriting(facts, limits, policy, order, options)
-    notes = (
-        ["The columns are not used: binpack does not order rows; sort, zorder and hilbert do."]
-        if policy.columns and policy.strategy == "binpack"
-        else []
-    )
-    skipped = list(selected.skipped)
-    actions: list[Action] = []
-    spent = 0
-    for batch in batches:
-        # A run finds the commits of an action by this name, so no two actions have the same.
-        action = rewrite_action(shared, f"a{len(actions) + 1}", batch, actions)
-        if (
-            batch[0].mode == "spec"
-            and action.where is None
-            and any(p.spec_id == facts.default_spec_id for p in facts.partitions())
-        ):
-            skipped.append(left(SkipReason.LONG_FILTER, action.partitions, facts))
-            continue
-        files_left = (
-            None
-            if policy.budget_files is None
-            else policy.budget_files - sum(a.prediction.files_in for a in actions)
-        )
-        rows_left = (
-            None
-            if policy.budget_rows is None
-            else policy.budget_rows - sum(a.prediction.rows_in for a in actions)
-        )
-        rest = None if budget_bytes is None else budget_bytes - spent
-        fitted = _fitted(shared, action, batch, actions, predict, (rest, files_left, rows_left))
-        if fitted is None:
-            skipped.append(
-                left(
-                    SkipReason.PLANNER_OVER_BUDGET, [p for c in batch for p in c.partitions], facts
-                )
-            )
-        elif predict and not fitted.prediction.groups:
-            skipped.append(
-                left(
-                    SkipReason.PLANNER_FINDS_NOTHING,
-                    [p for c in batch for p in c.partitions],
-                    facts,
-                )
-            )
-        elif saves_nothing(fitted):
-            skipped.append(
-                left(SkipReason.SAVES_NOTHING, [p for c in batch for p in c.partitions], facts)
-            )
-        else:
-            spent += fitted.prediction.bytes_in
-            actions.append(fitted)
-            cut = sorted(set(action.partitions).difference(fitted.partitions), key=sort_key)
-            if cut:
-                skipped.append(left(SkipReason.PLANNER_OVER_BUDGET, cut, facts))
-    if (dropping := drop_dangling(facts, findings, actions)) is not None:
-        numbered = replace(dropping, action_id=f"a{len(actions) + 1}")
-        ready = predict(numbered) if predict else numbered
-        if ready.prediction.delete_files_removed:
-            actions.append(ready)
-    if actions:
-        notes += _notes(facts, actions, policy)
+    planner = _Planner(shared, predict, selected.budget_bytes, list(selected.skipped))
+    for batch in _batches(selected.chosen, policy):
+        planner.add(batch)
+    planner.add_dangling(findings)
+    actions = tuple(planner.actions)
     small_target = next((f for f in findings if f.name == "target_too_small"), None)
-    if small_target is not None and actions:
-        notes.append(
-            "Change the target file size before this plan runs, or its files stay small: "
-            f"{small_target.evidence}."
-        )
-    if actions and facts.other_optimizer:
-        notes.append(facts.other_optimizer.note)
-    if facts.fragile_fields:
-        notes.append(fragile(facts.fragile_fields))
-    elif not policy.old_specs and "old_partition_spec" in findings.names:
-        notes.append(_of_older_specs(facts, actions))
     return Plan(
         facts.catalog,
         facts.table,
         facts.table_uuid,
         facts.snapshot_id,
         facts.ref,
-        tuple(actions),
+        actions,
         parallelism=tuple(e for e in explained if any(e.name in a.options for a in actions)),
-        left_alone=tuple(skipped),
-        notes=tuple(notes),
+        left_alone=tuple(planner.skipped),
+        notes=tuple(_notes(facts, findings, actions, policy, small_target)),
         made_at_ms=int(now.timestamp() * 1000),
         waits=None if actions else _waits(selected, small_target),
+    )
+
+
+@dataclass
+class _Planner:
+    """Turns batches of candidates into actions, as long as the budget lasts."""
+
+    shared: Rewriting
+    predict: Predict | None
+    budget_bytes: int | None
+    skipped: list[Skipped]
+    actions: list[Action] = field(default_factory=list)
+
+    def add(self, batch: Sequence[Candidate]) -> None:
+        """Add the action of a batch, or say why its partitions are left alone."""
+        facts, partitions = self.shared.facts, [p for c in batch for p in c.partitions]
+        # A run finds the commits of an action by this name, so no two actions have the same.
+        action = rewrite_action(self.shared, self._next_id, batch, self.actions)
+        if (
+            batch[0].mode == "spec"
+            and action.where is None
+            and any(p.spec_id == facts.default_spec_id for p in facts.partitions())
+        ):
+            return self._skip(SkipReason.LONG_FILTER, action.partitions)
+        fitted = self._fitted(action, batch)
+        if fitted is None:
+            return self._skip(SkipReason.PLANNER_OVER_BUDGET, partitions)
+        if self.predict and not fitted.prediction.groups:
+            return self._skip(SkipReason.PLANNER_FINDS_NOTHING, partitions)
+        if saves_nothing(fitted):
+            return self._skip(SkipReason.SAVES_NOTHING, partitions)
+        self.actions.append(fitted)
+        if cut := sorted(set(partitions).difference(fitted.partitions), key=sort_key):
+            self._skip(SkipReason.PLANNER_OVER_BUDGET, cut)
+        return None
+
+    def add_dangling(self, findings: Findings) -> None:
+        """Add the action that only drops delete files that apply to nothing, if none else does."""
+        action = drop_dangling(self.shared.facts, findings, self.actions)
+        if action is not None:
+            ready = self._predicted(replace(action, action_id=self._next_id))
+            self.actions += [ready] if ready.prediction.delete_files_removed else []
+
+    @property
+    def _next_id(self) -> str:
+        return f"a{len(self.actions) + 1}"
+
+    def _predicted(self, action: Action) -> Action:
+        return self.predict(action) if self.predict else action
+
+    def _skip(self, reason: SkipReason, partitions: Sequence[Partition]) -> None:
+        self.skipped.append(left(reason, partitions, self.shared.facts))
+
+    def _fitted(self, action: Action, batch: Sequence[Candidate]) -> Action | None:
+        """The action with its prediction, cut down until the engine's own figures fit the rest of
+        the budget: of bytes, files and rows.
+        """
+        policy, spent = self.shared.policy, _reads(self.actions)
+        limits = self.budget_bytes, policy.budget_files, policy.budget_rows
+        kept = list(batch)
+        for _ in range(_TRIMS):
+            fitted = self._predicted(action)
+            over = max(
+                needed / max(limit - used, 1) if limit is not None else 0.0
+                for limit, used, needed in zip(limits, spent, _reads([fitted]), strict=True)
+            )
+            if over <= 1:
+                return fitted
+            kept = kept[: math.floor(len(kept) / over)]
+            if not kept:
+                return None
+            action = rewrite_action(self.shared, action.action_id, kept, self.actions)
+        return None
+
+
+def _reads(actions: Sequence[Action]) -> tuple[int, int, int]:
+    """The bytes, files and rows that actions read."""
+    each = [action.prediction for action in actions]
+    return (
+        sum(p.bytes_in for p in each),
+        sum(p.files_in for p in each),
+        sum(p.rows_in for p in each),
     )
 
 
@@ -260,36 +278,37 @@ def _batches(chosen: Sequence[Candidate], policy: Policy) -> list[list[Candidate
     return batches
 
 
-def _fitted(
-    shared: Rewriting,
-    action: Action,
-    batch: Sequence[Candidate],
-    taken: Sequence[Action],
-    predict: Predict | None,
-    rest: tuple[int | None, ...],
-) -> Action | None:
-    """The action with its prediction, cut down until the engine's own figures fit the rest of the
-    budget: of bytes, files and rows.
-    """
-    kept = list(batch)
-    for _ in range(_TRIMS):
-        fitted = predict(action) if predict else action
-        needed = fitted.prediction.bytes_in, fitted.prediction.files_in, fitted.prediction.rows_in
-        over = max(
-            amount / max(left, 1) if left is not None else 0.0
-            for amount, left in zip(needed, rest, strict=True)
-        )
-        if over <= 1:
-            return fitted
-        kept = kept[: math.floor(len(kept) / over)]
-        if not kept:
-            return None
-        action = rewrite_action(shared, action.action_id, kept, taken)
-    return None
+def _notes(
+    facts: TableFacts,
+    findings: Findings,
+    actions: Sequence[Action],
+    policy: Policy,
+    small_target: Finding | None,
+) -> list[str]:
+    notes = (
+        ["The columns are not used: binpack does not order rows; sort, zorder and hilbert do."]
+        if policy.columns and policy.strategy == "binpack"
+        else []
+    )
+    if actions:
+        notes += [*_on_conflicts(facts, actions), *_on_size(facts, actions, policy)]
+        notes += _on_prediction(actions)
+        if small_target is not None:
+            notes.append(
+                "Change the target file size before this plan runs, or its files stay small: "
+                f"{small_target.evidence}."
+            )
+        if facts.other_optimizer:
+            notes.append(facts.other_optimizer.note)
+    if facts.fragile_fields:
+        notes.append(fragile(facts.fragile_fields))
+    elif not policy.old_specs and "old_partition_spec" in findings.names:
+        notes.append(_of_older_specs(facts, actions))
+    return notes
 
 
-def _notes(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> list[str]:
-    notes = []
+def _on_conflicts(facts: TableFacts, actions: Sequence[Action]) -> Iterable[str]:
+    """How likely another commit gets in the way."""
     gap = facts.history.median_seconds_between_commits
     recent = facts.history.commits[-100:]
     if gap and recent:
@@ -310,43 +329,49 @@ def _notes(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> list
                 f"{percent(chance)} chance of such a commit in that time (if the commit touches "
                 "the same files, icekit retries the action)"
             )
-        notes.append(said + ".")
-    total = sum(a.prediction.bytes_in for a in actions)
+        yield said + "."
+
+
+def _on_size(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> Iterable[str]:
+    """What the plan reads, and whether an action or a file is very large."""
+    total, _, rows = _reads(actions)
     if large := [a for a in actions if a.prediction.bytes_in > policy.max_action_bytes]:
         most = size(max(a.prediction.bytes_in for a in large))
-        notes.append(
+        yield (
             f"{count(len(large), 'action')} {'takes' if len(large) == 1 else 'take'} up to "
             f"{most}, more than the limit of {size(policy.max_action_bytes)}: no action is "
             "smaller than one partition."
         )
     if facts.data.size_in_bytes:
-        rows = sum(a.prediction.rows_in for a in actions)
-        notes.append(
+        yield (
             f"The plan reads {size(total)} of {size(facts.data.size_in_bytes)} "
             f"({percent(total / facts.data.size_in_bytes)} of the table), about "
             f"{count(rows, 'row')}."
         )
         per_file = round(facts.target_bytes * rows_per_byte(facts))
         if per_file > MANY_ROWS:
-            notes.append(
+            yield (
                 f"A file of the target size ({size(facts.target_bytes)}) would hold about "
                 f"{count(per_file, 'row')}, because a row takes {1 / rows_per_byte(facts):.2g} "
                 "bytes; one task writes a file, whatever its bytes. icekit tune file-sizes "
                 f"{facts.name} tries smaller targets."
             )
+
+
+def _on_prediction(actions: Sequence[Action]) -> Iterable[str]:
+    """Which predictions are the engine's own."""
     sources = [a.prediction.source for a in actions]
     if "facts" in sources and "planner" in sources:
-        notes.append(
+        yield (
             f"The engine's planner predicts {sources.count('planner'):,} of "
             f"{count(len(actions), 'action')}, because it reads the table's metadata for each; "
             "the others are estimated from facts."
         )
     elif "facts" in sources:
-        notes.append(
+        yield (
             "Predictions are estimated from facts: the engine's planner cannot be asked in this "
             "session."
         )
-    return notes
 
 
 # --- Report how much of the candidates a budget covers; pure arithmetic on a plan

@@ -100,15 +100,16 @@ class PositionDeletes:
             )
 
 
-def check_paths(spark: SparkSession, action: Action) -> None:
+def check_paths(spark: SparkSession, action: Action) -> Any:
     """Check the paths in the position deletes that Iceberg's own action would apply or rewrite.
 
-    Raises :class:`~icekit.errors.DeletesUnmatched` if they are of no data file, but should be.
+    Returns Iceberg's plan of the action; None without a snapshot. Raises
+    :class:`~icekit.errors.DeletesUnmatched` if they are of no data file, but should be.
     """
     table = load_now(spark, action.sql_name)
     snapshot = table.snapshot(action.branch) if action.branch else table.currentSnapshot()
     if snapshot is None:
-        return
+        return None
     of_deletes = action.procedure == "rewrite_position_delete_files"
     plan = plan_rewrite(
         spark,
@@ -122,7 +123,7 @@ def check_paths(spark: SparkSession, action: Action) -> None:
         deletes = PositionDeletes(Staging(spark, table), int(snapshot.snapshotId()))
     except Exception as error:
         if not _has_any(table, snapshot):
-            return
+            return plan
         raise EngineFailed(
             "The table has position deletes, and this JVM compiles no class to check that they "
             f"apply to its data files ({complaint(error)}). Nothing was changed. Run this with a "
@@ -135,6 +136,7 @@ def check_paths(spark: SparkSession, action: Action) -> None:
     if not of_deletes:
         deletes.check_listed(tasks)
     deletes.check_paths(deletes.java.files(tasks), None if of_deletes else tasks)
+    return plan
 
 
 def _has_any(table: Any, snapshot: Any) -> bool:

@@ -26,7 +26,7 @@ from icekit.engine.cluster import CACHE_KEYS
 from icekit.engine.compat import inheriting, reads_dropped_keys
 from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
-from icekit.engine.planner import plan_rewrite_at
+from icekit.engine.planner import plan_rewrite_at, rolled_up
 from icekit.errors import ConversionRefused, DeletesUnmatched, IcekitError, ReadersDisagree
 from icekit.facts.metadata import schema_of, specs
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
@@ -72,6 +72,8 @@ class CheckedRewrite(RewriteSession):
     ) -> None:
         super().__init__(spark, table, action.branch, stop or Stop(), check)
         self.action, self.tags = action, tags
+        #: What the planner selected.
+        self.planned = rolled_up(None)
         jvm: Any = spark._jvm
         self._actions, self._java = jvm.org.apache.iceberg.actions, jvm.java.util
 
@@ -90,7 +92,7 @@ class CheckedRewrite(RewriteSession):
         plan = plan_rewrite_at(
             self.spark, action.sql_name, self.table, self.snapshot, options, where=action.where
         )
-        groups = list(elements(plan.groups()))
+        groups, self.planned = list(elements(plan.groups())), rolled_up(plan)
         if not groups:
             return []
         keys = self._keys_of(groups)

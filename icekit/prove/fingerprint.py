@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-    from icekit.resolve.convert import Stripped
+    from icekit.resolve.resolved import Stripped
 
 
 MODULUS = 1 << 128

@@ -12,8 +12,8 @@ from icekit.engine.errors import explain
 from icekit.errors import CloneRefused
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.metadata import Json
-from icekit.resolve.convert import Stripped, stripped
 from icekit.resolve.listing import Scope, scopes
+from icekit.resolve.resolved import Stripped, stripped
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:

@@ -15,19 +15,17 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from icekit.catalog import Lake
 from icekit.compact.execute import (
     RewriteResult,
-    ask_planner,
     deletes_left,
     execute,
     narrowed,
     only_dangling,
     partitions_left,
 )
-from icekit.compact.model import CONVERT, DANGLING, Action
+from icekit.compact.model import CONVERT, Action
 from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
-from icekit.engine.planner import PlannedRewrite
 from icekit.errors import EngineFailed, IcekitError, MetadataUnreadable, ParameterError
 from icekit.facts.definition import fragile
 from icekit.facts.files import Partition
@@ -264,40 +262,29 @@ class Runner:
             with attempt:
                 self._attempt(action, progress)
 
-    def what_is_left(
-        self, action: Action, progress: ActionProgress
-    ) -> tuple[Action | None, PlannedRewrite | None]:
-        """The action cut down to what is left of it in the table (None if nothing is left), and the
-        planner's answer, if it was asked.
+    def what_is_left(self, action: Action, progress: ActionProgress) -> Action | None:
+        """The action cut down to what is left of it in the table; None if nothing is left.
 
-        The planner selects what is left; but it may also select files that the run itself has
-        written: a rewrite of every file does, and deletes as new as the snapshot it started from
-        still apply to its output. So a partition is done if the planner selects no file in it from
-        before the run.
+        The engine's planner selects what is left when the action runs; but it may also select files
+        that the run itself has written: a rewrite of every file does, and deletes as new as the
+        snapshot it started from still apply to its output. So a partition is done if the planner
+        selects no file in it from before the run.
         """
         if action.procedure == CONVERT:
             # A batch of several commits may have been killed between them: the table shows what is
             # left.
-            return (
-                action if not progress.attempts or deletes_left(self.spark, action) else None
-            ), None
+            return action if not progress.attempts or deletes_left(self.spark, action) else None
         if action.procedure == "expire_snapshots":
-            return self._unexpired(action), None
+            return self._unexpired(action)
+        if not progress.actual.any:
+            return action
         if action.procedure != "rewrite_data_files":
-            # An action without commits (expiry, orphans) does what is left of it when it runs
-            # again.
-            return (None if progress.actual.any else action), None
-        if progress.actual.any:
-            left = self._partitions_of_before(action, progress)
-            if left is not None and not left:
-                return only_dangling(action), None
-            if left is not None and len(left) < len(action.partitions):
-                action = narrowed(self.lake, action, left)
-        planned = ask_planner(self.spark, action)
+            return None
+        left = self._partitions_of_before(action, progress)
+        if left is None or len(left) == len(action.partitions) > 0:
+            return action
         # Dangling deletes are dropped in a separate commit, which a kill may have prevented.
-        return (
-            action if planned.groups or action.options.get(DANGLING) == "true" else None
-        ), planned
+        return narrowed(self.lake, action, left) if left else only_dangling(action)
 
     def _unexpired(self, action: Action) -> Action | None:
         """An expiry cut down to those of its snapshots that are still in the table: Iceberg may
@@ -313,7 +300,7 @@ class Runner:
         )
 
     def _attempt(self, action: Action, progress: ActionProgress) -> None:
-        left, planned = self.what_is_left(action, progress)
+        left = self.what_is_left(action, progress)
         if left is None:
             return
         if self._lost():
@@ -370,13 +357,9 @@ class Runner:
             raise Conflict(
                 "the equality deletes are still there, and no commit was made", is_alone=is_alone
             )
-        if planned is not None:
-            _check(planned, answer, after, is_alone=is_alone)
-        elif answer.failed_data_files:
-            raise TooLarge(
-                f"{count(answer.failed_data_files, 'data file')} in failed groups; the engine "
-                "logs the reason"
-            )
+        if answer.is_idle and not after.any:
+            progress.attempts -= 1  # there was nothing to do
+        _check(answer, after, is_alone=is_alone)
 
     def _check_fragile(self, action: Action, before: Head) -> None:
         """Refuse a commit that may change which rows are deleted: the column of a partition field
@@ -506,16 +489,15 @@ def _moved(before: Head, now: Head, own: Collection[int]) -> bool:
     )
 
 
-def _check(
-    planned: PlannedRewrite, answer: RewriteResult, committed: Actual, *, is_alone: bool
-) -> None:
+def _check(answer: RewriteResult, committed: Actual, *, is_alone: bool) -> None:
     """Compare plan and table: with partial progress an engine only logs what failed; ``is_alone``:
     nobody else has committed meanwhile.
     """
-    missing = planned.files_in - committed.files_in
-    if missing <= 0:
+    planned = answer.planned
+    missing = planned.files_in - committed.files_in if planned else 0
+    if planned is None or missing <= 0:
         return
-    if answer.failed_groups or answer.failed_data_files:
+    if answer.failed_groups:
         raise TooLarge(
             f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}"
         )

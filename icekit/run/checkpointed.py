@@ -1,7 +1,5 @@
 """Run the actions of a plan under a claim, record each before and after, prove it, and block the
 table if the proof fails.
-
-Also the verbs: run a plan, resume a run that was killed, convert a table's equality deletes.
 """
 
 from __future__ import annotations
@@ -12,19 +10,14 @@ import os
 import shlex
 import socket
 import time
-import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
-
-from pydantic import TypeAdapter
 
 from icekit.catalog import Lake
 from icekit.compact.claims import ActionRecord, RunRecord, claimed, now_ms
-from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.execute import require_api, smaller_parts
-from icekit.compact.ledger import Ledger, let_go_of_dead, open_ledger
-from icekit.compact.model import Action, Plan
+from icekit.compact.ledger import Ledger
+from icekit.compact.model import CONVERT, Action, Plan
 from icekit.compact.outcome import (
     ActionOutcome,
     Outcome,
@@ -37,131 +30,19 @@ from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import files_below, metadata_table
-from icekit.errors import IcekitError, ParameterError, RunDisproved, TableNotFound
+from icekit.errors import ParameterError
 from icekit.facts.head import head
 from icekit.facts.metadata import int_setting, settings
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.paths import path_sql
 from icekit.prove import Proof
 from icekit.run.attempt import ActionProgress, Ended, Limits, Runner, ended_by
-from icekit.run.guard import Guard, guard_of
-from icekit.sandbox import remove_stale, stale_clones
-from icekit.secrets import mask_data
+from icekit.run.blocked import finding, kept, refuse
+from icekit.run.guard import Conversion, Deletes, Guard, Manifests
+from icekit.run.removals import Expiry, Orphans
 from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import count, size, span
-
-# --- Convert a plan to and from its form in the ledger
-
-
-_PLAN = TypeAdapter(Plan)
-
-
-def kept(plan: Plan) -> dict[str, Any]:
-    """A plan as the ledger stores it; empty if masking its secrets would change what a resumed run
-    does.
-    """
-    written: dict[str, Any] = _PLAN.dump_python(plan, mode="json")
-    return written if mask_data(written) == written else {}
-
-
-def plan_of(record: RunRecord) -> Plan:
-    """The plan of a run whose record has one."""
-    return _PLAN.validate_python(record.plan)
-
-
-# --- Block a table after a run whose proof failed, until a person has looked at the table and
-# clears the run
-
-
-def finding(proof: Proof) -> str:
-    """What a failed proof found, as the ledger stores it: the commits that changed rows, how to
-    roll back, and what was lost.
-    """
-    lines = [one.lines() for one in proof.commits if one.ok is False] + [
-        one.lines() for one in proof.kept if one.ok is False
-    ]
-    return " ".join(line.strip() for several in lines for line in several)
-
-
-def refuse(ledger: Ledger, table: str, uuid: str | None) -> None:
-    """Raise :class:`~icekit.errors.RunDisproved` for a table that a person has yet to look at,
-    under any of its names.
-    """
-    for run in _held(ledger.disproved(), table, uuid):
-        raise RunDisproved(
-            f"The proof of run {run.run_id} on {table}, {span(max(now_ms() - run.started_ms, 0))} "
-            f"ago, failed: {run.error} icekit runs nothing more on the table, and does not resume "
-            "that run, until a person has looked at it. Compare the rows before and after, and "
-            "roll back if they are damaged; do not let any snapshot expire until then. After "
-            f"that, clear the run with `{clearing(run)}` (and the same --ledger, if you gave "
-            "one), and plan again: the new plan includes work that was rolled back.",
-            run.run_id,
-        )
-
-
-def clear(
-    lake: Lake,
-    table: Identifier | str,
-    run_id: str | None = None,
-    *,
-    ledger: Ledger | str | None = None,
-) -> tuple[RunRecord, ...]:
-    """Record that a person has looked at a failed or missing proof; returns the runs that blocked
-    the table.
-
-    ``run_id`` is the run that was looked at (None: all runs that block the table). Runs on the
-    table are then allowed again; a cleared run is not resumed, and new plans start from the table
-    as it is. Raises :class:`~icekit.errors.ParameterError` if that run does not block the table.
-    """
-    name = lake.identifier(table) if isinstance(table, str) else table
-    book = open_ledger(ledger)
-    there = holding(lake, name, book)
-    found = tuple(run for run in there if run_id in {None, run.run_id})
-    if run_id is not None and not found:
-        known = (
-            f"the table is blocked by run {', '.join(run.run_id for run in there)}"
-            if there
-            else "no run blocks the table"
-        )
-        raise ParameterError(
-            f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger)."
-        )
-    for run in found:
-        book.save_run(replace(run, status=Status.CLEARED))
-    return found
-
-
-def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:
-    """The runs on a table whose proof failed or could not be made, until a person has looked.
-
-    A failed proof blocks every run (:func:`refuse`), a missing one the passes of a policy.
-    """
-    try:
-        uuid = head(lake, table).metadata.get("table-uuid")
-    except TableNotFound:
-        uuid = None  # dropped meanwhile
-    return _held(
-        (*ledger.disproved(), *ledger.unproved()), display_name(lake.sql_name(table)), uuid
-    )
-
-
-def _held(runs: Sequence[RunRecord], table: str, uuid: str | None) -> tuple[RunRecord, ...]:
-    return tuple(
-        run
-        for run in runs
-        if (run.table_uuid == uuid if run.table_uuid and uuid else run.table == table)
-    )
-
-
-def clearing(run: RunRecord) -> str:
-    """The command with which a person clears a run."""
-    option = f"--clear {run.run_id}"
-    return plan_of(run).command_with(option) if run.plan else f"icekit compact {run.table} {option}"
-
-
-# --- List files that failed attempts wrote and no snapshot names; delete nothing
-
 
 EXAMPLES = 20
 
@@ -199,6 +80,22 @@ def find_leftovers(
         paths,
         f"{command}, from {when:%Y-%m-%d %H:%M} UTC on (lists them; with --execute removes them)",
     )
+
+
+_GUARDS: Mapping[str, type[Guard]] = {
+    CONVERT: Conversion,
+    "rewrite_position_delete_files": Deletes,
+    "rewrite_manifests": Manifests,
+    "expire_snapshots": Expiry,
+    "remove_orphan_files": Orphans,
+}
+
+
+def guard_of(lake: Lake, action: Action, say: Say, stop: Stop) -> Guard:
+    """The guard of an action, by its procedure; calls ``say`` with progress of slow checks;
+    ``stop`` ends them.
+    """
+    return _GUARDS.get(action.procedure, Guard)(lake, action, say, stop)
 
 
 Say = Callable[[str], None]
@@ -560,149 +457,3 @@ class CheckpointedRun:
             "reported."
         )
         return (), None
-
-
-# --- Run a plan, or resume a run that was killed
-
-
-#: Statuses of a run that has something left to do.
-UNFINISHED = (Status.RUNNING, Status.STOPPED, Status.FAILED)
-
-
-def interrupted(lake: Lake, table: Identifier, ledger: Ledger) -> RunRecord | None:
-    """The last run on a table, if it was killed or stopped and its plan is stored; a run that
-    failed is planned again, because its plan is the reason.
-    """
-    record = ledger.last_run(display_name(lake.sql_name(table)))
-    return (
-        record
-        if record is not None and record.status in {Status.RUNNING, Status.STOPPED} and record.plan
-        else None
-    )
-
-
-def new_run_id() -> str:
-    """A new, unique run id."""
-    return uuid.uuid4().hex[:12]
-
-
-def run(
-    lake: Lake,
-    plan: Plan,
-    *,
-    execute: bool = False,
-    ledger: Ledger | str | None = None,
-    limits: Limits | None = None,
-    stop: Stop | None = None,
-    progress: Say = print,
-    run_id: str | None = None,
-) -> Outcome:
-    """Run a plan; a dry run unless ``execute`` is true.
-
-    Each action is recorded in the ledger (a :class:`Ledger`, a path, or None for
-    the default file) before and after, tagged in the snapshots it commits, retried or split where
-    that helps, and proved as ``limits`` say. Raises :class:`~icekit.errors.TableClaimed` if another
-    run holds the table, and :class:`~icekit.errors.RunDisproved` if the proof of an earlier run
-    failed and nobody has cleared it (:func:`~icekit.run.checkpointed.clear`). Failures of an action
-    are in the outcome. Pass ``run_id`` (from :func:`new_run_id`) to know it before the run begins.
-    """
-    if not execute:
-        return Outcome(
-            plan, None, tuple(ActionOutcome(action, Status.PLANNED) for action in plan.actions)
-        )
-    book = open_ledger(ledger)
-    if not plan.actions:
-        # Also if nothing is left to do: an empty plan does not mean that the table is healthy.
-        refuse(book, display_name(lake.sql_name(plan.table)), plan.table_uuid)
-        return Outcome(plan, None, ())
-    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).start(
-        run_id or new_run_id()
-    )
-
-
-def resume(
-    lake: Lake,
-    table: Identifier | str,
-    *,
-    command: str = "compact",
-    ledger: Ledger | str | None = None,
-    limits: Limits | None = None,
-    stop: Stop | None = None,
-    progress: Say = print,
-    run_id: str | None = None,
-) -> Outcome:
-    """Continue the last run on a table, if it is unfinished; does only what is left of it.
-
-    What was done is read from the table's own snapshots, not from the killed run's last
-    records: work that was rolled back is done again. ``command`` is ``compact``, ``convert`` or
-    ``maintain``: a run of another command is refused, and so is any run but ``run_id``, if that is
-    given.
-    Raises :class:`~icekit.errors.ParameterError` if there is none,
-    :class:`~icekit.errors.TableClaimed` if it is still running, and
-    :class:`~icekit.errors.RunDisproved` as :func:`run` does.
-    """
-    name = lake.identifier(table) if isinstance(table, str) else table
-    full = display_name(lake.sql_name(name))
-    book = open_ledger(ledger)
-    refuse(book, full, head(lake, name).metadata.get("table-uuid"))
-    # The newest run of all: an older run's plan was made for an earlier state of the table.
-    record = book.last_run(full)
-    if record is None or record.status not in UNFINISHED or run_id not in {None, record.run_id}:
-        let_go_of_dead(book, full)
-        raise ParameterError(
-            f"The ledger has no unfinished run on {display_name(name)}. Plan and run without "
-            "--resume."
-        )
-    if not record.plan:
-        raise ParameterError(
-            f"The plan of run {record.run_id} contains a secret, so the ledger did not store it. "
-            "Plan and run without --resume."
-        )
-    plan = plan_of(record)
-    if plan.command != command:
-        raise ParameterError(
-            f"The unfinished run on {display_name(name)} is of another command. Continue it with "
-            f"`{plan.resume_command}`, or plan again."
-        )
-    if plan.converts:
-        # Clones that the killed run left next to the table.
-        with contextlib.suppress(IcekitError):
-            remove_stale(lake, stale_clones(lake, name))
-    return CheckpointedRun(lake, plan, book, limits or Limits(), stop or Stop(), progress).resume(
-        record
-    )
-
-
-# --- Convert a table's equality deletes: plan, run under a checkpoint, and prove
-
-
-def convert_equality_deletes(
-    lake: Lake,
-    table: Identifier | str,
-    where: str | None = None,
-    *,
-    branch: str | None = None,
-    execute: bool = False,
-    batch_bytes: int | str | None = None,
-    ledger: Ledger | str | None = None,
-    limits: Limits | None = None,
-    stop: Stop | None = None,
-    progress: Callable[[str], None] = print,
-) -> Outcome:
-    """Replace a table's equality deletes with position deletes (deletion vectors from format
-    version 3 on).
-
-    A dry run unless ``execute`` is true. Each batch is one commit (or
-    several, where a partition is too large for the disk),
-    recorded, retried after a conflict, resumed after a kill and proved, as in
-    :func:`icekit.run.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
-    as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`.
-    """
-    plan = plan_conversion(
-        lake, table, where=where, branch=branch, batch_bytes=batch_bytes, ledger=ledger
-    )
-    if execute and plan.actions:
-        progress(f"{plan.text()}\n")
-    return run(
-        lake, plan, execute=execute, ledger=ledger, limits=limits, stop=stop, progress=progress
-    )

@@ -32,7 +32,8 @@ from icekit.notebook import gated
 from icekit.report import FactsCache, Part, ReportRun, report
 from icekit.report.rendering import Observed, observed
 from icekit.run import resume, run
-from icekit.run.checkpointed import clearing, holding, interrupted, new_run_id, plan_of
+from icekit.run.blocked import clearing, holding, plan_of
+from icekit.run.verbs import interrupted, new_run_id
 from icekit.saving import write_json
 from icekit.schedule.notify import tell, url_of
 from icekit.schedule.policy import Rule, SchedulePolicy, cut

@@ -18,7 +18,7 @@ from icekit.compact.service import plan_table
 from icekit.facts.head import head, since
 from icekit.lab import build
 from icekit.prove import fingerprint, row_hash
-from icekit.run.checkpointed import run as run_plan
+from icekit.run.verbs import run as run_plan
 from icekit.sql import identifier, literal
 from icekit.units import size
 from rigs.bench.measure import Others, Timing, in_turns, show, verdict

@@ -34,7 +34,8 @@ from icekit.maintain.plan import PROCEDURES
 from icekit.resolve import convert as converting
 from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits, Retry
-from icekit.run.checkpointed import plan_of, resume, run
+from icekit.run.blocked import plan_of
+from icekit.run.verbs import resume, run
 from icekit.sandbox import clone, remove_stale, stale_clones
 from icekit.sql import display_name, identifier
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V

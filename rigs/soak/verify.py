@@ -16,7 +16,7 @@ from icekit.compact.service import plan_table
 from icekit.facts.files import Scalar
 from icekit.facts.head import head
 from icekit.prove import Fingerprint, fingerprint
-from icekit.run.checkpointed import UNFINISHED, resume, run
+from icekit.run.verbs import UNFINISHED, resume, run
 from icekit.sql import display_name, identifier
 from rigs.soak.table import folder
 from rigs.soak.victim import policy

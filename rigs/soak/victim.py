@@ -7,7 +7,7 @@ import sys
 import icekit
 from icekit.compact.policy import Policy, Scope
 from icekit.compact.service import plan_table
-from icekit.run.checkpointed import run
+from icekit.run.verbs import run
 
 #: A few actions a run, each with several groups and commits.
 PARTITIONS_AN_ACTION = 3

@@ -15,7 +15,7 @@ from icekit.compact.ledger import Ledger
 from icekit.compact.outcome import Outcome
 from icekit.compact.service import plan_table
 from icekit.run.attempt import Limits, Retry
-from icekit.run.checkpointed import run
+from icekit.run.verbs import run
 from icekit.sql import identifier
 from rigs.soak.table import NAMESPACE, create, desk, fill
 from rigs.soak.victim import policy

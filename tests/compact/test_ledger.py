@@ -23,7 +23,7 @@ from icekit.compact.ledger import Ledger, default_path, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ClaimLost, IcekitError, LedgerUnusable, TableClaimed
 from icekit.owner import Owner
-from icekit.run.checkpointed import kept, plan_of
+from icekit.run.blocked import kept, plan_of
 from icekit.status import Status
 from tests.compact.records import ACTION, RUN, TABLE, Clock
 

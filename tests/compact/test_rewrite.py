@@ -27,7 +27,7 @@ from icekit.errors import ReadersDisagree
 from icekit.prove import prove_commits, readers
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.prove.commits import prove_rewrites
-from icekit.resolve.convert import resolved
+from icekit.resolve.resolved import resolved
 from icekit.sql import Identifier
 from tests.resolve.tables import Table, unchanged, with_keys_of_every_type, with_ruled_out_key
 

@@ -13,7 +13,7 @@ import pytest
 from icekit.api import Lake
 from icekit.compact import Outcome, Plan
 from icekit.facts.metadata_file import load_metadata
-from icekit.run.checkpointed import run
+from icekit.run.verbs import run
 from icekit.sql import identifier
 from tests.shapes import Shapes
 

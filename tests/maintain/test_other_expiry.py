@@ -18,9 +18,10 @@ from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_now
 from icekit.maintain import Retention, plan_maintenance_table
 from icekit.prove import maintenance
-from icekit.run import Limits, attempt, guard, resume
+from icekit.run import Limits, attempt, guard, removals, resume
 from icekit.run.attempt import Retry
-from icekit.run.checkpointed import holding, run
+from icekit.run.blocked import holding
+from icekit.run.verbs import run
 from tests.commits import in_order
 from tests.compact.tables import Table
 from tests.elsewhere import elsewhere
@@ -187,16 +188,16 @@ def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
 ) -> None:
     aged(table.name)
     there = with_short_branch(table)
-    monkeypatch.setattr(guard, "_AHEAD_MS", 0)
+    monkeypatch.setattr(removals, "_AHEAD_MS", 0)
     looked_up: set[int] = set()
-    real = guard._Expiry._check_unshared
+    real = removals.Expiry._check_unshared
 
     def wrapped(self: Any, expired: Any) -> None:
         looked_up.update(expired)
         real(self, expired)
         limit_age(table, 1)
 
-    monkeypatch.setattr(guard._Expiry, "_check_unshared", wrapped)
+    monkeypatch.setattr(removals.Expiry, "_check_unshared", wrapped)
 
     outcome = maintained(table, "expire_snapshots")
 
@@ -211,7 +212,7 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
 ) -> None:
     aged(table.name)
     there = with_short_branch(table)
-    around(monkeypatch, guard._Expiry, "ready", "after", lambda: limit_age(table, 1))
+    around(monkeypatch, removals.Expiry, "ready", "after", lambda: limit_age(table, 1))
 
     outcome = maintained(table, "expire_snapshots")
 
@@ -229,7 +230,7 @@ def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
     aged(table.name)
     around(
         monkeypatch,
-        guard._Expiry,
+        removals.Expiry,
         "_check_unshared",
         "after",
         lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"),
@@ -285,7 +286,7 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(
     ("module", "step", "when"),
     [
         (attempt, "execute", "before"),
-        (guard, "prove_live", "before"),
+        (removals, "prove_live", "before"),
         (maintenance, "spread", "after"),
     ],
 )

@@ -20,8 +20,8 @@ from icekit.facts.retention import retained
 from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
 from icekit.prove import fingerprint
 from icekit.prove.maintenance import prove_entries, prove_live
-from icekit.run.checkpointed import run
-from icekit.run.guard import guard_of
+from icekit.run.checkpointed import guard_of
+from icekit.run.verbs import run
 from icekit.sql import call, display_name, identifier
 from tests.resolve.tables import Table
 

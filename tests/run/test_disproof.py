@@ -13,7 +13,7 @@ from icekit.cli.main import main
 from icekit.compact import Outcome, Stop
 from icekit.errors import ParameterError, RunDisproved
 from icekit.run import Limits, clear, resume
-from icekit.run.checkpointed import new_run_id
+from icekit.run.verbs import new_run_id
 from tests.compact.tables import Table
 from tests.shapes import Shapes
 

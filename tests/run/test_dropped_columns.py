@@ -14,6 +14,7 @@ from icekit.compact import Outcome, Plan, Policy, plan_table
 from icekit.compact.execute import RewriteResult
 from icekit.compact.model import Action, Prediction
 from icekit.diagnose import diagnose
+from icekit.engine.planner import PlannedRewrite
 from icekit.run import Limits, attempt, run
 from icekit.run.attempt import Retry
 from tests.compact.test_execute import raised
@@ -230,7 +231,7 @@ def test_what_fails_while_nobody_else_writes_is_tried_again_unless_iceberg_refus
     def execute(*_: Any, **__: Any) -> RewriteResult:
         if fails:
             raise raised("An error occurred while calling o99.execute", *fails)
-        return RewriteResult()
+        return RewriteResult(PlannedRewrite(1, 6, 6000, 1))
 
     monkeypatch.setattr(attempt, "execute", execute)
     limits = Limits(retry=Retry(attempts=3, first_wait=0))

@@ -17,7 +17,7 @@ from icekit.catalog import session
 from icekit.cli.main import main
 from icekit.engine.interrupting import Stop
 from icekit.errors import EXIT_STOPPED
-from icekit.run.checkpointed import new_run_id
+from icekit.run.verbs import new_run_id
 from icekit.schedule.one_pass import _Pass, mark, run_policy
 from icekit.schedule.reading import parse_policy
 from icekit.schedule.result import PassResult, TableResult

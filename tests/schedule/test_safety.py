@@ -19,7 +19,8 @@ from icekit.engine.interrupting import Ending
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.report import FactsCache, ReportRun
 from icekit.run import clear
-from icekit.run.checkpointed import holding, interrupted, kept, refuse
+from icekit.run.blocked import holding, kept, refuse
+from icekit.run.verbs import interrupted
 from icekit.schedule.one_pass import _Pass, mark, run_policy
 from icekit.schedule.result import PassResult, Step, TableResult
 from icekit.status import Status

@@ -24,7 +24,7 @@ from icekit.engine.interrupting import Stop
 from icekit.errors import IcekitError, ParameterError
 from icekit.facts.model import TableFacts
 from icekit.run.attempt import Limits
-from icekit.run.checkpointed import resume, run
+from icekit.run.verbs import resume, run
 from icekit.show import charts
 from icekit.show.explorer import Explorer
 from icekit.show.widgets.controls import (

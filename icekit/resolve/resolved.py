@@ -1,0 +1,191 @@
+"""Read a table's rows with its equality deletes applied, in bounded memory and without changing it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from icekit.errors import ConversionRefused
+from icekit.facts.lineage import snapshots_by_id
+from icekit.facts.metadata import Json, schema_of
+from icekit.resolve.applies import EVERYWHERE, FILE, OWN, order_of, unless_ruled_out
+from icekit.resolve.convert import convert
+from icekit.resolve.delete_files import (
+    present,
+)
+from icekit.resolve.find import Found, find
+from icekit.resolve.join import KeySet, deduplicated, hinted
+from icekit.resolve.key_view import key_view
+from icekit.resolve.keys import key_sql, path_to
+from icekit.resolve.listing import local, repeated
+from icekit.sandbox import clone
+from icekit.sql import Identifier, identifier
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from icekit.catalog import Lake
+
+
+_FILE, _SEQUENCE, _PART = "icekit file", "icekit sequence", "icekit part"
+
+
+@contextlib.contextmanager
+def resolved(
+    lake: Lake,
+    table: Identifier,
+    snapshot: int | str | None = None,
+    *,
+    say: Callable[[str], None] = lambda _: None,
+) -> Iterator[DataFrame]:
+    """A frame of the rows of a table (or of a snapshot, branch or tag), its equality deletes
+    applied; valid only inside the ``with``.
+
+    The deletes are resolved once, on a zero-copy clone, and every query of the frame is then a
+    plain scan. Raises :class:`~icekit.errors.CloneRefused` and
+    :class:`~icekit.errors.ConversionRefused`.
+    """
+    with clone(lake, table, snapshot) as made:
+        name = lake.sql_name(made.table)
+        convert(lake.spark, name, say=say)
+        yield lake.spark.table(identifier(*name))
+
+
+@dataclass(frozen=True)
+class Stripped:
+    """A clone without its equality deletes, and the steps that drop the rows they delete.
+
+    Rows come as Iceberg reads them, with their own key columns; rows whose key is among
+    the deletes of a higher sequence number are dropped. Shared with a conversion are the list of
+    files, with their sequence numbers and partitions, and the reading of delete files.
+    """
+
+    table: Identifier
+    selected: Sequence[str]
+    columns: Sequence[str]
+    finish: Callable[[DataFrame], DataFrame]
+
+
+@contextlib.contextmanager
+def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripped | None]:
+    """A snapshot read as the specification defines it; None if it has no equality deletes, a
+    dropped key column, or a file twice.
+
+    Select ``selected`` (the snapshot's columns) and ``columns`` of ``table``, then ``finish`` the
+    frame: it drops deleted rows, and those columns.
+    """
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(clone(lake, table, snapshot_id))
+        name = lake.sql_name(made.table)
+        try:
+            found = find(lake.spark, name)
+        except ConversionRefused:
+            found = None
+        # The clone has the table's current columns: rows are compared under the column names of
+        # their own snapshot.
+        now = schema_of(found.at.metadata)["fields"] if found else []
+        then = _fields_of(found.at.metadata, snapshot_id) if found else []
+        names = {
+            f["id"]: f["name"]
+            for f in now
+            if any(f["id"] == t["id"] and f["type"] == t["type"] for t in then)
+        }
+        if (
+            found is None
+            or len(names) < len(then)
+            or not all(path_to(now, i) for i in found.keys.columns)
+        ):
+            yield None
+            return
+        if repeated(lake.spark, name, found.at.snapshot_id, [f.path for f in found.data]):
+            # A row identifies its file, but not which of two copies with different sequence
+            # numbers.
+            yield None
+            return
+        _strip(lake, found)
+        lake.spark.sql(f"REFRESH TABLE {identifier(*name)}")
+        deletes = [entry for entry in found.entries if entry.kind >= 0]
+        view = stack.enter_context(
+            key_view(lake.spark, name, found.at.metadata, found.keys, deletes)
+        )
+        columns = [f"_file AS {identifier(_FILE)}"]
+        columns += [
+            f"{key_sql(c.names)} AS {identifier(_key(c.field_id))}"
+            for c in found.keys.columns.values()
+        ]
+        selected = [f"{identifier(names[t['id']])} AS {identifier(t['name'])}" for t in then]
+        yield Stripped(
+            name, selected, columns, lambda frame: _without_deleted(lake, view, found, frame)
+        )
+
+
+def _strip(lake: Lake, found: Found) -> None:
+    """Remove the equality deletes from a clone, only in its metadata."""
+    jvm: Any = lake.spark._jvm
+    known = present(
+        found.at.table, found.at.snapshot, jvm, [f.path for f in found.deletes], positions=False
+    )
+    delta = found.at.table.newRowDelta()
+    for delete in known.equality.values():
+        delta.removeDeletes(delete)
+    delta.commit()
+
+
+def _without_deleted(lake: Lake, view: Identifier, found: Found, frame: DataFrame) -> DataFrame:
+    spark = lake.spark
+    columns: dict[str, tuple[pa.DataType, list[Any]]] = {
+        _FILE: (pa.string(), [f.path for f in found.data]),
+        _SEQUENCE: (pa.int64(), [order_of(f.sequence) for f in found.data]),
+        FILE: (pa.int32(), list(range(len(found.data)))),
+        _PART: (pa.int32(), [f.part for f in found.data]),
+    }
+    files = local(spark, columns)
+    # Files younger than every delete are not listed, and lose no rows.
+    rows = frame.join(files.hint("broadcast"), _FILE, "left")
+    for key_set in found.key_sets:
+        rows = _anti(lake, view, found, key_set, rows)
+    return rows.drop(FILE, _FILE, _SEQUENCE, _PART, *(_key(i) for i in found.keys.columns))
+
+
+def _anti(
+    lake: Lake, view: Identifier, found: Found, key_set: KeySet, rows: DataFrame
+) -> DataFrame:
+    deletes = deduplicated(lake.spark, view, key_set)
+    # The rows have names of their own.
+    deletes = deletes.selectExpr(
+        *(f"{name} AS {identifier(_deleted(name))}" for name in deletes.columns)
+    )
+    order = identifier(_deleted("s"))
+    equal = rows[_SEQUENCE] < deletes[_deleted("s")]
+    if not key_set.is_global:
+        equal = (rows[_PART] == deletes[_deleted("p")]) & equal
+    for place, column in enumerate(key_set.columns):
+        equal = rows[_key(column.field_id)].eqNullSafe(deletes[_deleted(f"k{place}")]) & equal
+    deletes = hinted(deletes, key_set.records)
+    if found.ruled_out is None:
+        return rows.join(deletes, equal, "left_anti")
+    words = identifier(EVERYWHERE if key_set.is_global else OWN)
+    matched = rows.join(deletes, equal, "left").join(
+        found.ruled_out.hint("broadcast"), FILE, "left"
+    )
+    is_deleted = unless_ruled_out(f"{order} IS NOT NULL", order, words)
+    return matched.where(f"NOT {is_deleted}").drop(OWN, EVERYWHERE, *deletes.columns)
+
+
+def _deleted(name: str) -> str:
+    return f"icekit deleted {name}"
+
+
+def _key(field_id: int) -> str:
+    return f"icekit key {field_id}"
+
+
+def _fields_of(metadata: Json, snapshot_id: int) -> Sequence[Json]:
+    """The columns that a snapshot was written with."""
+    snapshot = snapshots_by_id(metadata).get(snapshot_id) or {}
+    fields: Sequence[Json] = schema_of(metadata, snapshot.get("schema-id"))["fields"]
+    return fields
