@@ -232,6 +232,23 @@ def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
     return f"; did you mean {', '.join(near)}?" if near else ""
 
 
+# Most names that an error lists.
+_MOST_NAMES = 50
+
+
+def require_known(name: object, known: Iterable[str], what: str) -> None:
+    """Refuse an unknown name: with the nearest known one, or with all of them.
+
+    Raises :class:`ParameterError`.
+    """
+    names = list(known)
+    if name in names:
+        return
+    listed = ", ".join(names[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
+    hint = nearest(str(name), names, count=1) or (f"; use one of {listed}." if names else ".")
+    raise ParameterError(f"There is no {what} {name!r}{hint}")
+
+
 def first_line(error: BaseException) -> str:
     """What an error says first, without secrets."""
     return scrub(str(error)).strip().split("\n", 1)[0][:300].rstrip(".") or type(error).__name__

@@ -17,10 +17,10 @@ from typing import Any
 
 from icekit.api import Lake, connect
 from icekit.diagnose.findings import Findings, Severity, Thresholds
-from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest
+from icekit.errors import EXIT_UNHEALTHY, IcekitError, ParameterError, nearest, require_known
 from icekit.facts.collect import Collector
 from icekit.facts.model import TableFacts
-from icekit.options import Settings, known
+from icekit.options import Settings
 from icekit.options.commands import NOTEBOOKS
 from icekit.saving import Result, slug
 from icekit.show.explorer import SWITCH, has_front_end
@@ -68,7 +68,7 @@ def begin(
     if injected is not None:
         by_papermill = _assigned(cells[injected])
         for name in by_papermill:
-            known(
+            require_known(
                 name,
                 dict.fromkeys(
                     [

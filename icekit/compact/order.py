@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from icekit.compact.model import RewriteOrder
 from icekit.compact.policy import Policy
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, require_known
 from icekit.facts.model import TableFacts
 
 
@@ -18,12 +18,7 @@ def sort_by(facts: TableFacts, policy: Policy) -> RewriteOrder:
     """
     known = {column.name: column for column in facts.columns}
     for name in policy.columns:
-        if name not in known:
-            what = "order rows" if policy.strategy == "binpack" else policy.strategy
-            raise ParameterError(
-                f"There is no column {name!r} to {what} "
-                f"by{nearest(name, known) or '; the columns are ' + _some(known) + '.'}"
-            )
+        require_known(name, known, "column")
     if policy.strategy == "binpack":
         return RewriteOrder()
     wanted = policy.columns

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, cast, get_args
 
 from icekit.diagnose.findings import Thresholds
-from icekit.errors import ParameterError, nearest, require_number
+from icekit.errors import ParameterError, require_known, require_number
 from icekit.facts.recent import RECENT_MINUTES
+from icekit.options import flag, names, number, read_as, whole
 from icekit.parsing import moment, seconds, size_in_bytes
 
 Strategy = Literal["binpack", "sort", "zorder", "hilbert"]
@@ -81,24 +81,14 @@ class Policy:
         known = {f.name for f in fields(cls)} | {"budget", "leave_alone", "skip_last"}
         values: dict[str, Any] = {}
         for name, value in given.items():
-            if name not in known:
-                raise ParameterError(
-                    "There is no policy setting "
-                    f"{name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
-                )
-            if value is None or value == "":
-                continue
-            values |= _parsed(name, value)
+            require_known(name, sorted(known), "policy setting")
+            if value is not None and value != "":
+                values |= _parsed(name, value)
         return cls(**values)
 
     def __post_init__(self) -> None:
-        for name, kinds in (("scope", Scope), ("strategy", Strategy)):
-            value, allowed = getattr(self, name), get_args(kinds)
-            if value not in allowed:
-                raise ParameterError(
-                    f"{name} cannot be "
-                    f"{value!r}{nearest(str(value), allowed, count=1) or '; use ' + ', '.join(allowed) + '.'}"
-                )
+        require_known(self.scope, get_args(Scope), "scope")
+        require_known(self.strategy, get_args(Strategy), "strategy")
         if self.strategy != "binpack" and self.scope != "major":
             object.__setattr__(self, "scope", "major")
         for name in ("since", "until"):
@@ -124,6 +114,18 @@ class Policy:
             require_number(name, getattr(self, name), above=True)
 
 
+_READERS: Mapping[str, Any] = {
+    **dict.fromkeys(("since", "until"), moment),
+    **dict.fromkeys(("budget_bytes", "max_action_bytes"), lambda value: size_in_bytes(str(value))),
+    **dict.fromkeys(("scope", "strategy"), lambda value: value),
+    **dict.fromkeys(
+        ("skip_last_hours", "leave_alone_minutes", "delete_ratio", "budget_minutes"), number
+    ),
+    "columns": names,
+    "old_specs": flag,
+}
+
+
 def _parsed(name: str, value: Any) -> dict[str, Any]:
     """One setting, converted to its type, by its field name."""
     if name == "budget":
@@ -132,32 +134,7 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
         return {"leave_alone_minutes": seconds(str(value)) / 60}
     if name == "skip_last":
         return {"skip_last_hours": seconds(str(value)) / 3600}
-    if name in {"since", "until"}:
-        return {name: moment(value)}
-    if name in {"budget_bytes", "max_action_bytes"}:
-        return {name: size_in_bytes(str(value))}
-    if name == "columns":
-        if not isinstance(value, (str, list, tuple)):
-            raise ParameterError(f"columns must be names separated by commas, not {value!r}.")
-        return {
-            name: tuple(c.strip() for c in value.split(",") if c.strip())
-            if isinstance(value, str)
-            else tuple(value)
-        }
-    if name in {"scope", "strategy"}:
-        return {name: value}
-    if name == "old_specs":
-        if str(value).lower() not in {"true", "false"}:
-            raise ParameterError(f"old_specs must be true or false, not {value!r}.")
-        return {name: str(value).lower() == "true"}
-    whole = name in {"min_files", "budget_files", "budget_rows", "max_action_partitions", "min_win"}
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name} must be a number, not {value!r}.") from None
-    if isinstance(value, bool) or not math.isfinite(number) or (whole and number != int(number)):
-        raise ParameterError(f"{name} must be a {'whole ' * whole}number, not {value!r}.")
-    return {name: int(number) if whole else number}
+    return {name: read_as(name, _READERS.get(name, whole), value)}
 
 
 def _budget(text: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from icekit import sql
 from icekit.answer import html
 from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, require_known
 from icekit.facts.files import FileGroup, Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
@@ -171,11 +171,7 @@ class Thresholds:
         """
         known = {f.name: type(getattr(self, f.name)) for f in fields(self)}
         for name, value in changes.items():
-            if name not in known:
-                raise ParameterError(
-                    "There is no threshold "
-                    f"{name!r}{nearest(name, known) or '; known thresholds: ' + ', '.join(known) + '.'}"
-                )
+            require_known(name, known, "threshold")
             if (
                 isinstance(value, bool)
                 or not isinstance(value, (int, float))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from icekit.engine.bridge import iceberg_version
-from icekit.errors import MetadataUnreadable, ParameterError, first_line, nearest, require
+from icekit.errors import MetadataUnreadable, ParameterError, first_line, require, require_known
 from icekit.facts import local, metadata
 from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
@@ -210,11 +210,7 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
     """The collector for a number of files, unless ``collector`` names one."""
     if collector in ("spark", "local"):
         return collector
-    if collector != "auto":
-        raise ParameterError(
-            "There is no collector "
-            f"{collector!r}{nearest(collector, ['auto', 'spark', 'local'], count=1) or '; use auto, spark or local.'}"
-        )
+    require_known(collector, ("auto", "spark", "local"), "collector")
     limit = LOCAL_FILES_BESIDE_SPARK if lake.spark_is_running else LOCAL_FILES
     if file_count <= limit:
         return "local"
@@ -302,9 +298,7 @@ def _filter_columns(
     if not stated:
         return tuple(c for c in declared_filter_columns(properties) if c in known)
     for column in stated:
-        if column not in known:
-            near = nearest(column, known) or "; columns: " + ", ".join(known[:10]) + "."
-            raise ParameterError(f"There is no column {column!r} to filter by{near}")
+        require_known(column, known, "column")
     return tuple(stated)
 
 

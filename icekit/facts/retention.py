@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, require_known
 from icekit.facts.lineage import lineage, snapshots_by_id
 from icekit.facts.metadata import Json, number
 from icekit.parsing import seconds
@@ -57,11 +57,7 @@ class Retention:
         known = {f.name for f in fields(cls)} | {"keep", "need"}
         values: dict[str, Any] = {}
         for name, value in given.items():
-            if name not in known:
-                raise ParameterError(
-                    "There is no retention setting "
-                    f"{name!r}{nearest(name, known, count=1) or '; the settings are ' + ', '.join(sorted(known)) + '.'}"
-                )
+            require_known(name, sorted(known), "retention setting")
             if value is None or value == "":
                 continue
             values |= (

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.bridge import lent
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, require_known
 from icekit.lab import damaged, deletes, flights, tables, upserts  # noqa: F401 - they register
 from icekit.lab.workbench import (
     FLIGHTS,
@@ -130,11 +130,7 @@ def _make(lab: Lab) -> None:
 
 def table_of(name: str) -> LabTable:
     """A lab table by name; raises ParameterError with the nearest names."""
-    if name not in TABLES:
-        raise ParameterError(
-            "The lab has no table "
-            f"{name!r}{nearest(name, TABLES) or '; it has ' + ', '.join(TABLES) + '.'}"
-        )
+    require_known(name, TABLES, "lab table")
     return TABLES[name]
 
 

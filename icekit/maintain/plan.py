@@ -15,7 +15,7 @@ from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import has_bridge
 from icekit.engine.planner import PlannedRewrite, plan_rewrite, rolled_up
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, require_known
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind
 from icekit.facts.head import head
@@ -165,12 +165,7 @@ def _may_not_remove(facts: TableFacts, findings: Findings) -> bool:
 def check_procedures(names: Sequence[str]) -> None:
     """Raise :class:`~icekit.errors.ParameterError` for the name of an unknown procedure."""
     for name in names:
-        if name not in PROCEDURES:
-            near = (
-                nearest(name, PROCEDURES, count=1)
-                or f"; the procedures are {', '.join(PROCEDURES)}."
-            )
-            raise ParameterError(f"Maintenance has no procedure {name!r}{near}")
+        require_known(name, PROCEDURES, "procedure")
 
 
 def _deletes(

@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, Self, dataclass_transform
 
 from icekit.answer.grid import TEXT, Grid
-from icekit.errors import ParameterError, nearest
+from icekit.errors import ParameterError, require_known
 
 Read = Callable[[Any], Any]
 
@@ -101,23 +101,19 @@ _KINDS: Mapping[Read | None, str] = {
 }
 
 
-def known(name: str, names: Any, what: str) -> None:
-    """Refuse an unknown name, with the nearest one."""
-    if name not in names:
-        hint = nearest(name, names, count=1) or (
-            f"; the {what}s are {', '.join(names)}." if names else " here."
-        )
-        raise ParameterError(f"There is no {what} {name!r}{hint}")
-
-
 def read(declared: Field[Any], value: Any) -> Any:
     """Read the value of a setting; raises :class:`~icekit.errors.ParameterError`."""
     reader = declared.metadata["read"] or _READERS[type(default_of(declared))]
+    return read_as(declared.name, reader, value)
+
+
+def read_as(name: str, reader: Read, value: Any) -> Any:
+    """Read a value by its reader; raises :class:`~icekit.errors.ParameterError` with its name."""
     try:
         return reader(value)
     except (TypeError, ValueError, KeyError, OverflowError):
-        kind = _KINDS.get(reader, "another value").format(name=declared.name)
-        raise ParameterError(f"{declared.name} must be {kind}, not {value!r}.") from None
+        kind = _KINDS.get(reader, "another value").format(name=name)
+        raise ParameterError(f"{name} must be {kind}, not {value!r}.") from None
 
 
 def default_of(declared: Field[Any]) -> Any:
@@ -150,7 +146,7 @@ class Settings:
         """
         declared = cls.settings()
         for name in given:
-            known(name, declared, "parameter")
+            require_known(name, declared, "parameter")
         return cls(
             **{
                 name: read(declared[name], value)

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from icekit.errors import ParameterError, nearest
+from icekit.errors import require_known
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def answering(question: str) -> Callable[..., Any]:
         "write-mode": write_mode.tune_write_mode,
         "planning": planning.tune_planning,
     }
-    if question not in answers:
-        known = nearest(question, QUESTIONS) or f"; the questions are {', '.join(QUESTIONS)}."
-        raise ParameterError(f"There is no question {question!r}{known}")
+    require_known(question, QUESTIONS, "question")
     return answers[question]
 
 
@@ -54,9 +52,5 @@ def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> 
         name for name, p in inspect.signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY
     ]
     for name in options:
-        if name not in known:
-            raise ParameterError(
-                f"{question} has no option "
-                f"{name}{nearest(name, known) or '; its options are ' + ', '.join(known) + '.'}"
-            )
+        require_known(name, known, f"{question} option")
     return answer(lake, table, **options)

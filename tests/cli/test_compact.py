@@ -79,7 +79,7 @@ def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest
     [
         (["db.t", "--budget", "much"], "is not bytes (200 GB)"),
         (["db.t", "--scope", "majr"], "did you mean major"),
-        (["db.t", "--strategy", "z"], "use binpack, sort, zorder, hilbert"),
+        (["db.t", "--strategy", "z"], "use one of binpack, sort, zorder, hilbert"),
         (["db.t", "--min-files", "inf"], "whole number"),
         (["db.t", "--prove", "some"], "use checked, full, none, or the number"),
         (["db.t", "--prove", "²"], "use checked, full, none, or the number"),

@@ -177,15 +177,15 @@ def test_rows_are_ordered_by_the_tables_own_order_else_by_its_filter_columns() -
     [
         (
             {"strategy": "sort", "columns": ("carier",)},
-            "no column 'carier' to sort by; did you mean carrier",
+            "no column 'carier'; did you mean carrier",
         ),
         (
             {"strategy": "zorder"},
             r"Name the columns to zorder by .* or set the table property icekit\.filter-columns",
         ),
         # Also where no rows are ordered.
-        ({"columns": ("carier",)}, "no column 'carier' to order rows by; did you mean carrier"),
-        ({"columns": ("zz",)}, "no column 'zz' to order rows by; the columns are "),
+        ({"columns": ("carier",)}, "no column 'carier'; did you mean carrier"),
+        ({"columns": ("zz",)}, "no column 'zz'; use one of "),
     ],
 )
 def test_a_column_that_is_unknown_or_not_named_is_refused_with_what_to_do(

@@ -279,7 +279,7 @@ def test_the_worst_severity_of_findings_is_none_without_any() -> None:
         ({"delete_ratio": float("inf")}, "must be a number"),
         (
             {"qqqq": 1},
-            r"no threshold 'qqqq'; known thresholds: min_file_size_ratio, "
+            r"no threshold 'qqqq'; use one of min_file_size_ratio, "
             r"max_file_size_ratio, .*, vectors_rewritten\.$",
         ),
         (

@@ -74,12 +74,14 @@ def test_some_tables_are_healthy_and_one_of_them_is_empty() -> None:
 
 
 def test_an_unknown_table_is_answered_with_the_nearest() -> None:
-    with pytest.raises(ParameterError, match=r"no table 'smal_file'; did you mean small_files"):
+    with pytest.raises(ParameterError, match=r"no lab table 'smal_file'; did you mean small_files"):
         build(lake_of(None), ["smal_file"])
 
 
 def test_a_name_unlike_any_other_is_answered_with_all_of_them() -> None:
-    with pytest.raises(ParameterError, match=r"it has healthy_partitioned, .*, stale_statistics\."):
+    with pytest.raises(
+        ParameterError, match=r"use one of duplicate_files, .*, long_upsert_stream\."
+    ):
         build(lake_of(None), ["zzz"])
 
 

@@ -114,7 +114,7 @@ def test_no_file_stays_beside_the_tables(bench: Bench) -> None:
 
 
 def test_a_table_that_is_not_of_the_lab_is_refused(bench: Bench) -> None:
-    with pytest.raises(ParameterError, match="no table 'smal_files'; did you mean small_files"):
+    with pytest.raises(ParameterError, match="no lab table 'smal_files'; did you mean small_files"):
         bench.reset("smal_files")
 
 

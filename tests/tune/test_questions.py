@@ -23,5 +23,5 @@ def test_a_wrong_question_and_a_wrong_option_are_named() -> None:
 
     with pytest.raises(ParameterError, match="file-sizes"):
         lake.tune("file-size", "lab.empty")
-    with pytest.raises(ParameterError, match="planning has no option filter"):
+    with pytest.raises(ParameterError, match="no planning option 'filter'; did you mean filters"):
         lake.tune("planning", "lab.empty", filter=["a = 1"])
