@@ -8,8 +8,7 @@ import datetime as dt
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
@@ -160,48 +159,7 @@ def predict(
     if estimate.source == "metadata":
         return action
     if spark is not None and has_bridge(spark):
-        # Each file must be examined only where deletes decide which files are taken.
-        by_ratio = "delete-ratio-threshold" in action.options
-        planned = ask_planner(spark, action, deletes=by_ratio)
-        live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
-        files_out, is_maximum = (
-            planned.files_out,
-            bool(_under_equality_deletes(facts, action.partitions)),
-        )
-        drawn = sample(action) if is_maximum and planned.files_in else None
-        if drawn is not None:
-            live *= 1 - _deleted_share(facts, action, drawn)
-        if any(p.spec_id != facts.default_spec_id for p in action.partitions):
-            counted = (
-                partitions_after(spark, facts, action)
-                if planned.files_in and _is_distributed(facts, action)
-                else None
-            )
-            most = counted or math.ceil(
-                estimate.files_out * planned.files_in / max(estimate.files_in, 1)
-            )
-            files_out, is_maximum = (
-                max(files_out, most),
-                is_maximum or (estimate.is_maximum and counted is None),
-            )
-        estimate = replace(
-            estimate,
-            files_in=planned.files_in,
-            bytes_in=planned.bytes_in,
-            rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
-            files_out=files_out,
-            bytes_out=round(planned.bytes_in * live),
-            delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
-            groups=planned.groups,
-            is_maximum=is_maximum,
-            is_sampled=drawn is not None,
-            file_opens_saved=max(
-                estimate.file_opens_saved - (estimate.files_in - estimate.files_out), 0
-            )
-            + planned.files_in
-            - files_out,
-            source="planner",
-        )
+        estimate = _by_planner(spark, facts, action, sequence_number, sample)
     return replace(
         action,
         prediction=replace(
@@ -211,6 +169,49 @@ def predict(
                 speed.seconds(estimate.bytes_in) if speed else None, row_speed, estimate.rows_in
             ),
         ),
+    )
+
+
+def _by_planner(
+    spark: SparkSession,
+    facts: TableFacts,
+    action: Action,
+    sequence_number: int,
+    sample: Callable[[Action], KeySample | None],
+) -> Prediction:
+    """The files and bytes of a rewrite by the engine's planner, and a sample of keys."""
+    estimate = action.prediction
+    # Each file must be examined only where deletes decide which files are taken.
+    planned = ask_planner(spark, action, deletes="delete-ratio-threshold" in action.options)
+    live = estimate.bytes_out / estimate.bytes_in if estimate.bytes_in else 1.0
+    files_out = planned.files_out
+    is_maximum = bool(_under_equality_deletes(facts, action.partitions))
+    drawn = sample(action) if is_maximum and planned.files_in else None
+    if drawn is not None:
+        live *= 1 - _deleted_share(facts, action, drawn)
+    if any(p.spec_id != facts.default_spec_id for p in action.partitions):
+        counted = (
+            partitions_after(spark, facts, action)
+            if planned.files_in and _is_distributed(facts, action)
+            else None
+        )
+        share = planned.files_in / max(estimate.files_in, 1)
+        files_out = max(files_out, counted or math.ceil(estimate.files_out * share))
+        is_maximum = is_maximum or (estimate.is_maximum and counted is None)
+    opens_of_deletes = estimate.file_opens_saved - (estimate.files_in - estimate.files_out)
+    return replace(
+        estimate,
+        files_in=planned.files_in,
+        bytes_in=planned.bytes_in,
+        rows_in=round(estimate.rows_in * planned.bytes_in / max(1, estimate.bytes_in)),
+        files_out=files_out,
+        bytes_out=round(planned.bytes_in * live),
+        delete_files_removed=delete_files_removed(facts, action, planned, sequence_number),
+        groups=planned.groups,
+        is_maximum=is_maximum,
+        is_sampled=drawn is not None,
+        file_opens_saved=max(opens_of_deletes, 0) + planned.files_in - files_out,
+        source="planner",
     )
 
 
@@ -278,6 +279,42 @@ def partitions_after(spark: SparkSession, facts: TableFacts, action: Action) -> 
 PLANNED_FILES = 2_000_000
 
 
+@dataclass
+class _EnginePlanner:
+    """Predicts actions: the first ``most`` by the engine's planner, and all with one sample of
+    keys.
+    """
+
+    spark: SparkSession
+    facts: TableFacts
+    sequence_number: int
+    speed: Speed | None
+    row_speed: Speed | None
+    most: int
+    asked: set[str] = field(default_factory=set)
+    drawn: list[KeySample | None] = field(default_factory=list)
+
+    def __call__(self, action: Action) -> Action:
+        # Also once more, if it is cut down to a budget.
+        if len(self.asked) < self.most:
+            self.asked.add(action.action_id)
+        return predict(
+            self.spark if action.action_id in self.asked else None,
+            self.facts,
+            action,
+            sequence_number=self.sequence_number,
+            speed=self.speed,
+            row_speed=self.row_speed,
+            sample=self._draw,
+        )
+
+    def _draw(self, action: Action) -> KeySample | None:
+        # Once for a plan: it reads rows.
+        if not self.drawn:
+            self.drawn.append(sample_keys(self.spark, action))
+        return self.drawn[0]
+
+
 def plan_table(
     lake: Lake,
     facts: TableFacts,
@@ -321,32 +358,15 @@ def plan_table(
     )
     own, every = outcomes_of(ledger, display_name(lake.sql_name(facts.table)))
     speed = past_speed(own, every)
-    drawn: list[KeySample | None] = []
-
-    def draw(action: Action) -> KeySample | None:
-        # Once for a plan: it reads rows.
-        if not drawn:
-            drawn.append(sample_keys(lake.spark, action))
-        return drawn[0]
-
-    predicted = partial(
-        predict,
-        facts=facts,
-        sequence_number=at.sequence_number,
-        speed=speed,
-        row_speed=past_speed(own, every, "rows_in"),
-        sample=draw,
-    )
     missing = missing_api(lake.spark)
-    asked: set[str] = set()
-    asks = max(1, PLANNED_FILES // max(1, facts.data.file_count))
-
-    def ask(action: Action) -> Action:
-        # Also once more, if it is cut down to a budget.
-        if len(asked) < asks and not missing:
-            asked.add(action.action_id)
-        return predicted(lake.spark if action.action_id in asked else None, action=action)
-
+    planner = _EnginePlanner(
+        lake.spark,
+        facts,
+        at.sequence_number,
+        speed,
+        past_speed(own, every, "rows_in"),
+        0 if missing else max(1, PLANNED_FILES // max(1, facts.data.file_count)),
+    )
     made = plan(
         facts,
         findings,
@@ -354,11 +374,11 @@ def plan_table(
         thresholds=thresholds,
         cluster=cluster_of(lake.spark) if has_bridge(lake.spark) else None,
         recent=recent,
-        predict=ask,
+        predict=planner,
         speed=speed,
         now=now,
     )
-    sample = next(iter(drawn), None)
+    sample = next(iter(planner.drawn), None)
     notes = (
         *made.notes,
         *([missing] if missing and made.actions else ()),
