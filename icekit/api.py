@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from icekit.diagnose import Findings
     from icekit.facts import TableFacts
     from icekit.maintain import Proposals
+    from icekit.report.compare import BeforeAfter
     from icekit.tune.answer import Answer
 
 
@@ -133,6 +134,15 @@ class Lake(catalog.Lake):
         from icekit.run import resume
 
         return resume(self, table, **options)
+
+
+def compare(before: Any, after: Any, **options: Any) -> BeforeAfter:
+    """Say what got better and worse between two states of a table, or two JSON reports. See
+    :func:`icekit.report.compare.compare`.
+    """
+    from icekit.report.compare import compare
+
+    return compare(before, after, **options)
 
 
 def connect(catalog: str | None = None, *, spark: SparkSession | None = None) -> Lake:

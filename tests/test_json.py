@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from icekit import diagnose
+from icekit import compare, diagnose
 from icekit.compact import Outcome, Plan, outcome
 from icekit.diagnose import document
 from icekit.diagnose.findings import Findings, Thresholds
@@ -27,6 +27,7 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
     "Answer": Answer(
         question="layout", facts=FACTS, verdict="", confidence=Confidence.NONE, because=""
     ).document(),
+    "Comparison": compare(FACTS, FACTS).document(),
     "Proposals": Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).to_dict(),
     "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)).document(),
 }

@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 
-#: Commands of 0.1.0 that are now part of a group.
-MOVED = {
-    "policy": "schedule check",
-    "run": "schedule run",
-    "recipe": "schedule recipe",
-    "write-mode": "tune write-mode",
-    "tables": "admin tables",
-    "clones": "admin clones",
-}
-
-
 class _Help(argparse.HelpFormatter):
     """argparse's help, with paragraphs and term lists wrapped to the width of the terminal."""
 
@@ -92,12 +81,8 @@ class _Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             choices = list(map(str, action.choices))
             what = (action.metavar if isinstance(action.metavar, str) else action.dest).lower()
-            moved = MOVED.get(str(value), "") if action.dest == "command" else ""
-            hint = (
-                f"; did you mean `{self.prog} {moved}`?"
-                if moved
-                else nearest(str(value), choices, count=1)
-                or f"; the {what}s are {', '.join(choices)}."
+            hint = nearest(str(value), choices, count=1) or (
+                f"; the {what}s are {', '.join(choices)}."
             )
             raise argparse.ArgumentError(None, f"There is no {what} {value!r}{hint}")
 

@@ -1,4 +1,4 @@
-"""``icekit look``, ``plan`` and ``report``: observe and diagnose tables with the given options."""
+"""``icekit look``, ``plan``, ``compare`` and ``report``: observe and diagnose tables with the given options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
 from icekit.errors import EXIT_HEALTHY
-from icekit.options.commands import Judging, LookOptions, PlanOptions, ReportOptions
+from icekit.options.commands import (
+    CompareOptions,
+    Judging,
+    LookOptions,
+    OfThresholds,
+    PlanOptions,
+    ReportOptions,
+)
 from icekit.terminal import say
 
 if TYPE_CHECKING:
@@ -29,6 +36,12 @@ detail, before it runs anything.
 
 Exit status: 0 planned (also when nothing is worth doing); 2 misconfigured; 3 crashed.
 """
+_COMPARE = """\
+A state is a table as it is now (db.events), or as it was (db.events@REF, with a branch, a tag, a
+snapshot id or a date), or the JSON that `icekit report` wrote. Reads only metadata.
+
+Exit status: 0 compared; 2 misconfigured, or a snapshot that does not exist; 3 crashed.
+"""
 _REPORT = """\
 Exit status: 0 no finding as serious as --fail-on, 1 a table has one, 2 misconfigured (also a glob
 that matches no table, damaged metadata, a full disk, or a history that could not be written), 3 a
@@ -37,7 +50,7 @@ bug in icekit or a timeout. icekit writes every report before it fails.
 
 
 def add_parsers(commands: Any) -> None:
-    """Add the three commands."""
+    """Add the commands."""
     command(
         commands,
         look_at,
@@ -54,6 +67,14 @@ def add_parsers(commands: Any) -> None:
         description="List what is worth doing on a table, in the order to do it. Reads only "
         "metadata, and runs nothing.",
         epilog=_PLAN,
+    )
+    command(
+        commands,
+        compare_states,
+        CompareOptions,
+        "compare",
+        "what got better and worse between two states of a table, or two reports",
+        epilog=_COMPARE,
     )
     command(
         commands,
@@ -133,6 +154,21 @@ def plan_all(options: PlanOptions) -> int:
     return EXIT_HEALTHY
 
 
+def compare_states(options: CompareOptions) -> int:
+    """Print what changed between two states; returns the exit status."""
+    from icekit.api import connect
+    from icekit.report.compare import compare
+    from icekit.saving import as_json
+
+    lake = connect(options.catalog or None)
+    try:
+        found = compare(options.before, options.after, lake=lake, thresholds=limits_of(options))
+    finally:
+        lake.close()
+    say(as_json(found.document()) if options.json else found.text(_width()))
+    return EXIT_HEALTHY
+
+
 def _width() -> int | None:
     """The width from COLUMNS, or of the terminal; a pipe has no limit."""
     return shutil.get_terminal_size((0, 0)).columns or None
@@ -162,7 +198,7 @@ def write_report(options: ReportOptions) -> int:
     return run.exit_status
 
 
-def limits_of(options: Judging) -> Thresholds:
+def limits_of(options: OfThresholds) -> Thresholds:
     """The default thresholds, with the given changes."""
     from icekit.diagnose.findings import Thresholds
 

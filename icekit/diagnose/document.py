@@ -93,6 +93,17 @@ def read(path: Path) -> ReportedHealth:
     )
 
 
+def facts_of(path: Path) -> TableFacts:
+    """The facts in a report document; raises ParameterError for what is none."""
+    try:
+        return _FACTS.validate_python(json.loads(path.read_bytes())["facts"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ParameterError(
+            f"{path} is no JSON report of a table ({type(error).__name__}); icekit report writes "
+            "one for each table."
+        ) from None
+
+
 def save_facts(facts: TableFacts, path: Path) -> Path:
     """Save complete facts, so that :func:`load_facts` returns equal ones; for icekit's own use."""
     return write_text(path, _FACTS.dump_json(facts).decode(), clean=True)

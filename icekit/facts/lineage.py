@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from itertools import pairwise
 from icekit.errors import MetadataUnreadable, SnapshotNotFound, nearest
 from icekit.facts.metadata import Json
 from icekit.facts.snapshots import Commit, History, Ref
+from icekit.parsing import moment
 
 MAX_COMMITS = 1000
 
@@ -31,8 +33,8 @@ class CyclicLineage(Damaged):
 def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None, str | None]:
     """The chosen snapshot, and the name of its branch or tag if ``ref`` is one.
 
-    ``ref`` is a branch, a tag, a snapshot id, or None for the current snapshot. Raises
-    :class:`~icekit.errors.SnapshotNotFound`.
+    ``ref`` is a branch, a tag, a snapshot id, a date or time (UTC; what was current then), or None
+    for the current snapshot. Raises :class:`~icekit.errors.SnapshotNotFound`.
     """
     snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
     refs = metadata.get("refs") or {}
@@ -51,6 +53,12 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
             else "the table has no snapshots"
         )
         raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {there}.")
+    if re.match(r"\d{4}-\d\d-\d\d", str(ref)):
+        until = moment(ref).timestamp() * 1000
+        earlier = [e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= until]
+        if earlier and earlier[-1]["snapshot-id"] in snapshots:
+            return snapshots[earlier[-1]["snapshot-id"]], None
+        raise SnapshotNotFound(f"The table has no snapshot that was current at {ref}.")
     known = ", ".join(sorted(refs)) or "none"
     raise SnapshotNotFound(
         "There is no branch or tag "

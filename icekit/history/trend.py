@@ -130,7 +130,7 @@ def compare(runs: Sequence[Health], thresholds: Thresholds | None = None) -> Com
     """
     limits = thresholds or Thresholds()
     own = same_table(runs)
-    worse, better = _changes(own[-2], own[-1], limits) if len(own) > 1 else ([], [])
+    worse, better = changes(own[-2], own[-1], limits) if len(own) > 1 else ([], [])
     trends = [trend for measure in MEASURES if (trend := _trend(measure, own, limits))]
     return Comparison(
         tuple(worse), tuple(better), min(trends, key=lambda trend: trend.days, default=None)
@@ -190,7 +190,7 @@ def _trend(measure: Measure, runs: Sequence[Health], limits: Thresholds) -> Tren
     return Trend(measure, every[-1][1], limit, per_day, days) if days <= MOST_DAYS else None
 
 
-def _changes(before: Health, now: Health, limits: Thresholds) -> tuple[list[str], list[str]]:
+def changes(before: Health, now: Health, limits: Thresholds) -> tuple[list[str], list[str]]:
     """What got worse and better: findings that came, went or changed their severity, and figures
     that crossed their threshold.
     """

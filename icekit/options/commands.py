@@ -34,12 +34,9 @@ class Output(Settings):
     output: str = setting("", "also write the result as JSON into this folder", "FOLDER", rare=True)
 
 
-class Judging(Settings):
+class OfThresholds(Settings):
     """What is healthy."""
 
-    filter_columns: tuple[str, ...] = setting(
-        (), "columns that queries filter by, separated by commas", rare=True
-    )
     thresholds: Mapping[str, float] = setting(
         {},
         "change a threshold of the findings; may be repeated",
@@ -49,11 +46,19 @@ class Judging(Settings):
     )
 
 
+class Judging(OfThresholds):
+    """What is healthy, by what queries filter by."""
+
+    filter_columns: tuple[str, ...] = setting(
+        (), "columns that queries filter by, separated by commas", rare=True
+    )
+
+
 class OfSnapshot(Settings):
     """What is observed, and how."""
 
     ref: str = setting(
-        "", "branch, tag or snapshot id (default: the current snapshot)", read=str, rare=True
+        "", "branch, tag, snapshot id or date (default: the current snapshot)", read=str, rare=True
     )
     collector: str = setting(
         "auto", "what reads the metadata: spark, local (no JVM) or auto", rare=True
@@ -108,6 +113,13 @@ class StartOptions(Output, OfTable):
 
 class LookOptions(Json, OfStorage, Judging, OfSnapshot, OfTable):
     """``icekit look``."""
+
+
+class CompareOptions(Json, OfThresholds, OfCatalog):
+    """``icekit compare``."""
+
+    before: str = setting("", "TABLE@REF, TABLE, or a JSON report", "BEFORE", nargs=None)
+    after: str = setting("", "the same, later", "AFTER", nargs=None)
 
 
 class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
