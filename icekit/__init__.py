@@ -1,8 +1,18 @@
 """Diagnose and tune Apache Iceberg tables, and check that no row changed."""
 
+from typing import Any
+
 from icekit.api import Lake, compare, connect
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add the commands as the magics ``%icekit`` and ``%%icekit``; see :mod:`icekit.jupyter`."""
+    from icekit.jupyter import icekit
+
+    shell.register_magic_function(icekit, "line_cell")
+
 
 __all__ = [
     "Finding",

@@ -16,7 +16,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -273,6 +273,7 @@ _OWN_SESSION = {
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 _started: SparkSession | None = None
+_is_kept = False
 _starting = threading.Lock()
 
 
@@ -476,11 +477,22 @@ def is_own(spark: SparkSession) -> bool:
 
 
 def stop_own() -> None:
-    """Stop the session if icekit started it; never another's."""
+    """Stop the session if icekit started it and it is not kept; never another's."""
     global _started
-    if _started is not None:
+    if _started is not None and not _is_kept:
         _started.stop()
         _started = None
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Keep icekit's session for the next command when one that has ended closes its lake."""
+    global _is_kept
+    before, _is_kept = _is_kept, True
+    try:
+        yield
+    finally:
+        _is_kept = before
 
 
 def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:

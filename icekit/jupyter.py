@@ -1,0 +1,35 @@
+"""Run icekit's commands in a notebook: ``%load_ext icekit``, then ``%icekit look db.events``."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import tempfile
+
+from IPython.core.error import UsageError
+
+from icekit.catalog.session import kept
+from icekit.cli.main import main
+from icekit.errors import EXIT_UNHEALTHY
+
+
+def icekit(line: str, cell: str | None = None) -> None:
+    """Run a command as in a terminal, in this kernel's Spark session.
+
+    Under ``%%icekit review-merge`` the cell is the statement. Raises IPython's UsageError, which
+    stops Run All, if the command could not do its work.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(kept())
+        arguments = shlex.split(line)
+        if cell is not None:
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".sql"))
+            file.write(cell)
+            file.flush()
+            arguments.append(file.name)
+        try:
+            status = main(arguments)
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        if status > EXIT_UNHEALTHY:
+            raise UsageError(f"icekit ended with exit status {status}.")
