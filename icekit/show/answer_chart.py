@@ -13,6 +13,7 @@ from icekit.show.chart import (
     Chart,
     canvas,
     draw_bars,
+    note,
     nothing,
     styled,
     whole_numbers,
@@ -64,13 +65,7 @@ def answer_chart(answer: Answer) -> Chart:
                     linewidth=1,
                 )
                 label = "–" if value is None else measure.unit.write(value)
-                axes.annotate(
-                    label,
-                    ((value or 0.0) + spread, row),
-                    (6, 0),
-                    textcoords="offset points",
-                    va="center",
-                )
+                note(axes, label, (value or 0.0) + spread, row, bbox=None)
             axes.set_xlim(0, 1.25 * (longest + max(spreads)) or 1)
             whole_numbers(axes.xaxis) if measure.unit.is_whole else axes.xaxis.set_major_formatter(
                 _ticks(measure)

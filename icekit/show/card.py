@@ -205,8 +205,8 @@ def card_html(
         f"{facts.format_version}</small></p>"
     )
     said = [(name, html.prose(sentence)) for name, sentence in lines(facts, thresholds)]
-    if facts.data.file_count:
-        said.insert(3, ("sizes", _sizes_html(facts, thresholds)))
+    if sizes := sizes_html(facts, thresholds):
+        said.insert(3, ("sizes", sizes))
     if counted:
         said.append(("findings", html.text(_verdict(facts, findings))))
     else:
@@ -248,7 +248,10 @@ def _findings_html(facts: TableFacts, findings: Sequence[Finding]) -> list[tuple
     return told
 
 
-def _sizes_html(facts: TableFacts, thresholds: Thresholds | None) -> str:
+def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
+    """Data files by size as rows with bars; empty without data files."""
+    if not facts.data.file_count:
+        return ""
     cells = []
     for each in size_classes(facts, thresholds):
         width = 100 * each.file_count / facts.data.file_count

@@ -229,12 +229,18 @@ def draw_bars(
     axes.set_xlim(left=0)
 
 
-def note(axes: Axes, text: str, x: float, row: float) -> None:
+def note(axes: Axes, text: str, x: float, row: float, **looks: Any) -> None:
     """A short text at the end of a bar, readable even on a dashed line."""
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
-    axes.annotate(
-        text, (x, row), (5, 0), textcoords="offset points", va="center", fontsize=SMALL, bbox=ground
-    )
+    looks = {"xytext": (5, 0), "va": "center", "bbox": _GROUND, **looks}
+    axes.annotate(text, (x, row), textcoords="offset points", fontsize=SMALL, **looks)
+
+
+_GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+
+
+def limit_line(draw: Callable[..., Any], value: float, label: str, color: str = BLACK) -> None:
+    """A dashed line at a limit, with its label in the legend; ``draw`` is axvline or axhline."""
+    draw(value, color=color, linestyle="--", linewidth=1.8, label=label)
 
 
 def sizes_up_to(axis: Axis, longest: float) -> None:
@@ -278,15 +284,8 @@ def needed_rows(
     }
     axes.plot(needed, range(len(needed)), label=f"needed at {each} each", **looks)
     for place, (number, enough) in enumerate(zip(existing.values, needed, strict=True)):
-        is_at = max(number or 0, enough), place
-        axes.annotate(
-            beside(int(number or 0), enough),
-            is_at,
-            (9, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=SMALL,
-        )
+        label = beside(int(number or 0), enough)
+        note(axes, label, max(number or 0, enough), place, xytext=(9, 0), bbox=None)
     whole_numbers(axes.xaxis)
     axes.set_xlabel(existing.label.capitalize())
     legend(axes)

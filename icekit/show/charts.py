@@ -33,6 +33,7 @@ from icekit.show.chart import (
     canvas,
     draw_bars,
     legend,
+    limit_line,
     needed_rows,
     note,
     nothing,
@@ -130,13 +131,7 @@ def _mark_band(
             label = f"{size(band[0])}–{size(band[1])}: left alone by {_REWRITES[kind]}"
             axes.axvspan(min(inside), max(inside) + 1, color=BAND, zorder=0, label=label)
         if target in lowers:
-            axes.axvline(
-                lowers.index(target),
-                color=VERMILLION,
-                linestyle="--",
-                linewidth=1.8,
-                label=f"target {size(target)}",
-            )
+            limit_line(axes.axvline, lowers.index(target), f"target {size(target)}", VERMILLION)
     if files.get_legend_handles_labels()[1]:
         legend(files, columns=1)
 
@@ -196,9 +191,7 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(worst))
         draw_bars(axes, [""] * len(worst), kinds, stacked=True)
-        axes.axvline(
-            limit, color=BLACK, linestyle="--", linewidth=1.8, label=f"threshold {percent(limit)}"
-        )
+        limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
         for row, ratio in enumerate(worst):
             note(axes, _share(ratio), sum(kind.values[row] or 0.0 for kind in kinds), row)
         partition_rows(axes, [facts.partition_name(r.partition) for r in worst])
@@ -293,9 +286,7 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
                 markersize=10,
                 label=label,
             )
-        axes.axvline(
-            total, color=SKY, linestyle="--", linewidth=1.8, label=f"entire table: {size(total)}"
-        )
+        limit_line(axes.axvline, total, f"entire table: {size(total)}", SKY)
         axes.set_xlim(0, max(total, spent[-1]) * 1.04)
         axes.set_ylim(0, won[-1] * 1.12)
         axes.xaxis.set_major_locator(MaxNLocator(5))

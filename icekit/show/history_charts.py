@@ -7,11 +7,9 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from matplotlib import dates
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from icekit.answer.grid import BYTES, COUNT, SHARE, TEXT, TIME, Grid
@@ -29,14 +27,15 @@ from icekit.show.chart import (
     GREY,
     ORANGE,
     PURPLE,
-    SMALL,
     VERMILLION,
     Bars,
     Chart,
     canvas,
     draw_bars,
     legend,
+    limit_line,
     needed_rows,
+    note,
     nothing,
     sizes_up_to,
     styled,
@@ -105,13 +104,7 @@ def manifests(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
                 [Bars("overlap", [o.mean_share for o in overlaps], ORANGE, "//")],
                 told=percent,
             )
-            axes.axvline(
-                limit,
-                color=BLACK,
-                linestyle="--",
-                linewidth=1.8,
-                label=f"threshold {percent(limit)}",
-            )
+            limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
             axes.set_xlim(0, 1.16)
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "25", "50", "75", "100"])
             axes.set_xlabel("Mean share of the other data manifests that a manifest overlaps (%)")
@@ -125,15 +118,7 @@ def _draw_manifests(axes: Axes, rows: Sequence[tuple[str, int, int, str]], targe
         axes, [row[0] for row in rows], existing, [row[2] for row in rows], size(target), height=0.5
     )
     for place, (*_, told) in enumerate(rows):
-        axes.annotate(
-            told,
-            (0, place + 0.27),
-            (2, -2),
-            textcoords="offset points",
-            va="top",
-            fontsize=SMALL,
-            color=GREY,
-        )
+        note(axes, told, 0, place + 0.27, xytext=(2, -2), va="top", color=GREY, bbox=None)
     axes.set_ylim(len(rows) - 0.2, -0.5)
 
 
@@ -170,24 +155,29 @@ def commits(facts: TableFacts) -> Chart:
         return nothing(title, "No commit states how many files it added: nothing to draw.")
     # A summary adds up the bytes of data files and delete files.
     means = [(c, c.added_bytes / _added(c)) for c in told if c.added_bytes]
+    many = len(told) > 100
+    looks: dict[str, Any] = {"linestyle": "none", "alpha": 0.7, "markersize": 5 if many else 8}
     with styled():
         figure, (files, sizes) = canvas(title, 5.2, (1, 1), sharex=True)
-        for operation in dict.fromkeys(c.operation for c in told):
+        for operation, times in Counter(c.operation for c in told).most_common():
+            color, marker = _MARKS.get(operation or "", _OTHER)
             mine = [c for c in told if c.operation == operation]
-            scatter = partial(_scatter, operation=operation, many=len(told) > 100)
-            scatter(files, [(c, c.added_data_files) for c in mine if c.added_data_files])
-            scatter(
-                files,
-                [(c, c.added_delete_files) for c in mine if c.added_delete_files],
-                outline=True,
-            )
-            scatter(sizes, [(c, mean) for c, mean in means if c.operation == operation])
+            label = f"{operation or 'unknown'} ({times:,})"
+            for axes, points in (
+                (files, [(c, c.added_data_files) for c in mine if c.added_data_files]),
+                (sizes, [(c, mean) for c, mean in means if c.operation == operation]),
+            ):
+                _plot(axes, points, color=color, marker=marker, label=label, **looks)
+                label = ""
+        deletes = [(c, c.added_delete_files) for c in told if c.added_delete_files]
+        if deletes:
+            _plot(files, deletes, color=BLACK, marker="+", label="delete files", **looks)
         _count_axis(
             files, [n for c in told for n in (c.added_data_files, c.added_delete_files) if n]
         )
         _size_axis(sizes, [mean for _, mean in means], facts.target_bytes)
         _time_axis(sizes, [c.committed_at_ms for c in told], "Committed at (UTC)")
-        legend(files, columns=3, handles=_operations(told))
+        legend(files, columns=3)
         legend(sizes)
     return Chart(
         figure,
@@ -201,69 +191,9 @@ def _added(commit: Commit) -> int:
     return (commit.added_data_files or 0) + (commit.added_delete_files or 0)
 
 
-def _scatter(
-    axes: Axes,
-    points: Sequence[tuple[Commit, float]],
-    *,
-    operation: str | None,
-    many: bool,
-    outline: bool = False,
-) -> None:
-    if not points:
-        return
-    color, marker = _MARKS.get(operation or "", _OTHER)
+def _plot(axes: Axes, points: Sequence[tuple[Commit, float]], **looks: Any) -> None:
     times: Any = [at(c.committed_at_ms) for c, _ in points]
-    # An outline is larger, to be seen around a mark at the same place.
-    looks: dict[str, Any] = (
-        {
-            "color": BLACK,
-            "markerfacecolor": "none",
-            "markersize": 7 if many else 12,
-            "markeredgewidth": 0.8 if many else 1.4,
-        }
-        if outline
-        else {"color": color, "markeredgewidth": 0, "markersize": 5 if many else 8}
-    )
-    axes.plot(
-        times,
-        [y for _, y in points],
-        linestyle="none",
-        marker=marker,
-        alpha=0.6 if many else 0.9,
-        **looks,
-    )
-
-
-def _operations(told: Sequence[Commit]) -> list[Line2D]:
-    """Handles of a legend: each operation with its count, and the meaning of an outline."""
-    handles = []
-    for operation, times in Counter(c.operation for c in told).most_common():
-        color, marker = _MARKS.get(operation or "", _OTHER)
-        handles.append(
-            Line2D(
-                [],
-                [],
-                linestyle="none",
-                marker=marker,
-                markersize=8,
-                color=color,
-                label=f"{operation or 'unknown'} ({times:,})",
-            )
-        )
-    if any(c.added_delete_files for c in told):
-        handles.append(
-            Line2D(
-                [],
-                [],
-                linestyle="none",
-                marker="o",
-                markersize=8,
-                color=BLACK,
-                markerfacecolor="none",
-                label="outlines: delete files",
-            )
-        )
-    return handles
+    axes.plot(times, [y for _, y in points], **looks)
 
 
 def _count_axis(axes: Axes, counts: Sequence[int]) -> None:
@@ -281,9 +211,7 @@ def _count_axis(axes: Axes, counts: Sequence[int]) -> None:
 
 
 def _size_axis(axes: Axes, means: Sequence[float], target: int) -> None:
-    axes.axhline(
-        target, color=VERMILLION, linestyle="--", linewidth=1.8, label=f"target {size(target)}"
-    )
+    limit_line(axes.axhline, target, f"target {size(target)}", VERMILLION)
     low, high = (
         math.floor(math.log2(min(means, default=target))) - 1,
         math.ceil(math.log2(max(target, *means, 1))) + 1,
@@ -378,13 +306,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
             *zip(*points, strict=True), color=BLUE, marker="o", label=measure.title
         ) if points else None
         if limit is not None:
-            axes.axhline(
-                limit,
-                color=VERMILLION,
-                linestyle="--",
-                linewidth=1.8,
-                label=f"threshold {measure.write(limit)}",
-            )
+            limit_line(axes.axhline, limit, f"threshold {measure.write(limit)}", VERMILLION)
         if coming:
             ahead: Any = [at(times[-1]), at(round(times[-1] + coming.days * 86_400_000))]
             axes.plot(

@@ -4,7 +4,6 @@ from icekit.compact import Policy, candidates
 from icekit.compact.plan import coverage, plan
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
-from icekit.show.widgets.compaction import budgets
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts
 
 FACTS = table_facts(
@@ -39,12 +38,3 @@ def test_nothing_to_save_has_no_share() -> None:
     healthy = table_facts()
 
     assert coverage((), plan(healthy, diagnose(healthy))).share_won is None
-
-
-def test_rows_of_budgets_end_with_all_there_is() -> None:
-    grid = budgets(FOUND, lambda limit: plan(FACTS, FINDINGS, Policy(budget_bytes=limit)))
-
-    assert grid["candidates"][-1] == 4
-    assert grid["of_candidates"][-1] == 4
-    assert grid["share_saved"][-1] == 1.0
-    assert grid.lines()[-1].endswith("100 %")

@@ -3,10 +3,12 @@ plain HTML without them.
 """
 
 from icekit.show.explorer import SWITCH, Explorer, widgets_on
-from icekit.show.widgets.chooser import choose
-from icekit.show.widgets.compaction import compaction
+from icekit.show.widgets.chooser import Chooser as choose  # noqa: N813 - called like a function
+from icekit.show.widgets.compaction import CompactionExplorer as compaction  # noqa: N813
 from icekit.show.widgets.controls import View
-from icekit.show.widgets.explorers import follow, thresholds, trend
+from icekit.show.widgets.explorers import Following as follow  # noqa: N813
+from icekit.show.widgets.explorers import ThresholdsExplorer as thresholds  # noqa: N813
+from icekit.show.widgets.explorers import trend
 
 __all__ = [
     "SWITCH",

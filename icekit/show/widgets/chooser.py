@@ -26,8 +26,6 @@ from icekit.show.widgets.controls import (
 from icekit.sql import display_name
 from icekit.units import count
 
-__all__ = ["Chooser", "choose", "observed"]
-
 _BELOW = (
     "The panels below show it now. Other cells still show the previous table; to re-run them, use "
     "Run ▸ Run Selected Cell and All Below."
@@ -147,8 +145,3 @@ def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop)
         if stop.is_set:
             raise Stopped from None
         raise
-
-
-def choose(view: View) -> Chooser:
-    """The table in view, and a choice of any other; see :class:`Chooser`."""
-    return Chooser(view)

@@ -4,12 +4,9 @@ that says what it will do.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from icekit.answer import html
-from icekit.answer.grid import BYTES, COUNT, SHARE, Grid
 from icekit.answer.view import Folded, as_html
 from icekit.compact.candidates import Candidate, candidates
 from icekit.compact.ledger import open_ledger
@@ -47,46 +44,8 @@ from icekit.units import count, percent, size
 # ipywidgets here
 
 
-_SHARES = (0.05, 0.1, 0.25, 0.5, 1.0)
 #: Statuses of an action of which something is left to do.
 LEFT = (Status.FAILED, Status.STOPPED, Status.PENDING)
-
-
-def budgets(found: Sequence[Candidate], within: Callable[[int], Plan]) -> Grid:
-    """What budgets of some shares of all candidates' bytes cover; ``within`` plans for so many
-    bytes.
-    """
-    columns = {
-        "budget_bytes": BYTES("budget"),
-        "share": SHARE("of all bytes"),
-        "candidates": COUNT("candidates covered"),
-        "of_candidates": COUNT("of"),
-        "bytes_in": BYTES("reads"),
-        "files_in": COUNT,
-        "files_out": COUNT,
-        "file_opens_saved": COUNT,
-        "share_saved": SHARE("of all that can be saved"),
-    }
-    everything = sum(c.bytes_in for c in found)
-    rows = []
-    for share in _SHARES:
-        limit = max(int(share * everything), 1)
-        made = within(limit)
-        what, p = coverage(found, made), made.prediction
-        rows.append(
-            (
-                limit,
-                share,
-                what.candidates,
-                what.of_candidates,
-                p.bytes_in,
-                p.files_in,
-                p.files_out,
-                what.file_opens_saved,
-                what.share_won,
-            )
-        )
-    return Grid("What other budgets would cover, estimated from facts", columns, rows)
 
 
 def coverage_sentence(what: Coverage, plan: Plan) -> str:
@@ -188,19 +147,14 @@ class CompactionExplorer(Explorer):
         self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
 
     def static(self) -> str:
-        """What the plan covers of all candidates, and what other budgets would, as a chart and a
-        table.
-        """
+        """What the plan covers of all candidates, as a chart."""
         found = self.candidates()
         plan = (
             self.given
             if self.given and self.given.table == self.view.facts.table
             else self.estimate(self.policy)
         )
-        chart = charts.candidates(self.view.facts, found, plan)._repr_html_()
-        if not found:
-            return chart
-        return chart + html.framed(budgets(found, self._within).html())
+        return charts.candidates(self.view.facts, found, plan)._repr_html_()
 
     def candidates(self) -> tuple[Candidate, ...]:
         """Partitions that are worth a rewrite, best first."""
@@ -210,17 +164,6 @@ class CompactionExplorer(Explorer):
         """A plan by arithmetic on facts; asks nobody."""
         return plan_purely(
             self.view.facts, self.view.findings, policy, thresholds=self.view.thresholds
-        )
-
-    def _within(self, budget_bytes: int) -> Plan:
-        return self.estimate(
-            dataclasses.replace(
-                self.policy,
-                budget_bytes=budget_bytes,
-                budget_files=None,
-                budget_rows=None,
-                budget_minutes=None,
-            )
         )
 
     def build(self) -> Any:
@@ -440,16 +383,3 @@ class CompactionExplorer(Explorer):
             return outcome_sentence(outcome)
 
         self._work(what, run_and_look, done)
-
-
-def compaction(
-    view: View,
-    policy: Policy,
-    *,
-    ledger: str = "",
-    limits: Limits | None = None,
-    plan: Plan | None = None,
-    trial: bool = False,
-) -> CompactionExplorer:
-    """A plan to make and to run; see :class:`CompactionExplorer`."""
-    return CompactionExplorer(view, policy, ledger=ledger, limits=limits, plan=plan, trial=trial)

@@ -22,9 +22,8 @@ from icekit.history.store import Health, health
 from icekit.history.trend import same_table
 from icekit.maintain.savings import savings_told, wins
 from icekit.show import history_charts
-from icekit.show.card import lines
+from icekit.show.card import lines, sizes_html
 from icekit.show.explorer import Explorer, widgets_on
-from icekit.show.sizes_picture import sizes_picture
 from icekit.show.widgets.controls import (
     View,
     attempt,
@@ -37,9 +36,6 @@ from icekit.show.widgets.controls import (
     row,
 )
 from icekit.units import count, percent, plain, size
-
-__all__ = ["ThresholdsExplorer", "follow", "limit_text", "thresholds", "trend"]
-
 
 # --- Describe the limits that can be moved: what each counts, where it comes from, and its range;
 # no ipywidgets here
@@ -297,23 +293,17 @@ class ThresholdsExplorer(Explorer):
             f"Snapshot {snapshot}; {count(facts.data.file_count, 'data file')}, "
             f"{size(facts.data.size_in_bytes)}."
         ]
-        picture = sizes_picture(facts, self.view.thresholds)
         return findings_html(
             found,
             savings_told(facts, found, self.view.thresholds),
             context=context,
-            picture=picture,
+            picture=sizes_html(facts, self.view.thresholds),
         )
 
 
 def limit_text(limit: Limit, value: float) -> str:
     """A limit's value, as text."""
     return percent(value) if limit.is_share else plain(value, 6)
-
-
-def thresholds(view: View) -> ThresholdsExplorer:
-    """Findings that follow the limits; see :class:`ThresholdsExplorer`."""
-    return ThresholdsExplorer(view)
 
 
 # --- Draw a chart or a table of what is in view, and draw it again when another table comes into
@@ -377,13 +367,6 @@ class Following(Explorer):
         if widgets_on():
             return super()._repr_mimebundle_(include, exclude)
         return {"text/plain": repr(self.made), "text/html": self.made._repr_html_()}
-
-
-def follow(view: View, draw: Callable[..., Any]) -> Following:
-    """A chart or a table that follows what is in view, such as ``follow(view, charts.file_sizes)``;
-    see :class:`Following`.
-    """
-    return Following(view, draw)
 
 
 # --- Follow the table in view through the runs that a history keeps of it
