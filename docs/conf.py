@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
 
 import icekit
-from icekit.cli.declared import show_all
-from icekit.cli.main import _parser
-
-if TYPE_CHECKING:
-    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).parents[1]
 
@@ -56,46 +46,3 @@ html_extra_path = [
     str(ROOT / "docs" / "site"),
     *filter(None, [os.environ.get("ICEKIT_DOCS_EXTRA")]),
 ]
-
-
-class Commands(SphinxDirective):
-    """The help of every command, from the parser that runs them."""
-
-    def run(self) -> list[nodes.Node]:
-        """Make a section for each command."""
-        return [
-            section
-            for name, parser in _leaves(_parser(), "icekit")
-            for section in self._section(name, parser)
-        ]
-
-    def _section(self, name: str, parser: argparse.ArgumentParser) -> list[nodes.Node]:
-        section = nodes.section(ids=[nodes.make_id(name)])
-        section += nodes.title(text=name)
-        show_all(parser)
-        text = parser.format_help()
-        section += nodes.literal_block(text, text, language="text")
-        return [section]
-
-
-def _leaves(
-    parser: argparse.ArgumentParser, name: str
-) -> list[tuple[str, argparse.ArgumentParser]]:
-    """Every command that can be run, with its own parser; a group is replaced by its commands."""
-    groups = [
-        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
-    ]
-    if not groups:
-        return [(name, parser)]
-    return [
-        leaf
-        for group in groups
-        for own, sub in group.choices.items()
-        for leaf in _leaves(sub, f"{name} {own}")
-    ]
-
-
-def setup(app: Sphinx) -> None:
-    """Register the directive; help has the width of a page."""
-    os.environ["COLUMNS"] = "84"
-    app.add_directive("icekit-commands", Commands)

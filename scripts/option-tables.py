@@ -1,13 +1,17 @@
-"""Write the option tables of docs/ from the help of each command: `python scripts/option-tables.py`; a test checks that they are current.
+"""Write the option tables and the help texts of docs/ from the parsers: `python scripts/option-tables.py`; a test checks that they are current.
 
-A table follows a comment, `<!-- options of COMMAND -->`, or `<!-- options of COMMAND: --one --two -->` for these options alone.
+A table follows a comment, `<!-- options of COMMAND -->`, or `<!-- options of COMMAND: --one --two -->` for these options alone. The help of every command
+follows `<!-- every command -->`, to the end of the page.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 from icekit.cli.declared import show_all
 from icekit.cli.main import _parser
@@ -17,10 +21,24 @@ _TABLE = re.compile(r"(<!-- options of ([a-z -]+?)(?:: ([^>]*))? -->\n)(?:\|.*\n
 
 
 def updated(page: str) -> str:
-    """A page with the tables that its comments ask for."""
+    """A page with the tables and texts that its comments ask for."""
+    before, mark, _ = page.partition("<!-- every command -->\n")
+    page = before + (mark + "".join(_texts(_parser(), "icekit")) if mark else "")
     return _TABLE.sub(
         lambda found: found[1] + _table(found[2].split(), (found[3] or "").split()), page
     )
+
+
+def _texts(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+    """The help of every command that can be run, each under its name."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    for group in groups:
+        for own, sub in group.choices.items():
+            yield from _texts(sub, f"{name} {own}")
+    if not groups:
+        show_all(parser)
+        with patch.dict(os.environ, COLUMNS="84"):
+            yield f"\n## {name}\n\n```text\n{parser.format_help()}```\n"
 
 
 def _table(command: list[str], wanted: list[str]) -> str:
