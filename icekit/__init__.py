@@ -8,8 +8,8 @@ from icekit.diagnose.findings import Finding, Findings, Severity, Thresholds
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Add the commands as the magics ``%icekit`` and ``%%icekit``; see :mod:`icekit.jupyter`."""
-    from icekit.jupyter import icekit
+    """Add the commands as the magics ``%icekit`` and ``%%icekit``; see :mod:`icekit.cli.jupyter`."""
+    from icekit.cli.jupyter import icekit
 
     shell.register_magic_function(icekit, "line_cell")
 

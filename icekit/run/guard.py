@@ -70,7 +70,7 @@ class Guard:
         return Proof.of_kept(display_name(self.action.table), *kept)
 
 
-class Deletes(Guard):
+class DeletesGuard(Guard):
     """A rewrite of position deletes: rows are compared as for data files."""
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
@@ -93,7 +93,7 @@ class Deletes(Guard):
         )
 
 
-class Conversion(Deletes):
+class ConversionGuard(DeletesGuard):
     """A conversion of equality deletes: counts what was removed and added, and reads the rows
     without a delete set.
     """
@@ -106,7 +106,7 @@ class Conversion(Deletes):
         return replace(found, items_before=gone, bytes_in=committed.bytes_in)
 
 
-class Manifests(Guard):
+class ManifestGuard(Guard):
     """A rewrite of manifests: the same live entries before and after, whichever manifest holds
     them.
     """

@@ -141,7 +141,7 @@ class _Removal(Guard):
         return self.stop.is_set
 
 
-class Expiry(_Removal):
+class ExpiryGuard(_Removal):
     """An expiry: first computes what Iceberg's own rule lets go, removes only that, and then checks
     what it kept.
     """
@@ -317,7 +317,7 @@ class Expiry(_Removal):
         )
 
 
-class Orphans(_Removal):
+class OrphanGuard(_Removal):
     """A removal of orphans: removes only files that were listed and looked up in all metadata, and
     nothing if another table keeps files there.
 

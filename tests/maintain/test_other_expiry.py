@@ -190,14 +190,14 @@ def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
     there = with_short_branch(table)
     monkeypatch.setattr(removals, "_AHEAD_MS", 0)
     looked_up: set[int] = set()
-    real = removals.Expiry._check_unshared
+    real = removals.ExpiryGuard._check_unshared
 
     def wrapped(self: Any, expired: Any) -> None:
         looked_up.update(expired)
         real(self, expired)
         limit_age(table, 1)
 
-    monkeypatch.setattr(removals.Expiry, "_check_unshared", wrapped)
+    monkeypatch.setattr(removals.ExpiryGuard, "_check_unshared", wrapped)
 
     outcome = maintained(table, "expire_snapshots")
 
@@ -212,7 +212,7 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
 ) -> None:
     aged(table.name)
     there = with_short_branch(table)
-    around(monkeypatch, removals.Expiry, "ready", "after", lambda: limit_age(table, 1))
+    around(monkeypatch, removals.ExpiryGuard, "ready", "after", lambda: limit_age(table, 1))
 
     outcome = maintained(table, "expire_snapshots")
 
@@ -230,7 +230,7 @@ def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
     aged(table.name)
     around(
         monkeypatch,
-        removals.Expiry,
+        removals.ExpiryGuard,
         "_check_unshared",
         "after",
         lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"),

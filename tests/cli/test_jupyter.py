@@ -42,7 +42,7 @@ def test_the_text_of_a_cell_is_the_statement_of_a_command(
         given.extend([*arguments[:-1], Path(arguments[-1]).read_text()])
         return 0
 
-    monkeypatch.setattr("icekit.jupyter.main", main)
+    monkeypatch.setattr("icekit.cli.jupyter.main", main)
     shell.run_cell_magic("icekit", "review-merge --prove", "MERGE INTO t …\n")
 
     assert given == ["review-merge", "--prove", "MERGE INTO t …\n"]

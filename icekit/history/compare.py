@@ -40,7 +40,7 @@ FIGURES: dict[str, tuple[Unit, Callable[[TableFacts], float | None]]] = {
 
 
 @dataclass(frozen=True, repr=False)
-class BeforeAfter(Shown):
+class ComparedStates(Shown):
     """Two states of a table (or two tables), and the thresholds that judge both."""
 
     before: TableFacts
@@ -118,7 +118,7 @@ def compare(
     *,
     lake: Lake | None = None,
     thresholds: Thresholds | None = None,
-) -> BeforeAfter:
+) -> ComparedStates:
     """Compare two states: facts, JSON reports by their path, or tables of a ``lake`` as
     ``TABLE@REF``, with a branch, tag, snapshot id or date (without ``@REF``: as it is now).
 
@@ -127,7 +127,7 @@ def compare(
     """
     limits = thresholds or Thresholds()
     first, second = (_read(each, lake, limits) for each in (before, after))
-    return BeforeAfter(first, second, limits)
+    return ComparedStates(first, second, limits)
 
 
 def _read(what: TableFacts | str | Path, lake: Lake | None, limits: Thresholds) -> TableFacts:
