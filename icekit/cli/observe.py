@@ -174,9 +174,7 @@ def _width() -> int | None:
     return shutil.get_terminal_size((0, 0)).columns or None
 
 
-_OF_REPORTS = (
-    "catalog ref thresholds filter_columns collector storage fail_on history jobs resume".split()
-)
+_OF_REPORTS = "catalog ref thresholds filter_columns collector storage fail_on history jobs".split()
 
 
 def write_report(options: ReportOptions) -> int:

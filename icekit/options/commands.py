@@ -166,9 +166,6 @@ class ReportOptions(ReportSection, _Gate, OfSnapshot, OfCatalog):
     output: str = setting("reports", "folder to write to")
     junit: str = setting("", "also write JUnit XML, a case per table", _FILE)
     jobs: int = setting(4, "tables observed at the same time", _N)
-    resume: bool = setting(
-        False, "resume the interrupted run in the output folder; a finished run starts again"
-    )
 
 
 # --- Change

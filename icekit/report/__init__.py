@@ -10,6 +10,7 @@ import datetime as dt
 import logging
 import os
 import queue
+import secrets
 import tempfile
 import threading
 import time
@@ -29,7 +30,6 @@ from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
 from icekit.report.index import Index, closing, write_index
-from icekit.report.journal import NAME, Journal, begin
 from icekit.report.rendering import (
     FactsCache,
     Kernel,
@@ -307,22 +307,19 @@ def report(
     output = options.output.resolve()
     output.mkdir(parents=True, exist_ok=True)
     asked = [display_name(name) for name in names]
-    begun = begin(asked, options, output / NAME, dt.datetime.now(dt.UTC))
+    now = dt.datetime.now(dt.UTC)
+    run_id = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     for problem in lost:
         progress(problem)
     if part is None:
         progress(f"{count(len(names), 'table')} of catalog {lake.name}")
     before, altogether = (part.before, part.altogether) if part else (0, len(names))
-    if begun.done:
-        progress(f"resuming run {begun.run_id}: {count(len(begun.done), 'table')} already done")
     # The kernel's and papermill's own notes; what matters of them is in the rows.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
-    there = {row.table for row in begun.done}
-    todo = [name for name in names if display_name(name) not in there]
-    rows = list(begun.done)
+    rows: list[Row] = []
     kept_in = store(options.history, lake)
     with _absolute_lake(), ended_like_interrupted():
-        remembered = kept_in.last(asked, other_than=begun.run_id) if kept_in else {}
+        remembered = kept_in.last(asked, other_than=run_id) if kept_in else {}
 
         def history_of(table: str, folder: Path) -> str:
             """A file with the earlier runs of one table for its notebook, empty without any: a
@@ -332,12 +329,9 @@ def report(
             return str(path) if SqliteStore(path).append(remembered.get(table, ())) else ""
 
         def index() -> Path:
-            made_at = (
-                f"{dt.datetime.fromtimestamp(begun.started_ms / 1000, dt.UTC):%Y-%m-%d %H:%M} UTC"
-            )
             shown = Index(
                 rows=rows,
-                made_at=made_at,
+                made_at=f"{now:%Y-%m-%d %H:%M} UTC",
                 catalog=lake.name,
                 pending=len(names) - len(rows),
                 remembered=remembered,
@@ -348,14 +342,13 @@ def report(
 
         try:
             with (
-                Journal(begun, asked, options, output / NAME) as journal,
                 never_silent("working on the reports"),
                 stderr_to_file(),
                 Workers(
                     lake,
-                    todo,
+                    names,
                     options,
-                    begun.run_id,
+                    run_id,
                     history_of=history_of,
                     known=part.known if part else None,
                 ) as crew,
@@ -363,7 +356,6 @@ def report(
                 due = time.monotonic() + _INDEX_SECONDS
                 for row in crew.rows():
                     rows.append(row)
-                    journal.add(row)
                     progress(
                         f"[{before + len(rows)}/{altogether}] {row.said}, {row.seconds:.1f} "
                         f"s{f': {row.error}' if row.error else ''}"
@@ -371,12 +363,11 @@ def report(
                     if (began := time.monotonic()) > due:
                         index()
                         due = next_index(began, time.monotonic())
-                journal.end()
         finally:
             lost += remember(kept_in, rows, progress)
             page = index()
     return ReportRun(
-        tuple(rows), page, exit_status(rows, options.fail_on, lost), begun.run_id, tuple(lost)
+        tuple(rows), page, exit_status(rows, options.fail_on, lost), run_id, tuple(lost)
     )
 
 

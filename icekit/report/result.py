@@ -47,8 +47,7 @@ class Options:
     ``history`` is where health is recorded over time: empty for nowhere, ``table`` for the Iceberg
     table ``icekit.health`` of the catalog, else a SQLite file. ``timeout_seconds`` is the limit for
     one table, from its first byte to its page (None: no limit). ``jobs`` tables are observed at
-    once. ``resume`` continues the interrupted run in ``output``. ``fresh_kernels`` starts a
-    kernel for each notebook, as papermill does by default.
+    once. ``fresh_kernels`` starts a kernel for each notebook, as papermill does by default.
     """
 
     catalog: str = ""
@@ -62,7 +61,6 @@ class Options:
     history: str = ""
     timeout_seconds: float | None = None
     jobs: int = JOBS
-    resume: bool = False
     fresh_kernels: bool = False
 
     def __post_init__(self) -> None:

@@ -4,7 +4,6 @@ once.
 
 import asyncio
 import datetime as dt
-import json
 import math
 import os
 import signal
@@ -21,23 +20,18 @@ import pyarrow as pa
 import pytest
 
 import icekit
-from icekit.diagnose.document import ReportedHealth, save_facts
-from icekit.engine.interrupting import ended_like_interrupted
+from icekit.diagnose.document import save_facts
 from icekit.errors import ParameterError
 from icekit.facts import observe
 from icekit.history.store import SqliteStore
-from icekit.maintain.savings import Savings
 from icekit.report import (
     Options,
     Row,
     Workers,
-    exit_status,
     next_index,
     notebook_path,
-    remember,
     report,
 )
-from icekit.report.journal import Journal, StartedReport, begin
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
 from tests.history.test_stores import record
 from tests.offline import catalog_of
@@ -68,65 +62,38 @@ def ignored(_: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_keeps_what_was_done_and_goes_on_by_the_same_id(
-    many: Path, tmp_path: Path
-) -> None:
+def test_an_interrupted_run_keeps_the_reports_that_are_done(many: Path, tmp_path: Path) -> None:
     names = ["db.t00", "db.t01"]
     kept = SqliteStore(tmp_path / "h.db")
     uuid = icekit.connect().observe(names[0]).table_uuid
     kept.append([record(1, name, table_uuid=uuid) for name in names])
-    options = Options(output=tmp_path, history=str(tmp_path / "h.db"), resume=True)
+    options = Options(output=tmp_path, history=str(tmp_path / "h.db"))
+
+    done = ""
 
     def interrupts(line: str) -> None:
+        nonlocal done
         if line.startswith("[1/2]"):
+            done = line.split()[1].rstrip(":")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         report(names, options, progress=interrupts)
-    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
-    done = [line["table"] for line in lines[1:]]
-    assert len(done) == 1
+    assert (tmp_path / f"{done}.html").exists()
     assert "1 of 2 tables so far" in (tmp_path / "index.html").read_text()
-    assert (tmp_path / f"{done[0]}.html").exists()
 
-    said: list[str] = []
-    on = report(names, options, progress=said.append)
+    on = report(names, options, progress=ignored)
 
-    assert said[1:2] == [f"resuming run {lines[0]['run_id']}: 1 table already done"]
-    assert len(said) == 3
-    assert on.run_id == lines[0]["run_id"]
     assert on.exit_status == 0
     index = (tmp_path / "index.html").read_text()
     assert "so far" not in index
     assert "2 tables compared" in index
-    # Its notebook was given what is kept of it.
-    (other,) = set(names) - set(done)
+    # A notebook is given what is kept of its table.
+    (other,) = set(names) - {done}
     assert "2 runs of " + other in (tmp_path / f"{other}.html").read_text()
-    # Remembered once each, though two runs wrote.
-    assert {name: [h.run_id for h in runs] for name, runs in kept.last(names).items()} == {
-        name: ["run001", on.run_id] for name in names
-    }
-
-
-def test_a_history_that_cannot_be_written_takes_no_report_and_is_no_success(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    rows = [Row("db.t", "healthy", 1.0, health=record(1, "db.t"))]
-    said: list[str] = []
-
-    lost = remember(SqliteStore(tmp_path / "file" / "h.db"), rows, said.append)
-
-    assert lost == said
-    assert "The history was not written: " in said[0]
-    assert exit_status(rows, "never") == 0
-    assert exit_status(rows, "never", lost) == 2
-
-
-def test_a_signal_to_end_is_taken_as_an_interruption() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    with pytest.raises(KeyboardInterrupt), ended_like_interrupted():
-        signal.raise_signal(signal.SIGTERM)
-    assert signal.getsignal(signal.SIGTERM) == before
+    runs = [[h.run_id for h in runs] for _, runs in sorted(kept.last(names).items())]
+    assert [each[0] for each in runs] == ["run001"] * 2
+    assert [each[-1] for each in runs] == [on.run_id] * 2
 
 
 @pytest.mark.soak
@@ -146,12 +113,9 @@ def test_a_process_that_is_ended_says_so_and_keeps_the_reports_that_are_done(
 
     assert run.returncode == 130, rest
     assert "Commits and reports made so far stay" in rest
-    done = [
-        json.loads(line)["table"] for line in (tmp_path / "run.jsonl").read_text().splitlines()[1:]
-    ]
+    done = len(list(tmp_path.glob("db.*.html")))
     assert done
-    assert f"{len(done)} of 5 tables so far" in (tmp_path / "index.html").read_text()
-    assert all((tmp_path / f"{table}.html").exists() for table in done)
+    assert f"{done} of 5 tables so far" in (tmp_path / "index.html").read_text()
 
 
 @pytest.mark.soak
@@ -366,84 +330,6 @@ def test_reading_facts_brings_no_papermill() -> None:
 def test_an_index_that_takes_long_is_written_less_often() -> None:
     assert next_index(100.0, 100.01) == 100.01 + 2
     assert next_index(100.0, 103.0) == 103.0 + 60
-
-
-def done_row(output: Path, table: str = "db.t", status: str = "warning") -> Row:
-    from icekit import Thresholds, diagnose
-    from icekit.diagnose.document import write
-    from tests.factories import table_facts
-
-    facts = table_facts(table=tuple(table.split(".")))
-    write(facts, diagnose(facts), Thresholds(), output / f"{table}.json")
-    (output / f"{table}.html").write_text("page")
-    outcome = ReportedHealth("prod", table, status, None, (), {}, 0.1)
-    return Row(
-        table,
-        status,
-        1.5,
-        outcome,
-        f"{table}.html",
-        wins=Savings(files_gone=3),
-        health=record(1, table),
-        stages={"observe": 0.5},
-    )
-
-
-def journal(
-    path: Path, rows: list[Row], *, ended: bool = False, options: Options | None = None
-) -> StartedReport:
-    begun = StartedReport("run1", 1000)
-    with Journal(begun, ["db.t", "db.u", "db.v"], options or Options(), path) as kept:
-        for row in rows:
-            kept.add(row)
-        if ended:
-            kept.end()
-    return begun
-
-
-def test_what_is_done_is_read_back_and_what_failed_is_done_again(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    done = done_row(tmp_path)
-    journal(
-        path, [done, Row("db.u", "timed out", 60.0, error="slow"), done_row(tmp_path, "db.gone")]
-    )
-    with path.open("a") as file:
-        file.write('{"table": "db.v", "sta')
-    begun = begin(["db.t", "db.u", "db.v"], Options(resume=True), path, NOW)
-
-    assert begun.run_id == "run1"
-    assert begun.started_ms == 1000
-    (row,) = begun.done
-    assert row.table == done.table
-    assert row.status == "warning"
-    assert row.wins == done.wins
-    assert row.health == done.health
-    assert row.stages == done.stages
-
-
-def test_a_report_whose_files_are_gone_is_made_again(tmp_path: Path) -> None:
-    journal(tmp_path / "run.jsonl", [done_row(tmp_path)])
-    (tmp_path / "db.t.json").unlink()
-
-    assert begin(["db.t"], Options(resume=True), tmp_path / "run.jsonl", NOW).done == ()
-
-
-def test_a_run_that_ended_and_a_run_without_continue_start_again(tmp_path: Path) -> None:
-    path = tmp_path / "run.jsonl"
-    journal(path, [done_row(tmp_path)], ended=True)
-    assert begin(["db.t"], Options(resume=True), path, NOW).run_id.startswith("20260102T030405Z-")
-    journal(path, [done_row(tmp_path)])
-    assert begin(["db.t"], Options(), path, NOW).done == ()
-    assert begin(["db.t"], Options(resume=True), tmp_path / "none", NOW).done == ()
-
-
-def test_going_on_with_other_options_is_refused(tmp_path: Path) -> None:
-    journal(tmp_path / "run.jsonl", [done_row(tmp_path)])
-
-    with pytest.raises(ParameterError, match=r"had other options \(thresholds\)"):
-        begin(
-            ["db.t"], Options(resume=True, thresholds={"snapshots": 5}), tmp_path / "run.jsonl", NOW
-        )
 
 
 @pytest.mark.parametrize(
