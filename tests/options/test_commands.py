@@ -34,7 +34,7 @@ COMMANDS = {
     **{name: [name, "db.t"] for name in SECTIONS},
 }
 #: A command's, which a notebook has no use for: one table, and its output is the page.
-ALONE = {"tables", "junit", "jobs", "resume", "timeout", "json"}
+ALONE = {"tables", "junit", "jobs", "timeout", "json"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
