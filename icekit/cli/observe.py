@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icekit.cli.declared import command
-from icekit.errors import EXIT_HEALTHY
+from icekit.diagnose.findings import Severity
+from icekit.errors import EXIT_HEALTHY, EXIT_UNHEALTHY, ParameterError
 from icekit.options.commands import (
     CompareOptions,
     Judging,
@@ -19,6 +20,7 @@ from icekit.options.commands import (
     PlanOptions,
     ReportOptions,
 )
+from icekit.sql import is_pattern
 from icekit.terminal import say
 
 if TYPE_CHECKING:
@@ -56,7 +58,8 @@ def add_parsers(commands: Any) -> None:
         look_at,
         LookOptions,
         "look",
-        "a health card of one table in the terminal; starts no JVM for small tables",
+        "a health card of one table in the terminal, or a line for each table of a pattern; starts no "
+        "JVM for small tables",
     )
     command(
         commands,
@@ -87,34 +90,73 @@ def add_parsers(commands: Any) -> None:
 
 
 def look_at(options: LookOptions) -> int:
-    """Print the health card of a table; returns the exit status."""
+    """Print the health card of a table, or a line for each table of a pattern; returns the exit
+    status.
+    """
     from icekit.api import connect
-    from icekit.show.card import card
+    from icekit.notebook import gated
 
     limits = limits_of(options)
+    gated(None, options.fail_on)
     lake = connect(options.catalog or None)
     try:
-        more = {"ref": options.ref or None, **options.only("collector", "storage")}
-        facts, findings = diagnosed(lake, options.table, options, limits, **more)
-        if options.json:
-            from icekit.diagnose.document import document
-            from icekit.saving import as_json
-
-            say(as_json(document(facts, findings, limits)))
-            return EXIT_HEALTHY
-        is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        later = ""
-        if facts.recent or facts.contradictions:
-            from icekit.maintain.savings import waiting
-
-            later = waiting(facts, findings, limits)
-        say(
-            card(facts, findings, limits, later=later, color=is_painted, width=_width()),
-            is_painted=is_painted,
-        )
+        show = _look_at_many if is_pattern(options.table) else _look_at_one
+        worst = show(lake, options, limits)
     finally:
         lake.close()
-    return EXIT_HEALTHY
+    return EXIT_UNHEALTHY if gated(worst, options.fail_on) else EXIT_HEALTHY
+
+
+def _look_at_one(lake: Lake, options: LookOptions, limits: Thresholds) -> Severity | None:
+    from icekit.show.card import card
+
+    more = {"ref": options.ref or None, **options.only("collector", "storage")}
+    facts, findings = diagnosed(lake, options.table, options, limits, **more)
+    if options.json:
+        from icekit.diagnose.document import document
+        from icekit.saving import as_json
+
+        say(as_json(document(facts, findings, limits)))
+        return findings.worst
+    is_painted = sys.stdout is not None and sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    later = ""
+    if facts.recent or facts.contradictions:
+        from icekit.maintain.savings import waiting
+
+        later = waiting(facts, findings, limits)
+    say(
+        card(facts, findings, limits, later=later, color=is_painted, width=_width()),
+        is_painted=is_painted,
+    )
+    return findings.worst
+
+
+def _look_at_many(lake: Lake, options: LookOptions, limits: Thresholds) -> Severity | None:
+    """A line for each table, the most serious first, with its first finding."""
+    from icekit.answer.grid import BYTES, COUNT, TEXT, Grid
+    from icekit.diagnose.document import status_of
+    from icekit.errors import IcekitError
+    from icekit.sql import display_name
+
+    if options.json or options.ref:
+        raise ParameterError("--json and --ref are for one table; icekit report has many.")
+    rows: list[tuple[int, list[object]]] = []
+    for name in lake.match([options.table]):
+        table = display_name(name)
+        try:
+            more = options.only("collector", "storage")
+            facts, findings = diagnosed(lake, table, options, limits, **more)
+        except IcekitError as problem:
+            rows.append((-len(Severity) - 1, [table, "unreadable", None, None, str(problem)]))
+            continue
+        first = next((f"{f.title}: {f.evidence}" for f in findings), "")
+        row = [table, status_of(findings), facts.data.file_count, facts.data.size_in_bytes, first]
+        rows.append((-(findings.worst or 0), row))
+    columns = {"table": TEXT, "status": TEXT, "files": COUNT, "size": BYTES, "first": TEXT("")}
+    ranked = [row for _, row in sorted(rows, key=lambda each: each[0])]
+    say("\n".join(Grid("", columns, ranked, shown=len(ranked)).lines()))
+    worst = -min((grave for grave, _ in rows), default=0)
+    return Severity(min(worst, max(Severity))) if worst else None
 
 
 def plan_all(options: PlanOptions) -> int:

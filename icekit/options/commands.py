@@ -111,7 +111,15 @@ class StartOptions(Output, OfTable):
     """``00_start_here``."""
 
 
-class LookOptions(Json, OfStorage, Judging, OfSnapshot, OfTable):
+class Failing(Settings):
+    """What is a failure."""
+
+    fail_on: str = setting(
+        "never", "fail if a table has a finding of this severity or worse: warning or critical"
+    )
+
+
+class LookOptions(Json, Failing, OfStorage, Judging, OfSnapshot, OfTable):
     """``icekit look``."""
 
 
@@ -126,10 +134,7 @@ class PlanOptions(Json, LeaveAlone, OfExecutor, Judging, OfTable):
     """``icekit plan``."""
 
 
-class _Gate(Settings):
-    fail_on: str = setting(
-        "never", "fail if a table has a finding of this severity or worse: warning or critical"
-    )
+class _Gate(Failing):
     history: str = setting(
         "",
         "record health over time in: table (icekit.health in the catalog), or a SQLite file "

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from icekit.answer.html import render
+from icekit.catalog.lake import EMBEDDED
 from icekit.diagnose.findings import Thresholds, titles
 from icekit.history.store import Health
 from icekit.history.trend import Comparison, compare
@@ -113,7 +114,7 @@ def write_index(index: Index, path: Path) -> Path:
     is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in ranked)
     figures = [column for column in _FIGURES if is_listed or column is not _ORPHANS]
     columns = [*_COLUMNS, *figures]
-    numbers = Counter(row.status for row in ranked)
+    numbers, first = Counter(row.status for row in ranked), _first(ranked)
     page = render(
         "index.html",
         title=f"Table health: {index.catalog}",
@@ -122,6 +123,8 @@ def write_index(index: Index, path: Path) -> Path:
         pending=index.pending,
         problems=index.problems,
         verdict=_verdict(numbers, len(ranked)),
+        first=first,
+        command=_plan(first, index.catalog) if first else "",
         totals=_totals([row.wins for row in ranked if row.wins]),
         compared=len(compared),
         worse=[
@@ -192,10 +195,19 @@ def closing(run: ReportRun, catalog: str) -> str:
         more = f" and {len(names) - _FINDINGS} more" if len(names) > _FINDINGS else ""
         why = f": {', '.join(names[:_FINDINGS])}{more}" if names else ""
         lines.append(f"  {_SIGNS[row.status]} {row.table:<{width}}  {row.status}{why}")
-    if judged := [row for row in worst if row.status in JUDGED]:
-        given = f" --catalog {shlex.quote(catalog)}" if catalog else ""
-        lines.append(f"Next: icekit plan {shlex.quote(judged[0].table)}{given}")
+    if first := _first(worst):
+        lines.append(f"Next: {_plan(first, catalog)}")
     return "\n".join(line for line in lines if line)
+
+
+def _first(ranked: Sequence[Row]) -> Row | None:
+    """The table to begin with: the first that could be read and is not healthy."""
+    return next((row for row in ranked if row.status in JUDGED - {"healthy"}), None)
+
+
+def _plan(row: Row, catalog: str) -> str:
+    given = f" --catalog {shlex.quote(catalog)}" if catalog not in {"", EMBEDDED} else ""
+    return f"icekit plan {shlex.quote(row.table)}{given}"
 
 
 def _verdict(numbers: Mapping[str, int], tables: int) -> str:

@@ -25,6 +25,11 @@ class _Section(NamedTuple):
     sentence: str
     body: Any
 
+    @property
+    def anchor(self) -> str:
+        """The section's name in an address."""
+        return re.sub(r"\W+", "-", self.heading.lower())
+
 
 def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -> Path:
     """Export a notebook without its code into a page: its findings, and the other sections folded
@@ -45,7 +50,16 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
         if is_whole or re.search('<(img|table|div class="(finding|card))', one.body)
     ]
     shown.sort(key=lambda one: one.heading != _FIRST)
-    return write_text(path, render("table.html", title=title, sections=shown, is_open=is_whole))
+    return write_text(
+        path,
+        render(
+            "table.html",
+            title=title,
+            sections=shown,
+            is_open=is_whole,
+            document=path.with_suffix(".json").name,
+        ),
+    )
 
 
 def _by_heading(notebook: Any) -> Iterator[tuple[str, Any]]:
