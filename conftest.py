@@ -18,7 +18,7 @@ import icekit
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.engine.bridge import make_active
-from icekit.sandbox import NAMESPACE
+from icekit.sandbox.scratch import NAMESPACE
 from tests.golden import Golden
 from tests.shapes import Shapes
 from tests.workshop import LAB, Workshop, forget_another_lab, one_at_a_time

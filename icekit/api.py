@@ -12,11 +12,12 @@ from icekit.sql import Identifier
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from icekit.compact import Outcome, Plan
+    from icekit.compact.model import Plan
+    from icekit.compact.outcome import Outcome
     from icekit.diagnose import Findings
     from icekit.facts import TableFacts
     from icekit.history.compare import ComparedStates
-    from icekit.maintain import Proposals
+    from icekit.maintain.proposals import Proposals
     from icekit.tune.answer import Answer
 
 
@@ -41,9 +42,10 @@ class Lake(catalog.Lake):
         **policy: Any,
     ) -> Plan:
         """Plan only the rewrites that are worth it; ``policy`` is as in
-        :meth:`icekit.compact.Policy.of`. Runs nothing.
+        :meth:`icekit.compact.policy.Policy.of`. Runs nothing.
         """
-        from icekit.compact import Policy, plan_table
+        from icekit.compact.policy import Policy
+        from icekit.compact.service import plan_table
 
         return plan_table(self, facts, findings, Policy.of(policy), trial=trial, ledger=ledger)
 
@@ -56,10 +58,10 @@ class Lake(catalog.Lake):
         **thresholds: float,
     ) -> Proposals:
         """List everything worth doing on a table, with the commands; only reads metadata. See
-        :func:`icekit.maintain.propose`.
+        :func:`icekit.maintain.proposals.propose`.
         """
         from icekit.diagnose.findings import Thresholds
-        from icekit.maintain import propose
+        from icekit.maintain.proposals import propose
 
         limits = Thresholds().with_changes(**thresholds)
         return propose(
@@ -72,9 +74,9 @@ class Lake(catalog.Lake):
 
     def run(self, plan: Plan, *, execute: bool = False, **options: Any) -> Outcome:
         """Run a plan, safe to interrupt, and check that no row changed; a dry run unless
-        ``execute``. See :func:`icekit.run.run`.
+        ``execute``. See :func:`icekit.run.verbs.run`.
         """
-        from icekit.run import run
+        from icekit.run.verbs import run
 
         return run(self, plan, execute=execute, **options)
 
@@ -89,9 +91,9 @@ class Lake(catalog.Lake):
         """Turn equality deletes into position deletes and check that no row changed; a dry run
         unless ``execute``.
 
-        See :func:`icekit.run.convert_equality_deletes`.
+        See :func:`icekit.run.verbs.convert_equality_deletes`.
         """
-        from icekit.run import convert_equality_deletes
+        from icekit.run.verbs import convert_equality_deletes
 
         return convert_equality_deletes(self, table, where, execute=execute, **options)
 
@@ -130,8 +132,8 @@ class Lake(catalog.Lake):
         return self.until_closed.enter_context(resolved(self, name, say=progress))
 
     def resume(self, table: str | Identifier, **options: Any) -> Outcome:
-        """Continue the last unfinished run on a table. See :func:`icekit.run.resume`."""
-        from icekit.run import resume
+        """Continue the last unfinished run on a table. See :func:`icekit.run.verbs.resume`."""
+        from icekit.run.verbs import resume
 
         return resume(self, table, **options)
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from icekit import compare, diagnose
-from icekit.compact import Outcome, Plan, outcome
+from icekit.compact import outcome
+from icekit.compact.model import Plan
+from icekit.compact.outcome import Outcome
 from icekit.diagnose import document
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.maintain.proposals import Proposals

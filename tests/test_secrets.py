@@ -85,7 +85,7 @@ def test_a_secret_is_masked_as_urls_json_and_html_spell_it() -> None:
 def test_a_secret_is_masked_in_a_page_of_a_template() -> None:
     secret = "it's\"<hidden>&1"
     secrets.remember({"password": secret})
-    page = render("table.html", title=secret, sections=[], is_open=False)
+    page = render("table.html", title=secret, sections=[], is_open=False, document="")
 
     assert "hidden" in page
     assert "hidden" not in secrets.mask(page)

@@ -53,7 +53,7 @@ def tables(options: OfCatalog) -> int:
 def clones(options: ClonesOptions) -> int:
     """Run the command; returns the exit status."""
     from icekit.catalog import connect
-    from icekit.sandbox import remove_stale, stale_clones
+    from icekit.sandbox.stale import remove_stale, stale_clones
 
     lake = connect(options.catalog or None)
     try:

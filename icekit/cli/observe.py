@@ -154,7 +154,9 @@ def _look_at_many(lake: Lake, options: LookOptions, limits: Thresholds) -> Sever
         rows.append((-(findings.worst or 0), row))
     columns = {"table": TEXT, "status": TEXT, "files": COUNT, "size": BYTES, "first": TEXT("")}
     ranked = [row for _, row in sorted(rows, key=lambda each: each[0])]
-    say("\n".join(Grid("", columns, ranked, shown=len(ranked)).lines()))
+    width = _width()
+    for line in Grid("", columns, ranked, shown=len(ranked)).lines():
+        say(line if width is None or len(line) <= width else f"{line[: width - 1]}…")
     worst = -min((grave for grave, _ in rows), default=0)
     return Severity(min(worst, max(Severity))) if worst else None
 
@@ -162,7 +164,7 @@ def _look_at_many(lake: Lake, options: LookOptions, limits: Thresholds) -> Sever
 def plan_all(options: PlanOptions) -> int:
     """Print what is worth doing on a table; returns the exit status."""
     from icekit.api import connect
-    from icekit.maintain import propose
+    from icekit.maintain.proposals import propose
 
     limits = limits_of(options)
     given = [

@@ -22,7 +22,7 @@ from icekit.terminal import say
 
 if TYPE_CHECKING:
     from icekit.api import Lake
-    from icekit.compact import Plan
+    from icekit.compact.model import Plan
     from icekit.run.options import CommandOptions
     from icekit.saving import Result
 
@@ -127,7 +127,7 @@ def add_parsers(commands: Any) -> None:
 
 def compact(options: CompactOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.compact import plan_table
+    from icekit.compact.service import plan_table
 
     limits, read = limits_of(options), _read(options)
 
@@ -155,7 +155,7 @@ def compact(options: CompactOptions) -> int:
 
 def convert(options: ConvertOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.compact.equality_deletes import forecast_table, plan_conversion
+    from icekit.compact.equality_deletes.plan import forecast_table, plan_conversion
 
     read, branch = _read(options), options.branch or None
 
@@ -172,7 +172,7 @@ def convert(options: ConvertOptions) -> int:
 
 def maintain(options: MaintainOptions) -> int:
     """Run the command; returns the exit status."""
-    from icekit.maintain import plan_maintenance_table
+    from icekit.maintain.plan import plan_maintenance_table
 
     limits, read = limits_of(options), _read(options)
     wanted = read.settings
@@ -198,7 +198,8 @@ def _run(verb: str, options: Running, read: CommandOptions, planned: Callable[[L
     from icekit.api import connect
     from icekit.catalog.lake import let_go
     from icekit.engine.interrupting import Stop, ended_like_interrupted, heeded
-    from icekit.run import clear, resume, run
+    from icekit.run.blocked import clear
+    from icekit.run.verbs import resume, run
 
     if options.execute and options.resume:
         raise ParameterError("--resume already runs what is left of a plan; leave out --execute.")

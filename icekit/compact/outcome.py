@@ -174,7 +174,7 @@ class ActionOutcome:
 class Outcome(Shown):
     """The outcome of a plan.
 
-    ``proof`` is :class:`icekit.prove.Proof`, or None for a dry run; ``leftovers`` are files that
+    ``proof`` is :class:`icekit.prove.proof.Proof`, or None for a dry run; ``leftovers`` are files that
     failed attempts wrote and no snapshot names, and ``clean_up`` is the command that removes them.
     ``iceberg_version`` is the version in the session of the run. ``exit_status`` is 0 when
     everything planned is done and proved.

@@ -39,9 +39,9 @@ from icekit.facts.head import head, since, written_within
 from icekit.facts.model import TableFacts
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.where import transformed, where
-from icekit.prove import prove_commits
+from icekit.prove.commits import prove_commits
 from icekit.resolve.dangling import count_dangling
-from icekit.sandbox import Clone, clone
+from icekit.sandbox.clones import Clone, clone
 from icekit.sql import display_name, identifier
 from icekit.units import count, size
 

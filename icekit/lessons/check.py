@@ -21,10 +21,10 @@ from icekit.compact.outcome import Outcome
 from icekit.diagnose.findings import Findings
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
+from icekit.facts.retention import Retention
 from icekit.facts.rollup import delete_ratios
 from icekit.lab import build, is_kept, reset
 from icekit.lab.workbench import embedded
-from icekit.maintain import Retention
 from icekit.units import count, percent, size, span
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ def retention(kept: object, need_hours: float) -> str:
     respect it.
     """
     if not isinstance(kept, Retention):
-        raise NotYet("Assign a maintain.Retention.of({…}) to kept.")
+        raise NotYet("Assign a Retention.of({…}) to kept.")
     age_ms, last = kept.in_force({})
     if age_ms < need_hours * 3_600_000:
         raise NotYet(

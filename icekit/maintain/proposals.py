@@ -12,11 +12,14 @@ from typing import Any, Literal
 
 from icekit.answer.view import Block, Item, Sentence, Shown
 from icekit.catalog import Lake
-from icekit.compact import Policy, plan
-from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap, plan_conversion
+from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.model import Plan
+from icekit.compact.plan import plan
+from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import COMPACTED, MAINTAINED, Finding, Findings, Severity, Thresholds
+from icekit.diagnose.heap import HeapForecast, forecast_heap
+from icekit.engine.cluster import Executor
 from icekit.errors import ClassicSessionRequired, ConversionRefused
 from icekit.facts.collect import declared_filter_columns
 from icekit.facts.files import Partition

@@ -211,7 +211,7 @@ class Proving(Settings):
 
 
 class PolicyOptions(LeaveAlone):
-    """What a compaction may do, as :meth:`icekit.compact.Policy.of` reads it."""
+    """What a compaction may do, as :meth:`icekit.compact.policy.Policy.of` reads it."""
 
     scope: str = setting("minor", "minor or major")
     strategy: str = setting("binpack", "binpack, sort, zorder or hilbert")

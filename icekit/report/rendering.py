@@ -70,7 +70,7 @@ def observed(
     time limit.
 
     Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect``
-    replaces :meth:`icekit.catalog.Lake.observe`.
+    replaces :meth:`icekit.api.Lake.observe`.
     """
     chosen, waited = limits(options.thresholds), Waited()
 

@@ -28,8 +28,8 @@ from icekit.facts.metadata import Json
 from icekit.resolve.applies import order_of
 from icekit.resolve.keys import DeleteKeys
 from icekit.resolve.listing import File
-from icekit.sandbox import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
 from icekit.sandbox.clone_metadata import check_drop
+from icekit.sandbox.scratch import NAMESPACE, owned, remove_folders, scratch_folder, scratch_name
 from icekit.secrets import scrub
 from icekit.sql import Identifier, call, display_name, identifier
 

@@ -22,7 +22,7 @@ from icekit.resolve.join import KeySet, deduplicated, hinted
 from icekit.resolve.key_view import key_view
 from icekit.resolve.keys import key_sql, path_to
 from icekit.resolve.listing import local, repeated
-from icekit.sandbox import clone
+from icekit.sandbox.clones import clone
 from icekit.sql import Identifier, identifier
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from icekit.compact.ledger import Ledger, open_ledger
 from icekit.compact.model import Plan
 from icekit.errors import ParameterError, RunDisproved, TableNotFound
 from icekit.facts.head import head
-from icekit.prove import Proof
+from icekit.prove.proof import Proof
 from icekit.secrets import mask_data
 from icekit.sql import Identifier, display_name
 from icekit.status import Status

@@ -35,7 +35,7 @@ from icekit.facts.head import head
 from icekit.facts.metadata import int_setting, settings
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.paths import path_sql
-from icekit.prove import Proof
+from icekit.prove.proof import Proof
 from icekit.run.attempt import ActionProgress, Ended, Limits, Runner, ended_by
 from icekit.run.blocked import finding, kept, refuse
 from icekit.run.guard import ConversionGuard, DeletesGuard, Guard, ManifestGuard

@@ -17,9 +17,9 @@ from icekit.facts.manifests import manifest_list
 from icekit.facts.orphans import (
     Say,
 )
-from icekit.prove import Proof, prove_commits
-from icekit.prove.commits import prove_rewrites
+from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.prove.maintenance import prove_entries
+from icekit.prove.proof import Proof
 from icekit.run.attempt import Limits
 from icekit.sql import display_name
 

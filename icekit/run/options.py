@@ -27,7 +27,7 @@ from icekit.run.attempt import Limits, sampled
 class CommandOptions:
     """The options of one command.
 
-    ``settings`` are a :class:`icekit.compact.Policy` for a compaction; ``where`` and
+    ``settings`` are a :class:`icekit.compact.policy.Policy` for a compaction; ``where`` and
     ``batch_bytes`` for a conversion; ``retention``, ``procedures`` and ``storage`` for maintenance.
     ``given`` is what was given, as JSON, without what changes no plan (``prove``, ``trial``).
     """

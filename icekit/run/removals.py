@@ -30,9 +30,8 @@ from icekit.facts.orphans import (
 )
 from icekit.facts.paths import meet, normal, path_sql
 from icekit.facts.retention import HOUR_MS, LEAST_HOURS, Retained, retained
-from icekit.prove import Proof
 from icekit.prove.maintenance import prove_history, prove_live
-from icekit.prove.proof import Check
+from icekit.prove.proof import Check, Proof
 from icekit.run.attempt import Limits
 from icekit.run.guard import Guard, Json
 from icekit.sandbox.scratch import NAMESPACE, is_clone_of

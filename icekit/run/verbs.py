@@ -21,7 +21,7 @@ from icekit.facts.head import head
 from icekit.run.attempt import Limits
 from icekit.run.blocked import plan_of, refuse
 from icekit.run.checkpointed import CheckpointedRun, Say
-from icekit.sandbox import remove_stale, stale_clones
+from icekit.sandbox.stale import remove_stale, stale_clones
 from icekit.sql import Identifier, display_name
 from icekit.status import Status
 
@@ -63,7 +63,7 @@ def run(
     the default file) before and after, tagged in the snapshots it commits, retried or split where
     that helps, and proved as ``limits`` say. Raises :class:`~icekit.errors.TableClaimed` if another
     run holds the table, and :class:`~icekit.errors.RunDisproved` if the proof of an earlier run
-    failed and nobody has cleared it (:func:`~icekit.run.checkpointed.clear`). Failures of an action
+    failed and nobody has cleared it (:func:`~icekit.run.blocked.clear`). Failures of an action
     are in the outcome. Pass ``run_id`` (from :func:`new_run_id`) to know it before the run begins.
     """
     if not execute:
@@ -152,7 +152,7 @@ def convert_equality_deletes(
     A dry run unless ``execute`` is true. Each batch is one commit (or
     several, where a partition is too large for the disk),
     recorded, retried after a conflict, resumed after a kill and proved, as in
-    :func:`icekit.run.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
+    :func:`icekit.run.verbs.run`; no row changes. ``where``, ``branch`` and ``batch_bytes`` are
     as in :func:`~icekit.compact.equality_deletes.plan.plan_conversion`.
     """
     plan = plan_conversion(

@@ -72,7 +72,7 @@ def clone(
 
     Work on the table itself can continue: files that its own expiry deletes are then missing for
     the clone too. A process that is killed leaves the clone behind;
-    :func:`~icekit.sandbox.stale_clones` finds it. Files of the clone that the table has adopted
+    :func:`~icekit.sandbox.stale.stale_clones` finds it. Files of the clone that the table has adopted
     meanwhile are kept, with a warning; files adopted by another table are not looked for.
 
     Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register such a table or gives

@@ -81,7 +81,7 @@ def owner_properties(
     *,
     own_files: bool = False,
 ) -> dict[str, str]:
-    """The table properties by which :func:`icekit.sandbox.stale_clones` finds a scratch table whose
+    """The table properties by which :func:`icekit.sandbox.stale.stale_clones` finds a scratch table whose
     process died.
 
     ``table`` is the source table, ``uuid`` its UUID. ``scratch`` is the folder, as

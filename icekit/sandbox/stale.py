@@ -62,7 +62,7 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
     checked from here.
 
     Checks every table in the namespace ``icekit_scratch`` that has the properties of
-    :func:`~icekit.sandbox.owner_properties`, or those ``of`` one table. Reads one
+    :func:`~icekit.sandbox.scratch.owner_properties`, or those ``of`` one table. Reads one
     metadata file for each, and needs no JVM. Leaves out tables of living processes.
     """
     found = []

@@ -17,23 +17,23 @@ from typing import Any
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import let_go
-from icekit.compact import Plan, plan_table
 from icekit.compact.claims import RunRecord, claimed
-from icekit.compact.equality_deletes import plan_conversion
+from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.ledger import open_ledger
+from icekit.compact.model import Plan
 from icekit.compact.outcome import Actual
+from icekit.compact.service import plan_table
 from icekit.diagnose.document import status_of
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interrupted, heeded
 from icekit.errors import RunDisproved, TableClaimed, TableNotFound, first_line, trace
-from icekit.maintain import plan_maintenance_table
+from icekit.maintain.plan import plan_maintenance_table
 from icekit.maintain.savings import wins
 from icekit.notebook import gated
 from icekit.report import FactsCache, Part, ReportRun, report
 from icekit.report.rendering import Observed, observed
-from icekit.run import resume, run
 from icekit.run.blocked import clearing, holding, plan_of
-from icekit.run.verbs import interrupted, new_run_id
+from icekit.run.verbs import interrupted, new_run_id, resume, run
 from icekit.saving import write_json
 from icekit.schedule.notify import tell, url_of
 from icekit.schedule.policy import Rule, SchedulePolicy, cut

@@ -223,7 +223,7 @@ def _distinct(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 class SchedulePolicy(_Model):
     """A complete policy; paths are absolute. ``budget`` is by the names of
-    :class:`icekit.compact.Policy`.
+    :class:`icekit.compact.policy.Policy`.
     """
 
     name: Name

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from icekit.compact import Outcome, Plan
+from icekit.compact.model import Plan
+from icekit.compact.outcome import Outcome
 from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED
 from icekit.saving import versions
 from icekit.schedule.policy import Rule

@@ -17,7 +17,7 @@ from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.facts.head import head, since
 from icekit.lab import build
-from icekit.prove import fingerprint, row_hash
+from icekit.prove.fingerprint import fingerprint, row_hash
 from icekit.run.verbs import run as run_plan
 from icekit.sql import identifier, literal
 from icekit.units import size

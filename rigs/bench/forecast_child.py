@@ -15,7 +15,8 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.equality_deletes import Executor, forecast_heap
+from icekit.diagnose.heap import forecast_heap
+from icekit.engine.cluster import Executor
 from icekit.sql import call, identifier
 from rigs.bench.upserts import copied
 

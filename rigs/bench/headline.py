@@ -20,7 +20,7 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
-from icekit.prove import fingerprint
+from icekit.prove.fingerprint import fingerprint
 from rigs.bench.equality_deletes_child import files_by_content, stock_rewrite
 from rigs.bench.measure import in_child, show
 from rigs.bench.tables import use_bench_lake

@@ -20,8 +20,8 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog.session import SPARK_RUNTIME, SQLITE_JDBC
-from icekit.compact.equality_deletes import Executor, forecast_heap
-from icekit.diagnose.heap import verdict
+from icekit.diagnose.heap import forecast_heap, verdict
+from icekit.engine.cluster import Executor
 from rigs.bench.upserts import KEYS, make_upserts
 from rigs.cluster.conftest import SPARK_HOME, Cluster
 from tests.resolve.tables import Table

@@ -29,14 +29,14 @@ from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
-from icekit.maintain import Retention, plan_maintenance_table
-from icekit.maintain.plan import PROCEDURES
+from icekit.facts.retention import Retention
+from icekit.maintain.plan import PROCEDURES, plan_maintenance_table
 from icekit.resolve import convert as converting
-from icekit.run import convert_equality_deletes
 from icekit.run.attempt import Limits, Retry
 from icekit.run.blocked import plan_of
-from icekit.run.verbs import resume, run
-from icekit.sandbox import clone, remove_stale, stale_clones
+from icekit.run.verbs import convert_equality_deletes, resume, run
+from icekit.sandbox.clones import clone
+from icekit.sandbox.stale import remove_stale, stale_clones
 from icekit.sql import display_name, identifier
 from rigs.model.model import ID, MAIN, Column, K, Model, P, Row, V
 from rigs.model.world import NAMESPACE, Killed, PlannedRewrite, World

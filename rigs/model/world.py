@@ -27,7 +27,7 @@ from icekit.compact.ledger import Ledger
 from icekit.engine.bridge import elements, guarded
 from icekit.resolve import convert as converting
 from icekit.run import attempt, checkpointed
-from icekit.sandbox import NAMESPACE as CLONES
+from icekit.sandbox.scratch import NAMESPACE as CLONES
 from icekit.sql import Argument, call, display_name, identifier, literal
 from rigs.model.model import MAIN, Model, P, Row, State, Text
 from tests.elsewhere import elsewhere

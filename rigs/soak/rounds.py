@@ -14,7 +14,7 @@ from icekit.api import Lake
 from icekit.compact.ledger import Ledger
 from icekit.compact.policy import Scope
 from icekit.facts.files import Scalar
-from icekit.prove import Fingerprint, fingerprint
+from icekit.prove.fingerprint import Fingerprint, fingerprint
 from icekit.sql import display_name
 from rigs.soak.table import NAMESPACE, TEMPLATE, clone, folder, forget
 from rigs.soak.verify import check, files_on_disk, go_on, where_killed

@@ -15,7 +15,7 @@ from icekit.compact.policy import Scope
 from icekit.compact.service import plan_table
 from icekit.facts.files import Scalar
 from icekit.facts.head import head
-from icekit.prove import Fingerprint, fingerprint
+from icekit.prove.fingerprint import Fingerprint, fingerprint
 from icekit.run.verbs import UNFINISHED, resume, run
 from icekit.sql import display_name, identifier
 from rigs.soak.table import folder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import icekit
 from icekit.api import Lake
-from icekit.compact.equality_deletes import plan_conversion
+from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.ledger import Ledger
 from icekit.compact.outcome import Outcome
 from icekit.compact.service import plan_table

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-import icekit.run
 from icekit.api import Lake
 from icekit.catalog import session
 from icekit.cli.main import main
@@ -20,7 +19,8 @@ from icekit.compact.outcome import SCHEMA_VERSION
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import ParameterError
 from icekit.options.commands import CompactOptions
-from icekit.run import sampled
+from icekit.run import verbs
+from icekit.run.attempt import sampled
 from tests.compact.tables import Table
 
 
@@ -163,7 +163,7 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
             signal.raise_signal(signal.SIGINT)
         return outcome
 
-    monkeypatch.setattr(icekit.run, "run", run)
+    monkeypatch.setattr(verbs, "run", run)
     assert _run("compact", execute, _read(execute), lambda _: plan) == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from icekit.api import Lake
-from icekit.compact import Outcome, Plan, Policy, plan_table
 from icekit.compact.ledger import Ledger
+from icekit.compact.model import Plan
+from icekit.compact.outcome import Outcome
+from icekit.compact.policy import Policy
+from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Findings
-from icekit.run import run
+from icekit.run.verbs import run
 from icekit.sql import Identifier, display_name, identifier
 from tests.commits import in_order
 

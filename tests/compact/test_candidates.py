@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from icekit.compact import Candidate, Policy, candidates
-from icekit.compact.candidates import in_window
+from icekit.compact.candidates import Candidate, candidates, in_window
+from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import ParameterError
 from icekit.facts.definition import Column, PartitionField, PartitionSpec

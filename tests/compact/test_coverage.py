@@ -1,7 +1,8 @@
 """What a budget covers is counted from the plan that it makes."""
 
-from icekit.compact import Policy, candidates
+from icekit.compact.candidates import candidates
 from icekit.compact.plan import coverage, plan
+from icekit.compact.policy import Policy
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from tests.factories import FIRST_DAY, MIB, file_group, partition, table_facts

@@ -6,11 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
 from icekit.compact.claims import ActionRecord
-from icekit.compact.model import CONVERT, EQUALITY_DELETE
-from icekit.compact.outcome import Actual, as_before, compared, document, measured
-from icekit.prove import CommitProof, Fingerprint, Proof
+from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
+from icekit.compact.outcome import (
+    ActionOutcome,
+    Actual,
+    Outcome,
+    as_before,
+    compared,
+    document,
+    measured,
+)
+from icekit.prove.fingerprint import Fingerprint
+from icekit.prove.proof import CommitProof, Proof
 from icekit.schedule.result import ran
 from icekit.status import Status
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from icekit.compact import Action, Plan, Policy, plan
-from icekit.compact.model import NOTHING, RewriteOrder
+from icekit.compact.model import NOTHING, Action, Plan, RewriteOrder
 from icekit.compact.order import sort_by
-from icekit.compact.plan import saves_nothing
+from icekit.compact.plan import plan, saves_nothing
+from icekit.compact.policy import Policy
 from icekit.compact.selection import conflict_chance
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import Speed

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from icekit.compact import Policy
+from icekit.compact.policy import Policy
 from icekit.errors import ParameterError
 from icekit.parsing import moment, seconds, size_in_bytes
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from icekit.catalog.session import ICEBERG
-from icekit.compact import group_rows, plan_table
+from icekit.compact import group_rows
 from icekit.compact.execute import execute
 from icekit.compact.group import Group
 from icekit.compact.group_rows import NotHere
 from icekit.compact.model import REWRITE_NOTHING, Action, Prediction
 from icekit.compact.policy import Policy
 from icekit.compact.rewrite import CheckedRewrite
+from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
 from icekit.engine import staging
 from icekit.engine.bridge import elements
@@ -22,9 +23,8 @@ from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
 from icekit.errors import DeletesUnmatched, EngineFailed, MetadataUnreadable
 from icekit.facts.collect import observe
-from icekit.prove import prove_commits
 from icekit.prove.checked import RowsDiffer
-from icekit.prove.commits import prove_rewrites
+from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.resolve import dangling
 from icekit.resolve.dangling import count_dangling, drop_dangling
 from tests.positions import data_file, delete_by, vector_of

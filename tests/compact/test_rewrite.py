@@ -24,9 +24,9 @@ from icekit.engine.errors import kind_of
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.staging import Staging
 from icekit.errors import ReadersDisagree
-from icekit.prove import prove_commits, readers
+from icekit.prove import readers
 from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
-from icekit.prove.commits import prove_rewrites
+from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.resolve.resolved import resolved
 from icekit.sql import Identifier
 from tests.resolve.tables import Table, unchanged, with_keys_of_every_type, with_ruled_out_key

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Plan
+from icekit.compact.model import Plan
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import head
+from icekit.facts.retention import Retention
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.snapshots import SnapshotStatistics
-from icekit.maintain import Retention, plan_maintenance_table
+from icekit.maintain.plan import plan_maintenance_table
 from icekit.sql import literal
 from tests.compact.tables import Table
 from tests.shapes import Shapes

@@ -6,7 +6,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.service import try_plan
-from icekit.sandbox import NAMESPACE
+from icekit.sandbox.scratch import NAMESPACE
 from tests.compact.tables import MERGE_ON_READ, Table, contents
 
 pytestmark = pytest.mark.spark

@@ -3,8 +3,16 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.equality_deletes import Executor, HeapForecast, forecast_heap
-from icekit.diagnose.heap import ASSUMED_BYTES, BASE_BYTES, RECORD_BYTES, value_bytes, verdict
+from icekit.diagnose.heap import (
+    ASSUMED_BYTES,
+    BASE_BYTES,
+    RECORD_BYTES,
+    HeapForecast,
+    forecast_heap,
+    value_bytes,
+    verdict,
+)
+from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError
 from icekit.facts.files import EqualityKey, FileGroup, Kind, SequenceCounts
 from icekit.facts.model import TableFacts

@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 
 from icekit import diagnose
-from icekit.compact import Policy
 from icekit.compact.candidates import candidates
 from icekit.compact.plan import plan
+from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.errors import TableContradicted
 from icekit.facts.definition import PartitionSpec

@@ -5,7 +5,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.lab import TABLES
-from icekit.sandbox import clone
+from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 
 pytestmark = pytest.mark.spark

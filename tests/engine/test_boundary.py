@@ -251,7 +251,7 @@ def test_a_report_on_a_full_disk_ends_with_the_file_that_had_no_place(
     "made",
     [
         lambda path: path.write_text(""),
-        lambda path: (path / "run.jsonl.partial").mkdir(parents=True),
+        lambda path: (path / "index.html.partial").mkdir(parents=True),
     ],
 )
 def test_a_folder_that_is_none_is_named(
@@ -470,3 +470,17 @@ def test_a_commit_that_fails_for_want_of_counts_says_so(said: str) -> None:
     assert reason(error).startswith(
         "the snapshot's manifest list does not give the numbers of files"
     )
+
+
+def test_a_pattern_is_looked_at_with_a_line_for_each_table_the_most_serious_first(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.table("a")
+    place.table("b").write_text("{")
+
+    assert main(["look", "db.*"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["db.b", "unreadable"], ["db.a", "healthy"]]
+    assert main(["look", "db.*", "--fail-on", "critical"]) == 1
+    assert main(["look", "db.a", "--fail-on", "warning"]) == 0
+    assert "--json and --ref are for one table" in refused(capsys, "look", "db.*", "--json")

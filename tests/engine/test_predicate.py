@@ -8,7 +8,7 @@ import pytest
 
 import icekit.engine.predicate
 from icekit.api import Lake
-from icekit.compact.equality_deletes import plan_conversion
+from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.engine.predicate import LONGEST, read_predicate
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.sql import identifier

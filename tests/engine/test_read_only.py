@@ -13,8 +13,8 @@ import icekit
 from icekit.api import Lake
 from icekit.compact.model import Action, Plan, Prediction
 from icekit.errors import ClassicSessionRequired
-from icekit.run import run
-from icekit.sandbox import clone
+from icekit.run.verbs import run
+from icekit.sandbox.clones import clone
 from icekit.sandbox.stale import StaleClone, remove_stale
 from icekit.tune import QUESTIONS
 

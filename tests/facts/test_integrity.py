@@ -15,7 +15,8 @@ import fastavro
 import pytest
 
 from icekit import diagnose
-from icekit.compact import Policy, plan_table
+from icekit.compact.policy import Policy
+from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Finding
 from icekit.engine.bridge import elements
 from icekit.errors import TableContradicted
@@ -23,7 +24,7 @@ from icekit.facts import TableFacts
 from icekit.facts.files import Kind
 from icekit.facts.integrity import Contradiction, DeleteState
 from icekit.facts.metadata_file import load_metadata
-from icekit.maintain import plan_maintenance_table
+from icekit.maintain.plan import plan_maintenance_table
 from tests.facts.both import observed_both_ways
 from tests.positions import data_file, delete_by, vector_of
 from tests.resolve.tables import Table

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from icekit import diagnose
-from icekit.compact import Policy, plan_table
+from icekit.compact.policy import Policy
+from icekit.compact.service import plan_table
 from icekit.engine.bridge import elements
 from icekit.facts import TableFacts, collect
 from icekit.facts.files import Kind

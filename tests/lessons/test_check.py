@@ -11,9 +11,9 @@ from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
+from icekit.facts.retention import Retention
 from icekit.lessons import check
 from icekit.lessons.check import Checked
-from icekit.maintain import Retention
 from icekit.status import Status
 from tests.factories import (
     KIB,

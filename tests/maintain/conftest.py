@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Outcome, Plan
+from icekit.compact.model import Plan
+from icekit.compact.outcome import Outcome
 from icekit.facts.metadata_file import load_metadata
 from icekit.run.verbs import run
 from icekit.sql import identifier

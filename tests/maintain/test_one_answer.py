@@ -8,11 +8,12 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.compact import plan_table
+from icekit.compact.service import plan_table
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
 from icekit.lab import TABLES
-from icekit.maintain import plan_maintenance_table, propose
+from icekit.maintain.plan import plan_maintenance_table
+from icekit.maintain.proposals import propose
 from icekit.maintain.savings import savings_told, selection, waiting, wins
 
 

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Outcome
+from icekit.compact.outcome import Outcome
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
 from icekit.engine import metadata_tables
 from icekit.engine.bridge import load_now
-from icekit.maintain import Retention, plan_maintenance_table
+from icekit.facts.retention import Retention
+from icekit.maintain.plan import plan_maintenance_table
 from icekit.prove import maintenance
-from icekit.run import Limits, attempt, guard, removals, resume
-from icekit.run.attempt import Retry
+from icekit.run import attempt, guard, removals
+from icekit.run.attempt import Limits, Retry
 from icekit.run.blocked import holding
-from icekit.run.verbs import run
+from icekit.run.verbs import resume, run
 from tests.commits import in_order
 from tests.compact.tables import Table
 from tests.elsewhere import elsewhere

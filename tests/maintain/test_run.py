@@ -16,9 +16,9 @@ from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError
 from icekit.facts.head import head
 from icekit.facts.naming import referenced, wanted
-from icekit.facts.retention import retained
-from icekit.maintain import PROCEDURES, Retention, plan_maintenance_table
-from icekit.prove import fingerprint
+from icekit.facts.retention import Retention, retained
+from icekit.maintain.plan import PROCEDURES, plan_maintenance_table
+from icekit.prove.fingerprint import fingerprint
 from icekit.prove.maintenance import prove_entries, prove_live
 from icekit.run.checkpointed import guard_of
 from icekit.run.verbs import run

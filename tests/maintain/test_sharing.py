@@ -13,12 +13,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from icekit.api import Lake
 from icekit.catalog.tables import EmbeddedTables
-from icekit.compact import Outcome, Plan, Stop
+from icekit.compact.model import Plan
+from icekit.compact.outcome import Outcome
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
+from icekit.engine.interrupting import Stop
 from icekit.facts.head import head
-from icekit.maintain import Retention, plan_maintenance_table
-from icekit.sandbox import clone
+from icekit.facts.retention import Retention
+from icekit.maintain.plan import plan_maintenance_table
+from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 from tests.commits import in_order
 from tests.compact.tables import Table

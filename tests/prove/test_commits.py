@@ -15,7 +15,9 @@ import icekit
 from icekit.api import Lake
 from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab, embedded
-from icekit.prove import Proof, commits, prove_commits
+from icekit.prove import commits
+from icekit.prove.commits import prove_commits
+from icekit.prove.proof import Proof
 from icekit.sql import identifier
 from tests.commits import in_order
 from tests.damage import change_avro

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from icekit.api import Lake
-from icekit.prove import Fingerprint, fingerprint, row_hash
-from icekit.prove.fingerprint import MODULUS
+from icekit.prove.fingerprint import MODULUS, Fingerprint, fingerprint, row_hash
 from tests.versions import variants
 
 pytestmark = pytest.mark.spark

@@ -11,7 +11,7 @@ import pytest
 import icekit
 from icekit.resolve import convert
 from icekit.resolve import convert as converting
-from icekit.run import convert_equality_deletes
+from icekit.run.verbs import convert_equality_deletes
 
 
 def main(table: str, ledger: str, place: str = "commit") -> None:

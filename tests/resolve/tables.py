@@ -10,13 +10,13 @@ from typing import Any
 from zlib import crc32
 
 from icekit.api import Lake
-from icekit.compact import Outcome
 from icekit.compact.model import Action, Prediction, RewriteOrder
+from icekit.compact.outcome import Outcome
 from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
 from icekit.prove.conversion import check_positions
 from icekit.resolve.convert import convert
-from icekit.run import convert_equality_deletes
+from icekit.run.verbs import convert_equality_deletes
 from icekit.sql import Identifier, identifier
 from tests.commits import in_order
 from tests.resolve.writing import Commit, Files, Part, rows_of

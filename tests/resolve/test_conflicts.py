@@ -17,7 +17,7 @@ from icekit.resolve import convert as converting
 from icekit.resolve.convert import convert
 from icekit.resolve.delete_files import commit as really_commit
 from icekit.run.attempt import Limits, Retry
-from icekit.sandbox import NAMESPACE
+from icekit.sandbox.scratch import NAMESPACE
 from tests.child import Child
 from tests.resolve.tables import Table
 

@@ -9,7 +9,8 @@ from icekit.api import Lake
 from icekit.compact.claims import RunRecord, claimed
 from icekit.compact.ledger import open_ledger
 from icekit.errors import RunDisproved, TableClaimed
-from icekit.run import clear, run
+from icekit.run.blocked import clear
+from icekit.run.verbs import run
 from icekit.sql import display_name
 from icekit.status import Status
 from tests.compact.tables import Table

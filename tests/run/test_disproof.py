@@ -10,10 +10,12 @@ import pytest
 
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.compact import Outcome, Stop
+from icekit.compact.outcome import Outcome
+from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError, RunDisproved
-from icekit.run import Limits, clear, resume
-from icekit.run.verbs import new_run_id
+from icekit.run.attempt import Limits
+from icekit.run.blocked import clear
+from icekit.run.verbs import new_run_id, resume
 from tests.compact.tables import Table
 from tests.shapes import Shapes
 

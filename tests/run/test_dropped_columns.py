@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Outcome, Plan, Policy, plan_table
 from icekit.compact.execute import RewriteResult
-from icekit.compact.model import Action, Prediction
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import Outcome
+from icekit.compact.policy import Policy
+from icekit.compact.service import plan_table
 from icekit.diagnose import diagnose
 from icekit.engine.planner import PlannedRewrite
-from icekit.run import Limits, attempt, run
-from icekit.run.attempt import Retry
+from icekit.run import attempt
+from icekit.run.attempt import Limits, Retry
+from icekit.run.verbs import run
 from tests.compact.test_execute import raised
 from tests.resolve.tables import Table
 from tests.versions import dangling_of_dropped_columns

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Outcome
 from icekit.compact import execute as execution
-from icekit.run import Limits
-from icekit.run.attempt import Retry
+from icekit.compact.outcome import Outcome
+from icekit.run.attempt import Limits, Retry
 from tests.compact.tables import Table
 from tests.elsewhere import elsewhere
 from tests.resolve.writing import Files

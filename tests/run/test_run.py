@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Outcome
+from icekit.compact.outcome import Outcome
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove.proof import CHECKED, SCANNED
 from icekit.resolve import dangling
-from icekit.run import Limits, resume
-from icekit.run.attempt import Retry
+from icekit.run.attempt import Limits, Retry
+from icekit.run.verbs import resume
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
 from tests.elsewhere import elsewhere
 from tests.shapes import Shapes

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Outcome, Policy, plan_table
+from icekit.compact.outcome import Outcome
+from icekit.compact.policy import Policy
+from icekit.compact.service import plan_table
 from icekit.engine.bridge import lent
-from icekit.prove import prove_commits
-from icekit.run import convert_equality_deletes, run
-from icekit.sandbox import clone
+from icekit.prove.commits import prove_commits
+from icekit.run.verbs import convert_equality_deletes, run
+from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 from tests.resolve.tables import Table
 

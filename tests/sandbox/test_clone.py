@@ -16,8 +16,10 @@ from icekit.catalog.lake import embedded_path
 from icekit.catalog.tables import SessionTables
 from icekit.engine.bridge import elements, load_table
 from icekit.errors import CloneRefused, SnapshotNotFound
-from icekit.sandbox import NAMESPACE, clone, clone_metadata, scratch
+from icekit.sandbox import clone_metadata, scratch
 from icekit.sandbox import clones as making
+from icekit.sandbox.clones import clone
+from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import identifier
 from tests.compact.tables import Table, contents
 from tests.elsewhere import elsewhere

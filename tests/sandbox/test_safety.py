@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.sandbox import NAMESPACE, clone
+from icekit.sandbox.clones import clone
+from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import display_name, identifier
 from tests.compact.tables import MERGE_ON_READ, Table, contents
 

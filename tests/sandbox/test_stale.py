@@ -24,17 +24,19 @@ from icekit.facts.head import head
 from icekit.owner import Owner
 from icekit.resolve.key_view import key_view
 from icekit.resolve.keys import keys_of
-from icekit.sandbox import (
+from icekit.sandbox.clones import clone
+from icekit.sandbox.scratch import (
+    HOST,
     NAMESPACE,
-    StaleClone,
-    clone,
+    PID,
+    SCRATCH,
+    STARTED_AT,
     owner_properties,
-    remove_stale,
+    ownership,
     scratch_folder,
     scratch_name,
-    stale_clones,
 )
-from icekit.sandbox.scratch import HOST, PID, SCRATCH, STARTED_AT, ownership
+from icekit.sandbox.stale import StaleClone, remove_stale, stale_clones
 from icekit.sql import call, display_name, identifier, set_properties
 from tests.compact.tables import Table, contents
 from tests.shapes import Shapes

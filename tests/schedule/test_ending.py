@@ -15,9 +15,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from icekit.api import Lake
 from icekit.catalog.lake import let_go
-from icekit.compact import Outcome, Plan
-from icekit.compact.model import Action, Prediction
-from icekit.compact.outcome import ActionOutcome
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.engine.interrupting import (
     Ending,
     Stop,
@@ -27,7 +26,7 @@ from icekit.engine.interrupting import (
     heeded,
 )
 from icekit.errors import EXIT_STOPPED, CatalogUnreachable
-from icekit.prove import Proof
+from icekit.prove.proof import Proof
 from icekit.report import FactsCache
 from icekit.schedule.one_pass import _Pass, run_policy
 from icekit.schedule.result import PassResult, TableResult

@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Outcome, Plan
 from icekit.compact.claims import ActionRecord, RunRecord, claimed
 from icekit.compact.ledger import open_ledger
-from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Prediction
-from icekit.compact.outcome import ActionOutcome, Actual
+from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
+from icekit.compact.outcome import ActionOutcome, Actual, Outcome
 from icekit.engine.interrupting import Ending
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.report import FactsCache, ReportRun
-from icekit.run import clear
-from icekit.run.blocked import holding, kept, refuse
+from icekit.run.blocked import clear, holding, kept, refuse
 from icekit.run.verbs import interrupted
 from icekit.schedule.one_pass import _Pass, mark, run_policy
 from icekit.schedule.result import PassResult, Step, TableResult

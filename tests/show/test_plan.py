@@ -12,12 +12,11 @@ import pytest
 from icekit import secrets
 from icekit.answer import html
 from icekit.answer.view import as_html
-from icekit.compact import Action, ActionOutcome, Outcome, Plan, Prediction
-from icekit.compact.model import Explained, predicted
-from icekit.compact.outcome import Actual, compared, document
+from icekit.compact.model import Action, Explained, Plan, Prediction, predicted
+from icekit.compact.outcome import ActionOutcome, Actual, Outcome, compared, document
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.snapshots import SnapshotStatistics
-from icekit.prove import Proof
+from icekit.prove.proof import Proof
 from icekit.status import Status
 from tests.factories import MIB, partition
 from tests.golden import Golden

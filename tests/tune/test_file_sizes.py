@@ -11,7 +11,7 @@ from icekit.api import Lake
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError
 from icekit.facts.definition import PartitionSpec
-from icekit.sandbox import NAMESPACE
+from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import identifier
 from icekit.tune.answer import Answer, Confidence, Measurements
 from icekit.tune.commits import Written, trial_target, typical_commit

@@ -7,7 +7,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.errors import ClassicSessionRequired, NotATable, StatementRefused, TableNotFound
-from icekit.sandbox import clone
+from icekit.sandbox.clones import clone
 from icekit.sql import Identifier, identifier
 from icekit.tune.statement import Statement, narrowed, parse
 from tests.compact.tables import Table

@@ -11,8 +11,8 @@ import pytest
 from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.errors import CloneRefused, ParameterError, StatementRefused
-from icekit.sandbox import NAMESPACE
 from icekit.sandbox import trial as trying
+from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.answer import Answer, Confidence
 from icekit.tune.write_mode import COMPACTION, OPENS, TOTAL, WRITTEN, tune_write_mode

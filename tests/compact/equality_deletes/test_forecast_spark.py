@@ -3,7 +3,8 @@
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.equality_deletes import Executor, forecast_heap
+from icekit.diagnose.heap import forecast_heap
+from icekit.engine.cluster import Executor
 from icekit.facts.files import EqualityKey
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("equality_deletes")]

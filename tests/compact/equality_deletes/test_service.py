@@ -8,10 +8,10 @@ import pytest
 
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.compact.equality_deletes import plan_conversion
+from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.errors import SnapshotNotFound
 from icekit.facts.snapshots import SnapshotStatistics
-from icekit.prove import prove_commits
+from icekit.prove.commits import prove_commits
 from icekit.sql import display_name, literal
 from tests.resolve.tables import Table
 

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Action, ActionOutcome, Outcome, Plan, Policy, Prediction
 from icekit.compact.claims import RunRecord
 from icekit.compact.ledger import open_ledger
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import ActionOutcome, Outcome
+from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
 from icekit.show import widgets

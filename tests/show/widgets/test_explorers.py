@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.compact import Policy
+from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import LedgerUnusable, ParameterError
 from icekit.facts.files import Kind

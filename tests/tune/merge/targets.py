@@ -7,7 +7,7 @@ from typing import Any
 
 from icekit.api import Lake
 from icekit.catalog.lake import session_of
-from icekit.sandbox import clone
+from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 from icekit.tune.answer import Answer
 from icekit.tune.merge import MergeReview, review_merge

@@ -14,7 +14,7 @@ from icekit.catalog.lake import session_of
 from icekit.cli.main import main
 from icekit.engine.bridge import lent
 from icekit.errors import IcekitError, RehearsalFailed
-from icekit.sandbox import NAMESPACE
+from icekit.sandbox.scratch import NAMESPACE
 from icekit.tune.answer import Confidence
 from icekit.tune.merge import AS_IS, NARROWER, OPENED, PARTITIONED, SHUFFLED, MergeReview
 from tests.elsewhere import settings_of
