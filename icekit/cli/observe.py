@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _PLAN = """\
 icekit considers four kinds of work: compaction, conversion of equality deletes (where compaction
-leaves their partitions alone and a stock read may not fit the heap), maintenance (position deletes,
+leaves their partitions alone and Spark's own read may not fit the heap), maintenance (position deletes,
 manifests, expiry), and settings (each as the `icekit tune` question that measures it). For problems
 that no command fixes, it lists the statement to paste. Each command plans its work again, in more
 detail, before it runs anything.

@@ -336,6 +336,9 @@ _COMPARED = {
 }
 
 
+_REMOVED = list(_COMPARED).index("delete_files_removed")
+
+
 def compared(outcome: Outcome) -> Grid:
     """A row per action, and their sum: before and after, each next to the prediction."""
     # A part of a split action has no prediction of its own.
@@ -356,6 +359,9 @@ def compared(outcome: Outcome) -> Grid:
             seconds=sum(o.seconds for o in outcome.actions),
         )
         rows.append(_row("all", "", total, outcome.plan.prediction))
+    if {None, "0", "0, as predicted"}.issuperset(row[_REMOVED] for row in rows):
+        rows = [(*row[:_REMOVED], *row[_REMOVED + 1 :]) for row in rows]
+        return Grid("", {name: TEXT for name in _COMPARED if name != "delete_files_removed"}, rows)
     return Grid("", _COMPARED, rows)
 
 

@@ -1,7 +1,7 @@
 """Rewrite data files with Iceberg's own planner, reader, order, writer and commit, and apply many
 equality deletes by one join per group.
 
-Spark's stock rewrite builds, for each data file, a set of all equality deletes that apply to it, so
+Spark's own rewrite builds, for each data file, a set of all equality deletes that apply to it, so
 its work grows with the square of an upsert stream's commits, and its heap with the deletes of each
 file. Here the deletes of a group are read once, reduced to the newest delete of each key, and
 joined to the group's rows as they are read. Each group is checked before it is committed.

@@ -92,7 +92,7 @@ def diagnose(
 
 
 def _resolved_first(finding: Finding) -> Finding:
-    """Leave out the statements that run a stock rewrite: it would load equality deletes that do not
+    """Leave out the statements that run Spark's own rewrite: it would load equality deletes that do not
     fit into its memory.
     """
     statements = tuple(

@@ -376,14 +376,14 @@ class Context:
 
     @cached_property
     def rewrite_heap_bytes(self) -> int:
-        """The heap per executor, in bytes, that a stock rewrite needs to apply equality deletes; 0
+        """The heap per executor, in bytes, that Spark's own rewrite needs to apply equality deletes; 0
         without any.
         """
         return forecast_heap(self.facts, self.executor).needed_bytes
 
     @property
     def resolves_first(self) -> bool:
-        """Tell whether a stock rewrite would not fit into an executor, so that equality deletes
+        """Tell whether Spark's own rewrite would not fit into an executor, so that equality deletes
         must become position deletes first.
         """
         return verdict(self.rewrite_heap_bytes, self.executor.heap_bytes) != "fits"

@@ -176,7 +176,7 @@ def long_upsert_stream(lab: Lab) -> None:
     maintenance.
 
     Keys are strings, as in most streams. A scan reads each data file with every later delete file
-    of its airport, so that a stock read or rewrite of the oldest holds more delete rows than a
+    of its airport, so that Spark's own read or rewrite of the oldest holds more delete rows than a
     small executor has heap for.
     """
     columns = "flight_key STRING, origin STRING, status STRING, delay INT, updated_at TIMESTAMP"

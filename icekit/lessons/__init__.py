@@ -197,7 +197,8 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
     """Compare two measurements of the same query, or of the same table's folder."""
     pairs = zip(_figures(before), _figures(after), strict=True)
     rows = tuple(
-        (name, told(old), told(new), _factor(old, new)) for (name, old, told), (_, new, _) in pairs
+        (name, told(old), told(new), _factor(old, new, *_WORDS.get(told, ("fewer", "more"))))
+        for (name, old, told), (_, new, _) in pairs
     )
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
         same = before.rows == after.rows
@@ -240,12 +241,15 @@ def _figures(found: QueryCost | FolderSize) -> Sequence[_Figure]:
     )
 
 
-def _factor(old: float, new: float) -> str:
-    """The factor, as less or more; empty if it means nothing."""
+_WORDS = {elapsed: ("faster", "slower"), size: ("less", "more")}
+
+
+def _factor(old: float, new: float, less: str, more: str) -> str:
+    """The factor, with what it means; empty if it means nothing."""
     if old == new or not old or not new:
         return ""
-    factor, word = (old / new, "less") if old > new else (new / old, "more")
-    return f"{factor:.0f} × {word}" if factor >= 10 else f"{factor:.1f} × {word}"
+    factor, word = (old / new, less) if old > new else (new / old, more)
+    return f"{factor:.0f}× {word}" if factor >= 10 else f"{factor:.1f}× {word}"
 
 
 def _count(number: float) -> str:

@@ -200,7 +200,7 @@ def propose(
     maintenance, settings.
 
     The compaction resolves equality deletes; they are converted only if it leaves their partitions
-    alone and a stock read may not fit the heap of the ``executor`` (default: that of the session).
+    alone and Spark's own read may not fit the heap of the ``executor`` (default: that of the session).
     Partitions written within ``leave_alone`` ("2 hours"; default: 60 minutes, and only if a commit
     is likely to conflict) are not compacted. ``options`` are added to the commands of compact and
     maintain, so that they see the same findings. Figures are those of the metadata, as health cards

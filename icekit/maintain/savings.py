@@ -237,7 +237,7 @@ def savings_told(
             # Coarser partitions combine the small files as well.
             told |= {f.name: _covered(last) for f in some}
         before = after
-    several = _saved(nothing, before, "Together, the remedies save") if len(findings) > 1 else ""
+    several = _saved(nothing, before, "Fixing all of these saves") if len(findings) > 1 else ""
     if total_sentence := " ".join(filter(None, [several, waiting(facts, findings, thresholds)])):
         told[""] = total_sentence
     return told

@@ -119,8 +119,8 @@ def _bar(each: SizeClass, facts: TableFacts) -> str:
     """A size range as a line; a single file is still visible."""
     width = -(-_BAR * each.file_count // facts.data.file_count)
     share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes))
-    told = f"{each.file_count:,} with {share} of the bytes" if each.file_count else "0"
-    label = "left alone" if each.is_left_alone else ""
+    told = f"{count(each.file_count, 'file')}, {share} of bytes" if each.file_count else "0"
+    label = "no rewrite" if each.is_left_alone else ""
     return f"{label:<{_LABEL}}{each.label:<17} {'█' * width}{' ' if width else ''}{told}"
 
 
@@ -256,7 +256,7 @@ def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
     for each in size_classes(facts, thresholds):
         width = 100 * each.file_count / facts.data.file_count
         share = (
-            percent(each.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of the bytes"
+            percent(each.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of bytes"
             if each.file_count
             else ""
         )
@@ -265,7 +265,7 @@ def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
             f'scope="row">{html.text(each.label)}</th><td class="n">{each.file_count:,}</td>'
             '<td><span class="track"><span class="bar" '
             f'style="width:{width:.1f}%"></span></span></td>'
-            f"<td>{html.prose(share)}{' (left alone by rewrite_data_files)' if each.is_left_alone else ''}</td></tr>"
+            f"<td>{html.prose(share)}{' (no rewrite needed)' if each.is_left_alone else ''}</td></tr>"
         )
     return f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
 

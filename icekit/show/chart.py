@@ -282,7 +282,7 @@ def needed_rows(
         "color": ORANGE,
         "markeredgecolor": BLACK,
     }
-    axes.plot(needed, range(len(needed)), label=f"needed at {each} each", **looks)
+    axes.plot(needed, range(len(needed)), label=f"ideal number, of {each} each", **looks)
     for place, (number, enough) in enumerate(zip(existing.values, needed, strict=True)):
         label = beside(int(number or 0), enough)
         note(axes, label, max(number or 0, enough), place, xytext=(9, 0), bbox=None)

@@ -19,10 +19,10 @@ QUICK = replace(
 def test_each_figure_has_before_after_and_a_factor() -> None:
     said = {name: rest for name, *rest in compare(SLOW, QUICK).rows}
 
-    assert said["the query"] == ["1.5 s", "0.25 s", "6.0 × less"]
-    assert said["planning"] == ["0.20 s", "20 ms", "10 × less"]
-    assert said["data files opened"] == ["112", "5", "22 × less"]
-    assert said["manifests read"] == ["24", "30", "1.2 × more"]
+    assert said["the query"] == ["1.5 s", "0.25 s", "6.0× faster"]
+    assert said["planning"] == ["0.20 s", "20 ms", "10× faster"]
+    assert said["data files opened"] == ["112", "5", "22× fewer"]
+    assert said["manifests read"] == ["24", "30", "1.2× more"]
     assert said["delete files opened with them"] == ["0", "0", ""]
 
 
@@ -37,7 +37,7 @@ def test_a_comparison_says_whether_the_answer_is_the_same_and_how_times_spread()
 def test_a_comparison_displays_as_text_and_as_a_table() -> None:
     made = compare(SLOW, QUICK)
 
-    assert len({line.index("×") for line in repr(made).splitlines()[1:] if "×" in line}) <= 2
+    assert "6.0× faster" in repr(made)
     assert "<th scope" in made._repr_html_()
 
 

@@ -201,8 +201,7 @@ def test_what_a_remedy_saves_is_said_of_each_finding_that_makes_a_scan_cheaper()
     }
     both = savings_told(facts, Findings((*found, finding("distribution_mode"))))
     assert (
-        both[""]
-        == "Together, the remedies save each full scan 8 of 9 file opens (25 % cheaper) by "
+        both[""] == "Fixing all of these saves each full scan 8 of 9 file opens (25 % cheaper) by "
         "rewriting 90 MiB."
     )
     many = table_facts(
@@ -236,7 +235,7 @@ def test_a_larger_target_saves_the_files_that_the_target_of_now_keeps_apart() ->
     assert both.files_gone == 310
     assert both.rewrite_bytes == 256 * MIB
     assert savings_told(mixed, diagnose(mixed))[""].startswith(
-        "Together, the remedies save each full scan up to 310 of 312 file opens"
+        "Fixing all of these saves each full scan up to 310 of 312 file opens"
     )
 
 
@@ -265,7 +264,7 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
     said = savings_told(facts, found)
 
     assert said["equality_deletes"].removeprefix("Saves") == said[""].removeprefix(
-        "Together, the remedies save"
+        "Fixing all of these saves"
     )
     for name in ("deletes_default_rewrite_ignores", "small_files"):
         assert said[name] == "The same action as for equality deletes fixes this."
