@@ -23,7 +23,8 @@ from icekit.facts.model import TableFacts
 from icekit.options import Settings
 from icekit.options.commands import NOTEBOOKS
 from icekit.saving import Result, slug
-from icekit.show.explorer import SWITCH, has_front_end
+from icekit.show.explorer import SWITCH
+from icekit.terminal import has_front_end
 
 # --- Begin a notebook: readable errors, known parameters, checked values
 

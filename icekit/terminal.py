@@ -5,15 +5,17 @@ and keep other programs' noise away.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import re
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from icekit.secrets import own_words
 
@@ -84,51 +86,76 @@ def open_closed_streams() -> None:
                 os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
+def has_front_end() -> bool:
+    """Tell whether a front end such as JupyterLab sent the running cell: it sends the cell's id,
+    papermill does not.
+    """
+    if "IPython" not in sys.modules:
+        return False
+    from IPython.core.getipython import get_ipython
+
+    shell: Any = get_ipython()
+    request = shell.get_parent() if hasattr(shell, "get_parent") else None
+    return bool(((request or {}).get("metadata") or {}).get("cellId"))
+
+
 @contextlib.contextmanager
 def never_silent(what: str, *, at_once: bool = False, patience: float = PATIENCE) -> Iterator[None]:
-    """Print on standard error what icekit is waiting for, whenever nothing was printed for some
-    seconds; only at a terminal.
+    """Say what icekit is waiting for, whenever nothing was printed for some seconds: on a
+    terminal's standard error, or in an output of the running cell, which is empty afterwards.
 
-    ``at_once`` also prints it now. Of nested waits the innermost is named.
+    ``at_once`` also says it now. Of nested waits the innermost is named. Where nobody looks on,
+    nothing is said.
     """
-    stream = sys.stderr
-    if stream is None or not stream.isatty():
-        yield
-        return
-    if at_once:
-        say(f"icekit: {what}…", error=True)
-    waiting = (what, time.monotonic())
-    _waiting.append(waiting)
-    try:
-        if len(_waiting) > 1:
+    with contextlib.ExitStack() as stack:
+        is_inner = bool(_waiting)
+        tell = None if is_inner and not at_once else _teller(stack)
+        if tell is None and not is_inner:
             yield
             return
-        # A descriptor of its own: meanwhile standard error may point at a file.
-        with os.fdopen(
-            os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace"
-        ) as terminal:
+        if at_once and tell is not None:
+            tell(f"icekit: {what}…")
+        waiting = (what, time.monotonic())
+        _waiting.append(waiting)
+        stack.callback(_waiting.remove, waiting)
+        if tell is not None and not is_inner:
             is_over = threading.Event()
-            watching = threading.Thread(
-                target=_watch, args=(terminal, is_over, patience), daemon=True
-            )
+            # In the same context: a kernel knows by it which cell an output belongs to.
+            watch = partial(contextvars.copy_context().run, _watch, tell, is_over, patience)
+            watching = threading.Thread(target=watch, daemon=True)
             watching.start()
-            try:
-                yield
-            finally:
-                is_over.set()
-                watching.join()
-    finally:
-        _waiting.remove(waiting)
+            stack.callback(watching.join)
+            stack.callback(is_over.set)
+        yield
 
 
-def _watch(terminal: TextIO, is_over: threading.Event, patience: float) -> None:
-    begun = time.monotonic()
-    while not is_over.wait(max(max(_last_written, begun) + patience - time.monotonic(), 0.01)):
+def _teller(stack: contextlib.ExitStack) -> Callable[[str], None] | None:
+    """What shows a line to a person who waits; None if nobody does."""
+    stream = sys.stderr
+    if stream is not None and stream.isatty():
+        # A descriptor of its own: meanwhile standard error may point at a file.
+        terminal = stack.enter_context(
+            os.fdopen(os.dup(stream.fileno()), "w", encoding="utf-8", errors="backslashreplace")
+        )
+        return lambda line: write(harmless(line) + "\n", terminal)
+    if not has_front_end():
+        return None
+    from IPython.display import display
+
+    shown: Any = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    stack.callback(shown.update, {"text/plain": ""}, raw=True)
+    return lambda line: shown.update({"text/plain": harmless(line)}, raw=True)
+
+
+def _watch(tell: Callable[[str], None], is_over: threading.Event, patience: float) -> None:
+    begun = said = time.monotonic()
+    while not is_over.wait(max(max(_last_written, said) + patience - time.monotonic(), 0.01)):
         now, waiting = time.monotonic(), _waiting[-1:]
-        if waiting and now - max(_last_written, begun) >= patience:
+        if waiting and now - max(_last_written, said) >= patience:
             what, since = waiting[0]
+            said = now
             with contextlib.suppress(OSError):
-                write(harmless(f"icekit: {what}… {now - since:.0f} s\n"), terminal)
+                tell(f"icekit: {what}… {now - max(since, begun):.0f} s")
 
 
 # --- Keep off the terminal what child processes print while they start, and what PySpark logs about

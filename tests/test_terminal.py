@@ -5,8 +5,11 @@ import io
 import os
 import pty
 import queue
+import re
 import threading
 from collections.abc import Iterator
+
+from jupyter_client.manager import start_new_kernel
 
 from icekit.terminal import never_silent, stderr_to_file
 
@@ -56,3 +59,35 @@ def test_a_pipe_reads_nothing() -> None:
     ):
         pass
     assert pipe.getvalue() == ""
+
+
+def test_in_a_notebook_the_running_cell_says_what_is_waited_for_and_forgets_it() -> None:
+    manager, client = start_new_kernel(kernel_name="python3")
+    code = """
+import time
+from icekit.terminal import never_silent
+with never_silent("starting Spark", at_once=True, patience=0.1):
+    time.sleep(1)
+"""
+    try:
+        for metadata in ({"cellId": "a"}, {}):
+            content = {"code": code, "silent": False, "store_history": True}
+            client.shell_channel.send(
+                client.session.msg("execute_request", content, metadata=metadata)
+            )
+            shown = []
+            while True:
+                message = client.get_iopub_msg(timeout=60)
+                if message["msg_type"] in {"display_data", "update_display_data"}:
+                    shown.append(message["content"]["data"]["text/plain"])
+                if message["content"].get("execution_state") == "idle":
+                    break
+            if metadata:
+                assert shown[:2] == ["", "icekit: starting Spark…"]
+                assert any(re.fullmatch("icekit: starting Spark… [01] s", line) for line in shown)
+                assert shown[-1] == ""
+            else:
+                assert shown == []
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

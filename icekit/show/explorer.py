@@ -5,11 +5,11 @@ everywhere; no ipywidgets.
 from __future__ import annotations
 
 import os
-import sys
 from abc import ABC, abstractmethod
 from typing import Any
 
 from icekit.errors import ParameterError, nearest
+from icekit.terminal import has_front_end
 
 #: The MIME type of a widget; a page without a kernel cannot draw it.
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -31,19 +31,6 @@ def widgets_on() -> bool:
             f"{SWITCH} is {state!r}{nearest(state, _STATES, count=1) or '; use on or off.'}"
         )
     return state == "on"
-
-
-def has_front_end() -> bool:
-    """Tell whether a front end such as JupyterLab sent the running cell: it sends the cell's id,
-    papermill does not.
-    """
-    if "IPython" not in sys.modules:
-        return False
-    from IPython.core.getipython import get_ipython
-
-    shell: Any = get_ipython()
-    request = shell.get_parent() if hasattr(shell, "get_parent") else None
-    return bool(((request or {}).get("metadata") or {}).get("cellId"))
 
 
 class Explorer(ABC):
