@@ -47,7 +47,7 @@ pytestmark = pytest.mark.spark
 VICTIM = """
 import sys
 import icekit
-from icekit.sandbox import clone
+from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 lake = icekit.connect()
 with clone(lake, {table!r}) as copy:
