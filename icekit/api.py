@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from icekit import catalog
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from icekit.facts import TableFacts
     from icekit.history.compare import ComparedStates
     from icekit.maintain.proposals import Proposals
+    from icekit.show.card import Look
     from icekit.tune.answer import Answer
 
 
@@ -31,6 +32,24 @@ class Lake(catalog.Lake):
         from icekit.facts import observe
 
         return observe(self, table, **options)
+
+    def look(
+        self,
+        table: str | Identifier,
+        *,
+        thresholds: Mapping[str, float] | None = None,
+        **options: Any,
+    ) -> Look:
+        """A table's health as its card, which can be written as HTML or JSON; the options are those
+        of :meth:`observe`.
+        """
+        from icekit.diagnose import diagnose
+        from icekit.diagnose.findings import Thresholds
+        from icekit.show.card import Look
+
+        limits = Thresholds().with_changes(**thresholds or {})
+        facts = self.observe(table, size_ratios=limits.size_ratios, **options)
+        return Look(facts, diagnose(facts, limits, session_conf=self.session_conf()), limits)
 
     def plan(
         self,

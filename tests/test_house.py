@@ -19,7 +19,7 @@ PACKAGE = Path(__file__).parents[1] / "icekit"
 # the modules beside the rooms.
 ROOMS = (
     "(base) answer options engine catalog facts sandbox resolve diagnose prove compact maintain "
-    "run history tune api show notebook lab lessons report schedule cli"
+    "run history tune show api notebook lab lessons report schedule cli"
 ).split()
 SPARK = {"pyspark", "py4j"}
 # : What facts, findings, history and the card may have together, in tokens without comments and

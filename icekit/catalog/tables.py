@@ -147,7 +147,7 @@ class EmbeddedTables:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"embedded lake at {self.path}"
 
     def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
@@ -234,7 +234,7 @@ class SessionTables:
         self.name = name
         self.spark = spark
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"catalog {self.name!r} of the running Spark session"
 
     def names(self) -> list[Identifier]:
@@ -351,7 +351,7 @@ class ProfileTables:
             threading.Lock() if properties.get("type") == "hive" else contextlib.nullcontext()
         )
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"profile {self.name!r}"
 
     @property

@@ -33,7 +33,7 @@ class Severity(IntEnum):
     CRITICAL = 3
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Finding:
     """A problem of a table, with the number behind it.
 
@@ -63,6 +63,12 @@ class Finding:
     def title(self) -> str:
         """The name as a person reads it."""
         return self.name.replace("_", " ")
+
+    def __repr__(self) -> str:
+        return f"{self.severity.name.lower():<8} {self.name}: {self.evidence}"
+
+    def _repr_html_(self) -> str:
+        return html.framed(_card(self, "", None))
 
 
 #: Findings that ``icekit compact`` fixes.
@@ -209,8 +215,7 @@ class Findings(tuple[Finding, ...]):
         return frozenset(f.name for f in self)
 
     def __repr__(self) -> str:
-        lines = (f"{f.severity.name.lower():<8} {f.name}: {f.evidence}" for f in self)
-        return "\n".join(lines) or NOTHING
+        return "\n".join(map(repr, self)) or NOTHING
 
     def _repr_html_(self) -> str:
         return findings_html(self)

@@ -36,12 +36,13 @@ from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
 from icekit.facts.snapshots import History, StatisticsAge
 from icekit.facts.storage import MissingFiles, StorageFacts
 from icekit.facts.values import partition_path
+from icekit.units import count, size
 
 #: The name of the single partition of an unpartitioned table.
 UNPARTITIONED = "(unpartitioned)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableFacts:
     """Everything icekit knows about a table at one snapshot, without a row per file.
 
@@ -92,6 +93,10 @@ class TableFacts:
     iceberg_version: str | None = field(default=None, compare=False)
     collected_at_ms: int = field(default=0, compare=False)
     seconds: float = field(default=0.0, compare=False)
+
+    def __repr__(self) -> str:
+        files, held = count(self.data.file_count, "data file"), size(self.data.size_in_bytes)
+        return f"<TableFacts of {self.name}: {files}, {held}>"
 
     @property
     def sql_name(self) -> tuple[str, ...]:

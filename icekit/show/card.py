@@ -8,7 +8,9 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
+from pathlib import Path
 
 from icekit.answer import html
 from icekit.diagnose.findings import (
@@ -19,12 +21,14 @@ from icekit.diagnose.findings import (
     Thresholds,
     badge,
     covered_by,
+    findings_html,
     summary,
 )
 from icekit.facts.files import Kind, median_bytes
 from icekit.facts.integrity import DeleteState
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import delete_ratio
+from icekit.saving import write_text
 from icekit.show.tables import SizeClass, left_alone_sizes, size_classes
 from icekit.units import count, moment, percent, printable, shorten, size, span, unbroken
 
@@ -215,6 +219,36 @@ def card_html(
         '<div class="card '
         f'{worst.name.lower() if worst is not None else "fine"}">{heading}{html.definitions((name.capitalize(), value) for name, value in said)}</div>'
     )
+
+
+@dataclass(frozen=True, repr=False)
+class Look:
+    """A table's health: facts and findings, shown as their card."""
+
+    facts: TableFacts
+    findings: Findings
+    thresholds: Thresholds
+
+    def __repr__(self) -> str:
+        return card(self.facts, self.findings, self.thresholds)
+
+    def _repr_html_(self) -> str:
+        return card_html(self.facts, self.findings, self.thresholds)
+
+    def to_html(self, path: str | Path) -> Path:
+        """Write the card and the findings as a page that opens offline."""
+        from markupsafe import Markup
+
+        body = Markup(self._repr_html_() + findings_html(self.findings))
+        section = {"body": body, "heading": "Findings", "anchor": "findings", "sentence": ""}
+        values = {"title": self.facts.name, "sections": [section], "is_open": True}
+        return write_text(Path(path), html.render("table.html", document="", **values))
+
+    def to_json(self, path: str | Path) -> Path:
+        """Write the document that ``icekit report`` writes."""
+        from icekit.diagnose import document
+
+        return document.write(self.facts, self.findings, self.thresholds, Path(path))
 
 
 def _verdict(facts: TableFacts, findings: Sequence[Finding]) -> str:

@@ -2,14 +2,16 @@ import re
 import subprocess
 import sys
 import unicodedata
+from pathlib import Path
 
 import pytest
 
 from icekit.diagnose import diagnose
+from icekit.diagnose.document import facts_of
 from icekit.diagnose.findings import Context, Findings, Severity, Thresholds
 from icekit.facts.files import Kind, median_bytes
 from icekit.facts.manifest_counts import RangeOverlap
-from icekit.show.card import card, card_html
+from icekit.show.card import Look, card, card_html
 from icekit.show.tables import size_classes
 from tests.factories import (
     GIB,
@@ -242,3 +244,16 @@ def test_a_card_looks_like_its_golden_file_in_a_terminal_and_a_notebook(
 
 def test_a_card_beside_findings_only_counts_them() -> None:
     assert "rewrite_data_files(" not in card_html(SMALL, diagnose(SMALL), counted=True)
+
+
+def test_a_look_is_its_card_and_is_written_as_a_page_and_as_json(tmp_path: Path) -> None:
+    facts = table_facts(groups=(file_group(*[MIB] * 150),))
+    look = Look(facts, diagnose(facts), Thresholds())
+
+    assert repr(look) == card(facts, look.findings)
+    page = look.to_html(tmp_path / "look.html").read_text()
+    assert "small files" in page
+    assert "rewrite_data_files" in page
+    assert facts_of(look.to_json(tmp_path / "look.json")) == facts
+    assert repr(facts) == "<TableFacts of db.events: 150 data files, 150 MiB>"
+    assert repr(look.findings[0]).startswith("critical small_files: ")

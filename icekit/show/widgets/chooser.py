@@ -6,9 +6,10 @@ from typing import Any
 
 import ipywidgets as ipw
 
-from icekit.api import Lake
+from icekit.catalog import Lake
 from icekit.catalog.tables import EmbeddedTables
 from icekit.engine.interrupting import Stop, Stopped
+from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html, lines
 from icekit.show.explorer import Explorer
@@ -139,8 +140,8 @@ def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop)
     try:
         if lake.spark_is_running:
             with interruptible(lake.spark, stop):
-                return lake.observe(name, **options)
-        return lake.observe(name, **options)
+                return observe(lake, name, **options)
+        return observe(lake, name, **options)
     except Exception:
         if stop.is_set:
             raise Stopped from None

@@ -19,6 +19,7 @@ from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Thresholds
 from icekit.engine.interrupting import Stop
 from icekit.errors import IcekitError, ParameterError
+from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.run.attempt import Limits
 from icekit.run.verbs import resume, run
@@ -362,7 +363,7 @@ class CompactionExplorer(Explorer):
         def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts | None]:
             outcome = job(say, stop)
             try:
-                return outcome, lake.observe(before.table, ref=before.ref, size_ratios=ratios)
+                return outcome, observe(lake, before.table, ref=before.ref, size_ratios=ratios)
             except IcekitError as problem:
                 say(f"The table could not be observed again: {problem}")
                 return outcome, None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import ipywidgets as ipw
 
 from icekit.answer import html
-from icekit.api import Lake
+from icekit.catalog import Lake
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.engine.bridge import make_active

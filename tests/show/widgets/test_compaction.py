@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from icekit.api import Lake
+from icekit.catalog import Lake
 from icekit.compact.claims import RunRecord
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Action, Plan, Prediction
@@ -13,6 +13,7 @@ from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import ParameterError
+from icekit.facts import observe
 from icekit.show import widgets
 from icekit.show.widgets.compaction import CompactionExplorer
 from icekit.status import Status
@@ -93,7 +94,7 @@ def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(
     ran(explorer, stopped(view))
     assert not explorer.again.disabled
 
-    view.look_at(view.lake, view.lake.observe("db.fine"))
+    view.look_at(view.lake, observe(view.lake, "db.fine"))
     assert explorer.again.description == "Resume on db.fine"
     assert explorer.again.disabled
     explorer.again.click()
@@ -156,7 +157,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(
     chooser = widgets.choose(view)
     assert chooser.controls is not None
     begun, go = threading.Event(), threading.Event()
-    fine = view.lake.observe("db.fine")
+    fine = observe(view.lake, "db.fine")
     outcome = stopped(view)
 
     def job(say: object, stop: object) -> Outcome:
@@ -216,7 +217,7 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
     assert "The cells below still show what was before this run" in explorer.behind.value
     assert explorer.take_outcome() is outcome
     assert explorer.behind.value == ""
-    view.look_at(view.lake, view.lake.observe("db.fine"))
+    view.look_at(view.lake, observe(view.lake, "db.fine"))
     assert (explorer.take_outcome(), explorer.came.value) == (None, ""), "it is of another table"
     view.look_at(view.lake, sick)
     assert explorer.take_outcome() is outcome
@@ -243,7 +244,7 @@ def test_a_plan_is_forgotten_with_the_table_it_was_made_for(
     explorer.go.click()
     assert is_asked(explorer)
 
-    view.look_at(view.lake, view.lake.observe("db.fine"))
+    view.look_at(view.lake, observe(view.lake, "db.fine"))
 
     assert explorer.plan is None
     assert not is_asked(explorer)

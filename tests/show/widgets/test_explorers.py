@@ -14,6 +14,7 @@ from icekit.api import Lake
 from icekit.compact.policy import Policy
 from icekit.diagnose.findings import Thresholds
 from icekit.errors import LedgerUnusable, ParameterError
+from icekit.facts import observe
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.history.store import SqliteStore, health
@@ -321,7 +322,7 @@ def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_
     assert "snapshots: 7 → 12" not in text(drawn.shown.value)
     view.limit(Thresholds().with_changes(snapshots=10))
     assert "snapshots: 7 → 12" in text(drawn.shown.value)
-    view.look_at(view.lake, view.lake.observe("db.fine"))
+    view.look_at(view.lake, observe(view.lake, "db.fine"))
 
     assert "No earlier run to compare with" in text(drawn.shown.value)
 
@@ -334,7 +335,7 @@ def test_a_history_that_cannot_be_read_is_a_sentence_where_the_trend_was(
     sick = view.facts
     with monkeypatch.context() as patched:
         patched.setattr(explorers, "store", refused)
-        view.look_at(view.lake, view.lake.observe("db.fine"))
+        view.look_at(view.lake, observe(view.lake, "db.fine"))
         assert "Nothing is shown of db.fine: The history is locked." in text(drawn.shown.value)
 
     view.look_at(view.lake, sick)
