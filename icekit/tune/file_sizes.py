@@ -34,6 +34,16 @@ from icekit.tune.commits import (
     typical_commit,
     write,
 )
+from icekit.tune.distribution import (
+    DISTRIBUTION,
+    DISTRIBUTION_SESSION,
+    HASH,
+    NONE,
+    RANGE,
+    distribution,
+    effective,
+    other_modes,
+)
 from icekit.tune.experiment import Experiment, SetUp
 from icekit.tune.in_force import SESSION, InForce, in_force
 from icekit.units import count, percent, raised, size, span
@@ -41,7 +51,7 @@ from icekit.units import count, percent, raised, size, span
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
-NOW, NONE, HASH, RANGE, SIZED = "now", "none", "hash", "range", "another advisory size"
+NOW, SIZED = "now", "another advisory size"
 FILES, MEAN, WELL_SIZED = (
     "data files of a typical commit",
     "mean file of a typical commit",
@@ -68,9 +78,8 @@ _MEASURES = (
     Measure(SHUFFLED, BYTES, is_cost=True),
     Measure(TIME, SECONDS, is_cost=True),
 )
-DISTRIBUTION, ADVISORY = "write.distribution-mode", "write.spark.advisory-partition-size-bytes"
-_DISTRIBUTION_SESSION, _ADVISORY_SESSION = (
-    "spark.sql.iceberg.distribution-mode",
+ADVISORY, _ADVISORY_SESSION = (
+    "write.spark.advisory-partition-size-bytes",
     "spark.sql.iceberg.advisory-partition-size",
 )
 _ADAPTIVE, _SPARK_ADVISORY = (
@@ -114,7 +123,7 @@ def tune_file_sizes(
     with session_of(lake) as spark:
         session = {
             name: session_value(spark, name)
-            for name in (_DISTRIBUTION_SESSION, _ADVISORY_SESSION, _ADAPTIVE, _SPARK_ADVISORY)
+            for name in (DISTRIBUTION_SESSION, _ADVISORY_SESSION, _ADAPTIVE, _SPARK_ADVISORY)
         }
         mode, cluster = distribution(facts, session), cluster_of(spark)
         target = trial_target(facts, trial.sample_bytes)
@@ -127,7 +136,7 @@ def tune_file_sizes(
         }
         settings: dict[str, dict[str, str]] = {
             NOW: {},
-            **{m: {_DISTRIBUTION_SESSION: m} for m in other_modes(facts, effective(facts, mode))},
+            **{m: {DISTRIBUTION_SESSION: m} for m in other_modes(facts, effective(facts, mode))},
             SIZED: {},
         }
         set_up: SetUp = partial(_scale, facts=facts, target_bytes=target)
@@ -154,41 +163,6 @@ def tune_file_sizes(
                     f"commits with an advisory size of {size(advisory)}", commit, only=[SIZED]
                 )
     return _answer(trial, experiment, session, mode, sources, settings, written, target)
-
-
-def distribution(facts: TableFacts, session: Mapping[str, str | None]) -> InForce:
-    """The distribution mode of appends, and the place that decides it."""
-    stated = next(d for d in facts.distribution if d.operation == "append")
-    given = facts.properties.get(DISTRIBUTION)
-    return in_force(
-        "distribution mode",
-        session=[(_DISTRIBUTION_SESSION, session[_DISTRIBUTION_SESSION])],
-        properties=[(DISTRIBUTION, given)],
-        default=("default" if given else stated.origin, None if given else stated.mode),
-    )
-
-
-def effective(facts: TableFacts, mode: InForce) -> str:
-    """The mode that the writer uses: none where a mode has nothing to bring rows together by."""
-    value = (mode.value or NONE).lower()
-    return value if value in possible_modes(facts) else NONE
-
-
-def possible_modes(facts: TableFacts) -> tuple[str, ...]:
-    """The modes that differ for appends: hash needs a partitioning, range a partitioning or an
-    order.
-    """
-    is_partitioned = not facts.default_spec.is_unpartitioned
-    return (
-        NONE,
-        *([HASH] if is_partitioned else []),
-        *([RANGE] if is_partitioned or facts.sort_order else []),
-    )
-
-
-def other_modes(facts: TableFacts, now: str) -> list[str]:
-    """The modes to try next to the one in force."""
-    return [mode for mode in possible_modes(facts) if mode != now]
 
 
 def _scale(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,11 @@ from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, 
 from icekit.sql import Identifier, identifier, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
-from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
+from icekit.tune.ddl import SORT, ZORDER, fields_of, own_order, spec_name
 from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
-from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves, predicates
-from icekit.tune.queries import Sample, bind, read_filters, sample
+from icekit.tune.filters import Filter, predicates
+from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, column_weights, layouts
+from icekit.tune.queries import bind, read_filters, sample
 from icekit.units import count, percent, plain, size, span
 
 if TYPE_CHECKING:
@@ -46,174 +47,17 @@ _MEASURES = (
     Measure(REWRITE, SECONDS, is_cost=True),
 )
 SPEC, ORDER = "partition spec", "sort order"
-_ENABLED, _NDV = (
-    "write.parquet.bloom-filter-enabled.column.",
-    "write.parquet.bloom-filter-ndv.column.",
-)
 # : Choices: the filters to plan, those with the greatest weight; the lookups of a bloom filter; the
 # rows and the columns to sample.
 _MOST_FILTERS, _LOOKUPS, _SAMPLED_ROWS, _MOST_COLUMNS = 48, 8, 20_000, 6
-# : Choices: the share of what filters read that a layout must save, and what a simpler layout may
-# read more than the best, as a share of that.
-_GAIN, _SIMPLER = 0.2, 0.1
+#: A choice: what a simpler layout may read more than the best, as a share.
+_SIMPLER = 0.1
 # : Choices: how much larger another layout may make the data; the days within which queries must
 # pay a rewrite back.
 _GROWN, _PAYBACK_DAYS = 1.25, 365
 #: The smallest target file size of a scaled-down sample.
 _LEAST_TARGET = 64 << 10
 _WHOLE = {"partial-progress.enabled": "false"}
-_COARSER = {"hour": "day", "day": "month", "month": "year"}
-#: Transforms of times, and the microseconds of a unit, the coarsest first.
-_UNITS = {"year": 365 * 86_400_000_000, "month": 30 * 86_400_000_000, "day": 86_400_000_000}
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """A layout to try: a partition spec, an order of rows within partitions (None: the table's
-    own), and a column with a bloom filter.
-    """
-
-    spec: tuple[Field, ...]
-    order: RowOrder | None = None
-    bloom: str = ""
-    is_coarser: bool = False
-
-    def name(self, current: Sequence[Field]) -> str:
-        """The name of the variant."""
-        if self.bloom:
-            return f"bloom filter on {self.bloom}"
-        order = (
-            f"sorted by {self.order}"
-            if self.order is not None and self.order.kind == SORT
-            else str(self.order or "sorted again")
-        )
-        if self.spec == tuple(current):
-            return order
-        return f"by {spec_name(self.spec)}" + (f", {order}" if self.order is not None else "")
-
-
-def column_weights(facts: TableFacts, filters: Sequence[Filter]) -> dict[str, float]:
-    """The columns in filters that rows can be sorted by, with how often they are used, most often
-    first.
-    """
-    weights: dict[str, float] = {}
-    for one in filters:
-        for column in {leaf.column for leaf in leaves(one.tree) if leaf.kind != NULLS}:
-            weights[column] = weights.get(column, 0.0) + one.weight
-    known = facts.by_name
-    usable = (
-        c
-        for c in weights
-        if c in known and not known[c].type.startswith(("struct", "list", "map", "variant", "geo"))
-    )
-    return {column: weights[column] for column in sorted(usable, key=lambda c: -weights[c])}
-
-
-def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tuple[Layout, ...]:
-    """The layouts to try, the simplest first: the own order again, one and two sort columns,
-    z-order, a coarser and a finer spec, a bloom filter.
-    """
-    current, own = fields_of(facts.default_spec), own_order(facts)
-    single = {f.column for f in current if f.transform == "identity"}
-    first, second = ([c for c in column_weights(facts, filters) if c not in single] + ["", ""])[:2]
-    found: list[Layout] = []
-    if facts.sort_order and (own is None or own.columns[0] == first):
-        found.append(Layout(current))
-    orders = [RowOrder(SORT, (first,))] if first else []
-    if second:
-        orders += [
-            RowOrder(SORT, (first, second)),
-            RowOrder(SORT, (second, first)),
-            RowOrder(ZORDER, (first, second)),
-        ]
-    found += [Layout(current, order) for order in orders if order != own]
-    coarser = coarser_spec(facts, current)
-    if coarser is not None:
-        found.append(Layout(coarser, orders[0] if orders else None, is_coarser=True))
-    finer = next(
-        (
-            f
-            for c in (first, second)
-            if c and (f := finer_field(facts, c, filters, drawn)) is not None
-        ),
-        None,
-    )
-    if finer is not None and finer not in current:
-        rest = second if finer.column == first else first
-        found.append(Layout((*current, finer), RowOrder(SORT, (rest,)) if rest else None))
-    looked_up = next(
-        (
-            c
-            for c in (first, second)
-            if c and _is_looked_up(c, filters) and _distinct_share(drawn, c) > _GAIN
-        ),
-        "",
-    )
-    if looked_up and facts.properties.get(_ENABLED + looked_up, "").lower() != "true":
-        found.append(Layout(current, bloom=looked_up))
-    return tuple(found)
-
-
-def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, ...] | None:
-    """The spec with a coarser last time field, or without its last field, where partitions are
-    smaller than a well-sized file; None elsewhere.
-    """
-    if not current or facts.mean_partition_bytes >= facts.target_bytes / 2:
-        return None
-    place = next(
-        (i for i in reversed(range(len(current))) if current[i].transform in _COARSER), None
-    )
-    if place is None:
-        return current[:-1]
-    field, mean = current[place], facts.mean_partition_bytes
-    for factor in (30, 12):
-        if field.transform in _COARSER and mean < facts.target_bytes / 2:
-            field, mean = (
-                Field(field.column, _COARSER[field.transform]),
-                mean * (24 if field.transform == "hour" else factor),
-            )
-    return (*current[:place], field, *current[place + 1 :])
-
-
-def finer_field(
-    facts: TableFacts, column: str, filters: Sequence[Filter], drawn: Sample
-) -> Field | None:
-    """One more partition field with which partitions still hold two files of the target size; None
-    where none does.
-    """
-    most = facts.mean_partition_bytes / max(1, 2 * facts.target_bytes)
-    values = {v for v in drawn.columns.get(column, ()) if v is not None}
-    column_type = facts.by_name[column].type
-    if most < 2 or not values:
-        return None
-    if column_type.startswith(("date", "timestamp")):
-        scale = 86_400_000_000 if column_type == "date" else 1
-        fits = [
-            unit
-            for unit, micros in _UNITS.items()
-            if 2 <= len({int(v) * scale // micros for v in values}) <= most
-        ]
-        return Field(column, fits[-1]) if fits else None
-    if len(values) <= most:
-        return Field(column, "identity")
-    if not _is_looked_up(column, filters) or column_type.startswith(("float", "double", "boolean")):
-        return None
-    return Field(column, f"bucket[{1 << int(math.log2(most))}]")
-
-
-def _is_looked_up(column: str, filters: Sequence[Filter]) -> bool:
-    kinds = {
-        leaf.kind
-        for f in filters
-        for leaf in leaves(f.tree)
-        if leaf.column == column and leaf.kind != NULLS
-    }
-    return kinds == {EQUALITY}
-
-
-def _distinct_share(drawn: Sample, column: str) -> float:
-    values = drawn.columns.get(column, [])
-    return len(set(values)) / max(len(values), 1)
 
 
 def chosen(measured: Measurements, tried: Mapping[str, Layout]) -> str | None:
@@ -235,9 +79,7 @@ def chosen(measured: Measurements, tried: Mapping[str, Layout]) -> str | None:
     }
     # A difference of less than a file is none.
     saving = {
-        name: read
-        for name, read in reads.items()
-        if before - read >= max(_GAIN * before, 1 / files)
+        name: read for name, read in reads.items() if before - read >= max(GAIN * before, 1 / files)
     }
     if saving:
         best = min(saving.values())
@@ -262,7 +104,7 @@ def saves_by_bloom(measured: Measurements, name: str) -> bool:
     sizes = measured.value(NOW, SIZE), measured.value(name, SIZE)
     if not before or after is None or not sizes[0] or sizes[1] is None:
         return False
-    return 1 - after / before - max(0.0, sizes[1] / sizes[0] - 1) >= _GAIN
+    return 1 - after / before - max(0.0, sizes[1] / sizes[0] - 1) >= GAIN
 
 
 def queries_until_paid(measured: Measurements, name: str) -> int | None:
@@ -405,8 +247,8 @@ def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
     row_bytes = facts.data.size_in_bytes / max(facts.data.record_count, 1)
     rows = round(min(facts.int_setting(ROW_GROUP), facts.target_bytes) / max(row_bytes, 1e-9))
     return {
-        _NDV + column: str(max(1, min(rows, facts.data.record_count))),
-        _ENABLED + column: "true",
+        NDV + column: str(max(1, min(rows, facts.data.record_count))),
+        ENABLED + column: "true",
     }
 
 

@@ -17,8 +17,9 @@ from icekit.api import Lake
 from icekit.facts.model import TableFacts
 from icekit.lab import build
 from icekit.sandbox.trial import Budget, Trial
+from icekit.tune.write_cost import Mode
 from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
-from icekit.tune.write_mode import COMMIT, Mode, compact, run_commit, set_up_as, tune_write_mode
+from icekit.tune.write_mode import COMMIT, compact, run_commit, set_up_as, tune_write_mode
 from icekit.units import size
 from rigs.bench.measure import Others, show
 

@@ -15,23 +15,18 @@ from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import identifier
 from icekit.tune.answer import Answer, Confidence, Measurements
 from icekit.tune.commits import Written, trial_target, typical_commit
+from icekit.tune.distribution import DISTRIBUTION, HASH, NONE, RANGE, effective, possible_modes
 from icekit.tune.file_sizes import (
     _MEASURES,
     ADVISORY,
     COMMIT_FREQUENCY,
-    DISTRIBUTION,
     FILES,
-    HASH,
     LARGE_FILES,
-    NONE,
     NOW,
-    RANGE,
     SIZED,
     better_mode,
-    effective,
     is_better_size,
     next_advisory,
-    possible_modes,
     tune_file_sizes,
 )
 from icekit.tune.in_force import in_force

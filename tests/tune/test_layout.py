@@ -24,15 +24,12 @@ from icekit.tune.layout import (
     ROWS,
     SIZE,
     SPEC,
-    Layout,
     chosen,
-    coarser_spec,
-    finer_field,
-    layouts,
     queries_until_paid,
     saves_by_bloom,
     tune_layout,
 )
+from icekit.tune.layouts import Layout, coarser_spec, finer_field, layouts
 from icekit.tune.queries import Sample
 from tests.factories import TARGET, file_group, partition, table_facts
 

@@ -7,21 +7,16 @@ import math
 import pytest
 
 from icekit.tune.answer import Measurements
+from icekit.tune.write_cost import BreakEven, Costs, Mode, best_cycle, break_even, interval_of
 from icekit.tune.write_mode import (
     _MEASURES,
     COMMIT,
     COMPACTION,
     OPENS,
     SCAN,
-    BreakEven,
-    Costs,
-    Mode,
     advise,
-    best_cycle,
-    break_even,
     costs_of,
     current_mode,
-    interval_of,
     is_settled,
 )
 from tests.factories import table_facts

@@ -15,7 +15,8 @@ from icekit.sandbox import trial as trying
 from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.answer import Answer, Confidence
-from icekit.tune.write_mode import COMPACTION, OPENS, TOTAL, WRITTEN, tune_write_mode
+from icekit.tune.write_cost import TOTAL
+from icekit.tune.write_mode import COMPACTION, OPENS, WRITTEN, tune_write_mode
 
 pytestmark = pytest.mark.spark
 MERGING = ("position deletes per file", "position deletes per partition", "deletion vectors (v3)")

@@ -1,0 +1,51 @@
+"""The distribution mode of appends: which there are, which is in force, and what decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from icekit.facts.model import TableFacts
+from icekit.tune.in_force import InForce, in_force
+
+NONE, HASH, RANGE = "none", "hash", "range"
+
+
+DISTRIBUTION, DISTRIBUTION_SESSION = (
+    "write.distribution-mode",
+    "spark.sql.iceberg.distribution-mode",
+)
+
+
+def distribution(facts: TableFacts, session: Mapping[str, str | None]) -> InForce:
+    """The distribution mode of appends, and the place that decides it."""
+    stated = next(d for d in facts.distribution if d.operation == "append")
+    given = facts.properties.get(DISTRIBUTION)
+    return in_force(
+        "distribution mode",
+        session=[(DISTRIBUTION_SESSION, session[DISTRIBUTION_SESSION])],
+        properties=[(DISTRIBUTION, given)],
+        default=("default" if given else stated.origin, None if given else stated.mode),
+    )
+
+
+def effective(facts: TableFacts, mode: InForce) -> str:
+    """The mode that the writer uses: none where a mode has nothing to bring rows together by."""
+    value = (mode.value or NONE).lower()
+    return value if value in possible_modes(facts) else NONE
+
+
+def possible_modes(facts: TableFacts) -> tuple[str, ...]:
+    """The modes that differ for appends: hash needs a partitioning, range a partitioning or an
+    order.
+    """
+    is_partitioned = not facts.default_spec.is_unpartitioned
+    return (
+        NONE,
+        *([HASH] if is_partitioned else []),
+        *([RANGE] if is_partitioned or facts.sort_order else []),
+    )
+
+
+def other_modes(facts: TableFacts, now: str) -> list[str]:
+    """The modes to try next to the one in force."""
+    return [mode for mode in possible_modes(facts) if mode != now]

@@ -1,0 +1,175 @@
+"""The layouts that are worth trying for some filters: orders, curves, partition specs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from icekit.facts.model import TableFacts
+from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
+from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves
+from icekit.tune.queries import Sample
+
+_COARSER = {"hour": "day", "day": "month", "month": "year"}
+
+
+#: A choice: the share of what filters read that a layout must save.
+GAIN = 0.2
+ENABLED, NDV = (
+    "write.parquet.bloom-filter-enabled.column.",
+    "write.parquet.bloom-filter-ndv.column.",
+)
+
+
+#: Transforms of times, and the microseconds of a unit, the coarsest first.
+_UNITS = {"year": 365 * 86_400_000_000, "month": 30 * 86_400_000_000, "day": 86_400_000_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A layout to try: a partition spec, an order of rows within partitions (None: the table's
+    own), and a column with a bloom filter.
+    """
+
+    spec: tuple[Field, ...]
+    order: RowOrder | None = None
+    bloom: str = ""
+    is_coarser: bool = False
+
+    def name(self, current: Sequence[Field]) -> str:
+        """The name of the variant."""
+        if self.bloom:
+            return f"bloom filter on {self.bloom}"
+        order = (
+            f"sorted by {self.order}"
+            if self.order is not None and self.order.kind == SORT
+            else str(self.order or "sorted again")
+        )
+        if self.spec == tuple(current):
+            return order
+        return f"by {spec_name(self.spec)}" + (f", {order}" if self.order is not None else "")
+
+
+def column_weights(facts: TableFacts, filters: Sequence[Filter]) -> dict[str, float]:
+    """The columns in filters that rows can be sorted by, with how often they are used, most often
+    first.
+    """
+    weights: dict[str, float] = {}
+    for one in filters:
+        for column in {leaf.column for leaf in leaves(one.tree) if leaf.kind != NULLS}:
+            weights[column] = weights.get(column, 0.0) + one.weight
+    known = facts.by_name
+    usable = (
+        c
+        for c in weights
+        if c in known and not known[c].type.startswith(("struct", "list", "map", "variant", "geo"))
+    )
+    return {column: weights[column] for column in sorted(usable, key=lambda c: -weights[c])}
+
+
+def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tuple[Layout, ...]:
+    """The layouts to try, the simplest first: the own order again, one and two sort columns,
+    z-order, a coarser and a finer spec, a bloom filter.
+    """
+    current, own = fields_of(facts.default_spec), own_order(facts)
+    single = {f.column for f in current if f.transform == "identity"}
+    first, second = ([c for c in column_weights(facts, filters) if c not in single] + ["", ""])[:2]
+    found: list[Layout] = []
+    if facts.sort_order and (own is None or own.columns[0] == first):
+        found.append(Layout(current))
+    orders = [RowOrder(SORT, (first,))] if first else []
+    if second:
+        orders += [
+            RowOrder(SORT, (first, second)),
+            RowOrder(SORT, (second, first)),
+            RowOrder(ZORDER, (first, second)),
+        ]
+    found += [Layout(current, order) for order in orders if order != own]
+    coarser = coarser_spec(facts, current)
+    if coarser is not None:
+        found.append(Layout(coarser, orders[0] if orders else None, is_coarser=True))
+    finer = next(
+        (
+            f
+            for c in (first, second)
+            if c and (f := finer_field(facts, c, filters, drawn)) is not None
+        ),
+        None,
+    )
+    if finer is not None and finer not in current:
+        rest = second if finer.column == first else first
+        found.append(Layout((*current, finer), RowOrder(SORT, (rest,)) if rest else None))
+    looked_up = next(
+        (
+            c
+            for c in (first, second)
+            if c and _is_looked_up(c, filters) and _distinct_share(drawn, c) > GAIN
+        ),
+        "",
+    )
+    if looked_up and facts.properties.get(ENABLED + looked_up, "").lower() != "true":
+        found.append(Layout(current, bloom=looked_up))
+    return tuple(found)
+
+
+def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, ...] | None:
+    """The spec with a coarser last time field, or without its last field, where partitions are
+    smaller than a well-sized file; None elsewhere.
+    """
+    if not current or facts.mean_partition_bytes >= facts.target_bytes / 2:
+        return None
+    place = next(
+        (i for i in reversed(range(len(current))) if current[i].transform in _COARSER), None
+    )
+    if place is None:
+        return current[:-1]
+    field, mean = current[place], facts.mean_partition_bytes
+    for factor in (30, 12):
+        if field.transform in _COARSER and mean < facts.target_bytes / 2:
+            field, mean = (
+                Field(field.column, _COARSER[field.transform]),
+                mean * (24 if field.transform == "hour" else factor),
+            )
+    return (*current[:place], field, *current[place + 1 :])
+
+
+def finer_field(
+    facts: TableFacts, column: str, filters: Sequence[Filter], drawn: Sample
+) -> Field | None:
+    """One more partition field with which partitions still hold two files of the target size; None
+    where none does.
+    """
+    most = facts.mean_partition_bytes / max(1, 2 * facts.target_bytes)
+    values = {v for v in drawn.columns.get(column, ()) if v is not None}
+    column_type = facts.by_name[column].type
+    if most < 2 or not values:
+        return None
+    if column_type.startswith(("date", "timestamp")):
+        scale = 86_400_000_000 if column_type == "date" else 1
+        fits = [
+            unit
+            for unit, micros in _UNITS.items()
+            if 2 <= len({int(v) * scale // micros for v in values}) <= most
+        ]
+        return Field(column, fits[-1]) if fits else None
+    if len(values) <= most:
+        return Field(column, "identity")
+    if not _is_looked_up(column, filters) or column_type.startswith(("float", "double", "boolean")):
+        return None
+    return Field(column, f"bucket[{1 << int(math.log2(most))}]")
+
+
+def _is_looked_up(column: str, filters: Sequence[Filter]) -> bool:
+    kinds = {
+        leaf.kind
+        for f in filters
+        for leaf in leaves(f.tree)
+        if leaf.column == column and leaf.kind != NULLS
+    }
+    return kinds == {EQUALITY}
+
+
+def _distinct_share(drawn: Sample, column: str) -> float:
+    values = drawn.columns.get(column, [])
+    return len(set(values)) / max(len(values), 1)

@@ -1,0 +1,178 @@
+"""What a write mode costs by commit and by read, and the reads at which two modes cost the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from icekit.engine.effort import CLOCK, CPU, TASKS
+from icekit.tune.write_history import (
+    COPY_ON_WRITE,
+)
+from icekit.units import plain
+
+TOTAL = "cost of a commit with its reads"
+
+
+_UNITS = {
+    CPU: "Costs are the CPU time of Spark's tasks and of the threads that read delete files, "
+    "without the driver's planning and commits.",
+    TASKS: "Costs are the time of Spark's tasks, added up, including waits for the storage, "
+    "without the driver's planning and commits.",
+    CLOCK: "Costs are wall-clock time, because this session does not report the CPU time of its "
+    "tasks: other load on the machine changes them.",
+}
+
+
+_MOST_COMMITS, _MOST_READS, _HALVINGS = 1000, 1e6, 40
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Mode:
+    """A way to write: the mode, the format version and (version 2, merge-on-read) the delete
+    granularity.
+    """
+
+    mode: str
+    format_version: int
+    granularity: str = ""
+
+    @property
+    def is_copy_on_write(self) -> bool:
+        """Tell whether changed files are rewritten."""
+        return self.mode == COPY_ON_WRITE
+
+    @property
+    def name(self) -> str:
+        """The name of the variant."""
+        if self.is_copy_on_write:
+            return COPY_ON_WRITE
+        return (
+            f"position deletes per {self.granularity}"
+            if self.granularity
+            else f"deletion vectors (v{self.format_version})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What a mode costs, in seconds of one unit; the errors are what repeats differed by.
+
+    A commit reaches the share ``touched`` of the table's ``data_files``, and a scan needs
+    ``open_seconds`` for each delete file. ``compaction`` is the cost after the ``commits`` of the
+    trial.
+    """
+
+    mode: Mode
+    write: float
+    scan: float
+    data_files: int
+    open_seconds: float = 0.0
+    touched: float = 0.0
+    compaction: float = 0.0
+    commits: int = 1
+    write_error: float = 0.0
+    open_error: float = 0.0
+
+    def reached(self, commits: int) -> float:
+        """The share of the data files that so many commits reach, if each draws its files again."""
+        return float(1 - (1 - min(self.touched, 1.0)) ** commits)
+
+    def opens(self, commits: int) -> float:
+        """The delete files that a scan opens after so many commits: position deletes pile up, and a
+        data file has at most one vector.
+        """
+        return self.data_files * (
+            self.touched * commits if self.mode.granularity else self.reached(commits)
+        )
+
+    def per_commit(self, reads: float, commits: int) -> float:
+        """What a commit costs, on average over a cycle of so many commits, with the reads that
+        follow it.
+        """
+        opens = sum(map(self.opens, range(1, commits + 1))) / commits
+        compaction = self.compaction * self.reached(commits) / (self.reached(self.commits) or 1.0)
+        return self.write + reads * (self.scan + self.open_seconds * opens) + compaction / commits
+
+    def shifted(self, sign: int) -> Costs:
+        """The costs at the upper (1) or lower (-1) end of what repeats differed by."""
+        return replace(
+            self,
+            write=max(0.0, self.write + sign * self.write_error),
+            open_seconds=max(0.0, self.open_seconds + sign * self.open_error),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """Reads per commit above which copy-on-write costs less: 0.0 if it always does, ``inf`` if it
+    never does; between ``low`` and ``high`` by repeats.
+    """
+
+    reads: float
+    low: float
+    high: float
+
+    def is_close(self, reads: float) -> bool:
+        """Tell whether so many reads are too close to say which mode is cheaper."""
+        return self.low < self.high and self.low <= reads <= self.high
+
+    def __str__(self) -> str:
+        if math.isinf(self.reads):
+            return "merge-on-read is cheaper at any number of reads"
+        if not self.reads:
+            return "copy-on-write is cheaper at any number of reads"
+        high = "more" if math.isinf(self.high) else plain(self.high, 2)
+        interval = (
+            f" (between {plain(self.low, 2)} and {high} by repeated measurements)"
+            if self.low < self.high
+            else ""
+        )
+        return f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit{interval}"
+
+
+def best_cycle(costs: Costs, reads: float) -> int:
+    """The commits between compactions at which a commit costs least, of a dozen numbers up to the
+    most that are considered.
+    """
+    if costs.mode.is_copy_on_write:
+        return 1
+    candidates = [1, 2, 3, 5, *(round(10 ** (1 + step / 4)) for step in range(8)), _MOST_COMMITS]
+    return min(candidates, key=lambda commits: costs.per_commit(reads, commits))
+
+
+def break_even(copying: Costs, merging: Costs, commits: int | None) -> float:
+    """Reads per commit above which copy-on-write costs less, with so many commits between
+    compactions (None: the cheapest number).
+    """
+
+    def costs_more(reads: float) -> bool:
+        cycle = commits or best_cycle(merging, reads)
+        return merging.per_commit(reads, cycle) >= copying.per_commit(reads, cycle)
+
+    if costs_more(0.0):
+        return 0.0
+    low, high = 0.0, 1.0
+    while not costs_more(high):
+        low, high = high, high * 4
+        if high > _MOST_READS:
+            return math.inf
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if costs_more(middle) else (middle, high)
+    return high
+
+
+def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None:
+    """The break-even point of copy-on-write and the merge-on-read mode that holds out longest; None
+    unless both were measured.
+    """
+    copying = next((c for c in costs if c.mode.is_copy_on_write), None)
+    merging = [c for c in costs if not c.mode.is_copy_on_write]
+    if copying is None or not merging:
+        return None
+    rival = max(merging, key=lambda c: break_even(copying, c, commits))
+    low = break_even(copying.shifted(-1), rival.shifted(1), commits)
+    high = break_even(copying.shifted(1), rival.shifted(-1), commits)
+    return BreakEven(break_even(copying, rival, commits), low, high)
