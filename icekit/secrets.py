@@ -17,7 +17,7 @@ from urllib.parse import quote, quote_plus, unquote
 
 MASK = "***"
 
-# : The words by which pyiceberg, Iceberg and the clouds name what must not be seen; the regular
+#: The words by which pyiceberg, Iceberg and the clouds name what must not be seen; the regular
 # expression is one to Java too.
 SECRET_KEY = (
     r"(?i)secret|token|passw|passphrase|pwd|credential|access[-._]?key|account[-._]?key|api[-._]?key|private[-._]?key"

@@ -17,7 +17,7 @@ _PLAIN_KEY = re.compile(r"[a-zA-Z_\d.:]+")
 # What no catalog can hold: a zero, and the halves of characters that an argument in another
 # encoding is read as.
 _NO_LETTER = re.compile("[\0\ud800-\udfff]")
-# : What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings
+#: What an argument of a procedure may be; a tuple is an array of strings, a mapping one of strings
 # to strings.
 Argument = str | int | bool | dt.datetime | tuple[str | int, ...] | Mapping[str, str]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import icekit
-from icekit.catalog.session import SPARK_RUNTIME, SparkCatalogConf
+from icekit.catalog.spark_conf import SPARK_RUNTIME, SparkCatalogConf
 from icekit.cli.main import main
 
 folder = Path(sys.argv[1])

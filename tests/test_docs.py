@@ -11,7 +11,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog.session import RUNTIMES
+from icekit.catalog.spark_conf import RUNTIMES
 from icekit.cli.main import _parser
 from icekit.diagnose import SYMPTOMS, diagnose
 from icekit.show.card import card

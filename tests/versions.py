@@ -4,7 +4,7 @@ marks.
 
 import pytest
 
-from icekit.catalog.session import ICEBERG, SPARK
+from icekit.catalog.spark_conf import ICEBERG, SPARK
 from icekit.engine.compat import _is_1_12, variant_type
 
 dangling_of_dropped_columns = pytest.mark.skipif(

@@ -16,7 +16,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog.session import ICEBERG
+from icekit.catalog.spark_conf import ICEBERG
 from icekit.catalog.tables import EmbeddedTables
 from icekit.lab import NAMESPACE, TABLES, bench
 from icekit.lab.workbench import is_complete

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from icekit import secrets
 from icekit.catalog import session
-from icekit.catalog.session import SparkCatalogConf, spark_conf
+from icekit.catalog.spark_conf import SparkCatalogConf, spark_conf
 from icekit.catalog.tables import EmbeddedTables, ProfileTables, SessionTables, Tables
 from icekit.engine import interrupting
 from icekit.engine.bridge import in_catalog
@@ -375,7 +375,7 @@ def in_time(
 # --- Close a lake when the process is asked to end: Spark goes without a word
 
 
-# : Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the
+#: Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the
 # process in any case.
 _GOING_SECONDS = 20.0
 

@@ -18,13 +18,13 @@ from icekit.facts.snapshot_statistics import renewal
 from icekit.facts.snapshots import SnapshotStatistics
 from icekit.units import count, size, span
 
-# : The option of a rewrite after which icekit drops the delete files that apply to no data file
+#: The option of a rewrite after which icekit drops the delete files that apply to no data file
 # (:mod:`icekit.resolve.dangling`). No action's : statement has it: Iceberg's own action does not
 # ask a scan, and drops deletes that readers before 1.12 apply by the path of their data file. :
 # Only a finding prints it, for a partition spec whose column was dropped: there all data files are
 # rewritten, so no delete applies any more.
 DANGLING = "remove-dangling-deletes"
-# : With these limits no data file has the wrong size, and a file is taken only if all its rows are
+#: With these limits no data file has the wrong size, and a file is taken only if all its rows are
 # deleted.
 REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
     {"min-file-size-bytes": "0", "max-file-size-bytes": str(2**62), "delete-ratio-threshold": "1.0"}
@@ -33,7 +33,7 @@ REWRITE_NOTHING: Mapping[str, str] = MappingProxyType(
 
 #: No procedure does this; see :mod:`icekit.resolve`.
 CONVERT = "convert_equality_deletes"
-# : What the prediction of a conversion counts: equality delete files before, position delete files
+#: What the prediction of a conversion counts: equality delete files before, position delete files
 # after.
 EQUALITY_DELETE = "equality delete file"
 

@@ -29,7 +29,7 @@ from icekit.units import count, elapsed, size, span
 
 #: A key in the snapshot summary of each of a run's commits.
 RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
-# : Keys of a conversion's commits, because no key of Iceberg's own says it: the files read for the
+#: Keys of a conversion's commits, because no key of Iceberg's own says it: the files read for the
 # commit, and their bytes.
 FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
 
@@ -324,7 +324,7 @@ def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
 # --- Show an outcome: predicted next to actual, and as JSON
 
 
-# : Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its
+#: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its
 # figures include their unit.
 _COMPARED = {
     "action": TEXT,

@@ -154,7 +154,7 @@ def rows_per_byte(facts: TableFacts) -> float:
     return facts.data.record_count / max(1, facts.data.size_in_bytes)
 
 
-# : A choice: a partition that was just written is left alone if a commit conflicts with its rewrite
+#: A choice: a partition that was just written is left alone if a commit conflicts with its rewrite
 # with this chance or more.
 LIKELY_CONFLICT = 0.05
 #: What a rewrite takes at most; choices: seconds at least, and bytes per second.

@@ -15,7 +15,7 @@ _APART = 8
 _REACH = 10
 #: actions within this factor count as of one size,
 _ALIKE = 2
-# : and in an action that took this many seconds, planning, starting jobs and committing are a small
+#: and in an action that took this many seconds, planning, starting jobs and committing are a small
 # part.
 _LONG_SECONDS = 60.0
 

@@ -221,7 +221,7 @@ class Findings(tuple[Finding, ...]):
         return findings_html(self)
 
 
-# : Findings that one action fixes, in the order of their actions: each also does what the later
+#: Findings that one action fixes, in the order of their actions: each also does what the later
 # ones do. A rewrite of files with deletes : combines small files as well, because
 # ``rewrite_data_files`` applies all of its rules.
 _ONE_ACTION = (
@@ -487,7 +487,7 @@ def split_at(group: FileGroup, limit_bytes: int) -> tuple[FileGroup, FileGroup]:
     )
 
 
-# : A writer looks at the size of its file after each thousand rows
+#: A writer looks at the size of its file after each thousand rows
 # (BaseRollingFileWriter.ROWS_DIVISOR).
 ROWS_PER_LOOK = 1000
 

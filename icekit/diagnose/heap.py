@@ -19,7 +19,7 @@ from icekit.units import count, percent, size
 
 __all__ = ["HeapForecast", "Verdict", "forecast_heap", "verdict"]
 
-# : Bytes that a delete record takes besides the bytes of its key. For every data file, Spark reads
+#: Bytes that a delete record takes besides the bytes of its key. For every data file, Spark reads
 # all delete records that apply into : lists, and then into a hash set
 # (``BaseDeleteLoader.loadEqualityDeletes``), while it may still hold the set of the file before :
 # (``BaseReader.next``). Counted object by object in a 64-bit JVM with heaps below 32 GiB, that is
@@ -34,7 +34,7 @@ BASE_BYTES = 300 * 2**20
 FITS_SHARE = 0.6
 #: Up to this share, some garbage collectors manage, with many collections.
 TIGHT_SHARE = 1.0
-# : The bytes of a text or binary value, whose length the metadata does not say: a UUID as text, or
+#: The bytes of a text or binary value, whose length the metadata does not say: a UUID as text, or
 # a short path.
 ASSUMED_BYTES = 40
 _BYTES = {"boolean": 1, "int": 4, "float": 4, "date": 4, "uuid": 16}

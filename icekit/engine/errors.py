@@ -33,7 +33,7 @@ from icekit.saving import spark_version
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
 
-# : ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
+#: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
 # ``refused``: Iceberg refused to commit, which a : fresh plan helps only if another commit was in
 # the way. ``capacity``: the work was too large for the cluster, and smaller parts may succeed. :
 # ``other``: trying again does not help.

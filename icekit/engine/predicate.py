@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# : Characters of a predicate. Spark plans a longer one for minutes: its rules walk all of it again
+#: Characters of a predicate. Spark plans a longer one for minutes: its rules walk all of it again
 # and again.
 LONGEST = 50_000
-# : Parentheses, brackets and CASE inside each other, and operators: its parser and rules recurse
+#: Parentheses, brackets and CASE inside each other, and operators: its parser and rules recurse
 # into each of them.
 DEEPEST, MOST_OPERATORS = 100, 1_000
 _SHOWN = 200

@@ -14,7 +14,7 @@ from icekit.engine.bridge import compiled, java_list
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# : The columns of :meth:`Staging.files`: number, path, data sequence number; and more columns of
+#: The columns of :meth:`Staging.files`: number, path, data sequence number; and more columns of
 # words of bits.
 FILES = "file int, path string, sequence bigint"
 

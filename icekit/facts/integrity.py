@@ -11,7 +11,7 @@ from icekit.facts.files import Kind, Partition, Scalar
 
 #: The examples of each kind.
 EXAMPLES = 5
-# : The most partitions that :attr:`Integrity.duplicate_partitions` names: a statement with more is
+#: The most partitions that :attr:`Integrity.duplicate_partitions` names: a statement with more is
 # for the whole table.
 MOST_PARTITIONS = 2_000
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = 5
 _MOST_PARTITIONS = 1000
-# : A choice: the most data files and delete files that Spark looks up, with two requests to the
+#: A choice: the most data files and delete files that Spark looks up, with two requests to the
 # storage for each.
 MOST_CHECKED = 1_000_000
 #: A choice: the files that one task looks up.

@@ -42,12 +42,12 @@ ORPHAN_AGE = dt.timedelta(days=3)
 EXAMPLES = 5
 # Names that Hadoop hides (HiddenPathFilter).
 _HIDDEN = ("_", ".")
-# : The most orphans whose size is read, one request to the storage each; of more, these are a
+#: The most orphans whose size is read, one request to the storage each; of more, these are a
 # sample.
 WEIGHED = 2_000
 _WEIGHED_AT_ONCE = 16
 _WEIGHING_SECONDS = 60.0
-# : A choice: the most old files on a disk, and references to files in metadata, that are compared
+#: A choice: the most old files on a disk, and references to files in metadata, that are compared
 # without Spark.
 _FEW_FILES = 200_000
 
@@ -220,10 +220,10 @@ T = TypeVar("T")
 #: Reads a table's metadata JSON, as :func:`icekit.facts.metadata_file.load_metadata` does.
 Load = Callable[["TableSource"], Json]
 
-# : Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of
+#: Choices: the time limit for comparing the tables of a catalog, in seconds, and the number of
 # threads.
 COMPARING_SECONDS = 900.0
-# : A choice: how long the locations of other tables are remembered while many tables are checked in
+#: A choice: how long the locations of other tables are remembered while many tables are checked in
 # turn.
 REMEMBERED_SECONDS = 300.0
 _AT_ONCE = 8
@@ -231,7 +231,7 @@ _SAYING_SECONDS = 10.0
 #: The number of unreadable tables that a sentence names.
 _NAMED = 3
 
-# : The table properties that say where files are written, in addition to the location
+#: The table properties that say where files are written, in addition to the location
 # (LocationProviders, TableProperties).
 _PATHS = (
     "write.data.path",

@@ -15,7 +15,7 @@ from icekit.facts.values import partition_of
 RECENT_MINUTES = 60.0
 #: A choice: the most entries to read, those of the newest manifests.
 MOST_ENTRIES = 10_000
-# : A choice: the manifests that an observation reads for it, the newest ones; it has read them once
+#: A choice: the manifests that an observation reads for it, the newest ones; it has read them once
 # before.
 MOST_MANIFESTS = 16
 

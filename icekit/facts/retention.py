@@ -24,7 +24,7 @@ from icekit.units import count, plain, span
 HOUR_MS = 3_600_000
 #: A run may be reading a snapshot that it has just found: nothing younger ever expires.
 LEAST_HOURS = 1.0
-# : Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and
+#: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and
 # history.expire.max-ref-age-ms (forever).
 DEFAULT_AGE_MS = 432_000_000
 FOREVER = 2**63 - 1

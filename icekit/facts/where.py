@@ -16,7 +16,7 @@ from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
 from icekit.sql import identifier, literal
 
-# : The most partitions that one predicate names, so that it stays readable and fast to plan: a
+#: The most partitions that one predicate names, so that it stays readable and fast to plan: a
 # choice.
 MOST_PARTITIONS = 2_000
 #: Transforms whose predicates need no function: ranges and lists of the column's own values.

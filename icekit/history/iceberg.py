@@ -33,7 +33,7 @@ PROPERTIES: Mapping[str, str] = {
     "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
     "history.expire.min-snapshots-to-keep": "5",
 }
-# : An append combines a month's files from this number on, as rewrite_data_files would
+#: An append combines a month's files from this number on, as rewrite_data_files would
 # (min-input-files).
 FILES_OF_A_MONTH = 5
 #: The most months to search for runs.

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# : Replaces an estimate with the engine's prediction; see
+#: Replaces an estimate with the engine's prediction; see
 # :func:`icekit.maintain.plan.predict_deletes`.
 Predict = Callable[[Action], Action]
 Json = Mapping[str, Any]
@@ -42,7 +42,7 @@ Json = Mapping[str, Any]
 Procedure = Literal[
     "rewrite_position_delete_files", "rewrite_manifests", "expire_snapshots", "remove_orphan_files"
 ]
-# : Planned unless others are named. Removing orphan files cannot be undone, and only a listing
+#: Planned unless others are named. Removing orphan files cannot be undone, and only a listing
 # identifies : them: a person has to ask for it by name.
 DEFAULT_PROCEDURES: tuple[Procedure, ...] = (
     "rewrite_position_delete_files",

@@ -30,7 +30,7 @@ from icekit.maintain.plan import plan_maintenance
 from icekit.maintain.savings import Savings, wins
 from icekit.units import count, percent, size
 
-# : Findings that come back unless a setting changes, each with the ``icekit tune`` question that
+#: Findings that come back unless a setting changes, each with the ``icekit tune`` question that
 # finds the setting.
 TUNED = {
     "small_files": "file-sizes",

@@ -15,7 +15,7 @@ CHECKED_TAG = "icekit.checked"
 CHECKED_POSITIONS_TAG = "icekit.checked-positions"
 #: One key in this many is looked up by a plain join that says which of its rows are left.
 SAMPLED_KEYS = 64
-# : Data files, chosen at random, that Iceberg reads with its own application of deletes; and the
+#: Data files, chosen at random, that Iceberg reads with its own application of deletes; and the
 # newest file, whose rows are likely to be left.
 SAMPLED_FILES = 2
 
@@ -173,6 +173,6 @@ class CheckedPositions:
 
 
 _COUNTS = ("sampled", "files", "of_files", "read", "resolved", "one_in", "by_reader", "hashed")
-# : So many wrong keys, if they are random, are all outside the sample with a chance of less than 1
+#: So many wrong keys, if they are random, are all outside the sample with a chance of less than 1
 # %: (1 - 1 / SAMPLED_KEYS) ** 300 is 0.9 %.
 UNSEEN = 300

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 
-# : A commit that changed more partitions is compared over the complete table: Spark would take
+#: A commit that changed more partitions is compared over the complete table: Spark would take
 # longer to plan a : longer predicate than to read the rows.
 MAX_PARTITIONS = 1000
 _AT_ONCE = 4

@@ -264,7 +264,7 @@ def _start(kernel: Kernel) -> None:
 
 #: The index is written again after this many seconds,
 _INDEX_SECONDS = 2.0
-# : and after this many times the seconds that writing it took, so that thousands of tables do not
+#: and after this many times the seconds that writing it took, so that thousands of tables do not
 # make it dominate.
 _INDEX_PATIENCE = 20.0
 

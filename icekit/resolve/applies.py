@@ -32,7 +32,7 @@ _NAMED = 5
 #: As many files are looked for: one more than an error names.
 MOST_FILES = _NAMED + 1
 
-# : The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its
+#: The columns of :func:`ruled_out`: a data file's number, and the ruled-out deletes of its
 # partition and of all partitions, as words of bits.
 FILE, OWN, EVERYWHERE = "ruled f", "ruled own", "ruled everywhere"
 

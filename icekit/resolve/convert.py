@@ -186,7 +186,7 @@ class Pending:
         return self.slices[0] == self.slices[1] - 1
 
 
-# : Checks what is about to be committed; returns what the commit's summary says of it, and raises
+#: Checks what is about to be committed; returns what the commit's summary says of it, and raises
 # if it is not right.
 Check = Callable[[Pending], Mapping[str, str]]
 

@@ -58,7 +58,7 @@ class Retry:
     floor_files: int = 2
 
 
-# : What is proved of a run: ``checked`` (each rewrite before it is committed; commits that were not
+#: What is proved of a run: ``checked`` (each rewrite before it is committed; commits that were not
 # checked are compared in full), ``full`` : (all changed partitions of every commit compared after
 # it), ``none``, or how many changed partitions of a commit are compared.
 Prove = Literal["checked", "full", "none"] | int

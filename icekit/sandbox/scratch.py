@@ -28,7 +28,7 @@ from icekit.units import count
 #: The namespace of scratch tables, and the name of the folder for theirs.
 NAMESPACE = "icekit_scratch"
 
-# : Table properties of a scratch table: its source table, who made it, when, where it writes, and
+#: Table properties of a scratch table: its source table, who made it, when, where it writes, and
 # whether the source table cannot need those files.
 OF = "icekit.clone.of"
 OF_UUID = "icekit.clone.of-uuid"

@@ -19,7 +19,7 @@ from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import size, span
 
-# : Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not
+#: Incremented when a field of ``pass.json`` changes its meaning or is removed; added fields do not
 # count.
 SCHEMA_VERSION = 3
 

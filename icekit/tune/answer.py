@@ -242,7 +242,7 @@ class Confidence(StrEnum):
     NONE = "not measured"
 
 
-# : Goes up by one when a JSON field changes its meaning or is removed; an added field does not
+#: Goes up by one when a JSON field changes its meaning or is removed; an added field does not
 # count.
 SCHEMA_VERSION = 5
 

@@ -27,12 +27,12 @@ from icekit.units import count, size
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# : Choices: how far below the target a file may be; target sizes that a partition of a large commit
+#: Choices: how far below the target a file may be; target sizes that a partition of a large commit
 # should have; recent commits to choose from.
 TOLERANCE, ENOUGH, _RECENT = 0.15, 12, 20
 #: Spark's split of a large file; a writer's task reads about as much.
 _SPLIT_BYTES, _MIN_SPLIT_BYTES = 128 << 20, 64 << 10
-# : A commit with more files than this for each partition and each target size did not bring its
+#: A commit with more files than this for each partition and each target size did not bring its
 # rows together.
 _SCATTERED = 2.0
 _ALONE = str(2**40)

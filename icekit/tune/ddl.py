@@ -19,7 +19,7 @@ from icekit.units import count
 SORT, ZORDER = "sort", "zorder"
 OLD_DATA = "existing data files"
 
-# : What one statement rewrites at most, where a predicate can name a part of a larger table: one
+#: What one statement rewrites at most, where a predicate can name a part of a larger table: one
 # file group of Iceberg's (max-file-group-size-bytes).
 PORTION_BYTES = 100 << 30
 #: Rewriting in portions: a group of files is rewritten at once, and commits go by the portion.

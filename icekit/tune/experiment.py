@@ -14,7 +14,7 @@ from icekit.units import count, percent
 
 #: What a variant changes of a sandbox before it is measured.
 SetUp = Callable[[Sandbox], object]
-# : One round of a workload: runs it in the sandbox of a variant, and returns figures by the name of
+#: One round of a workload: runs it in the sandbox of a variant, and returns figures by the name of
 # their measure.
 Workload = Callable[[str, Sandbox], Mapping[str, float]]
 

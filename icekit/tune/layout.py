@@ -47,12 +47,12 @@ _MEASURES = (
     Measure(REWRITE, SECONDS, is_cost=True),
 )
 SPEC, ORDER = "partition spec", "sort order"
-# : Choices: the filters to plan, those with the greatest weight; the lookups of a bloom filter; the
+#: Choices: the filters to plan, those with the greatest weight; the lookups of a bloom filter; the
 # rows and the columns to sample.
 _MOST_FILTERS, _LOOKUPS, _SAMPLED_ROWS, _MOST_COLUMNS = 48, 8, 20_000, 6
 #: A choice: what a simpler layout may read more than the best, as a share.
 _SIMPLER = 0.1
-# : Choices: how much larger another layout may make the data; the days within which queries must
+#: Choices: how much larger another layout may make the data; the days within which queries must
 # pay a rewrite back.
 _GROWN, _PAYBACK_DAYS = 1.25, 365
 #: The smallest target file size of a scaled-down sample.

@@ -53,10 +53,10 @@ NONE, COUNTS, FULL = "none", "counts", "full"
 #: The lengths to try for the bounds of a string column, the default first.
 LENGTHS = (16, 24, 32, 48, 64, 96, 128)
 _TRUNCATE = re.compile(r"truncate\((\d+)\)", re.I)
-# : Choices: filters must read this share fewer files, and one at least; the share of sampled values
+#: Choices: filters must read this share fewer files, and one at least; the share of sampled values
 # that may have the same bound.
 _GAIN, _COLLIDING = 0.1, 0.01
-# : Choices: unused statistics are worth a change from this share of an entry on, and this many
+#: Choices: unused statistics are worth a change from this share of an entry on, and this many
 # columns or bytes of manifests.
 _UNUSED_SHARE, _UNUSED_COLUMNS, _UNUSED_BYTES = 0.3, Thresholds().metrics_columns, 64 << 20
 _MOST_FILTERS, _SAMPLED_ROWS = 48, 20_000

@@ -55,10 +55,10 @@ _DELETE_MODE, _SESSION_DELETE_MODE = (
 _LEAST_RESULT_BYTES = 256 << 20
 #: Choices: the share and the seconds of planning that a change must save, and the manifests.
 _GAIN, _SECONDS, _MANIFESTS_SAVED = 0.25, 1.0, 8
-# : The most filters to plan, those with the greatest weight; and the most files of a scan that
+#: The most filters to plan, those with the greatest weight; and the most files of a scan that
 # Spark plans, as it keeps a task for each.
 _MOST_FILTERS, _MOST_FILES = 20, 500_000
-# : Requests per second that S3 allows for one prefix before it splits it, and a choice: the seconds
+#: Requests per second that S3 allows for one prefix before it splits it, and a choice: the seconds
 # of one small request.
 _GETS_PER_SECOND, _PUTS_PER_SECOND, _REQUEST_SECONDS = 5_500, 3_500, 0.02
 _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "wasbs", "oss"})

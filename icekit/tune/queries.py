@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from icekit.catalog import Lake
 
 _START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
-# : Spark compresses with zstd by default; its lz4 and snappy have framing of their own that only
+#: Spark compresses with zstd by default; its lz4 and snappy have framing of their own that only
 # Spark reads.
 _CODECS = {".zstd": "zstd", ".zst": "zstd", ".gz": "gzip"}
 _UNREADABLE = {".lz4", ".snappy", ".lzf"}

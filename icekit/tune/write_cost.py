@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from icekit.answer.grid import COUNT, NUMBER, Grid
 from icekit.engine.effort import CLOCK, CPU, TASKS
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
@@ -15,7 +16,7 @@ from icekit.units import plain
 TOTAL = "cost of a commit with its reads"
 
 
-_UNITS = {
+UNITS = {
     CPU: "Costs are the CPU time of Spark's tasks and of the threads that read delete files, "
     "without the driver's planning and commits.",
     TASKS: "Costs are the time of Spark's tasks, added up, including waits for the storage, "
@@ -176,3 +177,27 @@ def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None
     low = break_even(copying.shifted(-1), rival.shifted(1), commits)
     high = break_even(copying.shifted(1), rival.shifted(-1), commits)
     return BreakEven(break_even(copying, rival, commits), low, high)
+
+
+def break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:
+    """The break-even point of copy-on-write with the modes of each format version, in reads per
+    commit; a missing figure is infinite.
+    """
+    rows = []
+    for version in sorted({c.mode.format_version for c in costs}):
+        even = interval_of(
+            [c for c in costs if c.mode.is_copy_on_write or c.mode.format_version == version],
+            commits,
+        )
+        if even is not None:
+            rows.append(
+                (
+                    version,
+                    *(
+                        value if math.isfinite(value) else None
+                        for value in (even.reads, even.low, even.high)
+                    ),
+                )
+            )
+    columns = {"format_version": COUNT, "reads_per_commit": NUMBER, "from": NUMBER, "to": NUMBER}
+    return Grid("Copy-on-write is cheaper above", columns, rows)

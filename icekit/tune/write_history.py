@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
 OPERATIONS = ("delete", "update", "merge")
-# : Kinds of commits that change existing rows. An upsert writes equality deletes, which no write
+#: Kinds of commits that change existing rows. An upsert writes equality deletes, which no write
 # mode governs.
 ROW_LEVEL = (*OPERATIONS, "upsert")
 SCATTERED, CLUSTERED = "scattered", "clustered"
-# : Choices: the share of rows that a commit changes where the history does not say; the share of
+#: Choices: the share of rows that a commit changes where the history does not say; the share of
 # files from which on a commit is scattered.
 _DEFAULT_SHARE, _SCATTERED_SHARE = 0.01, 0.5
 _MERGE = "spark.merge-into.num-target-rows-"

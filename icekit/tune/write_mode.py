@@ -13,11 +13,10 @@ deletion vector.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, Grid
+from icekit.answer.grid import BYTES, NUMBER, SECONDS
 from icekit.catalog.lake import session_of
 from icekit.engine.effort import CLOCK
 from icekit.engine.errors import engine_errors, reason
@@ -34,7 +33,15 @@ from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.tune.experiment import Experiment, SetUp
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
-from icekit.tune.write_cost import _UNITS, TOTAL, Costs, Mode, best_cycle, interval_of
+from icekit.tune.write_cost import (
+    TOTAL,
+    UNITS,
+    Costs,
+    Mode,
+    best_cycle,
+    break_even_grid,
+    interval_of,
+)
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,
@@ -66,7 +73,7 @@ _MEASURES = (
 _GRANULARITY = "write.delete.granularity"
 #: Compact only files with deletes: the rest costs the same in every mode.
 _REWRITE = {"delete-file-threshold": "1", "min-file-size-bytes": "0", "min-input-files": "1000000"}
-# : Choices: the share of the cost that a change must save; the rounds of scans at most, as a
+#: Choices: the share of the cost that a change must save; the rounds of scans at most, as a
 # multiple of those asked for; what a scan of the deletes : must stand out by from what repeats
 # differ by; the most commits between compactions to consider.
 _MARGIN, _MOST_ROUNDS, _STANDS_OUT = 0.1, 3, 4.0
@@ -355,7 +362,7 @@ def tune_write_mode(
         confidence=confidence,
         because=because,
         notes=(f"Tried {described}.", *_notes(experiment, costs, reads, reads_from, cycle)),
-        tables={"break_even": _break_even_grid(costs, cycle), "history": history.grid()},
+        tables={"break_even": break_even_grid(costs, cycle), "history": history.grid()},
         stopped=trial.stopped,
     )
 
@@ -509,7 +516,7 @@ def _notes(
     cycle: int | None,
 ) -> tuple[str, ...]:
     unit = next((box.unit for box in experiment.boxes.values()), CLOCK)
-    notes = [_UNITS[unit]]
+    notes = [UNITS[unit]]
     if reads is not None:
         notes.append(f"Reads per commit: {plain(reads)}, {reads_from}.")
         cycles = {
@@ -535,30 +542,6 @@ def _notes(
             "and modes are compared, not times."
         )
     return tuple(notes)
-
-
-def _break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:
-    """The break-even point of copy-on-write with the modes of each format version, in reads per
-    commit; a missing figure is infinite.
-    """
-    rows = []
-    for version in sorted({c.mode.format_version for c in costs}):
-        even = interval_of(
-            [c for c in costs if c.mode.is_copy_on_write or c.mode.format_version == version],
-            commits,
-        )
-        if even is not None:
-            rows.append(
-                (
-                    version,
-                    *(
-                        value if math.isfinite(value) else None
-                        for value in (even.reads, even.low, even.high)
-                    ),
-                )
-            )
-    columns = {"format_version": COUNT, "reads_per_commit": NUMBER, "from": NUMBER, "to": NUMBER}
-    return Grid("Copy-on-write is cheaper above", columns, rows)
 
 
 __all__ = ["tune_write_mode"]

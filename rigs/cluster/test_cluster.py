@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.session import SPARK_RUNTIME, SQLITE_JDBC
+from icekit.catalog.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
 from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor
 from rigs.bench.upserts import KEYS, make_upserts

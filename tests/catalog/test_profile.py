@@ -2,7 +2,7 @@
 
 import pytest
 
-from icekit.catalog.session import AWS_BUNDLE, SQLITE_JDBC, spark_conf
+from icekit.catalog.spark_conf import AWS_BUNDLE, SQLITE_JDBC, spark_conf
 from icekit.errors import ProfileError
 
 

@@ -17,7 +17,8 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.catalog.lake import cancel, tagged
-from icekit.catalog.session import ICEBERG, add_catalog, check_settings, spark_conf
+from icekit.catalog.session import add_catalog, check_settings
+from icekit.catalog.spark_conf import ICEBERG, spark_conf
 from icekit.catalog.tables import SessionTables
 from icekit.engine.compat import classic
 from icekit.engine.errors import outside

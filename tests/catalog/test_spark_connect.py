@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.session import SPARK_RUNTIME, SQLITE_JDBC
+from icekit.catalog.spark_conf import SPARK_RUNTIME, SQLITE_JDBC
 from icekit.cli.main import _parser
 from tests.serving import free_port, serving
 

@@ -9,8 +9,8 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.model import Plan, Prediction
-from icekit.compact.service import without_gain
 from icekit.compact.skipped import SkipReason
+from icekit.compact.trial import without_gain
 from tests.compact.tables import Table
 from tests.compact.test_plan import made, of, small
 

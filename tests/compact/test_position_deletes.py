@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog.session import ICEBERG
+from icekit.catalog.spark_conf import ICEBERG
 from icekit.compact import group_rows
 from icekit.compact.execute import execute
 from icekit.compact.group import Group

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 from icekit.api import Lake
-from icekit.catalog.session import ICEBERG
+from icekit.catalog.spark_conf import ICEBERG
 from icekit.compact import group_rows, group_sample
 from icekit.compact.execute import execute
 from icekit.compact.group import Group

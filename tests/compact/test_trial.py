@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.compact.service import try_plan
+from icekit.compact.trial import try_plan
 from icekit.sandbox.scratch import NAMESPACE
 from tests.compact.tables import MERGE_ON_READ, Table, contents
 

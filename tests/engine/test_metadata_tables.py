@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from icekit.api import Lake
-from icekit.catalog.session import ICEBERG
+from icekit.catalog.spark_conf import ICEBERG
 from icekit.engine.metadata_tables import metadata_table
 from icekit.errors import MetadataUnreadable
 from icekit.facts.manifests import FileCounts, file_counts

@@ -72,7 +72,7 @@ class Limit:
         return isinstance(getattr(Thresholds(), self.name), int)
 
 
-# : The limits that people move most, each of another finding; the others are a notebook's
+#: The limits that people move most, each of another finding; the others are a notebook's
 # parameters.
 LIMITS = (
     Limit(

@@ -59,7 +59,7 @@ _MEASURES = (
     Measure(SHUFFLED, BYTES),
     Measure(TIME, SECONDS),
 )
-# : The most literals of a statement that is reviewed, because Spark's rules visit all of them for
+#: The most literals of a statement that is reviewed, because Spark's rules visit all of them for
 # each plan.
 MOST_LITERALS = 5_000
 _BY_SOURCE = "not matched by source"

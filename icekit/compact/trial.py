@@ -1,0 +1,207 @@
+"""Try a plan on a zero-copy clone, each action complete or as a bounded sample, and correct its
+predictions from the result.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from icekit.catalog import Lake
+from icekit.compact.execute import ask_planner, execute, narrowed, require_api
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.outcome import RUN_TAG, Actual, actual
+from icekit.compact.plan import saves_nothing
+from icekit.compact.skipped import Skipped, SkipReason
+from icekit.compact.speed import speed_of
+from icekit.engine.errors import engine_errors, explain
+from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.planner import PlannedRewrite
+from icekit.errors import IcekitError, RehearsalFailed
+from icekit.facts.files import Kind, Partition
+from icekit.facts.head import head, since
+from icekit.facts.model import TableFacts
+from icekit.prove.commits import prove_commits
+from icekit.sandbox.clones import Clone, clone
+from icekit.units import count, size
+
+#: Most bytes of one action that a trial rewrites; at least the files of one partition, up to this
+# size.
+SAMPLE_BYTES = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTrial:
+    """The result of rewriting a sample on a clone, next to the planner's prediction for that
+    sample.
+    """
+
+    planned: PlannedRewrite
+    actual: Actual
+    seconds: float
+    is_whole: bool
+
+
+def try_plan(
+    lake: Lake,
+    facts: TableFacts,
+    plan: Plan,
+    *,
+    sample_bytes: int = SAMPLE_BYTES,
+    stop: Stop | None = None,
+    progress: Callable[[str], None] = print,
+) -> Plan:
+    """The plan with each prediction corrected by a trial on a clone; the table is not written to.
+
+    An action of at most ``sample_bytes`` is tried in full, and its prediction is the result. Of a
+    larger action some partitions are tried, and files, bytes and seconds are scaled by the
+    planner's figures for the rest. Rows are compared before and after, as in a run. Raises
+    :class:`~icekit.errors.CloneRefused`, and :class:`~icekit.errors.RehearsalFailed` if a row
+    changed. Once ``stop`` is set it raises :class:`~icekit.engine.interrupting.Stopped` and removes
+    the clone.
+    """
+    todo = [a for a in plan.actions if a.procedure == "rewrite_data_files"]
+    if not todo:
+        return plan
+    require_api(lake.spark, todo)
+    tried: dict[str, Action] = {}
+    with clone(lake, plan.table) as copy:
+        first = head(lake, copy.table, plan.ref).snapshot_id
+        for action in todo:
+            trial = _try(lake, facts, copy, action, sample_bytes, stop)
+            tried[action.action_id] = replace(
+                action, prediction=_corrected(action.prediction, trial)
+            )
+            part = "all" if trial.is_whole else size(trial.planned.bytes_in)
+            progress(
+                f"tried {action.action_id} on a clone ({part} of "
+                f"{size(action.prediction.bytes_in)}) in {trial.seconds:.1f} s"
+            )
+        commits = (
+            [int(s["snapshot-id"]) for s in since(head(lake, copy.table, plan.ref), first)]
+            if first is not None
+            else []
+        )
+        proof = prove_commits(lake, copy.table, commits) if commits else None
+    if proof is not None and proof.ok is False:
+        raise RehearsalFailed(
+            f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table "
+            "itself. Keep the proof below and report it.\n" + "\n".join(proof.lines())
+        )
+    said = proof.lines()[0].partition(": ")[2] if proof is not None else None
+    return without_gain(
+        replace(
+            plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said
+        )
+    )
+
+
+def without_gain(plan: Plan) -> Plan:
+    """The plan without the actions for which a trial has found that they save nothing; a note says
+    which.
+    """
+    idle = [a for a in plan.actions if saves_nothing(a)]
+    left = tuple(
+        Skipped(SkipReason.TRIAL_SAVES_NOTHING, len(a.partitions), a.partition_names[:3])
+        for a in idle
+    )
+    kept = tuple(a for a in plan.actions if a not in idle)
+    return replace(plan, actions=kept, left_alone=plan.left_alone + left)
+
+
+def _try(
+    lake: Lake, facts: TableFacts, copy: Clone, action: Action, sample_bytes: int, stop: Stop | None
+) -> PlanTrial:
+    sample = _sample(facts, action, sample_bytes)
+    is_whole = sample is None
+    moved = replace(action, table=copy.table)
+    if sample is not None:
+        partitions, mean_bytes = sample
+        # A partition may be larger than the sample should be.
+        most = {"max-files-to-rewrite": str(max(2, int(sample_bytes / max(mean_bytes, 1.0))))}
+        moved = replace(narrowed(lake, moved, partitions), options={**moved.options, **most})
+    planned = ask_planner(lake.spark, moved)
+    before = head(lake, copy.table, action.branch)
+    started = time.monotonic()
+    try:
+        answer = execute(
+            lake.spark, moved, {RUN_TAG: "trial"}, stop=stop or Stop(), tick=lambda _: None
+        )
+    except Stopped:
+        if stop is not None:
+            raise
+        raise KeyboardInterrupt from None
+    except engine_errors() as error:
+        if isinstance(explained := explain(error, action.sql_name), IcekitError):
+            raise explained from None
+        raise
+    seconds = time.monotonic() - started
+    came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
+    if answer.failed_groups or (planned.files_in and not came.any):
+        raise RehearsalFailed(
+            f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action "
+            f"{action.action_id} failed{f' ({answer.reason})' if answer.reason else ''}. Nothing "
+            "was run on the table itself. Run without a trial, which splits the action and names "
+            "the failing part, or make it smaller with max_action_bytes."
+        )
+    return PlanTrial(planned, came, seconds, is_whole)
+
+
+def _sample(
+    facts: TableFacts, action: Action, sample_bytes: int
+) -> tuple[tuple[Partition, ...], float] | None:
+    """Partitions of medium size that make up a sample, and their mean file size; None to take the
+    complete action.
+    """
+    if action.prediction.bytes_in <= sample_bytes or not action.partitions:
+        return None
+    wanted = frozenset(action.partitions)
+    sizes = {g.partition: g for g in facts.of_kind(Kind.DATA) if g.partition in wanted}
+    ordered = sorted(action.partitions, key=lambda p: sizes[p].size_in_bytes if p in sizes else 0)
+    # From the middle outwards: neither the smallest nor an outlier.
+    middle = len(ordered) // 2
+    outwards = sorted(range(len(ordered)), key=lambda i: abs(i - middle))
+    chosen: list[Partition] = []
+    total = files = 0
+    for place in outwards:
+        group = sizes.get(ordered[place])
+        if chosen and total + (group.size_in_bytes if group else 0) > sample_bytes:
+            break
+        chosen.append(ordered[place])
+        total += group.size_in_bytes if group else 0
+        files += group.file_count if group else 0
+    return tuple(chosen), total / max(files, 1)
+
+
+def _corrected(p: Prediction, trial: PlanTrial) -> Prediction:
+    """A prediction scaled by the result of the sample."""
+    done, planned = trial.actual, trial.planned
+    if trial.is_whole:
+        opens = p.file_opens_saved - (p.files_in - p.files_out) + (done.files_in - done.files_out)
+        return replace(
+            p,
+            files_in=done.files_in,
+            files_out=done.files_out,
+            bytes_out=done.bytes_out,
+            delete_files_removed=done.delete_files_removed,
+            seconds=trial.seconds,
+            file_opens_saved=opens,
+            source="trial",
+            is_maximum=False,
+            is_sampled=False,
+        )
+    if not done.any or not planned.bytes_in or not planned.files_out:
+        return p
+    files = round(p.files_out * done.files_out / planned.files_out)
+    speed = speed_of([(planned.bytes_in, trial.seconds)])
+    return replace(
+        p,
+        files_out=files,
+        bytes_out=round(p.bytes_in * done.bytes_out / planned.bytes_in),
+        seconds=(speed.seconds(p.bytes_in) if speed else None) or p.seconds,
+        file_opens_saved=p.file_opens_saved + p.files_out - files,
+        source="trial of a sample",
+        is_maximum=False,
+        is_sampled=False,
+    )
