@@ -66,7 +66,7 @@ def review_merge(
     """Explain a MERGE without running it, and propose a narrower ON if that reads less.
 
     The review reads the source (some aggregations, and the guard), but only metadata of the target.
-    ``prove`` also runs the statement and the proposals, each on a zero-copy clone, and compares
+    ``prove`` also runs the statement and the narrower one, each on a zero-copy clone, and compares
     rows, bytes, shuffle and time. Raises :class:`~icekit.errors.StatementRefused` and the errors of
     finding a table; :class:`~icekit.errors.ParameterError` for a target in another catalog.
     """
