@@ -40,19 +40,18 @@ table's reads per commit, at how many reads the two break even, and what to set.
 """
 _REVIEW_MERGE = """\
 The file holds one MERGE statement (- reads it from standard input). Spark plans it and Iceberg
-plans its scans; neither runs it. The review shows which files of the target are opened and which
-filters reach it, whether and why the target is shuffled, whether a storage-partitioned join would
-avoid that and what it lacks, and how rows are written. If the values in the source allow it, the
-review offers the same statement with a narrower ON, and a query that must return 0 immediately
-before you run it.
+plans its scans; neither runs it. The review shows which files of the target are opened, which
+filters reach it, what is shuffled, and whether a storage-partitioned join would avoid that or what
+it lacks. If the values in the source allow it, the review offers the same statement with a narrower
+ON, and a query that must return 0 immediately before you run it.
 
 For this, icekit runs some aggregations on the source; of the target it reads only metadata. With
 --prove it runs the statement and the narrower one on zero-copy clones, which it then removes: it
 compares rows and measures bytes, shuffle and time.
 
 Names without a catalog are looked up in --catalog. Exit status: 0 reviewed; 1 with --prove, the
-rows differ or cannot be compared, or the budget ran out; 2 misconfigured, or a statement that
-cannot be reviewed; 3 crashed.
+rows differ, a statement failed, or the budget ran out; 2 misconfigured, or a statement that cannot
+be reviewed; 3 crashed.
 """
 
 

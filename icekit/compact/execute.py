@@ -293,7 +293,7 @@ class RewriteResult:
     planned: PlannedRewrite | None = None
     failed_groups: int = 0
     reason: str = "the engine logs the reason"
-    # : Manifest lists that an expiry deleted: one for each snapshot; None if an attempt ended
+    #: Manifest lists that an expiry deleted: one for each snapshot; None if an attempt ended
     # without saying so.
     manifest_lists: int | None = 0
 

@@ -110,7 +110,7 @@ class RewriteSession:
         self.snapshot = table.snapshot(branch) if branch else table.currentSnapshot()
         self.snapshot_id = 0 if self.snapshot is None else int(self.snapshot.snapshotId())
         self.deletes = PositionDeletes(self.staging, self.snapshot_id)
-        # : What sorts the rows, if they are sorted, and the id of their order; 0 for an order that
+        #: What sorts the rows, if they are sorted, and the id of their order; 0 for an order that
         # is none of the table's.
         self.runner: Any = None
         self.order_id = 0

@@ -140,7 +140,7 @@ class Thresholds:
     snapshots: int = 100
     #: The default of write.metadata.previous-versions-max: a full log drops its oldest entries.
     metadata_log: int = 100
-    # : A choice: records added and deleted since statistics were computed, as a share of the
+    #: A choice: records added and deleted since statistics were computed, as a share of the
     # records at that time.
     stale_statistics: float = 0.2
     #: A choice: files per changed partition and commit, beyond what any distribution explains.

@@ -1,45 +1,27 @@
-"""Hold the filters of queries, describe them, and find the files that bounds rule out."""
+"""Hold the filters of queries as conditions on columns by whose bounds Iceberg can skip files, and
+read them from how Iceberg describes a scan.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from icekit.facts.definition import Column
 from icekit.facts.files import Scalar
 from icekit.facts.where import among, literal_of, start_of
 from icekit.sql import identifier
 
-# --- Conditions of queries on columns, as far as Iceberg can skip files by them
-
-
-EQUALITY, RANGE, PREFIX, NULLS = "equality", "range", "prefix", "nulls"
-_KINDS = {
-    "=": EQUALITY,
-    "in": EQUALITY,
-    "<": RANGE,
-    "<=": RANGE,
-    ">": RANGE,
-    ">=": RANGE,
-    "prefix": PREFIX,
-    "is null": NULLS,
-    "not null": NULLS,
-}
-_NEGATED = {
-    "<": ">=",
-    "<=": ">",
-    ">": "<=",
-    ">=": "<",
-    "is null": "not null",
-    "not null": "is null",
-}
+EQUALITY, NULLS = "equality", "nulls"
+_KINDS = {"=": EQUALITY, "in": EQUALITY, "is null": NULLS}
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A condition on one column: ``op`` is =, in, <, <=, >, >=, prefix, is null or not null.
+    """A condition on one column: ``op`` is =, in, <, <=, >, >=, prefix or is null.
 
     ``values`` have the types that facts use (dates in days, timestamps in microseconds); empty if
     the source of the filter does not state them, and for nulls.
@@ -51,8 +33,8 @@ class Leaf:
 
     @property
     def kind(self) -> str:
-        """One of equality, range, prefix, nulls."""
-        return _KINDS[self.op]
+        """One of equality, range (also of a prefix) and nulls."""
+        return _KINDS.get(self.op, "range")
 
     @property
     def is_bound(self) -> bool:
@@ -84,32 +66,17 @@ Node = Leaf | Anything | All | Either
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One filter of queries; ``weight`` is how often it was seen, ``origin`` where.
-
-    ``text`` is the filter as found. ``tree`` is the part by which bounds of columns can skip files.
-    ``is_pushed`` tells whether Iceberg receives any of it: it may skip files by partitions, even if
-    bounds of columns decide nothing.
+    """One filter of queries, as far as bounds of columns can skip files by it; ``weight`` is how
+    often it was seen.
     """
 
-    text: str
     tree: Node
     weight: float = 1.0
-    origin: str = "stated"
-    is_pushed: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it uses, in their order, except those with only ``is not null``, which Spark
-        adds for every column.
-        """
-        return tuple(
-            dict.fromkeys(leaf.column for leaf in leaves(self.tree) if leaf.op != "not null")
-        )
-
-    @property
-    def is_bound(self) -> bool:
-        """Tell whether all its values are known."""
-        return all(leaf.is_bound for leaf in leaves(self.tree))
+        """The columns it uses, in their order."""
+        return tuple(dict.fromkeys(leaf.column for leaf in leaves(self.tree)))
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
@@ -121,56 +88,30 @@ def leaves(node: Node) -> Iterator[Leaf]:
             yield from leaves(part)
 
 
-def conjunction(parts: Iterator[Node] | tuple[Node, ...]) -> Node:
+def conjunction(parts: Iterable[Node]) -> Node:
     """Conditions that all hold, simplified."""
-    flat: list[Node] = []
-    for part in parts:
-        flat += (
-            part.parts if isinstance(part, All) else [] if isinstance(part, Anything) else [part]
-        )
-    # Spark adds ``is not null`` for every column; a comparison with a value implies it.
-    compared = {part.column for part in flat if isinstance(part, Leaf) and part.kind != NULLS}
-    unique = tuple(
-        dict.fromkeys(
-            p
-            for p in flat
-            if not (isinstance(p, Leaf) and p.op == "not null" and p.column in compared)
-        )
-    )
-    return Anything() if not unique else unique[0] if len(unique) == 1 else All(unique)
+    return _joined(All, [part for part in parts if not isinstance(part, Anything)])
 
 
-def disjunction(parts: Iterator[Node] | tuple[Node, ...]) -> Node:
+def disjunction(parts: Iterable[Node]) -> Node:
     """Conditions of which one holds; nothing is known if one of them cannot be ruled out."""
-    flat: list[Node] = []
-    for part in parts:
-        if isinstance(part, Anything):
-            return part
-        flat += part.parts if isinstance(part, Either) else [part]
-    unique = tuple(dict.fromkeys(flat))
-    return unique[0] if len(unique) == 1 else Either(unique)
+    alternatives = list(parts)
+    return Anything() if Anything() in alternatives else _joined(Either, alternatives)
 
 
-def negated(node: Node) -> Node:
-    """The negation, as far as bounds can decide it; ``<>`` rules out no file."""
-    if isinstance(node, Leaf):
-        return replace(node, op=_NEGATED[node.op]) if node.op in _NEGATED else Anything()
-    if isinstance(node, All):
-        return disjunction(tuple(map(negated, node.parts)))
-    if isinstance(node, Either):
-        return conjunction(tuple(map(negated, node.parts)))
-    return node
+def _joined(kind: type[All | Either], parts: Sequence[Node]) -> Node:
+    nested = (part.parts if isinstance(part, kind) else (part,) for part in parts)
+    unique = tuple(dict.fromkeys(part for group in nested for part in group))
+    return kind(unique) if len(unique) > 1 else next(iter(unique), Anything())
 
 
 def with_leaves(node: Node, change: Callable[[Leaf], Node]) -> Node:
     """The tree with each condition changed."""
     if isinstance(node, Leaf):
         return change(node)
-    if isinstance(node, All):
-        return conjunction(tuple(with_leaves(part, change) for part in node.parts))
-    if isinstance(node, Either):
-        return disjunction(tuple(with_leaves(part, change) for part in node.parts))
-    return node
+    if isinstance(node, Anything):
+        return node
+    return _joined(type(node), [with_leaves(part, change) for part in node.parts])
 
 
 def sql(node: Node, columns: Mapping[str, Column]) -> str:
@@ -189,7 +130,7 @@ def sql(node: Node, columns: Mapping[str, Column]) -> str:
     column = columns[node.column]
     term = identifier(*column.names)
     if node.kind == NULLS:
-        return f"{term} IS {'NOT ' * (node.op == 'not null')}NULL"
+        return f"{term} IS NULL"
     if not node.values:
         raise ValueError(f"the values of {node.column} are not known")
     if node.op == "in":
@@ -222,13 +163,8 @@ def predicates(
 # text ends at the first quote after which the language goes on.
 
 
-_OPERATOR = re.compile(
-    r" (IS NOT NULL|IS NULL|NOT IN|IN|NOT LIKE|LIKE|<=|>=|!=|<>|=|<|>)(?=[ ),]|$)",
-)
-_TEXT_END = re.compile(r"'(?=\)|, | AND | OR |$)")
-_NUMBER = re.compile(r"[^\s,()]+")
-_UNITS = ("year", "month", "day", "hour")
-_TRANSFORM = re.compile(r"(year|month|day|hour|bucket|truncate)(?:\[(\d+)\])?\(")
+_VALUE = re.compile(r"'(.*?)'(?=\)|, | AND | OR |$)|([^\s,()'][^\s,()]*)", re.S)
+_ANYTHING = re.compile(r"(?:true|is_nan\(.*?\))(?=\)|, | AND | OR |$)")
 _SCAN = re.compile(r"filters=(.*?), (?:runtimeFilters|groupedBy|caseSensitive)=", re.S)
 
 
@@ -236,194 +172,128 @@ class Unreadable(ValueError):
     """The text is not in this language."""
 
 
-def filters_of(description: str) -> str | None:
-    """The filters in a scan's description, empty if it has none; None if the text does not describe
-    a scan.
-    """
+def filters_of(description: str) -> str:
+    """The filters in a scan's description; empty if it has none."""
     found = _SCAN.search(description)
-    return found[1] if found else None
+    return found[1] if found else ""
 
 
-def parse(text: str, columns: Mapping[str, Column], unknown: set[str] | None = None) -> Node:
+def parse(text: str, columns: Mapping[str, Column], unknown: set[str]) -> Node:
     """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read,
     under any name they ever had.
 
     A condition on a column that does not exist rules out nothing; the name is added to ``unknown``.
     Raises :class:`Unreadable` for a text that is not in this language.
     """
-    reader = _Reader(text, columns, set() if unknown is None else unknown)
+    reader = _Reader(text, columns, unknown)
     parts = []
     while reader.place < len(text):
         parts.append(reader.expression())
         if not reader.skip(", ") and reader.place < len(text):
             raise Unreadable(text)
-    return conjunction(tuple(parts))
+    return conjunction(parts)
 
 
 class _Reader:
     def __init__(self, text: str, columns: Mapping[str, Column], unknown: set[str]) -> None:
         self.text, self.columns, self.unknown, self.place = text, columns, unknown, 0
+        # A name may contain anything, so known columns are tried, the longest name first.
+        names = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))
+        self.condition = re.compile(
+            r"(?:(year|month|day|hour|bucket|truncate)(?:\[\d+\])?\()?"
+            rf"({names}|.+?)\)? "
+            r"(IS NOT NULL|IS NULL|NOT IN|IN|NOT LIKE|LIKE|<=|>=|!=|<>|=|<|>)(?=[ ),]|$)",
+            re.S,
+        )
 
     def skip(self, token: str) -> bool:
-        if self.text.startswith(token, self.place):
-            self.place += len(token)
-            return True
-        return False
+        is_next = self.text.startswith(token, self.place)
+        self.place += len(token) * is_next
+        return is_next
+
+    def take(self, found: re.Match[str] | None) -> re.Match[str]:
+        if found is None:
+            raise Unreadable(self.text)
+        self.place = found.end()
+        return found
+
+    def expect(self, token: str) -> None:
+        if not self.skip(token):
+            raise Unreadable(self.text)
 
     def expression(self) -> Node:
-        if self.skip("NOT ("):
-            inner = self.expression()
-            self.close()
-            return negated(inner)
-        if self.skip("("):
-            parts = [self.expression()]
+        # Spark negates comparisons itself: what is left of NOT rules out no file.
+        is_negated = self.skip("NOT (")
+        if is_negated or self.skip("("):
+            node = self.expression()
             if self.skip(" AND "):
-                parts.append(self.expression())
-                self.close()
-                return conjunction(tuple(parts))
-            if self.skip(" OR "):
-                parts.append(self.expression())
-                self.close()
-                return disjunction(tuple(parts))
-            self.close()
-            return parts[0]
-        if self.skip("true"):
-            return Anything()
-        if self.skip("is_nan("):
-            self.place = self.text.index(")", self.place) + 1
+                node = conjunction((node, self.expression()))
+            elif self.skip(" OR "):
+                node = disjunction((node, self.expression()))
+            self.expect(")")
+            return Anything() if is_negated else node
+        if found := _ANYTHING.match(self.text, self.place):
+            self.take(found)
             return Anything()
         return self.predicate()
 
-    def close(self) -> None:
-        if not self.skip(")"):
-            raise Unreadable(self.text)
-
-    def transformed(self) -> Node | None:
-        """A condition on a transform of a known column, such as ``year(t) = 20``; None, at the same
-        place, if there is none.
-        """
-        start = self.place
-        found = _TRANSFORM.match(self.text, start)
-        names = [n for n in self.columns if found and self.text.startswith(f"{n}) ", found.end())]
-        if found is None or not names:
-            return None
-        column = self.columns[names[0]]
-        self.place = found.end() + len(names[0]) + 1
-        operator = _OPERATOR.match(self.text, self.place)
-        if operator is None:
-            self.place = start
-            return None
-        self.place = operator.end()
-        op, name = operator[1], found[1]
-        if op.endswith("NULL"):
-            return Leaf(column.name, "is null" if op == "IS NULL" else "not null")
-        self.skip(" ")
-        # The value of a unit of time is a number, and that of a truncation has the column's type.
-        of_value = column if name == "truncate" else replace(column, type="int")
-        values = self.values(of_value) if op in {"IN", "NOT IN"} else (self.value(of_value),)
-        return in_values_of(column, name, int(found[2] or 0), op, values)
-
     def predicate(self) -> Node:
-        if (transformed := self.transformed()) is not None:
-            return transformed
-        # A name may contain anything, so names of known columns are tried first, the longest one
-        # first.
-        names = (n for n in self.columns if self.text.startswith(f"{n} ", self.place))
-        name = max(
-            (n for n in names if _OPERATOR.match(self.text, self.place + len(n))),
-            key=len,
-            default=None,
-        )
-        found = (
-            _OPERATOR.match(self.text, self.place + len(name))
-            if name
-            else _OPERATOR.search(self.text, self.place)
-        )
-        if found is None:
-            raise Unreadable(self.text)
-        if name is None:
-            self.unknown.add(self.text[self.place : found.start()])
-        self.place = found.end()
-        column = self.columns.get(name) if name else None
-        op = found[1]
+        start = self.place
+        found = self.take(self.condition.match(self.text, start))
+        unit, name, op = found.groups()
+        column = self.columns.get(name)
+        if column is None:
+            self.unknown.add(self.text[start : found.start(3) - 1])
         if op.endswith("NULL"):
-            return (
-                Anything()
-                if column is None
-                else Leaf(column.name, "is null" if op == "IS NULL" else "not null")
-            )
+            return Leaf(column.name, "is null") if column and op == "IS NULL" else Anything()
         self.skip(" ")
-        values = self.values(column) if op in {"IN", "NOT IN"} else (self.value(column),)
-        if column is None or op in {"NOT IN", "NOT LIKE", "!=", "<>"}:
+        values = self.values(column.type if column else "")
+        if (
+            column is None
+            or unit in {"bucket", "truncate"}
+            or op in {"NOT IN", "NOT LIKE", "!=", "<>"}
+        ):
             return Anything()
-        if op == "IN":
-            return Leaf(column.name, "in", tuple(dict.fromkeys(values)))
+        if unit:
+            return _in_units(column, unit, op, values)
         if op == "LIKE":
             return Leaf(column.name, "prefix", (str(values[0]).removesuffix("%"),))
-        return Leaf(column.name, op, values)
+        return Leaf(column.name, op.lower(), tuple(dict.fromkeys(values)))
 
-    def values(self, column: Column | None) -> tuple[Scalar, ...]:
+    def values(self, kind: str) -> tuple[Scalar, ...]:
         if not self.skip("("):
-            raise Unreadable(self.text)
-        found = [self.value(column)]
+            return (self.value(kind),)
+        values = [self.value(kind)]
         while self.skip(", "):
-            found.append(self.value(column))
-        self.close()
-        return tuple(found)
+            values.append(self.value(kind))
+        self.expect(")")
+        return tuple(values)
 
-    def value(self, column: Column | None) -> Scalar:
-        if self.skip("'"):
-            end = _TEXT_END.search(self.text, self.place)
-            if end is None:
-                raise Unreadable(self.text)
-            value = self.text[self.place : end.start()]
-            self.place = end.end()
-            return value
-        found = _NUMBER.match(self.text, self.place)
-        if found is None:
-            raise Unreadable(self.text)
-        self.place = found.end()
-        return _scalar(found[0], column.type if column else "")
+    def value(self, kind: str) -> Scalar:
+        text, word = self.take(_VALUE.match(self.text, self.place)).groups()
+        return _scalar(word, kind) if text is None else text
 
 
-def in_values_of(
-    column: Column, transform: str, width: int, op: str, values: Sequence[Scalar]
-) -> Node:
-    """A condition on a partition transform of a column as one on the column; anything if bounds of
-    the column cannot decide it.
+def _in_units(column: Column, unit: str, op: str, values: Sequence[Any]) -> Node:
+    """A condition on a column's year, month, day or hour as one on the column; anything if bounds
+    of the column cannot decide it.
     """
+    try:
+        spans = [[_instant(column, unit, value + more) for more in (0, 1)] for value in values]
+    except (OverflowError, ValueError):
+        return Anything()
     if op in {"=", "IN"}:
-        return disjunction(tuple(_in_value_of(column, transform, width, value) for value in values))
-    value = values[0]
-    if op not in {"<", "<=", ">", ">="} or transform not in _UNITS or not isinstance(value, int):
-        return Anything()
-    try:
-        bound = _instant(column, transform, value + (op in {"<=", ">"}))
-    except (OverflowError, ValueError):
-        return Anything()
-    return Leaf(column.name, "<" if op in {"<", "<="} else ">=", (bound,))
+        return disjunction(
+            conjunction((Leaf(column.name, ">=", (low,)), Leaf(column.name, "<", (high,))))
+            for low, high in spans
+        )
+    bound = spans[0][op in {"<=", ">"}]
+    return Leaf(column.name, "<" if op.startswith("<") else ">=", (bound,))
 
 
-def _in_value_of(column: Column, transform: str, width: int, value: Scalar) -> Node:
-    if transform == "truncate" and isinstance(value, str) and column.type == "string":
-        return Leaf(column.name, "prefix" if len(value) == width else "=", (value,))
-    if not isinstance(value, int):
-        return Anything()
-    try:
-        if transform in _UNITS:
-            low, high = (_instant(column, transform, value + more) for more in (0, 1))
-        elif transform == "truncate":
-            low, high = value, value + width
-        else:
-            return Anything()  # a bucket
-    except (OverflowError, ValueError):
-        return Anything()
-    return conjunction((Leaf(column.name, ">=", (low,)), Leaf(column.name, "<", (high,))))
-
-
-def _instant(column: Column, transform: str, value: int) -> int:
+def _instant(column: Column, unit: str, value: int) -> int:
     """When a unit of time begins, as facts keep values of the column."""
-    since = start_of(transform, value) - start_of("day", 0)
+    since = start_of(unit, value) - start_of("day", 0)
     if column.type == "date":
         return since.days
     micros = since // dt.timedelta(microseconds=1)
@@ -431,10 +301,10 @@ def _instant(column: Column, transform: str, value: int) -> int:
 
 
 def _scalar(text: str, kind: str) -> Scalar:
-    if kind in {"int", "long", "date", "time"} or kind.startswith("timestamp"):
+    if kind.startswith(("int", "long", "date", "time")):
         return int(text)
     if kind in {"float", "double"}:
         return float(text)
-    if kind == "binary" or kind.startswith("fixed"):
+    if kind.startswith(("binary", "fixed")):
         return text.removeprefix("X'").removesuffix("'").lower()
     return text == "true" if kind == "boolean" else text

@@ -141,7 +141,7 @@ def finer_field(
     where none does.
     """
     most = facts.mean_partition_bytes / max(1, 2 * facts.target_bytes)
-    values = {v for v in drawn.columns.get(column, ()) if v is not None}
+    values = set(drawn.get(column, ()))
     column_type = facts.by_name[column].type
     if most < 2 or not values:
         return None
@@ -171,5 +171,5 @@ def _is_looked_up(column: str, filters: Sequence[Filter]) -> bool:
 
 
 def _distinct_share(drawn: Sample, column: str) -> float:
-    values = drawn.columns.get(column, [])
+    values = drawn.get(column, [])
     return len(set(values)) / max(len(values), 1)

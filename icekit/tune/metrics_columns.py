@@ -131,17 +131,12 @@ def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) ->
         column = facts.by_name.get(name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
-        kinds = {
-            leaf.kind
-            for f in filters
-            for leaf in leaves(f.tree)
-            if leaf.column == name and leaf.op != "not null"
-        }
+        kinds = {leaf.kind for f in filters for leaf in leaves(f.tree) if leaf.column == name}
         modes[name] = truncate(LENGTHS[0])
         if uses == ("filter",) and kinds == {NULLS}:
             modes[name] = COUNTS
         elif "filter" in uses and column.type == "string":
-            length = needed_length(drawn.columns.get(name, ()))
+            length = needed_length(drawn.get(name, ()))
             modes[name] = FULL if length is None else truncate(length)
     return modes
 

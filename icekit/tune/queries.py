@@ -12,6 +12,7 @@ import io
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,36 +24,24 @@ from icekit.catalog.lake import session_of
 from icekit.engine.compat import arrow_of
 from icekit.engine.planner import changes_something, is_scan_of, nodes, query_of
 from icekit.engine.predicate import read_predicate
-from icekit.errors import ParameterError, StatementRefused
+from icekit.errors import ParameterError
 from icekit.facts.definition import Column
 from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import TableFacts
-from icekit.facts.where import NO_BOUNDS, lookup_of
+from icekit.facts.spark_entries import scalar_sql
+from icekit.facts.where import lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.filters import (
-    Anything,
-    Filter,
-    Leaf,
-    Node,
-    Unreadable,
-    filters_of,
-    parse,
-    with_leaves,
-)
-from icekit.units import count, shorten
+from icekit.tune.filters import Anything, Filter, Leaf, Node, filters_of, leaves, parse, with_leaves
+from icekit.units import count
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from icekit.catalog import Lake
 
 _START = "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart"
-#: Spark compresses with zstd by default; its lz4 and snappy have framing of their own that only
-# Spark reads.
+# Spark compresses with zstd by default; only Spark reads the framing of its lz4 and snappy.
 _CODECS = {".zstd": "zstd", ".zst": "zstd", ".gz": "gzip"}
-_UNREADABLE = {".lz4", ".snappy", ".lzf"}
 #: A query that changes the table also scans it, but does not count as a read.
 _WRITES = (
     "ReplaceData",
@@ -64,34 +53,23 @@ _WRITES = (
 _DAY_MS = 86_400_000
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One query of a log: its start in milliseconds, and its scans of the table as Iceberg
-    describes them.
-
-    A query that does not read the table, or that changes it, has no scans.
-    """
-
-    at_ms: int
-    scans: tuple[str, ...]
-
-
-def queries(path: str, table: Identifier) -> Iterator[Query]:
-    """The queries of a log, a rolling log's folder or a folder of logs; the table is named without
+def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
+    """The queries of a log, a rolling log's folder or a folder of logs, each as its start in
+    milliseconds and its scans of the table as Iceberg describes them; the table is named without
     its catalog.
 
-    Raises :class:`~icekit.errors.ParameterError` for a file that cannot be read, or if there is no
-    query at all.
+    A query that does not read the table, or that changes it, has no scans. Raises
+    :class:`~icekit.errors.ParameterError` for a file that cannot be read, or if there is no query
+    at all.
     """
-    name, found = ".".join(table), False
+    event: Mapping[str, Any] | None = None
     for event in _events(Path(path)):
-        found = True
-        yield Query(
-            int(event.get("time") or 0), tuple(_scans(event.get("sparkPlanInfo") or {}, name))
-        )
-    if not found:
+        scans = _scans(event.get("sparkPlanInfo") or {}, ".".join(table))
+        yield int(event.get("time") or 0), scans
+    if event is None:
         raise ParameterError(
-            f"{path} has no query; give an event log of Spark SQL (spark.eventLog.enabled=true)."
+            f"{path} has no query; give an event log of Spark SQL (spark.eventLog.enabled=true), "
+            "not compressed, or with zstd or gzip."
         )
 
 
@@ -101,35 +79,22 @@ def reads_per_day(path: str, table: Identifier) -> float:
     The days are from the first to the last query of the log, at least one. Raises as
     :func:`queries` does.
     """
-    first, last, reads = None, 0, 0
-    for query in queries(path, table):
-        first = query.at_ms if first is None else min(first, query.at_ms)
-        last = max(last, query.at_ms)
-        reads += bool(query.scans)
-    return reads / max(1.0, (last - (first or 0)) / _DAY_MS)
+    reads = [(at_ms, bool(scans)) for at_ms, scans in queries(path, table)]
+    days = (max(reads)[0] - min(reads)[0]) / _DAY_MS
+    return sum(is_read for _, is_read in reads) / max(1.0, days)
 
 
-def _scans(plan: Mapping[str, Any], name: str) -> Iterator[str]:
-    nodes = list(_nodes(plan))
-    for node in nodes:
-        if str(node.get("nodeName", "")).startswith(_WRITES):
-            # "ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"
-            written = (
-                str(node.get("simpleString", ""))
-                .partition("table=")[2]
-                .partition(",")[0]
-                .rstrip(")")
-            )
-            if _is(written, name):
-                return
-    for node in nodes:
-        scanned = str(node.get("nodeName", ""))
-        if scanned.startswith("BatchScan ") and _is(scanned.removeprefix("BatchScan "), name):
-            yield str(node.get("simpleString", ""))
-
-
-def _is(full: str, name: str) -> bool:
-    return full == name or full.endswith(f".{name}")
+def _scans(plan: Mapping[str, Any], name: str) -> list[str]:
+    scans = []
+    for node in _nodes(plan):
+        kind, text = (str(node.get(key, "")) for key in ("nodeName", "simpleString"))
+        # "ReplaceData IcebergWrite(table=lake.db.events, format=PARQUET)"
+        written = text.partition("table=")[2].partition(",")[0].rstrip(")")
+        if kind.startswith(_WRITES) and f".{written}".endswith(f".{name}"):
+            return []
+        if kind.startswith("BatchScan ") and kind.replace(" ", ".", 1).endswith(f".{name}"):
+            scans.append(text)
+    return scans
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -143,52 +108,37 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 def _events(path: Path) -> Iterator[Mapping[str, Any]]:
     if not path.exists():
         raise ParameterError(f"There is no event log {path}; give a file, or a folder of them.")
-    files = (
-        sorted(p for p in path.rglob("*") if p.is_file() and not p.name.startswith("."))
-        if path.is_dir()
-        else [path]
-    )
-    for file in files:
-        suffix = Path(file.name.removesuffix(".inprogress")).suffix
-        if suffix in _UNREADABLE:
-            raise ParameterError(
-                f"{file.name} is compressed in a format that only Spark reads; write event logs "
-                "with spark.eventLog.compression.codec=zstd, or without compression."
-            )
+    for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file() and p.name[0] != "."):
+        codec = _CODECS.get(Path(file.name.removesuffix(".inprogress")).suffix)
         try:
-            with pa.input_stream(str(file), compression=_CODECS.get(suffix)) as stream:
+            with pa.input_stream(str(file), compression=codec) as stream:
                 yield from _started(io.TextIOWrapper(stream, encoding="utf-8"))
         except (OSError, ValueError, pa.ArrowException) as error:
             raise ParameterError(
-                f"{file} cannot be read as an event log of Spark ({type(error).__name__})."
+                f"{file} cannot be read as an event log of Spark ({type(error).__name__}); give one "
+                "that is not compressed, or with zstd or gzip."
             ) from None
 
 
-def _started(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
+def _started(lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
     """The events of queries; the last line of a killed application may be cut off, and is left out
     if there are others.
     """
-    found, broken = False, None
+    event: Mapping[str, Any] = {}
     for line in lines:
-        if broken is not None:
-            raise broken
         # Most events are of tasks, and parsing JSON takes most of the time.
         if _START in line:
             try:
                 event = json.loads(line)
-            except ValueError as error:
-                broken = error
-                continue
-            if event.get("Event") == _START:
-                found = True
-                yield event
-    if broken is not None and not found:
-        raise broken
+            except ValueError:
+                if not event or next(lines, ""):
+                    raise
+                return
+            yield event
 
 
-STATED, DECLARED, EVENT_LOG = "stated", "declared", "event log"
-#: The most filters considered, and the most of one kind, which differ only in their values.
-MOST_FILTERS, MOST_VALUES = 200, 16
+#: The most filters of one kind, which differ only in their values.
+MOST_VALUES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,12 +150,8 @@ class Filters:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns in filters, by how often they are used."""
-        weights: dict[str, float] = {}
-        for one in self.filters:
-            for column in one.columns:
-                weights[column] = weights.get(column, 0.0) + one.weight
-        return tuple(sorted(weights, key=lambda c: -weights[c]))
+        """The columns in filters, those of the most frequent filter first."""
+        return tuple(dict.fromkeys(name for one in self.filters for name in one.columns))
 
 
 def read_filters(
@@ -225,109 +171,87 @@ def read_filters(
             f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y "
             "'filters: [\"id = 7\"]')."
         )
-    lookups = [_lookup(facts, text) for text in sql]
-    known, gone = names_ever(lake, facts)
+    known = names_ever(lake, facts)
     unknown: set[str] = set()
-    found = _Merged()
+    trees: list[Node] = []
     notes: list[str] = []
-    for text, lookup in zip(sql, lookups, strict=True):
-        stated = (
-            _stated(lake, facts, text, known, unknown)
-            if lookup is None
-            else [Filter(text, lookup, 1.0, STATED)]
-        )
-        found.add(stated)
-        notes += (
-            _rewritable(facts, text)
-            if any(isinstance(one.tree, (Anything, Leaf)) for one in stated)
-            else ()
-        )
-    if event_log:
-        found.add(_logged(event_log, facts, known, unknown))
     if not (sql or event_log):
-        declared, notes = _declared(facts)
-        found.add(declared)
-    for name in sorted(unknown):
-        what = (
-            "was dropped"
-            if name in gone
-            else "is not a column with bounds that Iceberg can use to skip files"
-        )
-        notes.append(f"Filters on {name} are left out: it {what}.")
-    if found.blind:
+        for column in (c for c in facts.columns if c.name in facts.filter_columns):
+            if lookup_of(column):
+                trees.append(Leaf(column.name, "="))
+            else:
+                unknown.add(column.name)
+    for text in sql:
+        lookup = _lookup(facts, text)
+        stated = [lookup] if lookup else _stated(lake, facts, text, known, unknown)
+        trees += stated
+        if not lookup and isinstance(stated[0], (Anything, Leaf)):
+            notes += _rewritable(facts, text)
+    for _, scans in queries(event_log, facts.table) if event_log else ():
+        trees += [_tree(scan, known, unknown) for scan in scans]
+    notes += (
+        f"Filters on {name} are left out: it was dropped, or has no bounds by which Iceberg skips "
+        "files."
+        for name in sorted(unknown)
+    )
+    if blind := trees.count(Anything()):
         notes.append(
-            f"{count(round(found.blind), 'query', 'queries')} had no filter that reaches Iceberg "
-            "(no filter, or functions of columns)."
+            f"{count(blind, 'query', 'queries')} had no filter by which bounds of columns can skip "
+            "files: none at all, one on a function of a column, or one on buckets or with <> or "
+            "NOT IN, which may still skip files by partition."
         )
-    if found.undecided:
-        notes.append(
-            f"{count(round(found.undecided), 'query', 'queries')} had filters that reach Iceberg "
-            "and may skip files, but not by the bounds of columns (such as those on buckets, or "
-            "with <> or NOT IN), so layouts were not compared for them."
-        )
-    kept, shapes = found.kept()
-    if shapes < len(found.shapes):
-        notes.append(
-            f"Of {len(found.shapes):,} kinds of filters, only the {shapes:,} most frequent are "
-            "used."
-        )
-    return Filters(kept, tuple(notes))
+    return Filters(merged(trees), tuple(notes))
 
 
 def _lookup(facts: TableFacts, text: str) -> Leaf | None:
     """The condition of a text such as ``id = ?``; None for other texts."""
-    name, mark, rest = text.rpartition("=")
-    if not mark or rest.strip() != "?":
-        return None
-    is_named = (
-        c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)} and lookup_of(c)
-    )
-    return next((Leaf(column.name, "=") for column in is_named), None)
+    name, _, value = text.rpartition("=")
+    is_named = (c for c in facts.columns if name.strip() in {c.name, identifier(*c.names)})
+    column = next(is_named, None) if value.strip() == "?" else None
+    return Leaf(column.name, "=") if column and lookup_of(column) else None
 
 
-def names_ever(lake: Lake, facts: TableFacts) -> tuple[Mapping[str, Column], frozenset[str]]:
-    """The table's columns by every name they have had, and the names of those that were dropped."""
+def names_ever(lake: Lake, facts: TableFacts) -> dict[str, Column]:
+    """The table's columns by every name they have had."""
     by_id = {c.field_id: c for c in facts.columns}
-    known: dict[str, Column] = {}
-    gone: set[str] = set()
     metadata: Any = head(lake, facts.table).metadata
-    for schema in metadata.get("schemas") or [metadata["schema"]]:
-        for field_id, name, *_ in leaves_of(schema["fields"]):
-            if field_id in by_id:
-                known[name] = by_id[field_id]
-            else:
-                gone.add(name)
-    known.update(facts.by_name)
-    return known, frozenset(gone - known.keys())
+    fields = (
+        field
+        for schema in metadata.get("schemas") or [metadata["schema"]]
+        for field in leaves_of(schema["fields"])
+    )
+    return {**{name: by_id[i] for i, name, *_ in fields if i in by_id}, **facts.by_name}
 
 
 def _stated(
     lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column], unknown: set[str]
-) -> list[Filter]:
-    """A predicate or a query as Spark pushes it to Iceberg; one filter for each scan of the
-    table.
-    """
+) -> list[Node]:
+    """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     name = lake.sql_name(facts.table)
     is_query = re.match(r"\s*(SELECT|WITH)\b", text, re.I) is not None
     with session_of(lake) as spark:
-        if is_query:
-            query = _query(spark, text)
-        else:
+        query = text
+        if not is_query:
             condition = read_predicate(spark, spark.table(identifier(*name)), text)
-            query = query_of(spark, f"SELECT * FROM {identifier(*name)} WHERE {condition.sql}")
+            query = f"SELECT * FROM {identifier(*name)} WHERE {condition.sql}"
+        planned = query_of(spark, query)
+        # A WITH may precede a DELETE.
+        if changes_something(spark, planned):
+            raise ParameterError(
+                f"{text!r} is not a query but a statement that changes data; give a SELECT, or a "
+                "predicate."
+            )
         scans = [
-            str(n.scan().description()) for n in nodes(query.executedPlan()) if is_scan_of(n, name)
+            str(n.scan().description())
+            for n in nodes(planned.executedPlan())
+            if is_scan_of(n, name)
         ]
     if is_query and not scans:
         raise ParameterError(
             f"{text!r} does not read {display_name(facts.table)}; give a query of this table, or "
             "a predicate."
         )
-    pushed = [filters_of(scan) for scan in scans] or [None]
-    return [
-        Filter(text, _tree(filters, known, unknown), 1.0, STATED, is_pushed=bool(filters))
-        for filters in pushed
-    ]
+    return [_tree(scan, known, unknown) for scan in scans or [""]]
 
 
 # Functions of times for which Iceberg has a transform. (Spark's month, day and hour are those
@@ -341,105 +265,43 @@ def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
         (found[1].lower(), found[2]) for found in _TIME_FUNCTION.finditer(text)
     ):
         column = facts.by_name.get(term.replace("`", ""))
-        if column is None or not column.type.startswith(("date", "timestamp")):
-            continue
         unit = f"years({term}), which counts from 1970" if function == "year" else f"days({term})"
-        yield (
-            f"{function}({term}) does not reach Iceberg, so it skips nothing. A range of {term} "
-            f"does, and so does {identifier(facts.catalog)}.system.{unit}."
-        )
+        if column is not None and column.type.startswith(("date", "timestamp")):
+            yield (
+                f"{function}({term}) does not reach Iceberg, so it skips nothing. A range of "
+                f"{term} does, and so does {identifier(facts.catalog)}.system.{unit}."
+            )
 
 
-def _query(spark: SparkSession, text: str) -> Any:
-    """The plan of a complete query, which is not run; a statement that changes something is refused
-    (a WITH may precede a DELETE).
-    """
+def _tree(description: str, known: Mapping[str, Column], unknown: set[str]) -> Node:
+    """The filters of a scan as a tree, from Iceberg's description of it."""
     try:
-        query = query_of(spark, text)
-    except StatementRefused as error:
-        raise ParameterError(
-            f"The query {shorten(text, 200)!r} cannot be used: {error}", detail=error.detail
-        ) from None
-    if changes_something(spark, query):
-        raise ParameterError(
-            f"{text!r} is not a query but a statement that changes data; give a SELECT, or a "
-            "predicate."
-        )
-    return query
-
-
-def _logged(
-    path: str, facts: TableFacts, known: Mapping[str, Column], unknown: set[str]
-) -> Iterator[Filter]:
-    for query in queries(path, facts.table):
-        for description in query.scans:
-            text = filters_of(description) or ""
-            yield Filter(text, _tree(text, known, unknown), 1.0, EVENT_LOG, is_pushed=bool(text))
-
-
-def _tree(text: str | None, known: Mapping[str, Column], unknown: set[str]) -> Node:
-    """The filters of a scan as a tree; ``text`` is Iceberg's description of them."""
-    if not text:
-        return Anything()
-    try:
-        return parse(text, known, unknown)
-    except (Unreadable, ValueError):
+        return parse(filters_of(description), known, unknown)
+    except ValueError:
         # Another version of Iceberg may describe a filter differently; then nothing is known about
         # it.
         return Anything()
 
 
-def _declared(facts: TableFacts) -> tuple[list[Filter], list[str]]:
-    found: list[Filter] = []
-    notes: list[str] = []
-    for column in (c for c in facts.columns if c.name in facts.filter_columns):
-        if column.type.startswith(NO_BOUNDS):
-            notes.append(
-                f"The declared filter column {column.name} is left out: its type has no bounds."
-            )
-        else:
-            found.append(Filter(f"{column.name} = ?", Leaf(column.name, "="), 1.0, DECLARED))
-    return found, notes
-
-
-class _Merged:
-    """Merges filters as they arrive: equal ones become one, and of those that differ only in their
-    values a few are kept.
+def merged(trees: Iterable[Node]) -> tuple[Filter, ...]:
+    """Filters, most frequent first: equal ones become one, and of those that differ only in their
+    values :data:`MOST_VALUES` are kept, with the weight of all of their kind.
     """
-
-    def __init__(self) -> None:
-        self.blind = self.undecided = 0.0
-        #: For each tree without values: the weight of all its filters, and those that are kept.
-        self.shapes: dict[Node, tuple[float, dict[Node, Filter]]] = {}
-
-    def add(self, filters: Iterable[Filter]) -> None:
-        for one in filters:
-            if isinstance(one.tree, Anything):
-                self.undecided += one.weight * one.is_pushed
-                self.blind += one.weight * (not one.is_pushed)
-                continue
-            shape = with_leaves(one.tree, lambda leaf: replace(leaf, values=()))
-            weight, same = self.shapes.get(shape, (0.0, {}))
-            there = same.get(one.tree)
-            if there is not None:
-                same[one.tree] = replace(there, weight=there.weight + one.weight)
-            elif len(same) < MOST_VALUES:
-                same[one.tree] = one
-            self.shapes[shape] = (weight + one.weight, same)
-
-    def kept(self) -> tuple[tuple[Filter, ...], int]:
-        """The most frequent kinds, with the weight of all their queries, and the number of
-        kinds.
-        """
-        found: list[Filter] = []
-        shapes = 0
-        for weight, same in sorted(self.shapes.values(), key=lambda s: -s[0]):
-            if len(found) + len(same) > MOST_FILTERS:
-                break
-            shapes += 1
-            share = weight / sum(f.weight for f in same.values())
-            found += (replace(f, weight=f.weight * share) for f in same.values())
-        return tuple(sorted(found, key=lambda f: -f.weight)), shapes
+    totals: Counter[Node] = Counter()
+    kept: dict[Node, Counter[Node]] = {}
+    for tree in trees:
+        if not isinstance(tree, Anything):
+            shape = with_leaves(tree, lambda leaf: replace(leaf, values=()))
+            same = kept.setdefault(shape, Counter())
+            totals[shape] += 1
+            if tree in same or len(same) < MOST_VALUES:
+                same[tree] += 1
+    filters = (
+        Filter(tree, number * totals[shape] / same.total())
+        for shape, same in kept.items()
+        for tree, number in same.items()
+    )
+    return tuple(sorted(filters, key=lambda f: -f.weight))
 
 
 # --- Sample rows of a table, to try layouts on and to give values to filters without values
@@ -447,24 +309,11 @@ class _Merged:
 
 #: The number of lookups that replace a filter without values.
 DRAWS = 8
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Some rows of a table: for each column a list of values with the types that facts use
-    (decimals as numbers), all of the same length.
-    """
-
-    columns: dict[str, list[Any]]
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return len(next(iter(self.columns.values()), ()))
-
-
+#: For each column the values of some rows, except nulls, with the types that facts use.
+Sample = Mapping[str, list[Any]]
 #: How finely rows are drawn.
-_HASHES = 1 << 30
+_HASHES, _SEED = 1 << 30, 7
+_SPARK_TYPES = {"timestamptz": "timestamp", "timestamp": "timestamp_ntz", "fixed": "binary"}
 
 
 def sample(
@@ -472,9 +321,8 @@ def sample(
     facts: TableFacts,
     columns: Sequence[str],
     *,
-    rows: int = 100_000,
+    rows: int,
     sample_bytes: int = 1 << 30,
-    seed: int = 7,
 ) -> Sample:
     """About ``rows`` rows, drawn evenly from all files, or from files across the table if all have
     more than ``sample_bytes``.
@@ -484,69 +332,44 @@ def sample(
     that each run on a snapshot draws the same ones, however Spark reads them.
     """
     if facts.snapshot_id is None or not columns:
-        return Sample({name: [] for name in columns})
+        return {name: [] for name in columns}
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
     share = min(1.0, 1.1 * rows / max(read, 1))
-    terms = ", ".join(
-        f"{_as_fact(facts.by_name[name])} AS c{place}" for place, name in enumerate(columns)
-    )
-    drawn = (
-        f" AND pmod(xxhash64(_file, _pos, {seed}), {_HASHES}) < {round(share * _HASHES)}"
-        if share < 1
-        else ""
-    )
+    terms = []
+    for place, name in enumerate(columns):
+        column = facts.by_name[name]
+        kind = column.type.partition("[")[0]
+        value = scalar_sql(identifier(*column.names), _SPARK_TYPES.get(kind, kind))
+        terms.append(f"{value} AS c{place}")
     # With an id, the columns would be those of the snapshot, and not those that the table has now.
     version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
     table = arrow_of(
         lake.spark.sql(
-            f"SELECT {terms}, _file AS f, _pos AS p FROM "
+            f"SELECT {', '.join(terms)}, _file AS f, _pos AS p FROM "
             f"{identifier(*lake.sql_name(facts.table))} {version} WHERE "
-            f"{some_files(lake, facts, sample_bytes)}{drawn} ORDER BY xxhash64(_file, _pos, "
-            f"{seed}), _file, _pos LIMIT {rows}"
+            f"{some_files(lake, facts, sample_bytes)} AND pmod(xxhash64(_file, _pos, {_SEED}), "
+            f"{_HASHES}) < {round(share * _HASHES)} ORDER BY xxhash64(_file, _pos, {_SEED}), _file, "
+            f"_pos LIMIT {rows}"
         )
-    )
-    table = table.sort_by([("f", "ascending"), ("p", "ascending")])
-    found = {name: table.column(place).to_pylist() for place, name in enumerate(columns)}
-    return Sample(found)
+    ).sort_by([("f", "ascending"), ("p", "ascending")])
+    return {name: table.column(place).drop_null().to_pylist() for place, name in enumerate(columns)}
 
 
-def _as_fact(column: Column) -> str:
-    term, kind = identifier(*column.names), column.type
-    if kind == "date":
-        return f"unix_date({term})"
-    if kind.startswith("timestamptz"):
-        return f"unix_micros({term})"
-    if kind.startswith("timestamp"):
-        return f"timestampdiff(MICROSECOND, TIMESTAMP_NTZ '1970-01-01', {term})"
-    if kind.startswith("decimal"):
-        return f"CAST({term} AS DOUBLE)"
-    if kind.startswith(("binary", "fixed")):
-        return f"lower(hex({term}))"
-    return term
-
-
-def bind(filters: Sequence[Filter], drawn: Sample, *, seed: int = 7) -> tuple[Filter, ...]:
+def bind(filters: Sequence[Filter], drawn: Sample) -> tuple[Filter, ...]:
     """The filters with values: one without values becomes :data:`DRAWS` filters with values drawn
     from a sample, which share its weight.
 
-    A filter on a column without values in the sample is left out.
+    A filter on a column without values in the sample keeps none.
     """
-    draw = random.Random(seed)
-    present = {name: [v for v in values if v is not None] for name, values in drawn.columns.items()}
+    draw = random.Random(_SEED)
 
     def bound(leaf: Leaf) -> Node:
-        values = present.get(leaf.column)
-        if leaf.is_bound or not values:
-            return leaf
-        return replace(leaf, values=(draw.choice(values),))
+        values = drawn.get(leaf.column)
+        return leaf if leaf.is_bound or not values else replace(leaf, values=(draw.choice(values),))
 
-    found: list[Filter] = []
-    for one in filters:
-        if one.is_bound:
-            found.append(one)
-        else:
-            found += [
-                replace(one, tree=with_leaves(one.tree, bound), weight=one.weight / DRAWS)
-                for _ in range(DRAWS)
-            ]
-    return tuple(found)
+    return tuple(
+        Filter(with_leaves(one.tree, bound), one.weight / draws)
+        for one in filters
+        for draws in [1 if all(leaf.is_bound for leaf in leaves(one.tree)) else DRAWS]
+        for _ in range(draws)
+    )

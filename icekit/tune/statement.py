@@ -72,14 +72,17 @@ class Statement:
 
         Sub-queries that read the target by its name go on reading the table itself.
         """
-        branch = (f"{BRANCH}{self.branch}",) if self.branch else ()
-        name = identifier(*table, *branch)
+        name = identifier(*self.written(table))
         if self.alias is not None:
             return spliced(self.sql, [(self._target_span, name)])
         edits = [(span, identifier(self._given_alias, *rest)) for span, rest in self._qualified]
         return spliced(
             self.sql, [(self._target_span, f"{name} AS {identifier(self._given_alias)}"), *edits]
         )
+
+    def written(self, table: Identifier) -> Identifier:
+        """A table's name with the branch that this statement writes to."""
+        return (*table, f"{BRANCH}{self.branch}") if self.branch else table
 
     def with_condition(self, predicate: str) -> str:
         """The statement with one more condition beside its own: ``(its own) AND (predicate)``.
@@ -93,11 +96,7 @@ class Statement:
     @property
     def qualifier(self) -> Identifier:
         """What columns of the target are qualified by in this statement, as parts of a name."""
-        return (
-            (self.alias,)
-            if self.alias is not None
-            else (*self.target, *((f"{BRANCH}{self.branch}",) if self.branch else ()))
-        )
+        return (self.alias,) if self.alias is not None else self.written(self.target)
 
     def __str__(self) -> str:
         return self.sql

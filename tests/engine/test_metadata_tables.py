@@ -35,7 +35,7 @@ READERS = {"metadata_table", "metadata_table_sql"}
 # Statements that are shown to a person, who runs them in a session of their own.
 SHOWN = {"diagnose/partitions.py"}
 # A part after a table's name that is a column's, or makes another table's name.
-COLUMNS = {"tune/merge/narrow.py", "tune/merge/__init__.py"}
+COLUMNS = {"tune/merge/narrow.py"}
 
 
 def called(node: ast.AST) -> str:

@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 
     with pytest.raises(ParameterError, match="no event log"):
         reads_per_day(str(tmp_path / "none"), TABLE)
-    with pytest.raises(ParameterError, match="only Spark reads"):
+    with pytest.raises(ParameterError, match="zstd or gzip"):
         reads_per_day(str(tmp_path / "a.lz4"), TABLE)
     with pytest.raises(ParameterError, match="cannot be read"):
         reads_per_day(str(tmp_path / "broken"), TABLE)

@@ -43,11 +43,11 @@ DAY = 86_400_000_000
 
 
 def of(column: str, op: str = "=", weight: float = 1.0) -> Filter:
-    return Filter(f"{column} {op} ?", Leaf(column, op, (1,)), weight)
+    return Filter(Leaf(column, op, (1,)), weight)
 
 
 def drawn(**columns: list[Any]) -> Sample:
-    return Sample(columns)
+    return columns
 
 
 def unpartitioned(files: int, size: int = TARGET) -> TableFacts:
@@ -66,7 +66,7 @@ def measured(**shares: float) -> Measurements:
 
 def test_sort_orders_of_one_and_two_columns_come_before_a_z_order() -> None:
     filters = [
-        Filter("both", All((Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,)))), 2.0),
+        Filter(All((Leaf("kind", "=", ("a",)), Leaf("id", "=", (1,)))), 2.0),
         of("kind"),
     ]
 

@@ -30,7 +30,6 @@ from icekit.tune.metrics_columns import (
     roles,
     tune_metrics_columns,
 )
-from icekit.tune.queries import Sample
 from tests.factories import table_facts
 
 WIDE = (
@@ -43,7 +42,7 @@ LONG = [f"https://example.org/shop/items/{n:04}" for n in range(50)]
 
 
 def of(column: str, op: str = "=", value: Any = "x") -> Filter:
-    return Filter(column, Leaf(column, op, (value,) if op == "=" else ()))
+    return Filter(Leaf(column, op, (value,) if op == "=" else ()))
 
 
 def entry(columns: int = 82) -> EntryBytes:
@@ -73,7 +72,7 @@ def test_bounds_are_as_long_as_it_takes_to_tell_values_apart() -> None:
 def test_a_filter_column_gets_the_length_of_its_values_and_one_asked_for_nulls_only_counts() -> (
     None
 ):
-    modes = needed_modes(FACTS, [of("url"), of("late", "is null")], Sample({"url": LONG}))
+    modes = needed_modes(FACTS, [of("url"), of("late", "is null")], {"url": LONG})
 
     assert modes["url"] == "truncate(48)"
     assert modes["late"] == "counts"

@@ -8,53 +8,27 @@ import pytest
 
 from icekit.errors import ParameterError
 from icekit.tune.filters import Anything, Filter, Leaf
-from icekit.tune.queries import MOST_FILTERS, MOST_VALUES, _Merged, read_filters
+from icekit.tune.queries import MOST_VALUES, merged, read_filters
 from tests.factories import table_facts
 
 
 def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() -> None:
-    found = _Merged()
-    found.add(Filter("", Leaf("id", "=", (n,))) for n in range(10_000))
-    found.add(Filter("", Leaf("day", "=", (n,)), weight=2.0) for n in range(250))
+    lookups = [Leaf("id", "=", (n,)) for n in range(10_000)]
+    days = [Leaf("day", "=", (n,)) for n in range(250)]
 
-    kept, shapes = found.kept()
+    kept = merged([*lookups, *days, *days])
 
     weights = {
         column: sum(f.weight for f in kept if f.columns == (column,)) for column in ("id", "day")
     }
     assert weights == {"id": 10_000.0, "day": 500.0}
-    assert shapes == 2
     assert len(kept) == 2 * MOST_VALUES
 
 
-def test_equal_filters_are_one_and_those_that_ask_nothing_are_counted() -> None:
-    found = _Merged()
-    found.add(
-        [
-            Filter("a", Leaf("id", "=", (1,))),
-            Filter("b", Leaf("id", "=", (1,))),
-            Filter("c", Anything(), 3.0),
-        ]
-    )
-    found.add([Filter("bucket[4](id) = 1", Anything(), 5.0, is_pushed=True)])
+def test_equal_filters_are_one_and_those_that_ask_nothing_are_left_out() -> None:
+    kept = merged([Leaf("id", "=", (1,)), Leaf("id", "=", (1,)), Anything()])
 
-    (only,), _ = found.kept()
-
-    assert only.weight == 2.0
-    assert found.blind == 3.0
-    assert found.undecided == 5.0
-
-
-def test_the_rarest_kinds_are_left_out() -> None:
-    found = _Merged()
-    found.add(
-        Filter("", Leaf(f"c{n}", "=", (1,)), weight=float(n + 1)) for n in range(MOST_FILTERS + 5)
-    )
-
-    kept, shapes = found.kept()
-
-    assert shapes == len(kept) == MOST_FILTERS
-    assert kept[-1].columns == ("c5",)
+    assert kept == (Filter(Leaf("id", "=", (1,)), 2.0),)
 
 
 @pytest.mark.parametrize("given", ["id = 7", [7]])

@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.engine.planner import plan_scan
 from icekit.errors import ParameterError
 from icekit.sql import identifier
-from icekit.tune.filters import Leaf, filters_of, sql
+from icekit.tune.filters import Leaf, filters_of, leaves, sql
 from icekit.tune.queries import _START, bind, read_filters, sample
 
 pytestmark = [pytest.mark.spark, pytest.mark.lab("evolved")]
@@ -38,8 +38,8 @@ def test_stated_predicates_and_queries_are_read_as_spark_pushes_them(lake: Lake)
     assert [f.tree for f in found.filters] == [
         Leaf("tail_number", "=", ("N14228",)),
         Leaf("distance", ">", (1000,)),
-        Leaf("carrier", "not null"),
     ]
+    assert any("1 query had no filter" in note for note in found.notes)
     columns = facts.by_name
     whole = plan_scan(lake.spark, ("lake", "lab", "evolved"))
     some = plan_scan(lake.spark, ("lake", "lab", "evolved"), sql(found.filters[0].tree, columns))
@@ -71,10 +71,8 @@ def test_what_spark_gives_to_iceberg_is_never_said_not_to_reach_it(lake: Lake, t
 
     found = read_filters(lake, facts, sql=[text])
 
-    assert any("reaches Iceberg" in note for note in found.notes) == (not pushed)
-    assert bool(found.filters) or any("reach Iceberg" in note for note in found.notes) == bool(
-        pushed
-    )
+    assert not pushed or not any("reach Iceberg" in note for note in found.notes)
+    assert bool(found.filters) != any("had no filter by which bounds" in n for n in found.notes)
 
 
 def test_a_lookup_without_a_value_is_a_filter_on_its_column(lake: Lake) -> None:
@@ -121,12 +119,10 @@ def test_filters_without_values_get_some_from_the_table(lake: Lake) -> None:
     drawn = sample(lake, facts, ["tailnum", "time_hour", "flight_date"], rows=500)
     bound = bind(found.filters, drawn)
 
-    assert drawn.rows == 500
-    assert all(
-        isinstance(v, int) for v in drawn.columns["time_hour"] + drawn.columns["flight_date"]
-    )
+    assert len(drawn["time_hour"]) == 500
+    assert all(isinstance(v, int) for v in drawn["time_hour"] + drawn["flight_date"])
     assert sum(f.weight for f in bound) == pytest.approx(1.0)
-    assert {f.is_bound for f in bound} == {True}
+    assert all(leaf.is_bound for f in bound for leaf in leaves(f.tree))
 
 
 @pytest.mark.lab("unclustered")
@@ -146,4 +142,4 @@ def test_a_sample_is_the_same_however_spark_splits_its_work(lake: Lake) -> None:
             "'read.split.open-file-cost')"
         )
 
-    assert whole.columns == split.columns
+    assert whole == split

@@ -91,4 +91,4 @@ class Target:
 
 def said(review: MergeReview, about: str) -> str:
     """What a review says about one thing."""
-    return " ".join(change.why for change in review.changes(set()) if change.setting == about)
+    return " ".join(change.why for change in review.changes() if change.setting == about)

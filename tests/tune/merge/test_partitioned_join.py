@@ -7,9 +7,8 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.lake import session_of
 from icekit.engine.bridge import lent
-from icekit.tune.answer import Confidence
-from icekit.tune.merge import AS_IS, OPENED, PARTITIONED, SHUFFLED
-from icekit.tune.merge.engine import engine_plan
+from icekit.sql import set_session
+from icekit.tune.merge.engine import merge_plan
 from tests.tune.merge.targets import COPY_ON_WRITE, MERGE_ON_READ, Target, said
 
 pytestmark = pytest.mark.spark
@@ -65,66 +64,64 @@ def test_the_settings_are_those_without_which_the_target_is_shuffled(
     joined = review.joined
 
     assert review.plan.is_target_shuffled
-    assert not joined.is_used
-    assert joined.lacks == ()
-    assert set(joined.settings) == settings
-    assert joined.plan is not None
-    assert not joined.plan.is_target_shuffled
-    assert joined.plan.scan.grouped_by
+    assert joined.is_change
+    assert set(joined.statements) == {set_session(key, value) for key, value in settings}
     with session_of(lake) as spark:
         for left_out in settings:
             with lent(spark, dict(settings - {left_out})):
-                assert engine_plan(
+                assert merge_plan(
                     spark, review.statement.sql, review.statement.target
                 ).is_target_shuffled, left_out
         with lent(spark, dict(settings)):
-            assert target.review(review.statement.sql).joined.is_used
+            plan = merge_plan(spark, review.statement.sql, review.statement.target)
+            assert not plan.is_target_shuffled
+            assert plan.scan.is_grouped
+            assert not target.review(review.statement.sql).joined.is_change
 
 
 @pytest.mark.parametrize("properties", [MERGE_ON_READ, COPY_ON_WRITE])
-def test_it_shuffles_less_and_leaves_the_same_rows(
-    lake: Lake, scratch: str, properties: str
-) -> None:
+def test_the_settings_leave_the_same_rows(lake: Lake, scratch: str, properties: str) -> None:
     target, source = pair(lake, scratch, "bucket(8, id)", "bucket(16, id)", properties)
-    before = lake.tables.source(target.name).metadata_location
+    sql = target.merge(f"{source.quoted} s", "t.id = s.id")
+    joined = target.review(sql).joined
 
-    answer = target.prove(target.merge(f"{source.quoted} s", "t.id = s.id"))
+    with lent(lake.spark, dict({PRESERVE, COMPATIBLE})):
+        after = target.after(sql)
 
-    opened, shuffled = (
-        [answer.measured.value(way, name) or 0 for way in (AS_IS, PARTITIONED)]
-        for name in (OPENED, SHUFFLED)
-    )
-    assert answer.confidence is Confidence.HIGH
-    assert answer.failure is None
-    assert opened[0] == opened[1] > 0
-    assert shuffled[1] < shuffled[0] / 2
-    assert lake.tables.source(target.name).metadata_location == before
+    assert set(joined.statements) == {set_session(*PRESERVE), set_session(*COMPATIBLE)}
+    assert after == target.after(sql) != target.rows()
 
 
 @pytest.mark.parametrize(
     ("by", "source_by", "source", "on", "lacks"),
     [
-        ("", "bucket(8, id)", "scratch.sp_source s", "t.id = s.id", "sp_target is not partitioned"),
+        (
+            "",
+            "bucket(8, id)",
+            "scratch.sp_source s",
+            "t.id = s.id",
+            "target is partitioned by nothing",
+        ),
         (
             "bucket(8, id)",
             "",
             "scratch.sp_source s",
             "t.id = s.id",
-            r"sp_source is not partitioned; it would have to be partitioned by bucket\[8\]\(s.id\)",
+            r"partitioned by bucket\(8, id\), the source is partitioned by nothing",
         ),
         (
             "bucket(8, id)",
             "truncate(10, v)",
             "scratch.sp_source s",
             "t.id = s.id",
-            r"partitioned by truncate\[10\]\(v\), but would have to be",
+            r"source is partitioned by truncate\(10, v\)",
         ),
         (
             "bucket(8, id)",
             "bucket(8, id)",
             "scratch.sp_source s",
             "t.d = s.d",
-            "ON does not set id equal to a column of the source",
+            r"partitioned by bucket\(8, id\), .* ON sets d = s.d",
         ),
         (
             "bucket(8, id)",
@@ -156,6 +153,6 @@ def test_a_target_that_is_not_shuffled_needs_none(lake: Lake, scratch: str) -> N
         target.merge(f"{source.quoted} s", "t.id = s.id", "WHEN MATCHED THEN DELETE")
     )
 
-    assert review.plan.broadcast == "source"
+    assert "Broadcast" in review.plan.join
     assert "not needed" in said(review, "storage-partitioned join")
-    assert "the source is broadcast" in said(review, "shuffle")
+    assert "without a shuffle of the target" in said(review, "shuffle")

@@ -135,7 +135,7 @@ def test_the_narrower_statement_opens_less_and_leaves_the_same_rows(
         assert review.narrower.plan.scan.files < review.plan.scan.files
         assert review.narrower.plan.size_in_bytes < review.plan.size_in_bytes
         assert target.sql(review.narrower.guard)[0][0] == 0
-        assert target.after(review.narrower.sql) == target.after(sql) != target.rows()
+        assert target.after(review.narrower.statement.sql) == target.after(sql) != target.rows()
 
 
 def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: str) -> None:
@@ -155,7 +155,7 @@ def test_names_with_dots_quotes_and_backticks_are_quoted(lake: Lake, scratch: st
     review = target.review(sql)
 
     assert review.narrower is not None
-    assert target.after(review.narrower.sql) == target.after(sql)
+    assert target.after(review.narrower.statement.sql) == target.after(sql)
 
 
 def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(
@@ -177,19 +177,19 @@ def test_an_evolved_spec_and_a_renamed_column_are_seen_as_they_are_now(
 
     assert review.narrower is not None
     assert review.narrower.added[0].form == "ranges"
-    assert target.after(review.narrower.sql) == target.after(sql)
+    assert target.after(review.narrower.statement.sql) == target.after(sql)
 
 
 def test_only_predicates_that_rule_something_out_are_added(lake: Lake, scratch: str) -> None:
     review = Target(lake, (scratch, "mr_needed")).create().review()
 
     assert review.narrower is not None
-    assert [(a.column, a.expression, a.form) for a in review.narrower.added] == [
+    assert [(a.equality.column, a.equality.expression, a.form) for a in review.narrower.added] == [
         ("d", "s.d", "ranges")
     ]
-    assert review.narrower.predicate == (
-        "(`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR (`t`.`d` >= DATE "
-        "'2024-01-18' AND `t`.`d` < DATE '2024-01-19')"
+    assert review.narrower.statement.condition == (
+        f"({KEYS}) AND ((`t`.`d` >= DATE '2024-01-04' AND `t`.`d` < DATE '2024-01-06') OR "
+        "(`t`.`d` >= DATE '2024-01-18' AND `t`.`d` < DATE '2024-01-19'))"
     )
 
 
@@ -207,7 +207,9 @@ def test_many_values_become_their_bounds(lake: Lake, scratch: str) -> None:
     )
 
     assert review.narrower is not None
-    assert review.narrower.predicate == "`t`.`id` >= 0L AND `t`.`id` <= 598L"
+    assert review.narrower.statement.condition == (
+        "(t.id = s.id) AND (`t`.`id` >= 0L AND `t`.`id` <= 598L)"
+    )
 
 
 @contextmanager
@@ -239,7 +241,7 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(
 
         assert target.sql(review.narrower.guard)[0][0] == 1
         # This is what it guards against: the row is there, and would be inserted once more.
-        assert len(target.after(review.narrower.sql)) == len(target.after(sql)) + 1
+        assert len(target.after(review.narrower.statement.sql)) == len(target.after(sql)) + 1
 
 
 @pytest.mark.parametrize(
@@ -249,18 +251,21 @@ def test_the_guard_counts_what_came_to_the_source_afterwards(
             {"source": CHANGES.replace("WHERE", "WHERE rand() < 2 AND")},
             r"different rows each time .*rand\(\)",
         ),
-        ({"source": CHANGES.replace(") s", " LIMIT 9) s")}, "different rows each time .*LIMIT"),
+        ({"source": CHANGES.replace(") s", " LIMIT 9) s")}, "different rows each time .*Limit"),
         (
             {"source": CHANGES.replace("'new'", "CAST(current_timestamp() AS string)")},
             r"current_timestamp\(\)",
         ),
-        ({"on": "t.id + 1 = s.id + 1 AND year(t.d) = year(s.d)"}, "is not a plain column"),
-        ({"on": "t.id = s.id OR t.d = s.d"}, "sets no column of the target equal"),
+        (
+            {"on": "t.id + 1 = s.id + 1 AND year(t.d) = year(s.d)"},
+            r"t.id \+ .* cannot be used; .*year\(t.d\) = year\(s.d\).* cannot be used",
+        ),
+        ({"on": "t.id = s.id OR t.d = s.d"}, "rules out a file of the target"),
         (
             {"on": "CAST(t.id AS double) = CAST(s.id AS double)"},
-            "compared as double but stored as long",
+            "CAST.t.id AS DOUBLE. = .* cannot be used",
         ),
-        ({"on": "t.id = s.id"}, "skip no file of the target"),
+        ({"on": "t.id = s.id"}, "no value of the source rules out a file of the target"),
         (
             {
                 "clauses": "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED BY SOURCE THEN "
@@ -290,4 +295,5 @@ def test_floating_point_columns_are_left_out(lake: Lake, scratch: str) -> None:
 
     review = target.review(target.merge("(SELECT 1.5D AS f, 1L AS id, 'n' AS v) s", "t.f = s.f"))
 
-    assert "NaN" in said(review, "narrower ON")
+    assert review.narrower is None
+    assert "t.f = s.f) cannot be used" in said(review, "narrower ON")
