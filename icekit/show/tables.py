@@ -4,7 +4,6 @@ pandas, no matplotlib.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,7 +14,6 @@ from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import (
-    HistogramBar,
     expected_files,
     file_size_histogram,
     max_file_size,
@@ -63,18 +61,6 @@ def left_alone_sizes(
     chosen = thresholds if thresholds is not None and kind is Kind.DATA else Thresholds()
     return min_file_size(target, chosen.min_file_size_ratio), max_file_size(
         target, chosen.max_file_size_ratio
-    )
-
-
-def cut_at(edges: Iterable[int], band: tuple[int, int] | None) -> tuple[int, ...]:
-    """Bucket edges plus the limits of the band: a changed limit lies between buckets, or findings
-    reject it.
-    """
-    # A rewrite leaves a file of exactly either limit alone.
-    return (
-        tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]}))
-        if band is not None
-        else tuple(edges)
     )
 
 
@@ -136,31 +122,6 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
     )
 
 
-def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
-    """Tell whether all sizes of a bar are within the band, whose limits are bucket edges."""
-    return (
-        band is not None
-        and band[0] <= bar.lower_bytes
-        and bar.upper_bytes is not None
-        and bar.upper_bytes <= band[1] + 1
-    )
-
-
-def size_bars(
-    facts: TableFacts,
-    kind: Kind = Kind.DATA,
-    thresholds: Thresholds | None = None,
-    *,
-    with_band: bool = False,
-) -> tuple[HistogramBar, ...]:
-    """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` adds empty
-    bars up to the band.
-    """
-    band = left_alone_sizes(facts, kind, thresholds)
-    edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    return file_size_histogram(facts, kind, cut_at(edges, band), reach=band if with_band else None)
-
-
 # --- The tables
 
 
@@ -196,8 +157,11 @@ def files(facts: TableFacts) -> Grid:
 def file_sizes(
     facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None
 ) -> Grid:
-    """Files of one kind by size; ``left_alone`` marks sizes that no size rule of a rewrite
-    selects.
+    """Files of one kind by size, up to the sizes that no size rule of a rewrite selects, which
+    ``left_alone`` marks.
+
+    The ranges end at the facts' own edges and at the limits of those sizes: a changed limit lies
+    between buckets, or findings reject it.
     """
     columns = {
         "size": TEXT,
@@ -210,6 +174,10 @@ def file_sizes(
         "left_alone": FLAG("a rewrite leaves it alone"),
     }
     total, band = facts.total(kind), left_alone_sizes(facts, kind, thresholds)
+    edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
+    if band is not None:
+        # A rewrite leaves a file of exactly either limit alone.
+        edges = tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]}))
     rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),
@@ -219,9 +187,9 @@ def file_sizes(
             bar.size_in_bytes,
             bar.file_count / total.file_count,
             bar.size_in_bytes / total.size_in_bytes if total.size_in_bytes else None,
-            in_band(bar, band),
+            band is not None and band[0] <= bar.lower_bytes <= band[1],
         )
-        for bar in size_bars(facts, kind, thresholds)
+        for bar in file_size_histogram(facts, kind, edges, reach=band)
     ]
     return Grid("", columns, rows)
 
