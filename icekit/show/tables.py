@@ -14,12 +14,13 @@ from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import (
+    HistogramBar,
     expected_files,
     file_size_histogram,
     max_file_size,
     min_file_size,
 )
-from icekit.units import at, size, size_range
+from icekit.units import at, count, percent, size, size_range
 
 __all__ = [
     "columns",
@@ -100,7 +101,14 @@ class SizeClass:
     label: str
     file_count: int
     size_in_bytes: int
-    is_left_alone: bool = False
+    share_of_files: float
+    share_of_bytes: float
+    is_left_alone: bool
+
+    def __str__(self) -> str:
+        if not self.file_count:
+            return "0"
+        return f"{count(self.file_count, 'file')}, {percent(self.share_of_bytes)} of bytes"
 
 
 def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
@@ -112,14 +120,14 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
     band = left_alone_sizes(facts, Kind.DATA, thresholds)
     assert band is not None  # data files always have one
     limits, labels = class_limits(facts.target_bytes, band)
-    bars = {
-        bar.lower_bytes: (bar.file_count, bar.size_in_bytes)
-        for bar in file_size_histogram(facts, Kind.DATA, limits)
-    }
-    return tuple(
-        SizeClass(label, *bars.get(limit, (0, 0)), is_left_alone=limit == band[0])
-        for limit, label in zip(limits, labels, strict=True)
-    )
+    bars = {bar.lower_bytes: bar for bar in file_size_histogram(facts, Kind.DATA, limits)}
+    classes = []
+    for limit, label in zip(limits, labels, strict=True):
+        bar = bars.get(limit, HistogramBar(limit, None, 0, 0))
+        files, held = bar.file_count, bar.size_in_bytes
+        shares = files / max(1, facts.data.file_count), held / max(1, facts.data.size_in_bytes)
+        classes.append(SizeClass(label, files, held, *shares, limit == band[0]))
+    return tuple(classes)
 
 
 # --- The tables
