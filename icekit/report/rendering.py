@@ -62,8 +62,8 @@ class FactsCache:
     def observe(
         self, lake: Lake, name: Identifier, *, storage: bool = False, **asked: Any
     ) -> TableFacts:
-        """As :func:`icekit.facts.observe`; the facts are collected if they are unknown, or the table
-        has changed.
+        """As :func:`icekit.facts.observe`; the facts are collected if they are unknown, or the
+        table has changed.
 
         ``storage`` asks for facts about the table's storage; the result may include them anyway.
         """

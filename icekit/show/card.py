@@ -251,13 +251,14 @@ def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
     """Data files by size as rows with bars; empty without data files."""
     if not facts.data.file_count:
         return ""
-    cells = [
-        f'<tr{" class=band" if each.is_left_alone else ""}><th scope="row">{html.text(each.label)}'
-        '</th><td><span class="track"><span class="bar" '
-        f'style="width:{each.share_of_files:.1%}"></span></span></td><td>{html.prose(str(each))}'
-        f"{' (no rewrite needed)' if each.is_left_alone else ''}</td></tr>"
-        for each in size_classes(facts, thresholds)
-    ]
+    cells = []
+    for each in size_classes(facts, thresholds):
+        css, note = (" class=band", " (no rewrite needed)") if each.is_left_alone else ("", "")
+        bar = f'<span class="bar" style="width:{each.share_of_files:.1%}"></span>'
+        cells.append(
+            f'<tr{css}><th scope="row">{html.text(each.label)}</th>'
+            f'<td><span class="track">{bar}</span></td><td>{html.prose(str(each))}{note}</td></tr>'
+        )
     return f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
 
 

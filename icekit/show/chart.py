@@ -245,8 +245,10 @@ def needed_rows(
     axes.plot(needed, range(len(needed)), "D", label=f"ideal number, of {each} each", **looks)
     for row, (value, enough) in enumerate(zip(existing.values, needed, strict=True)):
         number = int(value or 0)
-        right = f" → {enough:,}" if enough < number else f" of {enough:,}"
-        note(axes, f"{number:,}{right if enough != number else ''}", max(number, enough), row)
+        needs = (
+            "" if enough == number else f" → {enough:,}" if enough < number else f" of {enough:,}"
+        )
+        note(axes, f"{number:,}{needs}", max(number, enough), row)
     whole_numbers(axes.xaxis)
     axes.set_xlabel(existing.label.capitalize())
     legend(axes)

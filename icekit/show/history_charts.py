@@ -185,7 +185,8 @@ def _time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
     axes.set_xlim(ends)
     locator = dates.AutoDateLocator(tz=dt.UTC, minticks=3, maxticks=8)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz=dt.UTC))  # type: ignore[no-untyped-call]
+    formatter = dates.ConciseDateFormatter(locator, tz=dt.UTC)  # type: ignore[no-untyped-call]
+    axes.xaxis.set_major_formatter(formatter)
     axes.set_xlabel(label)
 
 

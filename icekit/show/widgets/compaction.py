@@ -201,14 +201,14 @@ class CompactionExplorer(Explorer):
             f"continue the unfinished run on {name}: only what is left of it; asks once more "
             "before it does"
         )
-        self.came.value = ran_html(outcome) if outcome else ""
-        if outcome is None:
-            self.behind.value = ""
+        if outcome:
+            when, self.came.value = "After the run below: ", ran_html(outcome)
+        else:
+            when = self.came.value = self.behind.value = ""
         self._forget()
         covered = self._covered(self.estimate())
         self.said.value = note(
-            f"{'After the run below: ' if outcome else ''}{covered} Estimated from facts; Plan "
-            "(dry run) asks the engine's planner."
+            f"{when}{covered} Estimated from facts; Plan (dry run) asks the engine's planner."
         )
         self.savings.value = self.static()
 
