@@ -14,7 +14,6 @@ from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import (
-    HistogramBar,
     expected_files,
     file_size_histogram,
     max_file_size,
@@ -120,11 +119,13 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
     band = left_alone_sizes(facts, Kind.DATA, thresholds)
     assert band is not None  # data files always have one
     limits, labels = class_limits(facts.target_bytes, band)
-    bars = {bar.lower_bytes: bar for bar in file_size_histogram(facts, Kind.DATA, limits)}
+    bars = {
+        bar.lower_bytes: (bar.file_count, bar.size_in_bytes)
+        for bar in file_size_histogram(facts, Kind.DATA, limits)
+    }
     classes = []
     for limit, label in zip(limits, labels, strict=True):
-        bar = bars.get(limit, HistogramBar(limit, None, 0, 0))
-        files, held = bar.file_count, bar.size_in_bytes
+        files, held = bars.get(limit, (0, 0))
         shares = files / max(1, facts.data.file_count), held / max(1, facts.data.size_in_bytes)
         classes.append(SizeClass(label, files, held, *shares, limit == band[0]))
     return tuple(classes)

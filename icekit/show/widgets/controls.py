@@ -244,7 +244,6 @@ class Question:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._answered: Callable[[], None] = self.close
         self._asked = picture()
         self.yes = button("Yes", "do it", self._yes, style="danger")
         self.no = button("No", "go back; nothing is run", self._no)
@@ -269,7 +268,7 @@ class Question:
         self.no.focus()
 
     def close(self) -> None:
-        """Close the question."""
+        """Close the question: a yes that comes later does nothing."""
         self._answered = self.close
         self.box.layout.display = "none"
 
