@@ -9,6 +9,7 @@ import ipywidgets as ipw
 
 from icekit.catalog.tables import EmbeddedTables
 from icekit.engine.interrupting import Stop
+from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html, lines
 from icekit.show.explorer import Explorer
@@ -111,7 +112,7 @@ class Chooser(Explorer):
             cancels = interruptible(lake.spark, stop) if lake.spark_is_running else nullcontext()
             ratios = view.thresholds.size_ratios
             with cancels:
-                return lake.observe(table, ref=ref or None, size_ratios=ratios, progress=progress)
+                return observe(lake, table, ref=ref or None, size_ratios=ratios, progress=progress)
 
         def done(facts: TableFacts) -> tuple[str, str]:
             view.look_at(lake, facts)
