@@ -24,7 +24,7 @@ from icekit.catalog import Lake, connect
 from icekit.catalog.lake import embedded_path
 from icekit.engine.errors import outside
 from icekit.engine.interrupting import ended_like_interrupted
-from icekit.errors import IcekitError, first_line, trace
+from icekit.errors import first_line, trace
 from icekit.history.iceberg import store
 from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
@@ -218,28 +218,14 @@ class Workers:
         table, started = display_name(name), time.monotonic()
         try:
             return step(name)
-        except TimedOut as problem:
-            return Row(table, Status.TIMED_OUT, time.monotonic() - started, error=str(problem))
-        except IcekitError as problem:
-            return Row(table, Status.MISCONFIGURED, time.monotonic() - started, error=str(problem))
-        except Exception as problem:
-            known = outside(problem)
-            if known is None:
-                return Row(
-                    table,
-                    Status.CRASHED,
-                    time.monotonic() - started,
-                    error=self._traced(table, problem),
-                )
-            return Row(table, Status.MISCONFIGURED, time.monotonic() - started, error=str(known))
-        # a cancelled task is no Exception, and without a row the run would wait forever
+        # A cancelled task is no Exception, and without a row the run would wait forever.
         except BaseException as problem:
-            return Row(
-                table,
-                Status.CRASHED,
-                time.monotonic() - started,
-                error=self._traced(table, problem),
-            )
+            known = outside(problem)
+            status = Status.MISCONFIGURED if known else Status.CRASHED
+            if isinstance(problem, TimedOut):
+                status = Status.TIMED_OUT
+            error = str(known) if known else self._traced(table, problem)
+            return Row(table, status, time.monotonic() - started, error=error)
 
     def _traced(self, table: str, problem: BaseException) -> str:
         """Save the complete error in a file, and name the file; a full disk must not lose the row

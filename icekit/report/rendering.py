@@ -38,8 +38,54 @@ from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
 
-# --- Collect the facts of one table for its notebook within its time limit, and keep them until the
-# table changes
+# --- Keep the facts of observed tables, each until its table changes
+
+
+class FactsCache:
+    """Facts in files of a folder, for later requests for the same tables; only their names are in
+    memory.
+
+    Facts are valid while the table's metadata file is the one they were collected from: every
+    commit, and every change of a property, writes a new file. Storage changes without a new one
+    (``remove_orphan_files`` commits nothing), so call :meth:`forget` after any action on a table.
+    Without a folder nothing is saved. Threads may share it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._at: dict[Identifier, tuple[str, bool]] = {}
+
+    def forget(self, name: Identifier) -> None:
+        """Make the next call collect the table's facts again."""
+        self._at.pop(name, None)
+
+    def observe(
+        self, lake: Lake, name: Identifier, *, storage: bool = False, **asked: Any
+    ) -> TableFacts:
+        """As :func:`icekit.facts.observe`; the facts are collected if they are unknown, or the
+        table has changed.
+
+        ``storage`` asks for facts about the table's storage; the result may include them anyway.
+        """
+        from icekit.facts import observe
+
+        collect = functools.partial(observe, lake, name, storage=storage, **asked)
+        if self._folder is None:
+            return collect()
+        kept = self._folder / f"{slug(display_name(name))}.facts.json"
+        # Read before the facts are collected, because changes during the collection are not seen.
+        at = lake.tables.source(name).metadata_location
+        if self._at.get(name) in ((at, True), (at, storage)):
+            return load_facts(kept)
+        facts = collect()
+        # With a full disk, facts are not kept but collected again.
+        with contextlib.suppress(OSError):
+            save_facts(facts, kept)
+            self._at[name] = (at, storage)
+        return facts
+
+
+# --- Collect the facts of one table for its notebook within its time limit
 
 
 class TimedOut(IcekitError):
@@ -64,20 +110,18 @@ def observed(
     options: Options,
     seconds: float | None = None,
     *,
-    collect: Callable[..., TableFacts] | None = None,
+    collect: Callable[..., TableFacts],
 ) -> Observed:
     """A table's facts and findings; cancels its Spark work and raises :class:`TimedOut` after the
     time limit.
 
-    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect``
-    replaces :meth:`icekit.api.Lake.observe`.
+    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` is
+    :meth:`FactsCache.observe`, or takes the same arguments.
     """
     chosen, waited = limits(options.thresholds), Waited()
 
     def work(taken: Lake) -> TableFacts:
-        from icekit.facts import observe
-
-        return (collect or observe)(
+        return collect(
             taken,
             name,
             ref=options.ref or None,
@@ -119,65 +163,6 @@ def clear(output: Path, name: Identifier) -> None:
 def kept(facts: TableFacts, scratch: Path) -> Path:
     """Facts in a file, for the notebook."""
     return save_facts(facts, scratch / f"{slug(facts.name)}.facts.json")
-
-
-# --- Keep the facts of observed tables, each until its table changes
-
-
-class FactsCache:
-    """Facts in files of a folder, for later requests for the same tables; only their names are in
-    memory.
-
-    Facts are valid while the table's metadata file is the one they were collected from: every
-    commit, and every change of a property, writes a new file. Storage changes without a new one
-    (``remove_orphan_files`` commits nothing), so call :meth:`forget` after any action on a table.
-    Without a folder nothing is saved. Threads may share it.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-        self._at: dict[Identifier, tuple[str, bool]] = {}
-
-    def forget(self, name: Identifier) -> None:
-        """Make the next call collect the table's facts again."""
-        self._at.pop(name, None)
-
-    def facts(
-        self,
-        lake: Lake,
-        name: Identifier,
-        collect: Callable[[], TableFacts],
-        *,
-        storage: bool = False,
-    ) -> TableFacts:
-        """The facts of the current table; collected if they are unknown, or the table has changed.
-
-        ``storage`` asks for facts about the table's storage; the result may include them anyway.
-        """
-        if self._folder is None:
-            return collect()
-        kept = self._folder / f"{slug(display_name(name))}.facts.json"
-        # Read before the facts are collected, because changes during the collection are not seen.
-        at = lake.tables.source(name).metadata_location
-        if self._at.get(name) in ((at, True), (at, storage)):
-            return load_facts(kept)
-        made = collect()
-        # With a full disk, facts are not kept but collected again.
-        with contextlib.suppress(OSError):
-            save_facts(made, kept)
-            self._at[name] = (at, storage)
-        return made
-
-    def observe(self, lake: Lake, name: Identifier, **asked: Any) -> TableFacts:
-        """As :func:`icekit.facts.observe`, of a table whose facts are not known."""
-        from icekit.facts import observe
-
-        return self.facts(
-            lake, name, lambda: observe(lake, name, **asked), storage=bool(asked.get("storage"))
-        )
-
-
-# --- Run the notebook on a table's facts in a warm kernel, and export its page
 
 
 # --- Keep kernels warm: one notebook after another in one process, each as if in a new kernel
@@ -403,7 +388,6 @@ def imports() -> str:
 
 def _executed(kernel: Kernel, parameters: dict[str, Any], executed: Path) -> tuple[Any, str | None]:
     """Run the notebook through papermill; returns it and, if a cell failed, why."""
-    import nbformat
     import papermill
 
     error = None

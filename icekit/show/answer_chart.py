@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from matplotlib.ticker import FuncFormatter
-
 from icekit.show.chart import (
     BLACK,
     BLUE,
@@ -17,8 +15,9 @@ from icekit.show.chart import (
     nothing,
     styled,
     whole_numbers,
+    written,
 )
-from icekit.tune.answer import Answer, Measure
+from icekit.tune.answer import Answer
 
 #: The most measures that a chart draws; the table has all.
 _PANELS = 4
@@ -46,33 +45,27 @@ def answer_chart(answer: Answer) -> Chart:
         heights = (len(variants) + 0.8,) * len(drawn)
         figure, panels = canvas(title, 0.6 + 0.5 * sum(heights), heights)
         for axes, measure in zip(panels, drawn, strict=True):
-            for variant in variants:
-                color, hatch = looks.get(variant, (SKY, ""))
-                bars = [
-                    value if name == variant else None
-                    for name, value in zip(variants, values[measure], strict=True)
-                ]
-                draw_bars(axes, variants, [Bars(variant, bars, color, hatch)])
-            spreads = [measured.spread(variant, measure.name) for variant in variants]
-            longest = max(value or 0.0 for value in values[measure])
-            for row, (value, spread) in enumerate(zip(values[measure], spreads, strict=True)):
-                axes.errorbar(
-                    [value or 0.0],
-                    [row],
-                    xerr=[[0.0], [spread]],
-                    color=BLACK,
-                    capsize=3,
-                    linewidth=1,
+            figures = dict(zip(variants, values[measure], strict=True))
+            kinds = [
+                Bars(
+                    name,
+                    [value if row == name else None for row in variants],
+                    *looks.get(name, (SKY,)),
                 )
+                for name, value in figures.items()
+            ]
+            draw_bars(axes, variants, kinds)
+            spreads = [measured.spread(variant, measure.name) for variant in variants]
+            longest = max(value or 0.0 for value in figures.values())
+            for row, (value, spread) in enumerate(zip(figures.values(), spreads, strict=True)):
+                end, to = value or 0.0, [[0.0], [spread]]
+                axes.errorbar([end], [row], xerr=to, color=BLACK, capsize=3, linewidth=1)
                 label = "–" if value is None else measure.unit.write(value)
-                note(axes, label, (value or 0.0) + spread, row, bbox=None)
+                note(axes, label, end + spread, row)
             axes.set_xlim(0, 1.25 * (longest + max(spreads)) or 1)
-            whole_numbers(axes.xaxis) if measure.unit.is_whole else axes.xaxis.set_major_formatter(
-                _ticks(measure)
-            )
+            if measure.unit.is_whole:
+                whole_numbers(axes.xaxis)
+            else:
+                written(axes.xaxis, measure.unit.write)
             axes.set_xlabel(measure.name.capitalize())
     return Chart(figure, title, answer.verdict, measured.grid())
-
-
-def _ticks(measure: Measure) -> FuncFormatter:
-    return FuncFormatter(lambda value, _: measure.unit.write(value))

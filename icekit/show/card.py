@@ -4,6 +4,7 @@ no matplotlib.
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 import unicodedata
@@ -90,7 +91,7 @@ def card(
         told += rows(name, sentence)
         if name == "data files" and facts.data.file_count:
             told += [
-                painted(_bar(each, facts), _GREEN if each.is_left_alone else _PLAIN)
+                painted(_bar(each), _GREEN if each.is_left_alone else _PLAIN)
                 for each in size_classes(facts, thresholds)
             ]
     told += rows("findings", _verdict(facts, findings))
@@ -119,13 +120,11 @@ def card(
     return "\n".join(told)
 
 
-def _bar(each: SizeClass, facts: TableFacts) -> str:
+def _bar(each: SizeClass) -> str:
     """A size range as a line; a single file is still visible."""
-    width = -(-_BAR * each.file_count // facts.data.file_count)
-    share = percent(each.size_in_bytes / max(1, facts.data.size_in_bytes))
-    told = f"{count(each.file_count, 'file')}, {share} of bytes" if each.file_count else "0"
+    bar = "█" * math.ceil(_BAR * each.share_of_files)
     label = "no rewrite" if each.is_left_alone else ""
-    return f"{label:<{_LABEL}}{each.label:<17} {'█' * width}{' ' if width else ''}{told}"
+    return f"{label:<{_LABEL}}{each.label:<17} {bar}{' ' if bar else ''}{each}"
 
 
 def _covered(findings: Sequence[Finding]) -> dict[str, str]:
@@ -288,18 +287,11 @@ def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
         return ""
     cells = []
     for each in size_classes(facts, thresholds):
-        width = 100 * each.file_count / facts.data.file_count
-        share = (
-            percent(each.size_in_bytes / max(1, facts.data.size_in_bytes)) + " of bytes"
-            if each.file_count
-            else ""
-        )
+        css, note = (" class=band", " (no rewrite needed)") if each.is_left_alone else ("", "")
+        bar = f'<span class="bar" style="width:{each.share_of_files:.1%}"></span>'
         cells.append(
-            f"<tr{' class=band' if each.is_left_alone else ''}><th "
-            f'scope="row">{html.text(each.label)}</th><td class="n">{each.file_count:,}</td>'
-            '<td><span class="track"><span class="bar" '
-            f'style="width:{width:.1f}%"></span></span></td>'
-            f"<td>{html.prose(share)}{' (no rewrite needed)' if each.is_left_alone else ''}</td></tr>"
+            f'<tr{css}><th scope="row">{html.text(each.label)}</th>'
+            f'<td><span class="track">{bar}</span></td><td>{html.prose(str(each))}{note}</td></tr>'
         )
     return f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 from PIL import Image
 
 from icekit.answer import html
@@ -24,7 +24,6 @@ from icekit.units import plain, printable, shorten, size
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
-    from matplotlib.legend import Legend
 
 # Okabe and Ito, "Color Universal Design": distinguishable with any colour vision.
 BLUE, ORANGE, GREEN, VERMILLION, PURPLE, SKY, BLACK = (
@@ -55,6 +54,9 @@ _STYLE: dict[str, Any] = {
     "ytick.labelsize": SMALL,
     "legend.fontsize": SMALL,
     "legend.frameon": False,
+    "legend.borderaxespad": 0.2,
+    "legend.handlelength": 1.6,
+    "legend.columnspacing": 1.2,
     "hatch.linewidth": 1.2,
     # Dollar signs in names of tables and partitions must not start formulas.
     "text.parse_math": False,
@@ -139,17 +141,9 @@ def canvas(
     return figure, list(grid[:, 0])
 
 
-def legend(axes: Axes, *, columns: int = 2, **options: Any) -> Legend:
+def legend(axes: Axes, *, columns: int = 2) -> None:
     """A legend above the plot, where it covers no data."""
-    return axes.legend(
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=columns,
-        borderaxespad=0.2,
-        handlelength=1.6,
-        columnspacing=1.2,
-        **options,
-    )
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
 
 
 def named_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -188,27 +182,11 @@ class Bars:
     hatch: str = ""
 
 
-def draw_bars(
-    axes: Axes,
-    names: Sequence[str],
-    kinds: Sequence[Bars],
-    *,
-    stacked: bool = False,
-    told: Callable[[float], str] | None = None,
-    height: float = 0.7,
-) -> None:
-    """One row per name from top to bottom, with kinds next to each other or stacked; ``told``
-    formats the value at a bar.
-    """
-    thick = height if stacked else height / len(kinds)
+def draw_bars(axes: Axes, names: Sequence[str], kinds: Sequence[Bars]) -> None:
+    """One row per name from top to bottom, with the kinds stacked."""
     ends = [0.0] * len(names)
-    for place, kind in enumerate(kinds):
+    for kind in kinds:
         values = [value or 0.0 for value in kind.values]
-        rows = [
-            row + (0 if stacked else (place - (len(kinds) - 1) / 2) * thick)
-            for row in range(len(names))
-        ]
-        left = ends if stacked else 0
         looks: dict[str, Any] = {
             "facecolor": kind.color,
             "hatch": kind.hatch,
@@ -217,25 +195,24 @@ def draw_bars(
             "label": kind.label,
         }
         if any(values):
-            axes.barh(rows, values, thick * (1 if len(kinds) == 1 else 0.94), left=left, **looks)
+            axes.barh(range(len(names)), values, 0.7, left=ends, **looks)
         ends = [end + value for end, value in zip(ends, values, strict=True)]
-        if told is not None and not stacked:
-            for row, value in zip(rows, kind.values, strict=True):
-                note(axes, told(value) if value is not None else "–", value or 0.0, row)
-    if told is not None and stacked:
-        for row, end in enumerate(ends):
-            note(axes, told(end), end, row)
     named_rows(axes, names)
     axes.set_xlim(left=0)
 
 
-def note(axes: Axes, text: str, x: float, row: float, **looks: Any) -> None:
-    """A short text at the end of a bar, readable even on a dashed line."""
-    looks = {"xytext": (5, 0), "va": "center", "bbox": _GROUND, **looks}
-    axes.annotate(text, (x, row), textcoords="offset points", fontsize=SMALL, **looks)
-
-
-_GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+def note(axes: Axes, text: str, x: float, row: float) -> None:
+    """A short text at the end of a bar and its mark, readable even on a dashed line."""
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+    axes.annotate(
+        text,
+        (x, row),
+        (9, 0),
+        textcoords="offset points",
+        fontsize=SMALL,
+        va="center",
+        bbox=ground,
+    )
 
 
 def limit_line(draw: Callable[..., Any], value: float, label: str, color: str = BLACK) -> None:
@@ -243,49 +220,35 @@ def limit_line(draw: Callable[..., Any], value: float, label: str, color: str = 
     draw(value, color=color, linestyle="--", linewidth=1.8, label=label)
 
 
+def written(axis: Axis, write: Callable[[float], str]) -> None:
+    """Write the ticks with a unit's format."""
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+
+
 def sizes_up_to(axis: Axis, longest: float) -> None:
     """Ticks at powers of two, which are round numbers in binary units."""
     axis.set_major_locator(MultipleLocator(2.0 ** math.ceil(math.log2(max(longest, 2.0) / 6))))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
-
-
-def beside(there: int, needed: int) -> str:
-    """``24 → 1`` if fewer are needed, ``7 of 13`` if more are needed, ``4`` if the number is
-    right.
-    """
-    return (
-        f"{there:,} → {needed:,}"
-        if needed < there
-        else f"{there:,} of {needed:,}"
-        if needed > there
-        else f"{there:,}"
-    )
+    written(axis, size)
 
 
 def needed_rows(
-    axes: Axes,
-    names: Sequence[str],
-    existing: Bars,
-    needed: Sequence[int],
-    each: str,
-    *,
-    height: float = 0.7,
+    axes: Axes, names: Sequence[str], existing: Bars, needed: Sequence[int], each: str
 ) -> None:
     """A bar per row for the files or manifests that exist, and a mark at the number that would be
     enough at ``each``, a size.
+
+    The note at a bar is ``24 → 1`` if fewer are needed, ``7 of 13`` if more are needed, ``4`` if
+    the number is right.
     """
-    draw_bars(axes, names, [existing], height=height)
-    looks: dict[str, Any] = {
-        "linestyle": "none",
-        "marker": "D",
-        "markersize": 8,
-        "color": ORANGE,
-        "markeredgecolor": BLACK,
-    }
-    axes.plot(needed, range(len(needed)), label=f"ideal number, of {each} each", **looks)
-    for place, (number, enough) in enumerate(zip(existing.values, needed, strict=True)):
-        label = beside(int(number or 0), enough)
-        note(axes, label, max(number or 0, enough), place, xytext=(9, 0), bbox=None)
+    draw_bars(axes, names, [existing])
+    looks: dict[str, Any] = {"markersize": 8, "color": ORANGE, "markeredgecolor": BLACK}
+    axes.plot(needed, range(len(needed)), "D", label=f"ideal number, of {each} each", **looks)
+    for row, (value, enough) in enumerate(zip(existing.values, needed, strict=True)):
+        number = int(value or 0)
+        needs = (
+            "" if enough == number else f" → {enough:,}" if enough < number else f" of {enough:,}"
+        )
+        note(axes, f"{number:,}{needs}", max(number, enough), row)
     whole_numbers(axes.xaxis)
     axes.set_xlabel(existing.label.capitalize())
     legend(axes)
@@ -294,10 +257,10 @@ def needed_rows(
 def whole_numbers(axis: Axis) -> None:
     """Ticks at whole numbers, with commas."""
     axis.set_major_locator(MaxNLocator(4, integer=True, steps=_STEPS))
-    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    written(axis, "{:,.0f}".format)
 
 
-def percentages(axis: Axis, ticks: int = 5) -> None:
+def percentages(axis: Axis) -> None:
     """Ticks of shares as percentages; the axis title has the unit."""
-    axis.set_major_locator(MaxNLocator(ticks, steps=_STEPS))
-    axis.set_major_formatter(FuncFormatter(lambda share, _: plain(share * 100, 4)))
+    axis.set_major_locator(MaxNLocator(4, steps=_STEPS))
+    written(axis, lambda share: plain(share * 100, 4))

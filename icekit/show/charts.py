@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import Any
 
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from icekit.answer.grid import BYTES, COUNT, FLAG, NAME, TEXT, Grid
 from icekit.compact.candidates import Candidate
@@ -16,7 +16,7 @@ from icekit.diagnose.findings import Thresholds
 from icekit.facts import rollup
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
-from icekit.facts.rollup import DeleteRatio, HistogramBar, expected_files
+from icekit.facts.rollup import DeleteRatio, expected_files
 from icekit.show import tables
 from icekit.show.chart import (
     BAND,
@@ -41,13 +41,11 @@ from icekit.show.chart import (
     percentages,
     styled,
     whole_numbers,
+    written,
 )
 from icekit.show.history_charts import commits, manifests
-from icekit.show.tables import in_band, left_alone_sizes, size_bars, target_of
+from icekit.show.tables import left_alone_sizes, target_of
 from icekit.units import count, percent, size, size_range
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["Chart", "commits", "delete_ratio", "file_sizes", "manifests", "partitions"]
 
@@ -73,93 +71,56 @@ def file_sizes(
     (under ``thresholds``, if given).
     """
     title = f"Sizes of {_NOUNS[kind]}s: {facts.name}"
-    bars = size_bars(facts, kind, thresholds, with_band=True)
-    if not bars:
+    table = tables.file_sizes(facts, kind, thresholds)
+    if not table:
         return nothing(title, f"No {_NOUNS[kind]}s: nothing to draw.")
-    places = [i + 0.5 for i in range(len(bars))]
-    crowded = len(bars) > 12
+    lowers, counts, last = table["lower_bytes"], table["file_count"], table["upper_bytes"][-1]
+    inside = [row for row, is_left_alone in enumerate(table["left_alone"]) if is_left_alone]
+    band, target = left_alone_sizes(facts, kind, thresholds), target_of(facts, kind)
+    places = [row + 0.5 for row in range(len(table))]
+    looks: dict[str, Any] = {"width": 0.86, "edgecolor": BLACK, "linewidth": 0.6}
+    crowded = len(table) > 12
     with styled():
         figure, (files, share) = canvas(title, 4.6, (2, 1), sharex=True)
-        band = left_alone_sizes(facts, kind, thresholds)
-        _mark_band(files, share, facts, kind, bars, band)
-        drawn = files.bar(places, [b.file_count for b in bars], width=0.86, color=BLUE)
-        labels = [f"{b.file_count:,}" if b.file_count else "" for b in bars]
+        for axes in (files, share):
+            if band is not None:
+                label = f"{size_range(*band)}: left alone by {_REWRITES[kind]}"
+                axes.axvspan(inside[0], inside[-1] + 1, color=BAND, zorder=0, label=label)
+            if target is not None and target in lowers:
+                limit_line(axes.axvline, lowers.index(target), f"target {size(target)}", VERMILLION)
+        if band is not None:
+            legend(files, columns=1)
+        drawn = files.bar(places, counts, color=BLUE, **looks)
+        labels = [f"{number:,}" if number else "" for number in counts]
         files.bar_label(drawn, labels, fontsize=SMALL, padding=2, rotation=90 if crowded else 0)
         files.set_ylabel("Files")
         files.margins(y=0.3 if crowded else 0.16)
         whole_numbers(files.yaxis)
-        in_all = max(1, facts.total(kind).size_in_bytes)
-        share.bar(
-            places,
-            [b.size_in_bytes / in_all for b in bars],
-            width=0.86,
-            facecolor=ORANGE,
-            edgecolor=BLACK,
-            linewidth=0.6,
-            hatch="//",
-        )
+        shares = [value or 0 for value in table["share_of_bytes"]]
+        share.bar(places, shares, color=ORANGE, hatch="//", **looks)
         share.set_ylabel("Bytes (%)")
-        percentages(share.yaxis, ticks=3)
+        percentages(share.yaxis)
         share.margins(y=0.15)
-        limits = [b.lower_bytes for b in bars]
-        last = bars[-1].upper_bytes
-        names = [*map(size, limits), "∞" if last is None else size(last)]
+        names = [*map(size, lowers), "∞" if last is None else size(last)]
         share.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor")
         share.set_xlabel("File size (each bar from one limit up to the next)")
-    return Chart(
-        figure,
-        title,
-        _sizes_told(facts, kind, bars, band),
-        tables.file_sizes(facts, kind, thresholds),
-    )
-
-
-def _mark_band(
-    files: Axes,
-    share: Axes,
-    facts: TableFacts,
-    kind: Kind,
-    bars: Sequence[HistogramBar],
-    band: tuple[int, int] | None,
-) -> None:
-    """Shade the sizes that a rewrite leaves alone, and mark the target, in both panels."""
-    lowers = [b.lower_bytes for b in bars]
-    target = target_of(facts, kind)
-    inside = [i for i, b in enumerate(bars) if in_band(b, band)]
-    for axes in (files, share):
-        if band is not None and inside:
-            label = f"{size(band[0])}–{size(band[1])}: left alone by {_REWRITES[kind]}"
-            axes.axvspan(min(inside), max(inside) + 1, color=BAND, zorder=0, label=label)
-        if target in lowers:
-            limit_line(axes.axvline, lowers.index(target), f"target {size(target)}", VERMILLION)
-    if files.get_legend_handles_labels()[1]:
-        legend(files, columns=1)
-
-
-def _sizes_told(
-    facts: TableFacts, kind: Kind, bars: Sequence[HistogramBar], band: tuple[int, int] | None
-) -> str:
     total = facts.total(kind)
-    fullest = max(bars, key=lambda b: b.file_count)
-    target = target_of(facts, kind)
-    told = (
+    most = max(counts)
+    sentence = (
         f"{count(total.file_count, _NOUNS[kind])} of {facts.name}, {size(total.size_in_bytes)} in "
         f"total, {size(total.mean_bytes or 0)} on average"
     )
-    told += f" (the target is {size(target)})" if target is not None else ""
-    told += (
-        f"; the largest group, {count(fullest.file_count, 'file')}, is "
-        f"{size_range(fullest.lower_bytes, fullest.upper_bytes)}"
+    sentence += f" (the target is {size(target)})" if target is not None else ""
+    sentence += (
+        f"; the largest group, {count(most, 'file')}, is {table['size'][counts.index(most)]}"
     )
     if band is not None:
-        inside = [b for b in bars if in_band(b, band)]
-        files, held = sum(b.file_count for b in inside), sum(b.size_in_bytes for b in inside)
-        told += (
+        sentence += (
             f". {_REWRITES[kind]} leaves alone {size_range(*band)}: "
-            f"{percent(files / total.file_count)} of the files"
+            f"{percent(sum(table['share_of_files'][row] for row in inside))} of the files with "
+            f"{percent(sum(shares[row] for row in inside))} of the bytes"
         )
-        told += f" with {percent(held / max(1, total.size_in_bytes))} of the bytes"
-    return told + "."
+    return Chart(figure, title, f"{sentence}.", table)
 
 
 def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Chart:
@@ -190,7 +151,7 @@ def delete_ratio(facts: TableFacts, thresholds: Thresholds | None = None) -> Cha
     ]
     with styled():
         figure, (axes,) = canvas(title, 1.9 + 0.31 * len(worst))
-        draw_bars(axes, [""] * len(worst), kinds, stacked=True)
+        draw_bars(axes, [""] * len(worst), kinds)
         limit_line(axes.axvline, limit, f"threshold {percent(limit)}")
         for row, ratio in enumerate(worst):
             note(axes, _share(ratio), sum(kind.values[row] or 0.0 for kind in kinds), row)
@@ -290,7 +251,7 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
         axes.set_xlim(0, max(total, spent[-1]) * 1.04)
         axes.set_ylim(0, won[-1] * 1.12)
         axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: size(value)))
+        written(axes.xaxis, size)
         whole_numbers(axes.yaxis)
         axes.set_xlabel("Bytes rewritten")
         axes.set_ylabel("File opens saved")

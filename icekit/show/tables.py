@@ -4,7 +4,6 @@ pandas, no matplotlib.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,13 +14,12 @@ from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import (
-    HistogramBar,
     expected_files,
     file_size_histogram,
     max_file_size,
     min_file_size,
 )
-from icekit.units import at, size, size_range
+from icekit.units import at, count, percent, size, size_range
 
 __all__ = [
     "columns",
@@ -66,18 +64,6 @@ def left_alone_sizes(
     )
 
 
-def cut_at(edges: Iterable[int], band: tuple[int, int] | None) -> tuple[int, ...]:
-    """Bucket edges plus the limits of the band: a changed limit lies between buckets, or findings
-    reject it.
-    """
-    # A rewrite leaves a file of exactly either limit alone.
-    return (
-        tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]}))
-        if band is not None
-        else tuple(edges)
-    )
-
-
 def class_limits(
     target_bytes: int, band: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -114,7 +100,14 @@ class SizeClass:
     label: str
     file_count: int
     size_in_bytes: int
-    is_left_alone: bool = False
+    share_of_files: float
+    share_of_bytes: float
+    is_left_alone: bool
+
+    def __str__(self) -> str:
+        if not self.file_count:
+            return "0"
+        return f"{count(self.file_count, 'file')}, {percent(self.share_of_bytes)} of bytes"
 
 
 def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tuple[SizeClass, ...]:
@@ -130,35 +123,12 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
         bar.lower_bytes: (bar.file_count, bar.size_in_bytes)
         for bar in file_size_histogram(facts, Kind.DATA, limits)
     }
-    return tuple(
-        SizeClass(label, *bars.get(limit, (0, 0)), is_left_alone=limit == band[0])
-        for limit, label in zip(limits, labels, strict=True)
-    )
-
-
-def in_band(bar: HistogramBar, band: tuple[int, int] | None) -> bool:
-    """Tell whether all sizes of a bar are within the band, whose limits are bucket edges."""
-    return (
-        band is not None
-        and band[0] <= bar.lower_bytes
-        and bar.upper_bytes is not None
-        and bar.upper_bytes <= band[1] + 1
-    )
-
-
-def size_bars(
-    facts: TableFacts,
-    kind: Kind = Kind.DATA,
-    thresholds: Thresholds | None = None,
-    *,
-    with_band: bool = False,
-) -> tuple[HistogramBar, ...]:
-    """The size histogram, cut at the facts' own edges and at the limits; ``with_band`` adds empty
-    bars up to the band.
-    """
-    band = left_alone_sizes(facts, kind, thresholds)
-    edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    return file_size_histogram(facts, kind, cut_at(edges, band), reach=band if with_band else None)
+    classes = []
+    for limit, label in zip(limits, labels, strict=True):
+        files, held = bars.get(limit, (0, 0))
+        shares = files / max(1, facts.data.file_count), held / max(1, facts.data.size_in_bytes)
+        classes.append(SizeClass(label, files, held, *shares, limit == band[0]))
+    return tuple(classes)
 
 
 # --- The tables
@@ -196,8 +166,11 @@ def files(facts: TableFacts) -> Grid:
 def file_sizes(
     facts: TableFacts, kind: Kind = Kind.DATA, thresholds: Thresholds | None = None
 ) -> Grid:
-    """Files of one kind by size; ``left_alone`` marks sizes that no size rule of a rewrite
-    selects.
+    """Files of one kind by size, up to the sizes that no size rule of a rewrite selects, which
+    ``left_alone`` marks.
+
+    The ranges end at the facts' own edges and at the limits of those sizes: a changed limit lies
+    between buckets, or findings reject it.
     """
     columns = {
         "size": TEXT,
@@ -210,6 +183,10 @@ def file_sizes(
         "left_alone": FLAG("a rewrite leaves it alone"),
     }
     total, band = facts.total(kind), left_alone_sizes(facts, kind, thresholds)
+    edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
+    if band is not None:
+        # A rewrite leaves a file of exactly either limit alone.
+        edges = tuple(sorted({*edges, band[0], band[1] + 1} - {band[1]}))
     rows = [
         (
             size_range(bar.lower_bytes, bar.upper_bytes),
@@ -219,9 +196,9 @@ def file_sizes(
             bar.size_in_bytes,
             bar.file_count / total.file_count,
             bar.size_in_bytes / total.size_in_bytes if total.size_in_bytes else None,
-            in_band(bar, band),
+            band is not None and band[0] <= bar.lower_bytes <= band[1],
         )
-        for bar in size_bars(facts, kind, thresholds)
+        for bar in file_size_histogram(facts, kind, edges, reach=band)
     ]
     return Grid("", columns, rows)
 

@@ -64,9 +64,9 @@ def test_files_are_counted_by_kind() -> None:
 def test_sizes_are_labelled_and_marked_where_a_rewrite_leaves_them_alone() -> None:
     rows = tables.file_sizes(table_facts(groups=(file_group(300 * MIB, 400 * MIB),)))
 
-    assert rows["size"] == ["256 MiB–384 MiB", "384 MiB–512 MiB"]
-    assert rows["left_alone"] == [False, True]
-    assert rows["share_of_files"] == [0.5, 0.5]
+    assert rows["size"] == ["256 MiB–384 MiB", "384 MiB–512 MiB", "512 MiB–922 MiB"]
+    assert rows["left_alone"] == [False, True, True]
+    assert rows["share_of_files"] == [0.5, 0.5, 0]
 
 
 def test_no_limit_makes_a_bar_of_one_byte() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import ipywidgets as ipw
 
-from icekit.catalog import Lake
 from icekit.catalog.tables import EmbeddedTables
-from icekit.engine.interrupting import Stop, Stopped
+from icekit.engine.interrupting import Stop
 from icekit.facts import observe
 from icekit.facts.model import TableFacts
 from icekit.show.card import card_html, lines
@@ -81,7 +81,7 @@ class Chooser(Explorer):
             style="primary",
         )
         self.progress = Progress(
-            "nothing was changed, and the same table stays in view.", [self.observe]
+            self.view, "nothing was changed, and the same table stays in view."
         )
         self.card = picture(self.static())
         self.view.on_change(self._follow)
@@ -100,15 +100,26 @@ class Chooser(Explorer):
         lake = view.lake
 
         def job(say: Say, stop: Stop) -> TableFacts:
-            return observed(lake, table, ref, view, say, stop)
+            quarter = 0
 
-        def done(facts: TableFacts) -> str:
+            def progress(read: int, of: int) -> None:
+                nonlocal quarter
+                stop.check()
+                before, quarter = quarter, read * 4 // max(of, 1)
+                if quarter != before:
+                    say(f"{read:,} of {count(of, 'manifest')} read")
+
+            cancels = interruptible(lake.spark, stop) if lake.spark_is_running else nullcontext()
+            ratios = view.thresholds.size_ratios
+            with cancels:
+                return observe(lake, table, ref=ref or None, size_ratios=ratios, progress=progress)
+
+        def done(facts: TableFacts) -> tuple[str, str]:
             view.look_at(lake, facts)
-            return f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
+            message = f"{facts.name}: read in {facts.seconds:.1f} s by {facts.collector}. {_BELOW}"
+            return message, "fine"
 
-        self.progress.run(
-            f"Reading {table} (panels below still show {view.facts.name})", job, done, self._rest
-        )
+        self.progress.run(f"Reading {table} (panels below still show {view.facts.name})", job, done)
 
     def _follow(self) -> None:
         if self.table.value != self.view.facts.name:
@@ -119,30 +130,3 @@ class Chooser(Explorer):
         """No other table can be chosen while work is in progress on the one in view."""
         for control in (self.table, self.ref, self.observe):
             control.disabled = bool(self.view.held)
-
-
-def observed(lake: Lake, table: str, ref: str, view: View, say: Say, stop: Stop) -> TableFacts:
-    """Observe a table for an explorer: with progress, stoppable, and at the limits in force."""
-    step = [0]
-
-    def progress(read: int, of: int) -> None:
-        stop.check()
-        if read * 4 // max(of, 1) != step[0]:
-            step[0] = read * 4 // max(of, 1)
-            say(f"{read:,} of {count(of, 'manifest')} read")
-
-    options: dict[str, Any] = {
-        "size_ratios": view.thresholds.size_ratios,
-        "progress": progress,
-        "ref": ref or None,
-    }
-    name = lake.identifier(table)
-    try:
-        if lake.spark_is_running:
-            with interruptible(lake.spark, stop):
-                return observe(lake, name, **options)
-        return observe(lake, name, **options)
-    except Exception:
-        if stop.is_set:
-            raise Stopped from None
-        raise

@@ -5,7 +5,7 @@ that says what it will do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from icekit.answer.view import Folded, as_html
 from icekit.compact.candidates import Candidate, candidates
@@ -107,8 +107,9 @@ def outcome_sentence(outcome: Outcome) -> tuple[str, str]:
 
 def ran_html(outcome: Outcome) -> str:
     """A run by the controls: the plan that was run, folded, and its outcome."""
-    plan = [] if outcome.is_dry_run else [Folded("The plan of this run", outcome.plan.details())]
-    return f"{note(f'The last run on {outcome.plan.name}:')}{as_html([*outcome.blocks(), *plan])}"
+    plan = Folded("The plan of this run", outcome.plan.details())
+    heading = note(f"The last run on {outcome.plan.name}:")
+    return heading + as_html([*outcome.blocks(), plan])
 
 
 #: What is said under the controls until a cell below takes their outcome.
@@ -116,8 +117,6 @@ BEHIND = (
     "The cells below still show what was before this run. To show this run there: select the next "
     "cell, then Run ▸ Run Selected Cell and All Below."
 )
-
-T = TypeVar("T")
 
 
 class CompactionExplorer(Explorer):
@@ -140,31 +139,27 @@ class CompactionExplorer(Explorer):
     ) -> None:
         super().__init__()
         self.trial = trial
-        self.view, self.policy, self.ledger, self.limits = view, policy, ledger, limits or Limits()
+        self.view, self.policy, self.limits = view, policy, limits or Limits()
+        self.ledger = ledger or None
         self.given = plan
         self.plan: Plan | None = None
-        self.outcome: Outcome | None = None
-        # What was stopped or has failed here, by catalog and table.
-        self._unfinished: dict[tuple[str, Identifier], Outcome] = {}
+        # The last run here on each table, by catalog and table.
+        self._outcomes: dict[tuple[str, Identifier], Outcome] = {}
 
     def static(self) -> str:
         """What the plan covers of all candidates, as a chart."""
-        found = self.candidates()
-        plan = (
-            self.given
-            if self.given and self.given.table == self.view.facts.table
-            else self.estimate(self.policy)
-        )
-        return charts.candidates(self.view.facts, found, plan)._repr_html_()
+        given = self.given
+        plan = given if given and given.table == self.view.facts.table else self.estimate()
+        return charts.candidates(self.view.facts, self.candidates(), plan)._repr_html_()
 
     def candidates(self) -> tuple[Candidate, ...]:
         """Partitions that are worth a rewrite, best first."""
         return candidates(self.view.facts, self.view.findings, self.policy, self.view.thresholds)
 
-    def estimate(self, policy: Policy) -> Plan:
+    def estimate(self) -> Plan:
         """A plan by arithmetic on facts; asks nobody."""
         return plan_purely(
-            self.view.facts, self.view.findings, policy, thresholds=self.view.thresholds
+            self.view.facts, self.view.findings, self.policy, thresholds=self.view.thresholds
         )
 
     def build(self) -> Any:
@@ -172,16 +167,19 @@ class CompactionExplorer(Explorer):
         self.savings, self.said = picture(), picture()
         self.planned, self.behind, self.came = picture(), picture(), picture()
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
-        self.go = button("Run", "", self._confirm, style="warning", disabled=True)
-        self.again = button("Resume", "", self._confirm_rest, disabled=True)
+        self.go = button("Run", "", self._confirm, style="warning")
+        self.again = button("Resume", "", self._confirm_rest)
         self.progress = Progress(
-            "what was committed stays, and the rest was not started; the table is intact."
+            self.view,
+            "what was committed stays, and the rest was not started; the table is intact.",
         )
         self.question = Question(self._settle)
         self.view.on_change(self._follow)
         self.view.on_hold(self._settle)
         self._follow()
-        run = (
+        return column(
+            self.said,
+            self.savings,
             row(self.ask, self.go, self.again, self.progress.cancel),
             self.question.box,
             self.progress.log,
@@ -189,13 +187,10 @@ class CompactionExplorer(Explorer):
             self.planned,
             self.came,
         )
-        return column(self.said, self.savings, *run)
 
     def _follow(self) -> None:
         """Another table or other limits: other candidates, and no plan for them yet."""
-        name = self.view.facts.name
-        if self.ran() is None:
-            self.came.value = self.behind.value = ""
+        name, outcome = self.view.facts.name, self.ran()
         self.ask.tooltip = (
             f"ask the engine's planner what it would rewrite of {name}; starts Spark, and runs "
             "nothing on the table"
@@ -207,17 +202,19 @@ class CompactionExplorer(Explorer):
             f"continue the unfinished run on {name}: only what is left of it; asks once more "
             "before it does"
         )
-        self._show()
-
-    def _show(self) -> None:
+        if outcome:
+            when, self.came.value = "After the run below: ", ran_html(outcome)
+        else:
+            when = self.came.value = self.behind.value = ""
         self._forget()
-        estimated = self.estimate(self.policy)
-        now = "After the run below: " if self.came.value else ""
-        covered = coverage_sentence(coverage(self.candidates(), estimated), estimated)
+        covered = self._covered(self.estimate())
         self.said.value = note(
-            f"{now}{covered} Estimated from facts; Plan (dry run) asks the engine's planner."
+            f"{when}{covered} Estimated from facts; Plan (dry run) asks the engine's planner."
         )
         self.savings.value = self.static()
+
+    def _covered(self, plan: Plan) -> str:
+        return coverage_sentence(coverage(self.candidates(), plan), plan)
 
     def _forget(self) -> None:
         """A plan for another table or other limits is not the one to run."""
@@ -230,24 +227,22 @@ class CompactionExplorer(Explorer):
 
     def _settle(self) -> None:
         """Which controls may be used: none while work is under way on what is in view."""
-        held, asking = bool(self.view.held), self.question.is_open
-        self.ask.disabled = held
-        self.go.disabled = held or asking or self.plan is None or not self.plan.actions
-        self.again.disabled = held or asking or self._left is None
+        self.ask.disabled = bool(self.view.held)
+        busy = self.ask.disabled or self.question.is_open
+        self.go.disabled = busy or self.plan is None or not self.plan.actions
+        self.again.disabled = busy or self._left() is None
 
-    @property
+    def _in_view(self) -> tuple[str, Identifier]:
+        return self.view.lake.name, self.view.facts.table
+
     def _left(self) -> Outcome | None:
         """The unfinished run on the table in view."""
-        return self._unfinished.get((self.view.lake.name, self.view.facts.table))
+        outcome = self.ran()
+        return outcome if outcome and outcome.status in (Status.STOPPED, Status.FAILED) else None
 
     def ran(self) -> Outcome | None:
         """What the controls have run on the table in view; None if they have run nothing on it."""
-        there = self.view.lake.name, self.view.facts.table
-        return (
-            self.outcome
-            if self.outcome and (self.outcome.plan.catalog, self.outcome.plan.table) == there
-            else None
-        )
+        return self._outcomes.get(self._in_view())
 
     def take_outcome(self) -> Outcome | None:
         """The same, for the cells below the controls: the line that says that they are behind
@@ -257,19 +252,8 @@ class CompactionExplorer(Explorer):
             self.behind.value = ""
         return self.ran()
 
-    def _work(
-        self, what: str, job: Callable[[Say, Stop], T], done: Callable[[T], str | tuple[str, str]]
-    ) -> None:
-        """Do work on the table in view, which stays there meanwhile."""
-        if self.view.held:
-            return
-        self.question.close()
-        self.view.hold(what)
-        if not self.progress.run(what, job, done, self.view.let_go):
-            self.view.let_go()
-
     def _plan(self) -> None:
-        policy, trial, view = self.policy, self.trial, self.view
+        view = self.view
         lake, facts, findings, limits = view.lake, view.facts, view.findings, view.thresholds
         self._forget()
 
@@ -281,15 +265,17 @@ class CompactionExplorer(Explorer):
                     lake,
                     facts,
                     findings,
-                    policy,
+                    self.policy,
                     thresholds=limits,
-                    ledger=self.ledger or None,
-                    trial=trial,
+                    ledger=self.ledger,
+                    trial=self.trial,
                     stop=stop,
                     progress=say,
                 )
 
-        self._work(f"Planning for {facts.name}", job, lambda made: self._take(made, facts, limits))
+        self.progress.run(
+            f"Planning for {facts.name}", job, lambda made: self._take(made, facts, limits)
+        )
 
     def _take(self, made: Plan, facts: TableFacts, limits: Thresholds) -> tuple[str, str]:
         """Take a plan that was made for facts by limits, if they are still those in view."""
@@ -302,31 +288,27 @@ class CompactionExplorer(Explorer):
         self.plan = made
         self.planned.value = as_html(made.blocks())
         self._settle()
-        return (
-            f"A dry run: nothing has run on {made.name}. "
-            f"{coverage_sentence(coverage(self.candidates(), made), made)}",
-            "fine",
-        )
+        return f"A dry run: nothing has run on {made.name}. {self._covered(made)}", "fine"
 
     def _confirm(self) -> None:
         if (plan := self.plan) is not None:
-            self.question.ask("run", plan.name, question(plan), self._run)
+            self.question.ask("run", plan.name, question(plan), lambda: self._run(plan))
 
     def _confirm_rest(self) -> None:
-        if (left := self._left) is not None:
-            self.question.ask("resume", left.plan.name, question_of_rest(left), self._resume)
+        if (left := self._left()) is not None:
+            self.question.ask(
+                "resume", left.plan.name, question_of_rest(left), lambda: self._resume(left)
+            )
 
-    def _run(self) -> None:
-        plan, lake = self.plan, self.view.lake
-        if plan is None:
-            return
+    def _run(self, plan: Plan) -> None:
+        lake = self.view.lake
 
         def job(say: Say, stop: Stop) -> Outcome:
             return run(
                 lake,
                 plan,
                 execute=True,
-                ledger=self.ledger or None,
+                ledger=self.ledger,
                 limits=self.limits,
                 stop=stop,
                 progress=say,
@@ -336,16 +318,14 @@ class CompactionExplorer(Explorer):
         self.planned.value = as_html(plan.blocks())
         self._go(f"Running {count(len(plan.actions), 'action')} on {plan.name}", job)
 
-    def _resume(self) -> None:
-        left, lake, table = self._left, self.view.lake, self.view.facts.table
-        if left is None:
-            return
+    def _resume(self, left: Outcome) -> None:
+        lake, table = self.view.lake, self.view.facts.table
 
         def job(say: Say, stop: Stop) -> Outcome:
             book = open_ledger(self.ledger)
             newest = book.last_run(display_name(lake.sql_name(table)))
             if newest is None or newest.run_id != left.run_id:
-                self._unfinished.pop((lake.name, table), None)
+                self._outcomes.pop((lake.name, table), None)
                 raise ParameterError(
                     f"Run {left.run_id} is no longer the last on {left.plan.name}: nothing was "
                     "resumed. Plan again."
@@ -356,31 +336,23 @@ class CompactionExplorer(Explorer):
 
     def _go(self, what: str, job: Callable[[Say, Stop], Outcome]) -> None:
         """Run, and look at the table again; all of it on the table that is in view now."""
-        view = self.view
+        view, key = self.view, self._in_view()
         lake, before, ratios = view.lake, view.facts, view.thresholds.size_ratios
-        self.came.value = self.behind.value = ""
 
-        def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts | None]:
+        def run_and_look(say: Say, stop: Stop) -> tuple[Outcome, TableFacts]:
             outcome = job(say, stop)
             try:
                 return outcome, observe(lake, before.table, ref=before.ref, size_ratios=ratios)
             except IcekitError as problem:
                 say(f"The table could not be observed again: {problem}")
-                return outcome, None
+                return outcome, before
 
-        def done(both: tuple[Outcome, TableFacts | None]) -> tuple[str, str]:
+        def done(both: tuple[Outcome, TableFacts]) -> tuple[str, str]:
             outcome, after = both
-            self.outcome = outcome
-            self.planned.value = ""
-            self.came.value = ran_html(outcome)
-            self.behind.value = note(BEHIND, "warning")
-            if outcome.status in (Status.STOPPED, Status.FAILED):
-                self._unfinished[lake.name, before.table] = outcome
-            else:
-                self._unfinished.pop((lake.name, before.table), None)
-            if after is not None and view.facts is before:
+            self._outcomes[key] = outcome
+            if view.facts is before:
+                self.behind.value = note(BEHIND, "warning")
                 view.look_at(lake, after)  # what is left to win; forgets the plan
-            self._settle()
             return outcome_sentence(outcome)
 
-        self._work(what, run_and_look, done)
+        self.progress.run(what, run_and_look, done)

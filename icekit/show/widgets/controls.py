@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import ipywidgets as ipw
@@ -14,7 +14,7 @@ import ipywidgets as ipw
 from icekit.answer import html
 from icekit.catalog import Lake
 from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Findings, Thresholds
+from icekit.diagnose.findings import Thresholds
 from icekit.engine.bridge import make_active
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.errors import IcekitError, ParameterError, first_line
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Say = Callable[[str], None]
+#: What a job that was cancelled ends with.
+CANCELLED = "Cancelled."
 
 
 class Work:
@@ -89,7 +91,7 @@ class Work:
 def why(error: BaseException, stop: Stop) -> str:
     """Why a job has no result, in one sentence."""
     if isinstance(error, Stopped) or stop.is_set:
-        return "Cancelled."
+        return CANCELLED
     if isinstance(error, IcekitError):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"
@@ -107,37 +109,25 @@ def interruptible(spark: SparkSession, stop: Stop) -> Iterator[None]:
     stop.check()
 
 
-LABEL = "11.5em"
-WIDE, WIDER = "38em", "48em"
-_LINES = 8
-
-
-def labelled(kind: Callable[..., Any], label: str, tooltip: str, **options: Any) -> Any:
+def labelled(
+    kind: Callable[..., Any], label: str, tooltip: str, *, width: str = "38em", **options: Any
+) -> Any:
     """A control with its label in front of it, as wide as the others."""
-    layout = ipw.Layout(**{"width": WIDE, "max_width": "100%", **options.pop("layout", {})})
     return kind(
         description=label,
         tooltip=tooltip,
-        style={"description_width": LABEL},
-        layout=layout,
+        style={"description_width": "11.5em"},
+        layout=ipw.Layout(width=width, max_width="100%"),
         **options,
     )
 
 
-def button(
-    label: str,
-    tooltip: str,
-    pressed: Callable[[], None],
-    *,
-    style: str = "",
-    disabled: bool = False,
-) -> Any:
+def button(label: str, tooltip: str, pressed: Callable[[], None], *, style: str = "") -> Any:
     """A button as wide as its label; ``tooltip`` says what it will do."""
     made = ipw.Button(
         description=label,
         tooltip=tooltip,
         button_style=style,
-        disabled=disabled,
         layout=ipw.Layout(width="auto"),
     )
     made.on_click(lambda _: pressed())
@@ -175,85 +165,53 @@ def note(sentence: str, kind: str = "") -> str:
     )
 
 
-def attempt(act: Callable[[], None], message: Any) -> bool:
-    """Do what a control asks for; an error becomes a sentence in ``message`` instead of a trace
-    that nobody sees.
-    """
-    try:
-        act()
-    except IcekitError as problem:
-        message.value = note(why(problem, Stop()), "critical")
-        return False
-    return True
-
-
-def chosen(control: Any, act: Callable[[], None]) -> None:
-    """Act whenever a person, or the program, gives a control another value."""
-    control.observe(lambda _: act(), names="value")
-
-
 class Progress:
-    """The progress of long work, with the button that cancels it; the other buttons are disabled
-    meanwhile.
+    """The progress of long work on the table in view, which stays there meanwhile, with the button
+    that cancels the work.
     """
 
-    def __init__(self, cancels: str, busy: Sequence[Any] = ()) -> None:
-        self.cancel = button("Cancel", cancels, self._cancel, disabled=True)
+    def __init__(self, view: View, cancels: str) -> None:
+        self.cancel = button("Cancel", cancels, self._cancel)
+        self.cancel.disabled = True
         self.log = picture()
         self.work = Work(self._say)
-        self._cancels = cancels
-        self._busy = tuple(busy)
+        self._view, self._cancels = view, cancels
         self._lines: list[str] = []
 
     def run(
         self,
         what: str,
         job: Callable[[Say, Stop], T],
-        done: Callable[[T], str | tuple[str, str]],
-        after: Callable[[], None] | None = None,
-    ) -> bool:
-        """Start a job, unless one is running; tell whether it was started.
-
-        ``done`` takes its result and returns a sentence about it, or the sentence and its kind
-        (``fine`` unless given). ``after`` is called before it, and also if there is no result: it
-        enables the controls that may be used again.
+        done: Callable[[T], tuple[str, str]],
+    ) -> None:
+        """Start a job, unless the table in view is held; ``done`` takes its result and returns a
+        sentence about it and the sentence's kind.
         """
         if self.work.is_running:
-            return False
-        before = [control.disabled for control in self._busy]
+            return
         self._lines = []
+        try:
+            self._view.hold(what)
+        except ParameterError as problem:
+            self._end(str(problem), "critical")
+            return
         self._say(f"{what} …")
-        for control in self._busy:
-            control.disabled = True
         self.cancel.disabled = False
 
-        has_rested = False
-
-        def rested() -> None:
-            nonlocal has_rested
-            if has_rested:
-                return  # the result was there, and could not be shown
-            has_rested = True
-            self.cancel.disabled = True
-            for control, disabled in zip(self._busy, before, strict=True):
-                control.disabled = disabled
-            if after is not None:
-                after()
-
-        def finished(result: T) -> None:
-            rested()
-            said = done(result)
-            self._end(*(said if isinstance(said, tuple) else (said, "fine")))
+        def held(say: Say, stop: Stop) -> T:
+            try:
+                return job(say, stop)
+            finally:
+                self.cancel.disabled = True
+                self._view.let_go()
 
         def ended(sentence: str) -> None:
-            rested()
-            cancelled = sentence == "Cancelled."
-            self._end(
-                f"Cancelled: {self._cancels}" if cancelled else sentence,
-                "warning" if cancelled else "critical",
-            )
+            if sentence == CANCELLED:
+                self._end(f"Cancelled: {self._cancels}", "warning")
+            else:
+                self._end(sentence, "critical")
 
-        return self.work.start(job, finished, ended)
+        self.work.start(held, lambda result: self._end(*done(result)), ended)
 
     def _cancel(self) -> None:
         self.cancel.disabled = True
@@ -262,14 +220,14 @@ class Progress:
 
     def _say(self, line: str) -> None:
         self._lines.append(line)
-        self._show(self._lines)
+        self._show()
 
     def _end(self, sentence: str, kind: str) -> None:
-        self._show(self._lines, f'<div class="finding {kind}">{html.prose(sentence)}</div>')
+        self._show(f'<div class="finding {kind}">{html.prose(sentence)}</div>')
 
-    def _show(self, lines: Sequence[str], ending: str = "") -> None:
+    def _show(self, ending: str = "") -> None:
         """The last lines, which a screen reader says as they appear."""
-        paragraphs = "".join(f"<p>{html.prose(line)}</p>" for line in lines[-_LINES:])
+        paragraphs = "".join(f"<p>{html.prose(line)}</p>" for line in self._lines[-8:])
         self.log.value = html.framed(
             f'<div role="log" aria-live="polite">{paragraphs}{ending}</div>'
         )
@@ -286,7 +244,6 @@ class Question:
 
     def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._answered: Callable[[], None] = self.close
         self._asked = picture()
         self.yes = button("Yes", "do it", self._yes, style="danger")
         self.no = button("No", "go back; nothing is run", self._no)
@@ -311,7 +268,7 @@ class Question:
         self.no.focus()
 
     def close(self) -> None:
-        """Close the question."""
+        """Close the question: a yes that comes later does nothing."""
         self._answered = self.close
         self.box.layout.display = "none"
 
@@ -336,13 +293,10 @@ class View:
     """
 
     def __init__(self, lake: Lake, facts: TableFacts, thresholds: Thresholds | None = None) -> None:
-        self.lake = lake
-        self.facts = facts
-        self.thresholds = thresholds or Thresholds()
-        self.findings = self._found()
         self.held = ""
         self._listeners: dict[object, Callable[[], None]] = {}
         self._holders: list[Callable[[], None]] = []
+        self._show(lake, facts, thresholds or Thresholds())
 
     def __repr__(self) -> str:
         return f"View({self.facts.name})"
@@ -351,37 +305,27 @@ class View:
         """Put another table, or another snapshot, in view; raises
         :class:`~icekit.errors.ParameterError` while it is held.
         """
-        if self.held:
-            raise ParameterError(
-                f"{self.held} is in progress, so {self.facts.name} stays in view; wait until it "
-                "has ended, or cancel it."
-            )
-        before = self.lake, self.facts
-        self.lake, self.facts = lake, facts
-        self._judge(lambda: self._put_back(*before))
+        self._check_free()
+        self._show(lake, facts, self.thresholds)
 
     def limit(self, thresholds: Thresholds) -> None:
         """Judge by other limits; raises :class:`~icekit.errors.ParameterError` for one that the
         facts cannot answer.
         """
-        before, self.thresholds = self.thresholds, thresholds
-
-        def back() -> None:
-            self.thresholds = before
-
-        self._judge(back)
+        self._show(self.lake, self.facts, thresholds)
 
     def hold(self, work: str) -> None:
         """Keep the table in view while ``work``, in a few words, is done on it; :meth:`let_go` ends
-        this.
+        this. Raises :class:`~icekit.errors.ParameterError` while it is held already.
         """
+        self._check_free()
         self.held = work
-        self._tell(self._holders)
+        _call(self._holders)
 
     def let_go(self) -> None:
         """Allow other tables in view again."""
         self.held = ""
-        self._tell(self._holders)
+        _call(self._holders)
 
     def on_hold(self, listener: Callable[[], None]) -> None:
         """Call ``listener`` when the table in view is held, and when it is released."""
@@ -395,22 +339,22 @@ class View:
         """
         self._listeners[instead_of or object()] = listener
 
-    def _found(self) -> Findings:
-        return diagnose(self.facts, self.thresholds, session_conf=self.lake.session_conf())
+    def _check_free(self) -> None:
+        if self.held:
+            raise ParameterError(
+                f"{self.held} is in progress, so {self.facts.name} stays in view; wait until it "
+                "has ended, or cancel it."
+            )
 
-    def _put_back(self, lake: Lake, facts: TableFacts) -> None:
-        self.lake, self.facts = lake, facts
+    def _show(self, lake: Lake, facts: TableFacts, thresholds: Thresholds) -> None:
+        """Judge and notify the listeners; if the facts cannot be judged, everything stays as it
+        was.
+        """
+        self.findings = diagnose(facts, thresholds, session_conf=lake.session_conf())
+        self.lake, self.facts, self.thresholds = lake, facts, thresholds
+        _call(self._listeners.values())
 
-    def _judge(self, back: Callable[[], None]) -> None:
-        """Judge again and notify the listeners; if that fails, everything stays as it was."""
-        try:
-            self.findings = self._found()
-        except Exception:
-            back()
-            raise
-        self._tell(self._listeners.values())
 
-    @staticmethod
-    def _tell(listeners: Iterable[Callable[[], None]]) -> None:
-        for listener in tuple(listeners):
-            listener()
+def _call(listeners: Iterable[Callable[[], None]]) -> None:
+    for listener in tuple(listeners):
+        listener()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -26,9 +26,7 @@ from icekit.show.card import lines, sizes_html
 from icekit.show.explorer import Explorer, widgets_on
 from icekit.show.widgets.controls import (
     View,
-    attempt,
     button,
-    chosen,
     column,
     labelled,
     note,
@@ -41,85 +39,55 @@ from icekit.units import count, percent, plain, size
 # no ipywidgets here
 
 
-_CHOICE = "icekit default"
 _SIZE = "min_file_size_ratio"
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One threshold as a control: ``name`` is that in
-    :class:`~icekit.diagnose.findings.Thresholds`.
-
-    ``low``, ``high`` and ``step`` are in the threshold's own unit; a share is shown in percent.
+    :class:`~icekit.diagnose.findings.Thresholds`; a share is shown in percent.
     """
 
     name: str
     label: str
     unit: str
-    source: str
-    low: float
-    high: float
-    step: float
+    source: str = "icekit default"
 
     @property
     def is_share(self) -> bool:
-        """Tell whether it is a share of something."""
+        """Tell whether it is a share of something, and not a whole number."""
         return self.unit.startswith("%")
 
     @property
-    def is_whole(self) -> bool:
-        """Tell whether it is a whole number."""
-        return isinstance(getattr(Thresholds(), self.name), int)
+    def reach(self) -> tuple[float, float, float]:
+        """The lowest and the highest value, and the step between values, in the threshold's own
+        unit.
+        """
+        return (0, 1, 0.01) if self.is_share else (1, 1000, 1)
+
+    def text(self, value: float) -> str:
+        """A value of it, as text."""
+        return percent(value) if self.is_share else plain(value, 6)
 
 
 #: The limits that people move most, each of another finding; the others are a notebook's
-# parameters.
+#: parameters.
 LIMITS = (
     Limit(
-        name="min_file_size_ratio",
-        label="Small files: under",
-        unit="% of the target size",
-        source="rewrite_data_files: min-file-size-bytes",
-        low=0,
-        high=1,
-        step=0.01,
+        _SIZE,
+        "Small files: under",
+        "% of the target size",
+        "rewrite_data_files: min-file-size-bytes",
     ),
+    Limit("thin_partition_share", "Small partitions: under", "% of one target file"),
+    Limit("delete_ratio", "Deletes: from", "% of the data records"),
     Limit(
-        name="thin_partition_share",
-        label="Small partitions: under",
-        unit="% of one target file",
-        source=_CHOICE,
-        low=0,
-        high=1,
-        step=0.05,
+        "fragmented_manifests",
+        "Manifests: from",
+        "manifests under half their target size",
+        "commit.manifest.min-count-to-merge",
     ),
-    Limit(
-        name="delete_ratio",
-        label="Deletes: from",
-        unit="% of the data records",
-        source=_CHOICE,
-        low=0,
-        high=1,
-        step=0.01,
-    ),
-    Limit(
-        name="fragmented_manifests",
-        label="Manifests: from",
-        unit="manifests under half their target size",
-        source="commit.manifest.min-count-to-merge",
-        low=1,
-        high=1000,
-        step=1,
-    ),
-    Limit(
-        name="snapshots",
-        label="Snapshots: from",
-        unit="snapshots kept",
-        source=_CHOICE,
-        low=1,
-        high=1000,
-        step=1,
-    ),
+    Limit("snapshots", "Snapshots: from", "snapshots kept"),
 )
 
 
@@ -127,13 +95,8 @@ def moved(thresholds: Thresholds) -> dict[str, float]:
     """The limits that differ from the defaults, as a notebook's ``thresholds`` parameter has
     them.
     """
-    default = Thresholds()
-    names = Thresholds.__dataclass_fields__
-    return {
-        name: getattr(thresholds, name)
-        for name in names
-        if getattr(thresholds, name) != getattr(default, name)
-    }
+    default = asdict(Thresholds())
+    return {name: value for name, value in asdict(thresholds).items() if value != default[name]}
 
 
 def size_ratios(facts: TableFacts, also: float) -> tuple[float, ...]:
@@ -169,8 +132,8 @@ class ThresholdsExplorer(Explorer):
         rows = [
             (
                 limit.label,
-                limit_text(limit, getattr(self.view.thresholds, limit.name)),
-                limit.unit.removeprefix("% ").removeprefix("× "),
+                limit.text(getattr(self.view.thresholds, limit.name)),
+                limit.unit.removeprefix("% "),
                 limit.source,
             )
             for limit in LIMITS
@@ -194,72 +157,57 @@ class ThresholdsExplorer(Explorer):
             "set every threshold to the value in the notebook's parameters",
             self._reset,
         )
-        self.said = picture()
-        self.found = picture()
-        for limit in LIMITS:
-            chosen(self.sliders[limit.name], partial(self._move, limit))
+        self.said, self.found = picture(), picture()
         self.view.on_change(self._follow)
         self._show()
         rows = [
             row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}"))
             for limit in LIMITS
         ]
-        return column(*rows, row(self.reset), self.said, self.found)
+        return column(*rows, self.reset, self.said, self.found)
 
     def _slider(self, limit: Limit) -> Any:
         value = getattr(self.view.thresholds, limit.name)
-        tooltip = f"{limit.unit}; where it comes from: {limit.source}"
-        layout = {"width": "32em"}
+        low, high, step = limit.reach
+        kind: Any = ipw.FloatSlider if limit.is_share else ipw.IntSlider
+        options: dict[str, Any] = {"min": min(low, value), "max": max(high, value), "step": step}
+        if limit.is_share:
+            options["readout_format"] = ".0%"
         if limit.name == _SIZE:
-            return labelled(
-                ipw.SelectionSlider,
-                limit.label,
-                tooltip,
-                options=self._sizes(limit),
-                value=value,
-                continuous_update=False,
-                layout=layout,
-            )
-        kind = ipw.IntSlider if limit.is_whole else ipw.FloatSlider
-        options: dict[str, Any] = (
-            {} if limit.is_whole else {"readout_format": ".0%" if limit.is_share else ".1f"}
-        )
-        return labelled(
+            kind, options = ipw.SelectionSlider, {"options": self._sizes(limit)}
+        slider = labelled(
             kind,
             limit.label,
-            tooltip,
-            min=min(limit.low, value),
-            max=max(limit.high, value),
-            step=limit.step,
+            f"{limit.unit}; where it comes from: {limit.source}",
             value=value,
             continuous_update=False,
-            layout=layout,
+            width="32em",
             **options,
         )
+        slider.observe(partial(self._move, limit), names="value")
+        return slider
 
     def _sizes(self, limit: Limit) -> list[tuple[str, float]]:
         """Limits of file size for which the facts have exact counts."""
         ratios = size_ratios(self.view.facts, getattr(self.view.thresholds, limit.name))
-        return [
-            (f"{limit_text(limit, r)} ({size(self.view.facts.target_bytes * r)})", r)
-            for r in ratios
-        ]
+        return [(f"{limit.text(r)} ({size(self.view.facts.target_bytes * r)})", r) for r in ratios]
 
-    def _move(self, limit: Limit) -> None:
-        if self._moving:
-            return
-        value = self.sliders[limit.name].value
-        before = self.view.thresholds
-
-        def move() -> None:
-            self.view.limit(before.with_changes(**{limit.name: value}))
-
-        if not attempt(move, self.said):
-            self._set(before)
+    def _move(self, limit: Limit, change: Any) -> None:
+        if not self._moving:
+            self._limit(self.view.thresholds.with_changes(**{limit.name: change.new}))
 
     def _reset(self) -> None:
-        if attempt(lambda: self.view.limit(self.given), self.said):
-            self._set(self.given)
+        self._limit(self.given)
+
+    def _limit(self, thresholds: Thresholds) -> None:
+        """Judge by other limits; what the facts cannot answer becomes a sentence instead of a trace
+        that nobody sees, and the sliders go back.
+        """
+        try:
+            self.view.limit(thresholds)
+        except IcekitError as problem:
+            self._set(self.view.thresholds)
+            self.said.value = note(str(problem), "critical")
 
     def _set(self, limits: Thresholds) -> None:
         """Move every slider to its limit, without judging again for each."""
@@ -286,24 +234,13 @@ class ThresholdsExplorer(Explorer):
         self.found.value = self._cards()
 
     def _cards(self) -> str:
-        found = self.view.findings
-        facts = self.view.facts
-        snapshot = dict(lines(facts))["snapshot"]
-        context = [
-            f"Snapshot {snapshot}; {count(facts.data.file_count, 'data file')}, "
-            f"{size(facts.data.size_in_bytes)}."
-        ]
-        return findings_html(
-            found,
-            savings_told(facts, found, self.view.thresholds),
-            context=context,
-            picture=sizes_html(facts, self.view.thresholds),
+        facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
+        line = (
+            f"Snapshot {dict(lines(facts))['snapshot']}; "
+            f"{count(facts.data.file_count, 'data file')}, {size(facts.data.size_in_bytes)}."
         )
-
-
-def limit_text(limit: Limit, value: float) -> str:
-    """A limit's value, as text."""
-    return percent(value) if limit.is_share else plain(value, 6)
+        saves, sizes = savings_told(facts, findings, limits), sizes_html(facts, limits)
+        return findings_html(findings, saves, context=[line], picture=sizes)
 
 
 # --- Draw a chart or a table of what is in view, and draw it again when another table comes into
@@ -335,25 +272,23 @@ class Following(Explorer):
         self.view.on_change(self._follow, instead_of=self._name)
         return self.shown
 
-    _of: tuple[object, object]
+    def _inputs(self) -> tuple[TableFacts, dict[str, Any]]:
+        limits = {"thresholds": self.view.thresholds} if self._is_by_limits else {}
+        return self.view.facts, limits
 
     def _make(self) -> None:
-        limits = {"thresholds": self.view.thresholds} if self._is_by_limits else {}
-        self.made = self._draw(self.view.facts, **limits)
-        self._of = self._key()
-
-    def _key(self) -> tuple[object, object]:
-        return (self.view.facts, self.view.thresholds if self._is_by_limits else None)
+        self._drawn: object = None
+        facts, limits = self._inputs()
+        self.made = self._draw(facts, **limits)
+        self._drawn = facts, limits
 
     def _follow(self) -> None:
-        facts, limits = self._of
-        if facts is self.view.facts and limits == self._key()[1]:
+        if self._inputs() == self._drawn:
             return
         try:
             self._make()
         except IcekitError as problem:
             # What was drawn is of another table, or by other limits: it goes.
-            self._of = (None, None)
             self.shown.value = note(
                 f"Nothing is shown of {self.view.facts.name}: {problem}", "critical"
             )

@@ -202,6 +202,32 @@ def test_a_choice_that_comes_while_something_runs_is_a_sentence_and_leaves_the_v
     assert view.facts.name == "db.sick"
 
 
+def test_nothing_is_planned_or_run_while_another_table_is_read(
+    view: widgets.View, explorer: CompactionExplorer
+) -> None:
+    chooser = widgets.choose(view)
+    assert chooser.controls is not None
+    explorer._take(planned(view), view.facts, view.thresholds)
+    explorer.go.click()
+    begun, go = threading.Event(), threading.Event()
+
+    def job(say: object, stop: object) -> None:
+        begun.set()
+        go.wait(120)
+
+    chooser.progress.run("Reading db.fine", job, lambda _: ("read", "fine"))
+    assert begun.wait(120)
+    try:
+        assert all(control.disabled for control in (explorer.ask, explorer.go, explorer.again))
+        explorer.question.yes.click()
+        assert not explorer.progress.work.is_running
+        assert "Reading db.fine is in progress, so db.sick stays" in explorer.progress.log.value
+    finally:
+        go.set()
+    assert chooser.progress.work.wait(120)
+    assert not explorer.ask.disabled
+
+
 def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_until_they_take_it(
     view: widgets.View, explorer: CompactionExplorer
 ) -> None:
@@ -251,7 +277,7 @@ def test_a_plan_is_forgotten_with_the_table_it_was_made_for(
     assert explorer.go.disabled
     explorer.question.yes.click()
     assert not explorer.progress.work.is_running
-    assert explorer.outcome is None
+    assert explorer.ran() is None
 
 
 def test_a_plan_that_comes_when_something_else_is_in_view_is_discarded(
