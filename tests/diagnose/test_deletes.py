@@ -439,7 +439,7 @@ def test_merge_on_read_on_a_table_that_cannot_have_delete_files_is_told_with_the
 @pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
 def test_deletes_of_rows_are_named_from_a_twentieth_of_them_on(kind: Kind) -> None:
     name = kind.value
-    low = Thresholds().with_changes(delete_ratio=0.01)
+    low = Thresholds(delete_ratio=0.01)
 
     present(name, of_days(5, kind=kind))
     absent(name, of_days(4, kind=kind))

@@ -84,7 +84,7 @@ def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
     found = diagnose(facts)
 
     assert wins(facts, found).files_gone == 7
-    assert wins(facts, found, Thresholds().with_changes(min_input_files=9)).files_gone == 0
+    assert wins(facts, found, Thresholds(min_input_files=9)).files_gone == 0
 
 
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:

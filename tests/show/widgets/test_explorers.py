@@ -200,7 +200,7 @@ def test_the_card_tells_sizes_apart_by_the_limit_that_was_moved(local_lake: Lake
         '<tr class=band><th scope="row">384 MiB–922 MiB</th><td class="n">0' in chooser.card.value
     )
 
-    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    view.limit(Thresholds(min_file_size_ratio=0.5))
 
     assert (
         '<tr class=band><th scope="row">256 MiB–922 MiB</th><td class="n">60' in chooser.card.value
@@ -216,7 +216,7 @@ def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_
     before = view.findings
 
     with pytest.raises(ParameterError, match="observe the table with size_ratios"):
-        view.limit(Thresholds().with_changes(min_file_size_ratio=0.65))
+        view.limit(Thresholds(min_file_size_ratio=0.65))
 
     assert view.thresholds == Thresholds()
     assert view.findings == before
@@ -262,9 +262,9 @@ def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
     assert "db.sick" in chart.shown.value, "a cell that was run again draws in its new output alone"
     assert drawn == ["db.sick", "db.sick", "db.fine"]
     assert table.shown.value != before or table.made == tables.settings(view.facts)
-    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    view.limit(Thresholds(min_file_size_ratio=0.5))
     assert "leaves alone 256 MiB" in text(again.shown.value).replace("\N{NO-BREAK SPACE}", " ")
-    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    view.limit(Thresholds(min_file_size_ratio=0.5))
     assert len(drawn) == 4, "what has not changed is not drawn again"
 
 
@@ -319,7 +319,7 @@ def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_
 
     assert "2 runs of db.sick" in drawn.shown.value
     assert "snapshots: 7 → 12" not in text(drawn.shown.value)
-    view.limit(Thresholds().with_changes(snapshots=10))
+    view.limit(Thresholds(snapshots=10))
     assert "snapshots: 7 → 12" in text(drawn.shown.value)
     view.look_at(view.lake, view.lake.observe("db.fine"))
 
