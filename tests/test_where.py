@@ -2,6 +2,7 @@
 understands them.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def predicate(transform: str, kind: str, *values: Any) -> str | None:
 
 
 def of_two(
-    kind: str, values: list[tuple[Scalar, Scalar]], transform: str = "identity"
+    kind: str, values: Sequence[tuple[Scalar, Scalar]], transform: str = "identity"
 ) -> str | None:
     """A predicate over a column of this kind as it is, and an int under the transform."""
     two = {0: spec(("identity", kind), (transform, "int"))}
