@@ -39,6 +39,9 @@ COLUMNS = (
 )
 BY_DAY = PartitionSpec(0, (PartitionField(1000, "event_day", "day", 2, "event_time", "date"),))
 UNPARTITIONED = PartitionSpec(0, ())
+BY_CARRIER = PartitionSpec(
+    0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),)
+)
 #: A later spec with the same fields.
 NEWER = PartitionSpec(1, BY_DAY.fields)
 

@@ -2,6 +2,7 @@
 understands them.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -42,6 +43,14 @@ def predicate(transform: str, kind: str, *values: Any) -> str | None:
     return where(
         "lake", {0: spec((transform, kind))}, columns(kind), [Partition(0, (v,)) for v in values]
     )
+
+
+def of_two(
+    kind: str, values: Sequence[tuple[Scalar, Scalar]], transform: str = "identity"
+) -> str | None:
+    """A predicate over a column of this kind as it is, and an int under the transform."""
+    two = {0: spec(("identity", kind), (transform, "int"))}
+    return where("lake", two, columns(kind, "int"), [Partition(0, pair) for pair in values])
 
 
 def test_consecutive_days_become_one_range() -> None:
@@ -85,25 +94,13 @@ def test_buckets_are_asked_through_the_catalogs_function() -> None:
 
 
 def test_partitions_of_several_fields_are_put_together() -> None:
-    two = spec(("identity", "string"), ("identity", "int"))
-    parts = [Partition(0, (x, y)) for x in "pq" for y in (1, 2)]
-    assert (
-        where("lake", {0: two}, columns("string", "int"), parts)
-        == "`a` IN ('p', 'q') AND `b` IN (1, 2)"
-    )
-    assert (
-        where("lake", {0: two}, columns("string", "int"), parts[:3])
-        == "(`a` = 'p' AND `b` IN (1, 2)) OR (`a` = 'q' AND `b` = 1)"
-    )
+    parts = [(x, y) for x in "pq" for y in (1, 2)]
+    assert of_two("string", parts) == "`a` IN ('p', 'q') AND `b` IN (1, 2)"
+    assert of_two("string", parts[:3]) == "(`a` = 'p' AND `b` IN (1, 2)) OR (`a` = 'q' AND `b` = 1)"
 
 
 def test_a_null_among_values_does_not_bind_wider_than_its_field() -> None:
-    two = spec(("identity", "string"), ("identity", "int"))
-    parts = [Partition(0, (None, 1)), Partition(0, ("p", 1))]
-    assert (
-        where("lake", {0: two}, columns("string", "int"), parts)
-        == "(`a` IS NULL OR `a` = 'p') AND `b` = 1"
-    )
+    assert of_two("string", [(None, 1), ("p", 1)]) == "(`a` IS NULL OR `a` = 'p') AND `b` = 1"
 
 
 def test_an_unpartitioned_table_has_no_predicate() -> None:
@@ -121,12 +118,11 @@ def test_a_field_whose_column_is_gone_widens_the_predicate_and_is_named() -> Non
 
 
 def test_a_void_field_is_left_out() -> None:
-    two = spec(("identity", "string"), ("void", "int"))
+    assert of_two("string", [("p", None)], "void") == "`a` = 'p'"
     assert (
-        where("lake", {0: two}, columns("string", "int"), [Partition(0, ("p", None))])
-        == "`a` = 'p'"
+        unfiltered_fields(spec(("identity", "string"), ("void", "int")), columns("string", "int"))
+        == ()
     )
-    assert unfiltered_fields(two, columns("string", "int")) == ()
 
 
 def test_nested_sources_and_names_with_dots_are_distinguished() -> None:
@@ -144,9 +140,8 @@ def test_nested_sources_and_names_with_dots_are_distinguished() -> None:
     )
 
 
-def test_a_partition_field_is_an_expression_over_a_row() -> None:
+def test_a_field_whose_column_is_gone_is_no_expression() -> None:
     field = spec(("truncate[10]", "int")).fields[0]
-    assert transformed("lake", field, columns("int")) == "`lake`.system.truncate(10, `a`)"
     assert transformed("lake", field, ()) is None
 
 
@@ -244,10 +239,7 @@ def test_a_uuid_is_a_text_in_a_query_and_itself_in_a_procedure() -> None:
 
 
 def test_alternatives_come_in_the_order_of_their_values_nulls_first() -> None:
-    two = spec(("identity", "int"), ("identity", "int"))
-    parts = [Partition(0, (10, 1)), Partition(0, (9, 2)), Partition(0, (None, 3))]
-
-    assert where("lake", {0: two}, columns("int", "int"), parts) == (
+    assert of_two("int", [(10, 1), (9, 2), (None, 3)]) == (
         "(`a` IS NULL AND `b` = 3) OR (`a` = 9 AND `b` = 2) OR (`a` = 10 AND `b` = 1)"
     )
 

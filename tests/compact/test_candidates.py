@@ -16,6 +16,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
 from icekit.facts.where import partition_span
 from tests.factories import (
+    BY_CARRIER,
     BY_DAY,
     FIRST_DAY,
     GIB,
@@ -50,27 +51,36 @@ def test_a_healthy_table_has_no_candidates() -> None:
     assert found(table_facts()) == ()
 
 
-def test_five_undersized_files_are_combined() -> None:
-    (one,) = found(of(FIVE))
-
-    assert one == Candidate((partition(),), "size", ("small files",), 5, 50 * MIB, 1, 50 * MIB, 4)
-    assert one.win_per_byte == 4 / (50 * MIB)
+OVERSIZED = "oversized files"
 
 
-def test_well_sized_files_beside_small_ones_stay_out() -> None:
-    (one,) = found(of(file_group(*[10 * MIB] * 5, *[500 * MIB] * 3)))
+@pytest.mark.parametrize(
+    ("sizes", "reasons", "files_in", "mib", "files_out", "saved"),
+    [
+        ([10] * 5, ("small files",), 5, 50, 1, 4),
+        # Well-sized files stay out.
+        ([10] * 5 + [500] * 3, ("small files",), 5, 50, 1, 4),
+        ([1024], (OVERSIZED,), 1, 1024, 2, 1),
+        # A small file alone is no reason.
+        ([10, 1024], (OVERSIZED,), 2, 1034, 2, 1),
+        # The five small ones would be one, and the large one is split.
+        ([10] * 5 + [1024], ("small files", OVERSIZED), 6, 1074, 2, 5),
+    ],
+)
+def test_undersized_files_are_combined_and_oversized_ones_split(
+    sizes: list[int],
+    reasons: tuple[str, ...],
+    files_in: int,
+    mib: int,
+    files_out: int,
+    saved: int,
+) -> None:
+    (one,) = found(of(file_group(*(size * MIB for size in sizes))))
 
-    assert one.files_in == 5
-    assert one.bytes_in == 50 * MIB
-
-
-def test_a_single_oversized_file_is_split() -> None:
-    (one,) = found(of(file_group(GIB)))
-
-    assert one.reasons == ("oversized files",)
-    assert one.files_in == 1
-    assert one.files_out == 2
-    assert one.file_opens_saved == 1
+    assert one == Candidate(
+        (partition(),), "size", reasons, files_in, mib * MIB, files_out, mib * MIB, saved
+    )
+    assert one.win_per_byte == saved / (mib * MIB)
 
 
 def test_nothing_is_looked_for_that_no_finding_names() -> None:
@@ -170,7 +180,7 @@ def older(current: PartitionSpec, files_a_day: int, *, rows: int = 1_000_000) ->
         file_group(*[10 * MIB] * files_a_day, of=partition(FIRST_DAY + d), records_per_file=rows)
         for d in range(3)
     )
-    return of(*days, specs=(BY_DAY, current), default_spec_id=1)
+    return of(*days, specs=(BY_DAY, current))
 
 
 def test_files_of_older_specs_are_combined_where_their_rows_go_into_one_partition() -> None:
@@ -247,7 +257,7 @@ def under_old_deletes(*deletes: tuple[int, bool]) -> TableFacts:
         rows.append(
             sequence(2, of_day, position_delete_file_count=1, position_delete_record_count=records)
         )
-    return of(*groups, sequences=tuple(rows), specs=(BY_DAY, NEWER), default_spec_id=1)
+    return of(*groups, sequences=tuple(rows), specs=(BY_DAY, NEWER))
 
 
 def test_older_partitions_under_deletes_are_taken_one_by_one() -> None:
@@ -333,22 +343,9 @@ def test_files_are_a_candidate_from_the_limits_on(
     assert len(found(of(file_group(*sizes)), **policy)) == count
 
 
-def test_small_and_oversized_files_of_a_partition_are_one_candidate() -> None:
-    (one,) = found(of(file_group(*[10 * MIB] * 5, GIB)))
-
-    # 1074 MiB in two files; the five small ones would be one, and the large one is split.
-    assert one == Candidate(
-        (partition(),), "size", ("small files", "oversized files"), 6, 1074 * MIB, 2, 1074 * MIB, 5
-    )
-
-
-def test_a_lone_small_file_is_no_reason() -> None:
-    assert [one.reasons for one in found(of(file_group(10 * MIB, GIB)))] == [("oversized files",)]
-
-
 def test_oversized_files_are_looked_for_by_themselves_and_by_the_limit_that_was_chosen() -> None:
     named = findings("oversized_files")
-    limits = Thresholds().with_changes(max_file_size_ratio=3.0)
+    limits = Thresholds(max_file_size_ratio=3.0)
     facts = of(file_group(GIB, ratios=limits.size_ratios))
 
     assert len(candidates(facts, named, Policy(), Thresholds())) == 1
@@ -518,14 +515,11 @@ def test_rows_without_a_time_are_outside_every_window() -> None:
 
 
 def test_a_window_on_a_table_without_times_is_refused() -> None:
-    by_carrier = PartitionSpec(
-        0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),)
-    )
-    facts = of(file_group(of=partition("UA")), specs=(by_carrier,))
+    facts = of(file_group(of=partition("UA")), specs=(BY_CARRIER,))
 
     with pytest.raises(ParameterError, match=r"db\.events is not partitioned by time"):
         in_window(facts, Policy(skip_last_hours=1), NOW)
-    assert in_window(of(specs=(by_carrier,)), Policy(skip_last_hours=1), NOW) == frozenset()
+    assert in_window(of(specs=(BY_CARRIER,)), Policy(skip_last_hours=1), NOW) == frozenset()
 
 
 def test_sizes_cut_at_other_limits_are_refused_rather_than_guessed() -> None:
@@ -534,7 +528,7 @@ def test_sizes_cut_at_other_limits_are_refused_rather_than_guessed() -> None:
             of(file_group(200 * MIB, 220 * MIB)),
             SMALL,
             Policy(),
-            Thresholds().with_changes(min_file_size_ratio=0.41),
+            Thresholds(min_file_size_ratio=0.41),
         )
 
 

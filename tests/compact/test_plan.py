@@ -28,6 +28,7 @@ from icekit.facts.model import TableFacts
 from icekit.facts.snapshots import Ref
 from icekit.maintain.savings import waiting, wins
 from tests.factories import (
+    BY_CARRIER,
     BY_DAY,
     COLUMNS,
     FIRST_DAY,
@@ -47,6 +48,9 @@ from tests.factories import (
 )
 
 SMALL = findings("small_files", "oversized_files")
+OLD = findings("old_partition_spec")
+SMALL_AND_OLD = Findings((*SMALL, *OLD))
+CLUSTER = Cluster(4, 4, 4 * GIB, "4 cores")
 
 
 def at(day: int) -> dt.datetime:
@@ -78,6 +82,9 @@ def of(*groups: FileGroup, **more: object) -> TableFacts:
     return table_facts(groups=groups, **more)
 
 
+FOUR_DAYS = of(*(small(d) for d in range(1, 5)))
+
+
 def equality(**more: object) -> TableFacts:
     rows = (
         sequence(1, data_file_count=3, data_record_count=300),
@@ -87,7 +94,7 @@ def equality(**more: object) -> TableFacts:
         file_group(*[500 * MIB] * 3, records_per_file=100),
         file_group(MIB, kind=Kind.EQUALITY_DELETES, records_per_file=30),
     )
-    return table_facts(groups=groups, sequences=rows, **more)
+    return of(*groups, sequences=rows, **more)
 
 
 def test_small_files_are_combined_by_the_default_rules() -> None:
@@ -250,7 +257,6 @@ def test_special_actions_stay_on_the_branch_too() -> None:
         ref="audit",
         history=history(refs=(Ref("audit", "branch", 1),)),
         specs=(BY_DAY, NEWER),
-        default_spec_id=1,
     )
     named = Findings((finding("old_partition_spec"), finding("dangling_deletes", files_at_stake=3)))
     planned = made(on_branch, named, old_specs=True)
@@ -279,9 +285,7 @@ def test_a_budget_covers_what_saves_most_per_byte(
     facts = of(small(1, 5, 10 * MIB), small(2, 20, MIB), small(3, 5, 200 * MIB))
     planned = made(facts, speed=Speed(0, 2 * MIB / 2), **budget)
 
-    assert [p.values[0] for a in planned.actions for p in a.partitions] == sorted(
-        FIRST_DAY + d - 1 for d in covered
-    )
+    assert [p.values[0] for p in taken(planned)] == sorted(FIRST_DAY + d - 1 for d in covered)
     assert [left.reason for left in planned.left_alone] == [SkipReason.BUDGET_SPENT]
     assert planned.left_alone[0].partition_count == 3 - len(covered)
 
@@ -316,10 +320,7 @@ def test_a_budget_is_spent_to_its_last_byte_minute_and_file(
 
 
 def test_a_window_is_not_asked_of_a_table_with_nothing_to_do() -> None:
-    by_carrier = PartitionSpec(
-        0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),)
-    )
-    facts = of(file_group(of=partition("UA")), specs=(by_carrier,))
+    facts = of(file_group(of=partition("UA")), specs=(BY_CARRIER,))
 
     assert made(facts, since=at(2)).actions == ()
 
@@ -333,19 +334,15 @@ def test_the_last_hours_are_counted_back_from_now() -> None:
 
 def test_files_from_before_a_table_was_partitioned_are_left_alone() -> None:
     old = file_group(*[MIB] * 5, of=Partition(0, ()))
-    named = Findings((*SMALL, finding("old_partition_spec")))
-    facts = of(
-        old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, NEWER), default_spec_id=1
-    )
+    facts = of(old, file_group(of=partition(spec_id=1)), specs=(UNPARTITIONED, NEWER))
 
     # Nobody knows how many days their rows are of.
-    assert made(facts, named).actions == ()
-    assert (
-        made(facts, named)
-        .notes[-1]
-        .startswith("Files of older partition specs stay where they are; --old-specs moves")
+    planned = made(facts, SMALL_AND_OLD)
+    assert planned.actions == ()
+    assert planned.notes[-1].startswith(
+        "Files of older partition specs stay where they are; --old-specs moves"
     )
-    (action,) = made(facts, named, old_specs=True).actions
+    (action,) = made(facts, SMALL_AND_OLD, old_specs=True).actions
     assert (action.where or "").startswith("NOT (`event_time` >= ")
     assert action.prediction.is_maximum
 
@@ -356,9 +353,8 @@ def test_files_that_no_filter_tells_from_the_current_spec_s_are_left_alone() -> 
         file_group(of=Partition(0, ())),
         file_group(of=Partition(1, ("UA",))),
         specs=(UNPARTITIONED, newer),
-        default_spec_id=1,
     )
-    planned = made(facts, findings("old_partition_spec"), old_specs=True)
+    planned = made(facts, OLD, old_specs=True)
 
     assert planned.actions == ()
     assert planned.left_alone[0].reason == SkipReason.LONG_FILTER
@@ -367,8 +363,8 @@ def test_files_that_no_filter_tells_from_the_current_spec_s_are_left_alone() -> 
 def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
     now = file_group(*[10 * MIB] * 5, of=partition(FIRST_DAY + 8, spec_id=1))
     planned = made(
-        of(small(1), small(2), now, specs=(BY_DAY, NEWER), default_spec_id=1),
-        Findings((*SMALL, finding("old_partition_spec"))),
+        of(small(1), small(2), now, specs=(BY_DAY, NEWER)),
+        SMALL_AND_OLD,
     )
 
     assert [a.partitions for a in sorted(planned.actions, key=lambda a: -len(a.partitions))] == [
@@ -382,9 +378,7 @@ def test_partitions_of_older_specs_are_an_action_of_their_own() -> None:
 
 def test_three_partitions_that_are_left_alone_are_named_and_all_counted() -> None:
     days = [partition(FIRST_DAY + d) for d in range(4)]
-    (left,) = made(
-        of(*(small(d) for d in range(1, 5))), recent=days, leave_alone_minutes=60
-    ).left_alone
+    (left,) = made(FOUR_DAYS, recent=days, leave_alone_minutes=60).left_alone
 
     assert left.partition_count == 4
     assert left.examples == ("event_day=2026-01-01", "event_day=2026-01-02", "event_day=2026-01-03")
@@ -427,7 +421,7 @@ def test_a_report_counts_only_what_compact_would_run_now_and_says_what_waits() -
 def test_a_policy_takes_the_limits_of_the_findings_unless_it_sets_its_own() -> None:
     four, limits = (
         of(small(1, files=4)),
-        Thresholds().with_changes(min_input_files=4, delete_ratio=0.5),
+        Thresholds(min_input_files=4, delete_ratio=0.5),
     )
 
     assert Policy(delete_ratio=0.1).within(limits) == limits.with_changes(delete_ratio=0.1)
@@ -550,7 +544,7 @@ def test_partitions_that_no_filter_can_ask_for_are_left_alone() -> None:
     )
     gone = made(of(small(), columns=COLUMNS[:1]))
 
-    assert [p for a in nan.actions for p in a.partitions] == [partition(1.5)]
+    assert taken(nan) == [partition(1.5)]
     assert nan.left_alone[0].reason is SkipReason.NAN
     assert gone.actions == ()
     assert gone.left_alone[0].reason is SkipReason.NO_FILTER
@@ -611,14 +605,12 @@ def evolved(**more: object) -> TableFacts:
         file_group(*[500 * MIB] * 2, of=partition(FIRST_DAY)),
         file_group(500 * MIB, of=partition(FIRST_DAY + 1, spec_id=1)),
         specs=(BY_DAY, NEWER),
-        default_spec_id=1,
         **more,
     )
 
 
 def test_files_of_older_specs_move_only_where_that_is_asked() -> None:
-    named = findings("old_partition_spec")
-    asked = made(evolved(), named, old_specs=True)
+    asked = made(evolved(), OLD, old_specs=True)
     (action,) = asked.actions
 
     first, second, third = (f"TIMESTAMP '2026-01-0{day} 00:00:00+00:00'" for day in (1, 2, 3))
@@ -628,8 +620,8 @@ def test_files_of_older_specs_move_only_where_that_is_asked() -> None:
         == f"(`event_time` >= {first} AND `event_time` < {second}) AND NOT ({action.unless})"
     )
     assert action.options["rewrite-all"] == "true"
-    assert made(evolved(), named).actions == ()
-    assert made(evolved(), named).notes == (
+    assert made(evolved(), OLD).actions == ()
+    assert made(evolved(), OLD).notes == (
         "Files of older partition specs stay where they are; --old-specs moves them into the "
         "current one.",
     )
@@ -637,7 +629,7 @@ def test_files_of_older_specs_move_only_where_that_is_asked() -> None:
 
 
 def test_a_budget_holds_for_older_specs_too() -> None:
-    planned = made(evolved(), findings("old_partition_spec"), old_specs=True, budget_bytes=GIB // 2)
+    planned = made(evolved(), OLD, old_specs=True, budget_bytes=GIB // 2)
 
     assert planned.actions == ()
     assert planned.left_alone == (
@@ -646,9 +638,8 @@ def test_a_budget_holds_for_older_specs_too() -> None:
 
 
 def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_is_asked() -> None:
-    named = findings("old_partition_spec")
     (action,) = made(
-        evolved(), named, old_specs=True, budget_bytes=1000 * MIB, predict=planner(1000 * MIB)
+        evolved(), OLD, old_specs=True, budget_bytes=1000 * MIB, predict=planner(1000 * MIB)
     ).actions
 
     assert action.action_id == "a1"
@@ -656,7 +647,7 @@ def test_moving_files_of_older_specs_may_take_the_whole_budget_and_the_planner_i
     assert (
         made(
             evolved(),
-            named,
+            OLD,
             old_specs=True,
             budget_bytes=1000 * MIB - 1,
             predict=planner(1000 * MIB),
@@ -671,7 +662,6 @@ def test_actions_have_names_of_their_own_also_where_the_planner_drops_one_betwee
         file_group(*[500 * MIB] * 2, of=partition(FIRST_DAY)),
         *new,
         specs=(BY_DAY, NEWER),
-        default_spec_id=1,
     )
     asked = []
 
@@ -679,8 +669,9 @@ def test_actions_have_names_of_their_own_also_where_the_planner_drops_one_betwee
         asked.append(action)
         return planner(GIB, groups=min(len(asked) - 1, 1))(action)
 
-    named = Findings((finding("old_partition_spec"), *SMALL))
-    planned = made(facts, named, predict=nothing_at_first, old_specs=True, max_action_partitions=1)
+    planned = made(
+        facts, SMALL_AND_OLD, predict=nothing_at_first, old_specs=True, max_action_partitions=1
+    )
 
     # By its name a run finds an action's commits: two of one name would be taken for each other.
     assert len(asked) == 3
@@ -688,7 +679,7 @@ def test_actions_have_names_of_their_own_also_where_the_planner_drops_one_betwee
 
 
 def test_changed_limits_become_options() -> None:
-    limits = Thresholds().with_changes(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
+    limits = Thresholds(min_file_size_ratio=0.5, max_file_size_ratio=2.0)
     facts = of(file_group(*[10 * MIB] * 3, ratios=limits.size_ratios))
     (action,) = plan(facts, SMALL, Policy(min_files=3), thresholds=limits, now=NOW).actions
 
@@ -701,7 +692,7 @@ def test_changed_limits_become_options() -> None:
 
 
 def test_the_cluster_decides_how_much_runs_at_once_and_says_why() -> None:
-    planned = made(of(*(small(d) for d in range(1, 5))), cluster=Cluster(4, 4, 4 * GIB, "4 cores"))
+    planned = made(FOUR_DAYS, cluster=CLUSTER)
     (action,) = planned.actions
 
     assert action.options["max-concurrent-file-group-rewrites"] == "4"
@@ -710,18 +701,12 @@ def test_the_cluster_decides_how_much_runs_at_once_and_says_why() -> None:
         "max-file-group-size-bytes",
         "partial-progress.max-commits",
     ]
-    assert (
-        made(table_facts(), Findings(), cluster=Cluster(4, 4, 4 * GIB, "4 cores")).parallelism == ()
-    )
+    assert made(table_facts(), Findings(), cluster=CLUSTER).parallelism == ()
 
 
 def test_the_cluster_is_asked_for_what_the_rewrite_is() -> None:
     def options(**policy: Any) -> set[str]:
-        return set(
-            made(of(small()), cluster=Cluster(4, 4, 4 * GIB, "4 cores"), **policy)
-            .actions[0]
-            .options
-        )
+        return set(made(of(small()), cluster=CLUSTER, **policy).actions[0].options)
 
     assert "max-file-group-size-bytes" in options()
     assert "shuffle-partitions-per-file" in options(strategy="sort", columns=("carrier",))
@@ -754,7 +739,7 @@ def test_the_engines_planner_has_the_last_word() -> None:
 def test_a_plan_is_cut_until_the_planners_figure_is_within_the_budget(
     budget: dict[str, Any],
 ) -> None:
-    facts = of(*(small(d) for d in range(1, 5)))
+    facts = FOUR_DAYS
     planned = made(facts, predict=planner(80 * MIB), speed=Speed(0, 200 * MIB / 60), **budget)
 
     assert [len(a.partitions) for a in planned.actions] == [2]
@@ -776,9 +761,7 @@ def eight_files_each(action: Action) -> Action:
 def test_each_action_has_what_those_before_it_left_of_the_budget(
     predict: Callable[[Action], Action], budget: dict[str, Any]
 ) -> None:
-    planned = made(
-        of(*(small(d) for d in range(1, 5))), predict=predict, max_action_partitions=1, **budget
-    )
+    planned = made(FOUR_DAYS, predict=predict, max_action_partitions=1, **budget)
 
     # Facts say 50 MiB in five files each, and all four fit; the planner's third does not.
     assert [len(a.partitions) for a in planned.actions] == [1, 1]
@@ -793,7 +776,7 @@ def test_a_plan_is_made_now_unless_it_is_told_otherwise() -> None:
 
 
 def test_a_plan_is_cut_until_the_planners_files_are_within_the_budget() -> None:
-    planned = made(of(*(small(d) for d in range(1, 5))), predict=eight_files_each, budget_files=16)
+    planned = made(FOUR_DAYS, predict=eight_files_each, budget_files=16)
 
     # Facts say five files each, so that three partitions fit; the planner says eight, and two do.
     assert [(a.action_id, len(a.partitions), a.prediction.files_in) for a in planned.actions] == [
@@ -949,10 +932,7 @@ def test_what_icebergs_action_refuses_of_a_curve_the_plan_refuses(
 
 
 def test_a_curve_through_identity_partition_columns_alone_is_refused() -> None:
-    by_carrier = PartitionSpec(
-        0, (PartitionField(1000, "carrier", "identity", 3, "carrier", "string"),)
-    )
-    facts = of(file_group(*[MIB] * 9, of=partition("UA")), specs=(by_carrier,))
+    facts = of(file_group(*[MIB] * 9, of=partition("UA")), specs=(BY_CARRIER,))
 
     with pytest.raises(ParameterError, match="all columns are identity partition columns"):
         made(facts, strategy="zorder", columns=("carrier",))

@@ -89,7 +89,7 @@ def test_maintenance_says_so_unless_it_only_removes(table: Table) -> None:
         table.fill(1, 1)
     compute(table, "partition")
     facts = table.lake.observe(table.name)
-    limits = Thresholds().with_changes(fragmented_manifests=1)
+    limits = Thresholds(fragmented_manifests=1)
     rewrites = plan_maintenance_table(
         table.lake, facts, thresholds=limits, procedures=["rewrite_manifests"]
     )

@@ -239,22 +239,16 @@ def test_data_files_without_a_row_under_equality_deletes_are_critical() -> None:
 
 
 def test_the_partition_whose_deletes_are_loaded_most_comes_first() -> None:
-    rows = [
-        sequence(1, day, data_file_count=n, data_record_count=100)
-        for day, n in ((DAY, 1), (NEXT, 3))
-    ]
-    rows += [
-        sequence(2, day, equality_delete_file_count=1, equality_delete_record_count=10)
-        for day in (DAY, NEXT)
-    ]
-    groups = [
-        file_group(*[500 * MIB] * n, of=day, records_per_file=100)
-        for day, n in ((DAY, 1), (NEXT, 3))
-    ]
-    groups += [
-        file_group(MIB, kind=Kind.EQUALITY_DELETES, of=day, records_per_file=10)
-        for day in (DAY, NEXT)
-    ]
+    groups, rows = [], []
+    for day, n in ((DAY, 1), (NEXT, 3)):
+        rows += [
+            sequence(1, day, data_file_count=n, data_record_count=100),
+            sequence(2, day, equality_delete_file_count=1, equality_delete_record_count=10),
+        ]
+        groups += [
+            file_group(*[500 * MIB] * n, of=day, records_per_file=100),
+            file_group(MIB, kind=Kind.EQUALITY_DELETES, of=day, records_per_file=10),
+        ]
 
     found = told(table_facts(groups=groups, sequences=tuple(rows)), "equality_deletes")
 
@@ -297,16 +291,18 @@ def of_days(
 
 
 def test_the_partition_that_lost_the_largest_share_comes_first() -> None:
-    groups = [
-        file_group(500 * MIB, of=DAY, records_per_file=100),
-        file_group(
-            MIB, kind=Kind.POSITION_DELETES, of=DAY, records_per_file=10, file_scoped_count=1
-        ),
-        file_group(500 * MIB, of=NEXT, records_per_file=2000),
-        file_group(
-            MIB, kind=Kind.POSITION_DELETES, of=NEXT, records_per_file=110, file_scoped_count=1
-        ),
-    ]
+    groups = []
+    for day, rows, records in ((DAY, 100, 10), (NEXT, 2000, 110)):
+        groups += [
+            file_group(500 * MIB, of=day, records_per_file=rows),
+            file_group(
+                MIB,
+                kind=Kind.POSITION_DELETES,
+                of=day,
+                records_per_file=records,
+                file_scoped_count=1,
+            ),
+        ]
 
     assert told(table_facts(groups=groups), "position_deletes")[1] == (
         "event_day=2026-01-01",
@@ -439,7 +435,7 @@ def test_merge_on_read_on_a_table_that_cannot_have_delete_files_is_told_with_the
 @pytest.mark.parametrize("kind", [Kind.POSITION_DELETES, Kind.DELETION_VECTORS])
 def test_deletes_of_rows_are_named_from_a_twentieth_of_them_on(kind: Kind) -> None:
     name = kind.value
-    low = Thresholds().with_changes(delete_ratio=0.01)
+    low = Thresholds(delete_ratio=0.01)
 
     present(name, of_days(5, kind=kind))
     absent(name, of_days(4, kind=kind))

@@ -46,7 +46,7 @@ def facts_of(*sizes: list[int]) -> TableFacts:
 
 def test_sizes_that_reach_a_limit_within_their_bucket_are_refused_rather_than_guessed() -> None:
     # 300 of 512 MiB, which the facts were not cut at; both files lie between 256 and 384.
-    limits = Thresholds().with_changes(min_file_size_ratio=300 / 512)
+    limits = Thresholds(min_file_size_ratio=300 / 512)
 
     with pytest.raises(ParameterError, match="not counted at 314,572,800 bytes"):
         named(facts_of([260 * MIB, 300 * MIB]), "small_files", thresholds=limits)
@@ -54,11 +54,9 @@ def test_sizes_that_reach_a_limit_within_their_bucket_are_refused_rather_than_gu
 
 def test_what_disappears_is_what_the_target_does_not_need() -> None:
     whole = required(facts_of([128 * MIB] * 8), "small_files")
-    old = table_facts(
-        groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, PartitionSpec(1, ())), default_spec_id=1
-    )
+    old = table_facts(groups=of_days(*[[300 * MIB]] * 6), specs=(BY_DAY, PartitionSpec(1, ())))
     together = required(old, "small_files")
-    two = Thresholds().with_changes(min_input_files=2)
+    two = Thresholds(min_input_files=2)
 
     assert whole.evidence.startswith("compaction would remove 6 of 8 data files")
     # 1800 MiB of six days go into the one partition there is now, and take four files.
@@ -232,11 +230,9 @@ def test_older_specs_are_a_warning_from_a_tenth_of_the_bytes_on(
 ) -> None:
     groups = [
         *of_days([500 * MIB]),
-        file_group(*[500 * MIB] * newer, of=dataclasses.replace(partition(), spec_id=1, values=())),
+        file_group(*[500 * MIB] * newer, of=Partition(1, ())),
     ]
-    facts = table_facts(
-        groups=groups, specs=(BY_DAY, PartitionSpec(1, UNPARTITIONED.fields)), default_spec_id=1
-    )
+    facts = table_facts(groups=groups, specs=(BY_DAY, PartitionSpec(1, ())))
     found = told(facts, "old_partition_spec")
 
     assert found[0] is severity
@@ -262,11 +258,11 @@ def thin_days(count: int, *, file_bytes: int = MIB, **more: object) -> TableFact
 
 
 def spec_of(*fields: tuple[str, str]) -> PartitionSpec:
-    sources = {"event_id": 1, "event_time": 2, "carrier": 3}
+    sources = [column.name for column in COLUMNS]
     return PartitionSpec(
         0,
         tuple(
-            PartitionField(1000 + i, f"part_{i}", transform, sources[name], name, "int")
+            PartitionField(1000 + i, f"part_{i}", transform, sources.index(name) + 1, name, "int")
             for i, (name, transform) in enumerate(fields)
         ),
     )
@@ -283,10 +279,10 @@ def test_partitions_are_too_small_from_twenty_on_below_a_quarter_of_the_target_a
     None
 ):
     few, many = (
-        Thresholds().with_changes(many_partitions=19),
-        Thresholds().with_changes(thin_partition_share=0.26),
+        Thresholds(many_partitions=19),
+        Thresholds(thin_partition_share=0.26),
     )
-    half = table_facts(groups=of_days(*[[MIB]] * 10, *[[128 * MIB]] * 10))
+    half = facts_of(*[[MIB]] * 10, *[[128 * MIB]] * 10)
 
     absent("over_partitioned", thin_days(19), thin_days(20, file_bytes=128 * MIB), half)
     present("over_partitioned", thin_days(19), thresholds=few)
@@ -294,19 +290,19 @@ def test_partitions_are_too_small_from_twenty_on_below_a_quarter_of_the_target_a
     present(
         "over_partitioned",
         thin_days(20, file_bytes=128 * MIB - 1),
-        table_facts(groups=of_days(*[[MIB]] * 11, *[[128 * MIB]] * 10)),
+        facts_of(*[[MIB]] * 11, *[[128 * MIB]] * 10),
     )
 
 
 def test_many_files_in_a_small_partition_count_by_their_bytes() -> None:
-    absent("over_partitioned", table_facts(groups=of_days(*[[32 * MIB] * 4] * 20)))
-    present("over_partitioned", table_facts(groups=of_days(*[[31 * MIB] * 4] * 20)))
+    absent("over_partitioned", facts_of(*[[32 * MIB] * 4] * 20))
+    present("over_partitioned", facts_of(*[[31 * MIB] * 4] * 20))
 
 
 def test_partitions_of_an_older_spec_are_no_concern_of_the_current_one() -> None:
     groups = [*of_days(*[[MIB]] * 30), *of_days([500 * MIB], spec_id=1)]
 
-    absent("over_partitioned", table_facts(groups=groups, specs=(BY_DAY, NEWER), default_spec_id=1))
+    absent("over_partitioned", table_facts(groups=groups, specs=(BY_DAY, NEWER)))
 
 
 @pytest.mark.parametrize(
@@ -381,13 +377,11 @@ def test_five_undersized_files_in_one_partition_are_small_files() -> None:
 
 
 def test_undersized_files_of_different_partitions_are_not_added_up() -> None:
-    groups = [file_group(MIB, MIB, of=partition(FIRST_DAY + day)) for day in range(50)]
-
-    absent("small_files", table_facts(groups=groups))
+    absent("small_files", facts_of(*[[MIB] * 2] * 50))
 
 
 def test_files_of_older_specs_are_combined_where_a_rewrite_puts_them_into_one_partition() -> None:
-    groups = [file_group(MIB, of=partition(day, spec_id=0)) for day in range(6)]
+    groups = of_days(*[[MIB]] * 6)
     facts = table_facts(groups=groups, specs=(BY_DAY, PartitionSpec(1, ())))
     finding = required(facts, "small_files")
 
@@ -405,8 +399,7 @@ def test_the_limit_is_three_quarters_of_the_target_in_force_and_exact() -> None:
 
 
 def test_the_partition_with_most_to_win_comes_first_and_ten_are_listed() -> None:
-    groups = [file_group(*[MIB] * (5 + day), of=partition(FIRST_DAY + day)) for day in range(12)]
-    finding = required(table_facts(groups=groups), "small_files")
+    finding = required(facts_of(*([MIB] * (5 + day) for day in range(12))), "small_files")
 
     assert finding.where[0] == "event_day=2026-01-12"
     assert len(finding.where) == 10
@@ -414,7 +407,7 @@ def test_the_partition_with_most_to_win_comes_first_and_ten_are_listed() -> None
 
 
 def test_a_changed_ratio_changes_the_judgement() -> None:
-    ratio = Thresholds().with_changes(min_file_size_ratio=0.5)
+    ratio = Thresholds(min_file_size_ratio=0.5)
     group = file_group(*[300 * MIB] * 6, ratios=ratio.size_ratios)
 
     absent("small_files", table_facts(groups=(group,)), thresholds=ratio)
@@ -445,7 +438,6 @@ SHOWN = {
     "old_partition_spec": table_facts(
         groups=[*of_days([100 * MIB], [500 * MIB] * 3), *of_days([500 * MIB] * 2, spec_id=1)],
         specs=(BY_DAY, NEWER),
-        default_spec_id=1,
     ),
     "orphan_files": table_facts(storage=StorageFacts(0, 3, ("s3://bucket/a",))),
     "orphan_files of a location that was not checked": table_facts(

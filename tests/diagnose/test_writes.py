@@ -9,7 +9,6 @@ import pytest
 from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import MetricsSample, RepeatedIdentifiers, SampledWrite
 from icekit.facts.model import TableFacts
-from icekit.facts.snapshots import Commit
 from tests.diagnose.told import absent, named, present, shows
 from tests.factories import KIB, MIB, NOW_MS, commit, file_group, history, table_facts
 from tests.golden import Golden
@@ -91,9 +90,11 @@ def test_a_stream_commits_a_hundred_times_in_five_minutes_or_more(
     assert (named(facts, "frequent_commits") is not None) == is_found
 
 
-def deletes(*pairs: tuple[int, int], removed_data_files: int | None = None) -> tuple[Commit, ...]:
+def deletes(
+    *pairs: tuple[int, int], removed_data_files: int | None = None, version: int = 3
+) -> TableFacts:
     """Commits as (vectors added, delete files removed)."""
-    return tuple(
+    commits = (
         commit(
             n,
             operation="delete",
@@ -104,27 +105,18 @@ def deletes(*pairs: tuple[int, int], removed_data_files: int | None = None) -> t
         )
         for n, (added, removed) in enumerate(pairs)
     )
+    return table_facts(format_version=version, history=history(*commits))
 
 
 @pytest.mark.parametrize(
     ("facts", "is_found"),
     [
-        (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 5))), True),
-        (table_facts(format_version=3, history=history(*deletes(*[(10, 5)] * 4))), False),
-        (table_facts(format_version=3, history=history(*deletes(*[(10, 4)] * 9))), False),
-        (
-            table_facts(
-                format_version=3, history=history(*deletes(*[(10, 5)] * 5, *[(10, 0)] * 6))
-            ),
-            False,
-        ),
-        (table_facts(format_version=2, history=history(*deletes(*[(10, 9)] * 9))), False),
-        (
-            table_facts(
-                format_version=3, history=history(*deletes(*[(10, 9)] * 9, removed_data_files=9))
-            ),
-            False,
-        ),
+        (deletes(*[(10, 5)] * 5), True),
+        (deletes(*[(10, 5)] * 4), False),
+        (deletes(*[(10, 4)] * 9), False),
+        (deletes(*[(10, 5)] * 5, *[(10, 0)] * 6), False),
+        (deletes(*[(10, 9)] * 9, version=2), False),
+        (deletes(*[(10, 9)] * 9, removed_data_files=9), False),
     ],
     ids=["half", "four commits", "fewer vectors", "fewer commits", "version 2", "files replaced"],
 )
@@ -188,7 +180,7 @@ SHOWN = {
     "frequent_commits": stream(5),
     "frequent_commits into small files": stream(50, each=2 * KIB),
     "frequent_commits into many partitions": stream(5, changed_partitions=20),
-    "vectors_rewritten": table_facts(format_version=3, history=history(*deletes(*[(100, 90)] * 6))),
+    "vectors_rewritten": deletes(*[(100, 90)] * 6),
     "identifiers_not_unique": repeating(),
     "managed_elsewhere": table_facts(properties={"self-optimizing.enabled": "true"}),
 }

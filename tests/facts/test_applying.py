@@ -19,6 +19,7 @@ from icekit.facts.integrity import DeleteState
 from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.manifests import FieldRange, narrow_fields
 from icekit.facts.rollup import Cut, Rollup, edges
+from tests.avro import PAIR, array_type, optional, record_type
 from tests.factories import DELETE_TARGET, TARGET
 
 BY_DAY = PartitionSpec(0, (PartitionField(1000, "day", "identity", 1, "day", "int"),))
@@ -27,59 +28,32 @@ VOID = PartitionSpec(2, (PartitionField(1000, "day", "void", 1, "day", "int"),))
 SPECS = {spec.spec_id: spec for spec in (BY_DAY, GLOBAL, VOID)}
 CUT = Cut(edges(TARGET), edges(DELETE_TARGET), TARGET)
 
-_FILE = (
-    ("content", "int"),
-    ("file_path", "string"),
-    ("file_format", "string"),
-    ("record_count", "long"),
-    ("file_size_in_bytes", "long"),
-)
-_MAYBE = (
-    ("referenced_data_file", "string"),
-    ("content_offset", "long"),
-    ("content_size_in_bytes", "long"),
-)
-
 
 def _schema(spec: PartitionSpec) -> Any:
-    fields: list[Any] = [{"name": name, "type": kind} for name, kind in _FILE]
-    fields += [{"name": name, "type": ["null", kind], "default": None} for name, kind in _MAYBE]
-    pair = {
-        "type": "record",
-        "name": "pair",
-        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}],
-    }
-    for name in ("lower_bounds", "upper_bounds"):
-        fields.append(
-            {
-                "name": name,
-                "type": [
-                    "null",
-                    {"type": "array", "items": pair if name == "lower_bounds" else "pair"},
-                ],
-                "default": None,
-            }
+    file = record_type(
+        "r2",
+        content="int",
+        file_path="string",
+        file_format="string",
+        record_count="long",
+        file_size_in_bytes="long",
+        referenced_data_file=optional("string"),
+        content_offset=optional("long"),
+        content_size_in_bytes=optional("long"),
+        lower_bounds=optional(array_type(PAIR)),
+        upper_bounds=optional(array_type("pair")),
+        equality_ids=optional(array_type("int")),
+        partition=record_type("r102", **{field.name: optional("int") for field in spec.fields}),
+    )
+    return fastavro.parse_schema(
+        record_type(
+            "manifest_entry",
+            status="int",
+            snapshot_id=optional("long"),
+            sequence_number=optional("long"),
+            data_file=file,
         )
-    fields.append(
-        {
-            "name": "equality_ids",
-            "type": ["null", {"type": "array", "items": "int"}],
-            "default": None,
-        }
     )
-    values = [
-        {"name": field.name, "type": ["null", "int"], "default": None} for field in spec.fields
-    ]
-    fields.append(
-        {"name": "partition", "type": {"type": "record", "name": "r102", "fields": values}}
-    )
-    entry = [
-        {"name": "status", "type": "int"},
-        {"name": "snapshot_id", "type": ["null", "long"], "default": None},
-        {"name": "sequence_number", "type": ["null", "long"], "default": None},
-        {"name": "data_file", "type": {"type": "record", "name": "r2", "fields": fields}},
-    ]
-    return fastavro.parse_schema({"type": "record", "name": "manifest_entry", "fields": entry})
 
 
 class Lists:

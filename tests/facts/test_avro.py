@@ -8,6 +8,7 @@ import pytest
 
 from icekit.errors import MetadataUnreadable
 from icekit.facts.manifests import FILE_FIELDS, entries, manifest_list
+from tests.avro import array_type, optional, record_type
 
 DECIMAL = {
     "type": "fixed",
@@ -19,46 +20,31 @@ DECIMAL = {
 }
 
 
-def statistics(name: str, value: str) -> dict[str, Any]:
-    pair = {
-        "type": "record",
-        "name": f"pair_{name}",
-        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": value}],
-    }
-    return {"name": name, "type": ["null", {"type": "array", "items": pair, "logicalType": "map"}]}
+BY_DAY = {"day": optional("int")}
+
+
+def statistics(name: str, value: str) -> Any:
+    pair = record_type(f"pair_{name}", key="int", value=value)
+    return optional({**array_type(pair), "logicalType": "map"})
 
 
 def manifest(
-    partition: list[dict[str, Any]], records: list[dict[str, Any]], codec: str = "deflate"
+    partition: dict[str, Any], records: list[dict[str, Any]], codec: str = "deflate"
 ) -> bytes:
-    schema = {
-        "type": "record",
-        "name": "manifest_entry",
-        "fields": [
-            {"name": "status", "type": "int"},
-            {"name": "sequence_number", "type": ["null", "long"]},
-            {
-                "name": "data_file",
-                "type": {
-                    "type": "record",
-                    "name": "r2",
-                    "fields": [
-                        {"name": "content", "type": "int"},
-                        {"name": "file_path", "type": "string"},
-                        {"name": "file_format", "type": "string"},
-                        {
-                            "name": "partition",
-                            "type": {"type": "record", "name": "r102", "fields": partition},
-                        },
-                        {"name": "record_count", "type": "long"},
-                        {"name": "file_size_in_bytes", "type": "long"},
-                        statistics("value_counts", "long"),
-                        statistics("lower_bounds", "bytes"),
-                    ],
-                },
-            },
-        ],
-    }
+    file = record_type(
+        "r2",
+        content="int",
+        file_path="string",
+        file_format="string",
+        partition=record_type("r102", **partition),
+        record_count="long",
+        file_size_in_bytes="long",
+        value_counts=statistics("value_counts", "long"),
+        lower_bounds=statistics("lower_bounds", "bytes"),
+    )
+    schema = record_type(
+        "manifest_entry", status="int", sequence_number=optional("long"), data_file=file
+    )
     out = io.BytesIO()
     fastavro.writer(out, schema, records, codec=codec)
     return out.getvalue()
@@ -81,9 +67,7 @@ def record(number: int, **partition: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "zstandard"])
 def test_every_codec_and_length_is_read(codec: str) -> None:
     records = [record(n, day=n) for n in range(60)]
-    read = list(
-        entries(manifest([{"name": "day", "type": ["null", "int"]}], records, codec), "here")
-    )
+    read = list(entries(manifest(BY_DAY, records, codec), "here"))
 
     wanted = [r for r in records if r["status"] != 2]
     assert [e["sequence_number"] for e in read] == [r["sequence_number"] for r in wanted]
@@ -94,19 +78,14 @@ def test_every_codec_and_length_is_read(codec: str) -> None:
 
 
 def test_a_type_that_is_named_a_second_time_is_known() -> None:
-    fields: list[dict[str, Any]] = [
-        {"name": "a", "type": ["null", DECIMAL]},
-        {"name": "b", "type": ["null", "decimal_9_2"]},
-    ]
+    fields = {"a": optional(DECIMAL), "b": optional("decimal_9_2")}
     (entry,) = entries(manifest(fields, [record(1, a=None, b=None)]), "here")
 
     assert entry["data_file"]["partition"] == {"a": None, "b": None}
 
 
 def test_bytes_that_are_cut_short_are_corrupt() -> None:
-    whole = manifest(
-        [{"name": "day", "type": ["null", "int"]}], [record(n, day=n) for n in range(60)], "null"
-    )
+    whole = manifest(BY_DAY, [record(n, day=n) for n in range(60)], "null")
 
     for cut in range(len(whole) - 2000, len(whole), 97):
         with pytest.raises(MetadataUnreadable, match="here is corrupt"):
@@ -117,7 +96,7 @@ def test_bytes_that_are_cut_short_are_corrupt() -> None:
     "field", [b"status", b"data_file", b"partition", b"record_count", b"value_counts", b"key"]
 )
 def test_a_field_whose_name_is_damaged_is_missed_by_name(field: bytes) -> None:
-    whole = manifest([{"name": "day", "type": ["null", "int"]}], [record(1, day=1)])
+    whole = manifest(BY_DAY, [record(1, day=1)])
     damaged = whole.replace(b'"name": "' + field, b'"name": "Q' + field[1:])
 
     assert damaged != whole
@@ -131,6 +110,4 @@ def test_a_field_whose_name_is_damaged_is_missed_by_name(field: bytes) -> None:
 
 def test_a_list_of_manifests_that_is_none_is_corrupt() -> None:
     with pytest.raises(MetadataUnreadable, match="here is corrupt"):
-        manifest_list(
-            manifest([{"name": "day", "type": ["null", "int"]}], [record(1, day=1)]), "here"
-        )
+        manifest_list(manifest(BY_DAY, [record(1, day=1)]), "here")

@@ -12,12 +12,8 @@ import pytest
 from icekit.errors import MetadataUnreadable
 from icekit.facts.decode import record_reader
 from icekit.facts.manifests import entries
+from tests.avro import PAIR, array_type, optional, record_type
 
-PAIR = {
-    "type": "record",
-    "name": "pair",
-    "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": "bytes"}],
-}
 TYPES: dict[str, tuple[Any, list[Any]]] = {
     "int": ("int", [0, -1, 63, 64, -65, 2**31 - 1, -(2**31)]),
     "long": ("long", [0, 2**63 - 1, -(2**63)]),
@@ -27,14 +23,14 @@ TYPES: dict[str, tuple[Any, list[Any]]] = {
     "string": ("string", ["", "a", "ä" * 40, "x" * 10_000]),
     "bytes": ("bytes", [b"", b"\x00" * 63, b"\xff" * 64]),
     "fixed": ({"type": "fixed", "name": "five", "size": 5}, [b"12345"]),
-    "optional": (["null", "long"], [None, 7]),
+    "optional": (optional("long"), [None, 7]),
     "record": (
-        {"type": "record", "name": "inner", "fields": [{"name": "a", "type": ["null", "string"]}]},
+        record_type("inner", a=optional("string")),
         [{"a": None}, {"a": "b"}],
     ),
-    "numbers": ({"type": "array", "items": "long"}, [[], [5], list(range(-3000, 3000))]),
+    "numbers": (array_type("long"), [[], [5], list(range(-3000, 3000))]),
     "pairs": (
-        ["null", {"type": "array", "items": PAIR}],
+        optional(array_type(PAIR)),
         [
             None,
             [],
@@ -43,7 +39,7 @@ TYPES: dict[str, tuple[Any, list[Any]]] = {
         ],
     ),
     "lists": (
-        {"type": "array", "items": {"type": "array", "items": "string"}},
+        array_type(array_type("string")),
         [[["a"], [], ["b", "c"]]],
     ),
 }
@@ -51,12 +47,7 @@ TYPES: dict[str, tuple[Any, list[Any]]] = {
 
 def encoded(kind: Any, values: list[Any]) -> tuple[Any, bytes]:
     """A record schema and its bytes, the values with a number before and after each of them."""
-    fields = [
-        {"name": "before", "type": "int"},
-        {"name": "it", "type": kind},
-        {"name": "after", "type": "int"},
-    ]
-    schema = {"type": "record", "name": "outer", "fields": fields}
+    schema = record_type("outer", before="int", it=kind, after="int")
     out = io.BytesIO()
     for place, value in enumerate(values):
         fastavro.schemaless_writer(out, schema, {"before": place, "it": value, "after": -place})
@@ -91,11 +82,7 @@ def test_some_keys_of_a_map_are_read_wherever_they_are(item: str) -> None:
     long values.
     """
     chance = random.Random(1)
-    pair = {
-        "type": "record",
-        "name": "pair",
-        "fields": [{"name": "key", "type": "int"}, {"name": "value", "type": item}],
-    }
+    pair = record_type("pair", key="int", value=item)
     maps: list[Any] = [None, []]
     for size in (1, 2, 3, 70) * 30:
         keys = chance.sample(range(-3, 200), size) if chance.random() < 0.5 else range(size)
@@ -110,7 +97,7 @@ def test_some_keys_of_a_map_are_read_wherever_they_are(item: str) -> None:
                 for k in keys
             ]
         )
-    schema, data = encoded(["null", {"type": "array", "items": pair}], maps)
+    schema, data = encoded(optional(array_type(pair)), maps)
     wanted = (1, 130, 0, -2)
     read = record_reader(schema, {"before": None, "it": wanted, "after": None})
     at = 0
@@ -153,7 +140,7 @@ def test_decimals_and_uuids_come_as_text_and_other_logical_types_as_stored() -> 
 
 
 def test_arrays_in_several_blocks_are_read_and_skipped() -> None:
-    schema, _ = encoded({"type": "array", "items": "int"}, [])
+    schema, _ = encoded(array_type("int"), [])
     # Two blocks: of two items, then of three whose size in bytes is told (a negative count).
     data = bytes([2, 4, 10, 12, 5, 6, 14, 16, 18, 0, 8])
 
@@ -162,26 +149,13 @@ def test_arrays_in_several_blocks_are_read_and_skipped() -> None:
 
 
 def manifest(count: int) -> bytes:
-    file = [
-        {
-            "name": "partition",
-            "type": {
-                "type": "record",
-                "name": "r102",
-                "fields": [{"name": "p", "type": ["null", "int"]}],
-            },
-        },
-        {"name": "record_count", "type": "long"},
-        {"name": "lower_bounds", "type": ["null", {"type": "array", "items": PAIR}]},
-    ]
-    schema = {
-        "type": "record",
-        "name": "manifest_entry",
-        "fields": [
-            {"name": "status", "type": "int"},
-            {"name": "data_file", "type": {"type": "record", "name": "r2", "fields": file}},
-        ],
-    }
+    file = record_type(
+        "r2",
+        partition=record_type("r102", p=optional("int")),
+        record_count="long",
+        lower_bounds=optional(array_type(PAIR)),
+    )
+    schema = record_type("manifest_entry", status="int", data_file=file)
     rows = [
         {
             "status": i % 3,

@@ -30,7 +30,7 @@ from tests.elsewhere import elsewhere
 pytestmark = pytest.mark.spark
 
 Make = Callable[..., Any]
-LIMITS = Thresholds().with_changes(snapshots=1)
+LIMITS = Thresholds(snapshots=1)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
 
-LIMITS = Thresholds().with_changes(snapshots=5, fragmented_manifests=3)
+LIMITS = Thresholds(snapshots=5, fragmented_manifests=3)
 Make = Callable[..., Any]
 
 

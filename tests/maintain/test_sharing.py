@@ -220,7 +220,7 @@ def test_orphans_stay_where_another_table_cannot_tell_what_it_names(
 def expired(table: Table) -> Outcome:
     """What an expiry of all snapshots but the newest comes to."""
     facts = table.lake.observe(table.name)
-    thresholds = Thresholds().with_changes(snapshots=1)
+    thresholds = Thresholds(snapshots=1)
     findings = diagnose(facts, thresholds)
     plan = plan_maintenance_table(
         table.lake, facts, findings, Retention(keep_last=1), thresholds=thresholds

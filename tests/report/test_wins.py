@@ -61,18 +61,9 @@ def test_small_files_save_an_open_each_and_their_entries_in_manifests() -> None:
 def test_the_cost_of_an_open_is_the_tables_own() -> None:
     groups = (file_group(*[MIB] * 100),)
 
-    assert (
-        won(
-            table_facts(groups=groups, properties={"read.split.open-file-cost": "1048576"})
-        ).open_file_cost
-        == MIB
-    )
-    assert (
-        won(
-            table_facts(groups=groups, properties={"read.split.open-file-cost": "4 MB"})
-        ).open_file_cost
-        == OPEN_FILE_COST
-    )
+    for written, cost in (("1048576", MIB), ("4 MB", OPEN_FILE_COST)):
+        properties = {"read.split.open-file-cost": written}
+        assert won(table_facts(groups=groups, properties=properties)).open_file_cost == cost
 
 
 def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
@@ -84,7 +75,7 @@ def test_what_is_won_is_what_a_plan_by_the_same_limits_would_take() -> None:
     found = diagnose(facts)
 
     assert wins(facts, found).files_gone == 7
-    assert wins(facts, found, Thresholds().with_changes(min_input_files=9)).files_gone == 0
+    assert wins(facts, found, Thresholds(min_input_files=9)).files_gone == 0
 
 
 def test_a_healthy_table_and_an_empty_one_win_nothing() -> None:
@@ -138,6 +129,8 @@ def at(day: int, **told: object) -> object:
     return commit(day, committed_at_ms=NOW_MS - day * DAY, **told)
 
 
+#: A commit that a later one replaced, both of them old.
+REPLACED = (at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB))
 #: The ten newest snapshots, which every expiry keeps.
 NEWEST = tuple(commit(-n, committed_at_ms=NOW_MS) for n in range(1, 11))
 
@@ -148,8 +141,7 @@ def kept(*commits: object, **changes: object) -> TableFacts:
 
 def test_expiry_frees_what_commits_removed_up_to_the_oldest_snapshot_that_stays() -> None:
     commits = [
-        at(9),
-        at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB),
+        *REPLACED,
         at(4, operation="replace", removed_data_files=2, removed_bytes=MIB),
         at(1, operation="replace", removed_data_files=2, removed_bytes=7),
     ]
@@ -160,26 +152,29 @@ def test_expiry_frees_what_commits_removed_up_to_the_oldest_snapshot_that_stays(
 
 
 def test_a_tag_holds_its_files_and_what_came_after_it() -> None:
-    commits = [at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB), at(1)]
     tagged = Ref("v1", "tag", commit(9).snapshot_id)
 
-    assert expirable_bytes(kept(*commits, refs=(tagged,))) == 0
+    assert expirable_bytes(kept(*REPLACED, at(1), refs=(tagged,))) == 0
 
 
 def test_a_snapshot_outside_the_lineage_may_keep_any_file_so_nothing_is_promised() -> None:
-    commits = [at(9), at(8, operation="overwrite", removed_data_files=1, removed_bytes=GIB), at(1)]
     audit = Ref("audit", "branch", 424_242)
 
     assert (
-        expirable_bytes(kept(*commits, refs=(Ref("main", "branch", NEWEST[-1].snapshot_id),)))
+        expirable_bytes(
+            kept(*REPLACED, at(1), refs=(Ref("main", "branch", NEWEST[-1].snapshot_id),))
+        )
         == GIB
     )
     # A branch keeps its own last snapshots.
-    assert expirable_bytes(kept(*commits, refs=(Ref("old", "branch", commit(8).snapshot_id),))) == 0
-    assert expirable_bytes(kept(*commits, refs=(audit,), snapshot_count=14)) is None
+    assert (
+        expirable_bytes(kept(*REPLACED, at(1), refs=(Ref("old", "branch", commit(8).snapshot_id),)))
+        == 0
+    )
+    assert expirable_bytes(kept(*REPLACED, at(1), refs=(audit,), snapshot_count=14)) is None
     # A staged write, or what a rollback left: no ref names it, and expiry keeps it while it is
     # young.
-    assert expirable_bytes(kept(*commits, snapshot_count=14)) is None
+    assert expirable_bytes(kept(*REPLACED, at(1), snapshot_count=14)) is None
 
 
 def test_what_summaries_do_not_say_is_not_known() -> None:

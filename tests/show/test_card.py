@@ -88,7 +88,7 @@ def test_sizes_are_counted_in_five_ranges() -> None:
 def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> None:
     sizes = (MIB, 32 * MIB, 90 * MIB, 200 * MIB, 300 * MIB, 400 * MIB, GIB, 3 * GIB)
     facts = table_facts(groups=(file_group(*sizes),))
-    chosen = Thresholds().with_changes(**limits)
+    chosen = Thresholds(**limits)
 
     classes = size_classes(facts, chosen)
     (band,) = (c for c in classes if c.is_left_alone)

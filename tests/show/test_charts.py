@@ -132,7 +132,7 @@ def test_long_tables_show_their_first_rows() -> None:
 
 def test_the_band_follows_a_limit_that_was_moved_between_two_bars() -> None:
     # 0.0039 of the target is 2 MiB, 0.0034 is none of the bars' limits: a bar is cut there.
-    limits = Thresholds().with_changes(min_file_size_ratio=0.0034)
+    limits = Thresholds(min_file_size_ratio=0.0034)
     chart = charts.file_sizes(small_files(), thresholds=limits)
 
     assert chart.alt.endswith(

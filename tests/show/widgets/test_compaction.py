@@ -107,7 +107,7 @@ def test_resume_is_for_the_table_whose_run_was_stopped_and_for_no_other(
 def test_a_limit_that_moves_keeps_resume(view: widgets.View, explorer: CompactionExplorer) -> None:
     ran(explorer, stopped(view))
 
-    view.limit(Thresholds().with_changes(snapshots=5))
+    view.limit(Thresholds(snapshots=5))
 
     assert not explorer.again.disabled
 
@@ -175,7 +175,7 @@ def test_the_table_stays_in_view_while_something_runs_on_it(
             match=r"Running 2 actions on db.sick is in progress, so db.sick stays in view",
         ):
             view.look_at(view.lake, fine)
-        view.limit(Thresholds().with_changes(snapshots=5))
+        view.limit(Thresholds(snapshots=5))
         assert explorer.ask.disabled
     finally:
         go.set()

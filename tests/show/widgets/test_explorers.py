@@ -199,7 +199,7 @@ def test_the_card_tells_sizes_apart_by_the_limit_that_was_moved(local_lake: Lake
     assert chooser.controls is not None
     assert "384 MiB–922 MiB 0 (no rewrite needed)" in text(chooser.card.value)
 
-    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    view.limit(Thresholds(min_file_size_ratio=0.5))
 
     assert "256 MiB–922 MiB 60 files, 100 % of bytes (no rewrite" in text(chooser.card.value)
 
@@ -213,7 +213,7 @@ def test_a_limit_that_the_facts_cannot_answer_changes_nothing_and_says_so(local_
     before = view.findings
 
     with pytest.raises(ParameterError, match="observe the table with size_ratios"):
-        view.limit(Thresholds().with_changes(min_file_size_ratio=0.65))
+        view.limit(Thresholds(min_file_size_ratio=0.65))
 
     assert view.thresholds == Thresholds()
     assert view.findings == before
@@ -260,9 +260,9 @@ def test_charts_and_tables_follow_the_table_and_the_limits_in_view(
     assert "db.sick" in chart.shown.value, "a cell that was run again draws in its new output alone"
     assert drawn == ["db.sick", "db.sick", "db.fine"]
     assert table.shown.value != before or table.made == tables.settings(view.facts)
-    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    view.limit(Thresholds(min_file_size_ratio=0.5))
     assert "leaves alone 256 MiB" in text(again.shown.value).replace("\N{NO-BREAK SPACE}", " ")
-    view.limit(Thresholds().with_changes(min_file_size_ratio=0.5))
+    view.limit(Thresholds(min_file_size_ratio=0.5))
     assert len(drawn) == 4, "what has not changed is not drawn again"
 
 
@@ -317,7 +317,7 @@ def test_the_trend_follows_the_table_and_the_thresholds(view: widgets.View, tmp_
 
     assert "2 runs of db.sick" in drawn.shown.value
     assert "snapshots: 7 → 12" not in text(drawn.shown.value)
-    view.limit(Thresholds().with_changes(snapshots=10))
+    view.limit(Thresholds(snapshots=10))
     assert "snapshots: 7 → 12" in text(drawn.shown.value)
     view.look_at(view.lake, observe(view.lake, "db.fine"))
 
