@@ -2,7 +2,11 @@
 
 from pathlib import Path
 
+import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+
+#: A table of one column.
+IDS = pa.schema([("id", pa.int64())])
 
 
 def catalog_of(lake: Path) -> SqlCatalog:

@@ -22,7 +22,7 @@ from icekit.facts.metadata_file import load_metadata
 from icekit.facts.storage import MissingCount, MissingFiles, Role
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import on_disk
-from tests.offline import catalog_of
+from tests.offline import IDS, catalog_of
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as PyTable
@@ -36,7 +36,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PyTable]:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     with catalog_of(tmp_path) as catalog:
         catalog.create_namespace("db")
-        made = catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())]))
+        made = catalog.create_table(("db", "t"), IDS)
         for start in range(3):
             made.append(pa.table({"id": list(range(start + 2))}))
         yield made

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from icekit.options.commands import DiagnoseOptions
 from icekit.report import Row, exit_status, notebook_path
 from icekit.saving import slug
 from icekit.show.explorer import SWITCH
+from tests.child import python
 from tests.factories import file_group, partition, table_facts
 from tests.offline import catalog_of
 
@@ -52,22 +52,8 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def run(small_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path, str]:
     """One report of all four tables: its exit status, its folder, what it printed."""
     output = tmp_path_factory.mktemp("reports")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "icekit",
-            "report",
-            "db.*",
-            "nodb.*",
-            "--fail-on",
-            "warning",
-            "--output",
-            str(output),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = python(
+        "-m", "icekit", "report", "db.*", "nodb.*", "--fail-on", "warning", "--output", output
     )
     return done.returncode, output, done.stdout + done.stderr
 
@@ -156,19 +142,8 @@ def test_an_odd_name_is_reported_under_a_safe_file_name(run: tuple[int, Path, st
 
 
 def papermill(output: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "papermill",
-            str(notebook_path()),
-            str(output / "out.ipynb"),
-            "--no-progress-bar",
-            *arguments,
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    return python(
+        "-m", "papermill", notebook_path(), output / "out.ipynb", "--no-progress-bar", *arguments
     )
 
 

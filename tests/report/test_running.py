@@ -34,6 +34,7 @@ from icekit.report import (
     report,
 )
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
+from tests.child import python
 from tests.history.test_stores import record
 from tests.offline import catalog_of
 
@@ -325,7 +326,7 @@ def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
 
 def test_reading_facts_brings_no_papermill() -> None:
     code = "import sys, icekit.diagnose.document; sys.exit('papermill' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert python("-c", code).returncode == 0
 
 
 def test_an_index_that_takes_long_is_written_less_often() -> None:

@@ -8,7 +8,7 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.show import widgets
-from tests.offline import catalog_of
+from tests.offline import IDS, catalog_of
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def local_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     with catalog_of(path) as catalog:
         catalog.create_namespace("db")
         for name, commits in (("sick", 12), ("fine", 1)):
-            table = catalog.create_table(("db", name), pa.schema([("id", pa.int64())]))
+            table = catalog.create_table(("db", name), IDS)
             for _ in range(commits):
                 table.append(pa.table({"id": [1, 2, 3]}))
     with pytest.MonkeyPatch.context() as patched:
