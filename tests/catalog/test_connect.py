@@ -28,16 +28,13 @@ from icekit.errors import (
 )
 from icekit.facts import TableFacts
 from tests.child import python
-from tests.offline import IDS, catalog_of
+from tests.offline import IDS, lake_in
 
 
 @pytest.fixture
-def own_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlCatalog]:
+def own_lake(tmp_path: Path) -> Iterator[SqlCatalog]:
     """An embedded lake of this test, written by pyiceberg alone."""
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    catalog = catalog_of(tmp_path)
-    with catalog:
-        catalog.create_namespace("db")
+    with lake_in(tmp_path) as catalog:
         table = catalog.create_table(("db", "events"), IDS)
         table.append(pa.table({"id": [1, 2, 3]}))
         yield catalog

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from icekit.saving import slug
 from icekit.show.explorer import SWITCH
 from tests.child import python
 from tests.factories import file_group, partition, table_facts
-from tests.offline import catalog_of
+from tests.offline import lake_in
 
 #: A parameters cell.
 TAGGED = 'table: str = "db.t"  # namespace.table\nthresholds: dict = {}\nfilter_columns: list = []'
@@ -34,18 +33,14 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake without Spark: a table of 6 small files, one that is gone, one with an odd name."""
     path = tmp_path_factory.mktemp("lake")
     rows = pa.table({"id": [1, 2, 3]})
-    with catalog_of(path) as catalog:
-        catalog.create_namespace("db")
+    with lake_in(path) as catalog:
         for name, commits in (("sick", 6), ("fine", 1), ("gone", 1), ("it's <b>odd</b>", 1)):
             table = catalog.create_table(("db", name), rows.schema)
             for _ in range(commits):
                 table.append(rows)
             if name == "gone":
                 Path(table.metadata_location.removeprefix("file://")).unlink()
-    before = os.environ["ICEKIT_LAKE"]
-    os.environ["ICEKIT_LAKE"] = str(path)
-    yield path
-    os.environ["ICEKIT_LAKE"] = before
+        yield path
 
 
 @pytest.fixture(scope="module")

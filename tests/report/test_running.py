@@ -36,7 +36,7 @@ from icekit.report import (
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
 from tests.child import python
 from tests.history.test_stores import record
-from tests.offline import catalog_of
+from tests.offline import lake_in
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
@@ -46,17 +46,13 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake without Spark of five tables of three files."""
     path = tmp_path_factory.mktemp("many")
     rows = pa.table({"id": [1, 2, 3]})
-    with catalog_of(path) as catalog:
-        catalog.create_namespace("db")
+    with lake_in(path) as catalog:
         table = catalog.create_table("db.t00", rows.schema)
         for _ in range(3):
             table.append(rows)
         for n in range(1, 5):
             catalog.register_table(f"db.t{n:02d}", table.metadata_location)
-    before = os.environ["ICEKIT_LAKE"]
-    os.environ["ICEKIT_LAKE"] = str(path)
-    yield path
-    os.environ["ICEKIT_LAKE"] = before
+        yield path
 
 
 def ignored(_: str) -> None:
