@@ -357,15 +357,19 @@ def test_finish_says_that_nothing_was_written_when_no_folder_was_given() -> None
     )
 
 
-def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
+@pytest.mark.usefixtures("by_papermill")
+def test_a_parameter_that_the_notebook_does_not_have_is_refused_with_the_nearest() -> None:
     tagged = 'table: str = "db.t"  # namespace.table\nref: str = ""'
     begin({"In": ["", tagged, '# Parameters\nref = "main"']})
     with pytest.raises(ParameterError, match="no parameter 'tabel'; did you mean table"):
         begin({"In": ["", tagged, '# Parameters\ntabel = "db.u"']})
     begin({"In": ["", tagged]})
+
+
+@pytest.fixture
+def by_papermill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a run by papermill sets it."""
+    monkeypatch.setenv(SWITCH, "on")
 
 
 def begun(
@@ -424,11 +428,8 @@ def test_true_is_no_whole_number() -> None:
 @pytest.mark.parametrize(
     ("text", "value"), [("true", True), ("False", False), ("false", False), (True, True)]
 )
-def test_a_switch_that_papermill_keeps_as_text_is_read(
-    text: object, value: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
-
+@pytest.mark.usefixtures("by_papermill")
+def test_a_switch_that_papermill_keeps_as_text_is_read(text: object, value: bool) -> None:
     assert begun("01_diagnose", {"storage": text}, papermill=["storage"]).storage is value
 
 
@@ -457,10 +458,8 @@ def test_parameters_are_read_where_the_cells_are_not_kept() -> None:
     assert settings.trial is True
 
 
-def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
+@pytest.mark.usefixtures("by_papermill")
+def test_a_rarely_changed_setting_is_papermills_then_mores_then_its_default() -> None:
     given = {
         "more": {"history": "table", "collector": "spark"},
         "collector": "local",
@@ -502,10 +501,8 @@ def test_settings_are_shown_with_what_each_does() -> None:
     assert "orphan files" in shown
 
 
-def test_a_setting_of_a_notebook_that_does_not_have_it_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(SWITCH, "on")  # which a run by papermill sets
+@pytest.mark.usefixtures("by_papermill")
+def test_a_setting_of_a_notebook_that_does_not_have_it_is_refused() -> None:
     begin({"In": ["", TAGGED, "# Parameters\nstorage = True"], "storage": True}, "01_diagnose")
 
     with pytest.raises(ParameterError, match="no parameter 'read_now'"):
