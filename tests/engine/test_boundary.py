@@ -397,14 +397,6 @@ def test_what_sqlite_says_of_a_file_is_no_bug_and_what_it_says_of_a_statement_is
     assert outside(of_use.value) is None
 
 
-def test_a_file_of_icekits_own_that_is_missing_is_a_bug() -> None:
-    own = FileNotFoundError(
-        errno.ENOENT, "No such file", str(Path(icekit.__file__).parent / "report" / "x.html")
-    )
-
-    assert outside(own) is None
-
-
 def test_an_error_of_java_without_a_cause_keeps_what_it_says() -> None:
     error = Exception(
         "An error occurred while calling o188.filter.\n: java.lang.IllegalStateException: no such "
@@ -439,6 +431,8 @@ def test_what_spark_says_is_a_cause_or_a_bug_of_icekits_own_sql(lake: Lake) -> N
         AssertionError(),
         ValueError("x"),
         RecursionError(),
+        # A file of icekit's own.
+        FileNotFoundError(errno.ENOENT, "No such file", f"{Path(icekit.__file__).parent}/x.html"),
     ],
 )
 def test_a_bug_stays_one(bug: Exception) -> None:
