@@ -23,7 +23,8 @@ def catalog_of(lake: Path) -> SqlCatalog:
 @contextlib.contextmanager
 def lake_in(folder: Path) -> Iterator[SqlCatalog]:
     """The embedded lake that icekit uses meanwhile, with a namespace db."""
-    with pytest.MonkeyPatch.context() as patch, catalog_of(folder) as catalog:
+    catalog = catalog_of(folder)
+    with pytest.MonkeyPatch.context() as patch, catalog:
         patch.setenv("ICEKIT_LAKE", str(folder))
         catalog.create_namespace("db")
         yield catalog

@@ -108,7 +108,7 @@ def test_identifiers_cannot_end_their_own_quotes() -> None:
         (0.5, "0.5"),
     ],
 )
-def test_a_literal_cannot_end_its_own_quotes(value: object, written: str) -> None:
+def test_a_literal_cannot_end_its_own_quotes(value: str | float | None, written: str) -> None:
     assert sql.literal(value) == written
 
 
