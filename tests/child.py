@@ -8,10 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 POLL_SECONDS = 0.004
 #: What never ends is a failure too.
 PATIENCE_SECONDS = 300
+
+
+def python(*arguments: object, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Run Python to its end in a process of its own, and keep what it writes."""
+    options = {"capture_output": True, "text": True, "check": False, **how}
+    return subprocess.run([sys.executable, *map(str, arguments)], **options)
 
 
 class Child:

@@ -5,8 +5,6 @@ one.
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,6 +15,9 @@ import pyarrow as pa
 import pytest
 import yaml
 from pyiceberg.catalog.sql import SqlCatalog
+
+from tests.child import python
+from tests.offline import IDS
 
 # What the profile holds, by key; the values look like nothing that a pattern would know.
 PROFILE = {
@@ -147,7 +148,7 @@ def environment(tmp_path: Path) -> Iterator[Mapping[str, str]]:
         "made", uri=f"sqlite:///{tmp_path}/made.db", warehouse=f"file://{tmp_path}/warehouse"
     ) as catalog:
         catalog.create_namespace("db")
-        table = catalog.create_table(("db", "good"), pa.schema([("id", pa.int64())]))
+        table = catalog.create_table(("db", "good"), IDS)
         for start in range(6):
             table.append(pa.table({"id": [start]}))
         handler = type(
@@ -179,19 +180,9 @@ def test_reports_and_all_that_is_written_with_them_show_no_secret(
         f"--debug report db.* --catalog hostile --collector local --output {out} --history "
         f"{out}/history.db --junit {out}/junit.xml"
     )
-    report = subprocess.run(
-        [sys.executable, "-m", "icekit", *arguments.split()],
-        env={**environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    look = subprocess.run(
-        [sys.executable, "-m", "icekit", "--debug", "look", "db.bad", "--catalog", "hostile"],
-        env={**environment},
-        capture_output=True,
-        text=True,
-        check=False,
+    report = python("-m", "icekit", *arguments.split(), env=environment)
+    look = python(
+        "-m", "icekit", "--debug", "look", "db.bad", "--catalog", "hostile", env=environment
     )
     written = {
         path.name: path.read_bytes().decode(errors="replace")
@@ -229,12 +220,10 @@ def test_spark_its_event_log_and_pages_and_a_run_and_its_ledger_show_no_secret(
         f"spark.eventLog.dir=file://{tmp_path}/events "
         "spark.hadoop.fs.azure.account.key.other=canary-of-hadoop-key"
     )
-    ran = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("canaries_in_spark.py")), str(tmp_path)],
+    ran = python(
+        Path(__file__).with_name("canaries_in_spark.py"),
+        tmp_path,
         env={**environment, "ICEKIT_SPARK_CONF": settings},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     said = {"terminal": ran.stdout + ran.stderr, **json.loads((tmp_path / "said.json").read_text())}

@@ -1,11 +1,11 @@
 """The site is built without a warning."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.child import python
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,13 +23,8 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
         "--keep-going",
         "--quiet",
     ]
-    built = subprocess.run(
-        [sys.executable, "-m", "sphinx", *options, ".", str(site)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
+    built = python(
+        "-m", "sphinx", *options, ".", site, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
 
     assert built.returncode == 0

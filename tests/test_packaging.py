@@ -70,10 +70,6 @@ def test_the_lock_names_no_place_to_fetch_from() -> None:
     assert " @ " not in LOCK
 
 
-def test_make_sets_up_the_versions_of_the_lock() -> None:
-    assert "--constraint constraints.txt" in (ROOT / "scripts" / "setup.sh").read_text()
-
-
 def test_every_requirement_has_a_lower_bound_and_only_spark_an_upper_one() -> None:
     bounds = {wanted.name: {specifier.operator for specifier in wanted.specifier} for wanted in ALL}
     assert bounds.pop("pyspark") == {">=", "<"}

@@ -61,6 +61,11 @@ def java(home: Path, version: str) -> Path:
     return home
 
 
+@pytest.fixture
+def jdk(tmp_path: Path) -> Path:
+    return java(tmp_path / "jdk", "17")
+
+
 def _script(path: Path, line: str) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\n{line}\n")
@@ -69,9 +74,8 @@ def _script(path: Path, line: str) -> None:
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "constraints.txt"])
 def test_packages_are_installed_again_when_their_versions_may_have_changed(
-    checkout: Checkout, tmp_path: Path, changed: str
+    checkout: Checkout, jdk: Path, changed: str
 ) -> None:
-    jdk = java(tmp_path / "jdk", "17")
     checkout.set_up(java_home=jdk)
     checkout.set_up(java_home=jdk)
     assert checkout.installs == [".[spark,lab]"]
@@ -80,18 +84,15 @@ def test_packages_are_installed_again_when_their_versions_may_have_changed(
     assert checkout.installs == [".[spark,lab]"] * 2
 
 
-def test_packages_come_at_the_versions_that_are_written_down(
-    checkout: Checkout, tmp_path: Path
-) -> None:
-    checkout.set_up("notebook", java_home=java(tmp_path / "jdk", "17"))
+def test_packages_come_at_the_versions_that_are_written_down(checkout: Checkout, jdk: Path) -> None:
+    checkout.set_up("notebook", java_home=jdk)
     assert (
         "--constraint constraints.txt --editable .[spark,lab,notebook]"
         in (checkout.folder / "installs").read_text()
     )
 
 
-def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path: Path) -> None:
-    jdk = java(tmp_path / "jdk", "17")
+def test_what_tests_need_includes_what_reports_need(checkout: Checkout, jdk: Path) -> None:
     checkout.set_up("dev", java_home=jdk)
     checkout.set_up(java_home=jdk)
     checkout.set_up("notebook", java_home=jdk)
@@ -99,11 +100,11 @@ def test_what_tests_need_includes_what_reports_need(checkout: Checkout, tmp_path
 
 
 def test_what_cannot_be_installed_at_once_is_said_and_tried_again(
-    checkout: Checkout, tmp_path: Path
+    checkout: Checkout, jdk: Path
 ) -> None:
     python = checkout.folder / ".venv/bin/python"
     python.write_text(python.read_text() + 'case "$*" in *--no-deps*) exit 1 ;; esac\n')
-    said = checkout.set_up("dev", java_home=java(tmp_path / "jdk", "17")).stderr
+    said = checkout.set_up("dev", java_home=jdk).stderr
     assert "pip tries again, one after the other" in said
     assert checkout.installs == [".[dev]"]
 
@@ -126,9 +127,8 @@ def test_a_java_that_spark_does_not_run_on_is_passed_over(
 
 
 def test_a_command_runs_with_the_java_and_the_python_that_were_found(
-    checkout: Checkout, tmp_path: Path
+    checkout: Checkout, jdk: Path
 ) -> None:
-    jdk = java(tmp_path / "jdk", "17")
     checkout.set_up(java_home=jdk)
     show = ["sh", "-c", 'echo "$JAVA_HOME" "${SPARK_HOME-none}"; command -v python']
     run = subprocess.run(

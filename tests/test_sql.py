@@ -94,9 +94,22 @@ def test_identifiers_cannot_end_their_own_quotes() -> None:
     assert sql.identifier("lake", "a`; DROP TABLE b; --") == "`lake`.`a``; DROP TABLE b; --`"
 
 
-def test_literals_cannot_end_their_own_quotes() -> None:
-    assert sql.literal("it's \\ here\n") == r"'it\'s \\ here\n'"
-    assert [sql.literal(v) for v in (None, True, 3, 0.5)] == ["NULL", "true", "3", "0.5"]
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("it's \\ here\n", r"'it\'s \\ here\n'"),
+        ("a\rb", r"'a\rb'"),
+        # Not taken for a variable.
+        ("${spark.app.name}", r"'\u0024{spark.app.name}'"),
+        (None, "NULL"),
+        (True, "true"),
+        (False, "false"),
+        (3, "3"),
+        (0.5, "0.5"),
+    ],
+)
+def test_a_literal_cannot_end_its_own_quotes(value: str | float | None, written: str) -> None:
+    assert sql.literal(value) == written
 
 
 @pytest.mark.parametrize("name", ["my-table", "größe", "2024", "a b", "it's"])
@@ -104,42 +117,22 @@ def test_a_name_that_spark_reads_only_in_backticks_is_shown_in_them(name: str) -
     assert sql.display_name(("db", name)) == f"db.`{name}`"
 
 
-def test_a_call_names_its_arguments() -> None:
-    statement = sql.call(
-        "lake", "rewrite_data_files", table="db.t", options={"min-input-files": "2"}
-    )
-
-    assert (
-        statement == "CALL `lake`.system.rewrite_data_files(table => 'db.t', options => "
-        "map('min-input-files', '2'))"
-    )
-
-
-def test_properties_are_set_with_both_sides_quoted() -> None:
-    assert (
-        sql.set_properties(("lake", "db", "t"), {"a.b": "it's"})
-        == r"ALTER TABLE `lake`.`db`.`t` SET TBLPROPERTIES ('a.b' = 'it\'s')"
-    )
-
-
-def test_a_literal_is_not_taken_for_a_variable() -> None:
-    assert sql.literal("${spark.app.name}") == "'\\u0024{spark.app.name}'"
-
-
-def test_a_moment_is_a_typed_literal_in_utc() -> None:
-    berlin = dt.datetime(2026, 1, 31, 6, 0, 0, 123_000, tzinfo=dt.timezone(dt.timedelta(hours=1)))
-
-    assert sql.literal(berlin) == "TIMESTAMP '2026-01-31 05:00:00.123000+00:00'"
-
-
-def test_a_moment_is_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moment_is_a_typed_literal_in_utc_wherever_it_and_the_machine_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "Asia/Tokyo")
         time.tzset()
-        written = sql.literal(dt.datetime(2026, 1, 31, 6, tzinfo=dt.UTC))
+        written = [
+            sql.literal(dt.datetime(2026, 1, 31, 6, 0, 0, 123_000, zone))
+            for zone in (dt.UTC, dt.timezone(dt.timedelta(hours=1)))
+        ]
     time.tzset()
 
-    assert written == "TIMESTAMP '2026-01-31 06:00:00.000000+00:00'"
+    assert written == [
+        "TIMESTAMP '2026-01-31 06:00:00.123000+00:00'",
+        "TIMESTAMP '2026-01-31 05:00:00.123000+00:00'",
+    ]
 
 
 def test_a_plain_name_is_shown_as_it_is() -> None:
@@ -149,16 +142,6 @@ def test_a_plain_name_is_shown_as_it_is() -> None:
 def test_a_moment_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="no time zone"):
         sql.literal(dt.datetime(2026, 1, 31))  # noqa: DTZ001
-
-
-def test_a_list_of_names_is_an_array_with_each_quoted() -> None:
-    statement = sql.call("lake", "rewrite_manifests", table="db.t", sort_by=("day", "it's"))
-
-    assert (
-        statement
-        == r"CALL `lake`.system.rewrite_manifests(table => 'db.t', sort_by => array('day', "
-        r"'it\'s'))"
-    )
 
 
 def test_a_text_is_split_at_semicolons_that_are_no_part_of_a_name_or_a_literal() -> None:
@@ -227,22 +210,26 @@ def test_a_transform_is_written_as_sparks_ddl_has_it(transform: str, written: st
     assert sql.transform_of("`a`", transform) == written
 
 
-def test_several_arguments_are_parted_by_commas() -> None:
+def test_a_call_names_its_arguments_and_quotes_each() -> None:
     assert sql.call(
-        "lake", "p", table="db.t", retain_last=10, dry_run=False, options={"a": "1", "b": "2"}
+        "lake",
+        "p",
+        table="db.t",
+        retain_last=10,
+        dry_run=False,
+        sort_by=("day", "it's"),
+        options={"a": "1", "b": "2"},
     ) == (
-        "CALL `lake`.system.p(table => 'db.t', retain_last => 10, dry_run => false, options => "
-        "map('a', '1', 'b', '2'))"
+        "CALL `lake`.system.p(table => 'db.t', retain_last => 10, dry_run => false, sort_by => "
+        r"array('day', 'it\'s'), options => map('a', '1', 'b', '2'))"
     )
+
+
+def test_properties_are_set_with_both_sides_quoted() -> None:
     assert (
-        sql.set_properties(("lake", "t"), {"a": "1", "b": "2"})
-        == "ALTER TABLE `lake`.`t` SET TBLPROPERTIES ('a' = '1', 'b' = '2')"
+        sql.set_properties(("lake", "db", "t"), {"a.b": "it's", "c": "2"})
+        == r"ALTER TABLE `lake`.`db`.`t` SET TBLPROPERTIES ('a.b' = 'it\'s', 'c' = '2')"
     )
-
-
-def test_a_carriage_return_stays_in_a_literal() -> None:
-    assert sql.literal("a\rb") == r"'a\rb'"
-    assert sql.literal(False) == "false"
 
 
 def test_what_is_printed_of_rewrite_data_files_is_rendered_in_one_place() -> None:

@@ -27,17 +27,15 @@ from icekit.errors import (
     TableNotFound,
 )
 from icekit.facts import TableFacts
-from tests.offline import catalog_of
+from tests.child import python
+from tests.offline import IDS, lake_in
 
 
 @pytest.fixture
-def own_lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlCatalog]:
+def own_lake(tmp_path: Path) -> Iterator[SqlCatalog]:
     """An embedded lake of this test, written by pyiceberg alone."""
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    catalog = catalog_of(tmp_path)
-    with catalog:
-        catalog.create_namespace("db")
-        table = catalog.create_table(("db", "events"), pa.schema([("id", pa.int64())]))
+    with lake_in(tmp_path) as catalog:
+        table = catalog.create_table(("db", "events"), IDS)
         table.append(pa.table({"id": [1, 2, 3]}))
         yield catalog
 
@@ -53,13 +51,7 @@ def test_the_embedded_lake_is_the_default_and_is_read_without_a_jvm_or_pyiceberg
         "import sys, icekit; f = icekit.connect().observe('db.events'); print(f.data.record_count);"
         "print([m for m in ('pyspark', 'pyiceberg', 'pandas', 'matplotlib') if m in sys.modules])"
     )
-    said = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=Path(__file__).parents[2],
-    ).stdout
+    said = python("-c", code, check=True, cwd=Path(__file__).parents[2]).stdout
 
     assert said.split("\n")[:2] == ["3", "[]"]
 
@@ -72,7 +64,7 @@ def test_the_tables_of_one_namespace_are_listed_and_none_where_there_is_no_such_
     own_lake: SqlCatalog, tmp_path: Path
 ) -> None:
     own_lake.create_namespace("other")
-    own_lake.create_table(("other", "events"), pa.schema([("id", pa.int64())]))
+    own_lake.create_table(("other", "events"), IDS)
     profile = ProfileTables("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
 
     for tables in (icekit.connect().tables, profile):
@@ -82,7 +74,7 @@ def test_the_tables_of_one_namespace_are_listed_and_none_where_there_is_no_such_
 
 
 def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:
-    own_lake.create_table(("db", "empty"), pa.schema([("id", pa.int64())]))
+    own_lake.create_table(("db", "empty"), IDS)
     lake = icekit.connect()
 
     assert lake.match(["db.*"]) == [("db", "empty"), ("db", "events")]
@@ -94,7 +86,7 @@ def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:
 def test_a_glob_stays_within_one_level(own_lake: SqlCatalog) -> None:
     own_lake.create_namespace(("db", "a"))
     for name in (("db", "a", "t"), ("db", "a.t")):
-        own_lake.create_table(name, pa.schema([("id", pa.int64())]))
+        own_lake.create_table(name, IDS)
     lake = icekit.connect()
 
     assert lake.match(["db.*"]) == lake.match(["lake.db.*"]) == [("db", "a.t"), ("db", "events")]
@@ -250,9 +242,7 @@ def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(
     uri = f"sqlite:///{tmp_path}/other.db"
     with SqlCatalog("other", uri=uri, warehouse=str(tmp_path)) as catalog:
         catalog.create_namespace("db")
-        catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())])).append(
-            pa.table({"id": [1]})
-        )
+        catalog.create_table(("db", "t"), IDS).append(pa.table({"id": [1]}))
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", uri)
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__WAREHOUSE", str(tmp_path))
     lake = icekit.connect("other")
@@ -285,7 +275,7 @@ def test_tables_of_another_catalog_in_the_same_database_are_named(
     uri = f"sqlite:///{tmp_path}/shared.db"
     with SqlCatalog("theirs", uri=uri, warehouse=str(tmp_path)) as catalog:
         catalog.create_namespace("db")
-        catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())]))
+        catalog.create_table(("db", "t"), IDS)
     monkeypatch.setenv("PYICEBERG_CATALOG__OURS__URI", uri)
     ours = icekit.connect("ours")
 

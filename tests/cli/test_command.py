@@ -1,13 +1,12 @@
 """What the command says of itself."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 import icekit
 from icekit.cli.main import _Parser, _parser, main
+from tests.child import python
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,12 +22,7 @@ def test_help_has_the_name_that_the_command_was_called_by(
     with pytest.raises(SystemExit):
         main(["look", "--help"])
     assert capsys.readouterr().out.startswith("usage: icekit look ")
-    called = subprocess.run(
-        [sys.executable, "-m", "icekit", "look", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    called = python("-m", "icekit", "look", "--help", check=True)
     assert called.stdout.startswith("usage: python -m icekit look ")
 
 

@@ -13,7 +13,7 @@ from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Findings
-from icekit.run.verbs import run
+from icekit.run.verbs import resume, run
 from icekit.sql import Identifier, display_name, identifier
 from tests.commits import in_order
 
@@ -91,6 +91,10 @@ class Table:
     def run(self, plan: Plan, **options: Any) -> Outcome:
         given = {"execute": True, "ledger": str(self.book), "progress": lambda _: None, **options}
         return run(self.lake, plan, **given)
+
+    def resume(self, **options: Any) -> Outcome:
+        given = {"ledger": str(self.book), "progress": lambda _: None, **options}
+        return resume(self.lake, self.name, **given)
 
     def compact(self, **policy: Any) -> Outcome:
         return self.run(self.plan(**policy))

@@ -70,6 +70,12 @@ def other_process(code: str, path: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def sql(path: Path, statement: str, *values: object) -> list[Any]:
+    """What another program does to the file."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        return db.execute(statement, values).fetchall()
+
+
 HOLD = f"ledger.claim({TABLE!r}, 'other')\nprint('held', flush=True)\nsys.stdin.read()\n"
 
 
@@ -233,8 +239,7 @@ def test_a_ledger_is_opened_by_path_or_in_its_default_place(
 
 def test_a_ledger_of_a_newer_icekit_is_refused(ledger: Ledger) -> None:
     ledger.save_run(RUN)
-    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
-        db.execute("PRAGMA user_version = 99")
+    sql(ledger.path, "PRAGMA user_version = 99")
 
     with pytest.raises(LedgerUnusable, match=r"newer icekit \(schema 99.*Upgrade icekit"):
         ledger.run("r1")
@@ -252,10 +257,9 @@ def test_a_ledger_of_an_earlier_icekit_is_read_and_then_taken_over(ledger: Ledge
         time.time_ns() // 1_000_000,
     )
     document = old.to_json().replace(', "uuid": null', "")
-    with contextlib.closing(sqlite3.connect(ledger.path, isolation_level=None)) as db:
-        db.execute("ALTER TABLE claims RENAME COLUMN key TO table_name")
-        db.execute("PRAGMA user_version = 1")
-        db.execute("INSERT INTO claims VALUES (?, ?)", [TABLE, document])
+    sql(ledger.path, "ALTER TABLE claims RENAME COLUMN key TO table_name")
+    sql(ledger.path, "PRAGMA user_version = 1")
+    sql(ledger.path, "INSERT INTO claims VALUES (?, ?)", TABLE, document)
 
     assert ledger.run("r1") == RUN
     assert ledger.claims() == (old,)
@@ -266,14 +270,12 @@ def test_a_ledger_of_an_earlier_icekit_is_read_and_then_taken_over(ledger: Ledge
     later = Ledger(ledger.path, clock=lambda: old.expires_ms)
     later.claim(TABLE, "new", "uuid")
     assert [(claim.run_id, claim.uuid) for claim in ledger.claims()] == [("new", "uuid")]
-    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (2,)
+    assert sql(ledger.path, "PRAGMA user_version") == [(2,)]
 
 
 def test_another_programs_database_is_left_alone(ledger: Ledger) -> None:
     ledger.path.parent.mkdir()
-    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
-        db.execute("CREATE TABLE theirs (x)")
+    sql(ledger.path, "CREATE TABLE theirs (x)")
 
     with pytest.raises(LedgerUnusable, match="another program's database"):
         ledger.save_run(RUN)
@@ -281,8 +283,7 @@ def test_another_programs_database_is_left_alone(ledger: Ledger) -> None:
 
 def test_a_corrupt_file_is_named_with_what_to_do(ledger: Ledger) -> None:
     ledger.save_run(RUN)
-    with contextlib.closing(sqlite3.connect(ledger.path)) as db:
-        db.execute("PRAGMA journal_mode = DELETE")
+    sql(ledger.path, "PRAGMA journal_mode = DELETE")
     whole = ledger.path.read_bytes()
     ledger.path.write_bytes(whole[:100] + b"no database any more" * 500)
 
@@ -521,12 +522,9 @@ def test_of_several_processes_that_race_for_a_table_one_wins(ledger: Ledger) -> 
 # Who lives.
 
 
-def test_this_process_lives() -> None:
-    assert not Owner.here().has_ended()
-
-
-def test_a_pid_that_is_another_process_by_now_has_ended() -> None:
+def test_this_process_lives_and_a_pid_that_is_another_process_by_now_has_ended() -> None:
     here = Owner.here()
+    assert not here.has_ended()
     if here.pid_started is None:
         pytest.skip("no /proc")
 
@@ -595,9 +593,7 @@ def test_a_run_that_cannot_renew_for_a_lease_has_lost_its_table(ledger: Ledger) 
 
 def test_a_marked_file_without_tables_is_somebody_elses(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
-    with sqlite3.connect(path) as theirs:
-        theirs.execute("PRAGMA user_version = 7")
-    theirs.close()
+    sql(path, "PRAGMA user_version = 7")
     before = path.read_bytes()
 
     with pytest.raises(LedgerUnusable, match="is not an icekit ledger"):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from icekit import Severity, diagnose
+from icekit import diagnose
 from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
@@ -140,40 +140,3 @@ def test_a_finding_about_what_cannot_be_read_looks_like_its_golden_file(
     case: str, golden: Golden
 ) -> None:
     shows(golden, case, SHOWN[case])
-
-
-def test_a_rollback_is_offered_only_to_a_snapshot_from_before_the_loss() -> None:
-    finding = required(facts_of(lost()), "missing_files")
-
-    assert "rollback" not in finding.remedy
-
-
-@pytest.mark.parametrize(
-    ("role", "severity"),
-    [(role, Severity.CRITICAL) for role in (Role.DATA, Role.DELETES, Role.VECTOR, Role.MANIFEST)]
-    + [(Role.MANIFEST_LIST, Severity.WARNING), (Role.STATISTICS, Severity.INFO)],
-)
-def test_a_file_weighs_as_much_as_what_fails_without_it(role: Role, severity: Severity) -> None:
-    assert told(facts_of(lost(role)), "missing_files")[0] is severity
-
-
-@pytest.mark.parametrize(
-    ("flaw", "version", "severity"),
-    [
-        (Flaw.UNCOUNTED_MANIFESTS, 1, Severity.WARNING),
-        (Flaw.UNCOUNTED_MANIFESTS, 3, Severity.CRITICAL),
-        (Flaw.SCHEMA_GONE, 2, Severity.CRITICAL),
-        (Flaw.OLD_SCHEMA_GONE, 2, Severity.WARNING),
-        (Flaw.ORDER_BY_DROPPED, 2, Severity.WARNING),
-    ],
-)
-def test_a_flaw_is_critical_where_reading_the_table_fails(
-    flaw: Flaw, version: int, severity: Severity
-) -> None:
-    assert (
-        told(
-            facts_of(None, flaws=(MetadataFlaw(flaw, 1, ("7",)),), format_version=version),
-            "unreadable_metadata",
-        )[0]
-        is severity
-    )

@@ -20,8 +20,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import AnalysisException
 
 import icekit
@@ -30,32 +29,28 @@ from icekit.cli.main import main
 from icekit.engine.errors import outside, reason
 from icekit.errors import CatalogUnreachable, DiskUnusable, IcekitError
 from icekit.saving import write_text
-from tests.offline import catalog_of
+from tests.offline import IDS, lake_in
 
-COLUMNS = Schema(NestedField(1, "id", LongType(), required=False))
+Refused = Callable[..., str]
 ODD = "esc\x1b[31m\u202eodd"
 
 
 class Place:
     """A lake without Spark, whose tables' metadata and properties a test may spoil."""
 
-    def __init__(self, path: Path) -> None:
-        self.catalog = catalog_of(path)
-        self.catalog.create_namespace("db")
+    def __init__(self, catalog: SqlCatalog) -> None:
+        self.catalog = catalog
 
     def table(self, name: str = "t", **properties: str) -> Path:
         """Make an empty table; returns its metadata file."""
-        made = self.catalog.create_table(("db", name), COLUMNS, properties=properties)
+        made = self.catalog.create_table(("db", name), IDS, properties=properties)
         return Path(made.metadata_location.removeprefix("file://"))
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    (tmp_path / "lake").mkdir()
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    made = Place(tmp_path / "lake")
-    yield made
-    made.catalog.close()
+def place(tmp_path: Path) -> Iterator[Place]:
+    with lake_in(tmp_path / "lake") as catalog:
+        yield Place(catalog)
 
 
 @contextlib.contextmanager
@@ -69,16 +64,21 @@ def no_file_larger_than(size_in_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+@pytest.fixture
+def refused(place: Place, capsys: pytest.CaptureFixture[str]) -> Refused:
     """What a command says on the terminal that ends with status 2, in one line and without a
     trace.
     """
-    status = main(list(arguments))
-    said = capsys.readouterr()
-    assert status == 2, said
-    assert "bug" not in said.err
-    assert "Traceback" not in said.err
-    return said.err
+
+    def said(*arguments: object) -> str:
+        status = main(list(map(str, arguments)))
+        printed = capsys.readouterr()
+        assert status == 2, printed
+        assert "bug" not in printed.err
+        assert "Traceback" not in printed.err
+        return printed.err
+
+    return said
 
 
 # Tables
@@ -103,11 +103,11 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_a_number_that_is_none_is_refused_by_the_name_of_the_property(
-    place: Place, capsys: pytest.CaptureFixture[str], name: str, value: str
+    place: Place, refused: Refused, name: str, value: str
 ) -> None:
     place.table(**{name: value})
 
-    said = refused(capsys, "look", "db.t")
+    said = refused("look", "db.t")
 
     assert f"The table property {name} is {value[:30]!r}"[:80] in said
     assert f"UNSET TBLPROPERTIES ('{name}')" in said
@@ -118,12 +118,10 @@ def spoilt(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_a_card_is_not_drawn_of_damaged_metadata(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_card_is_not_drawn_of_damaged_metadata(place: Place, refused: Refused) -> None:
     spoilt(place.table(), **{"current-snapshot-id": 99})
 
-    assert "current-snapshot-id is 99" in refused(capsys, "look", "db.t")
+    assert "current-snapshot-id is 99" in refused("look", "db.t")
 
 
 def test_a_report_of_damaged_metadata_is_not_a_healthy_one(
@@ -135,18 +133,16 @@ def test_a_report_of_damaged_metadata_is_not_a_healthy_one(
     assert "db.t: misconfigured" in capsys.readouterr().out
 
 
-def test_a_metadata_file_that_is_none_is_named(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_metadata_file_that_is_none_is_named(place: Place, refused: Refused) -> None:
     path = place.table()
     path.write_bytes(b"\x00\xff" * 50)
 
-    assert path.name in refused(capsys, "look", "db.t")
+    assert path.name in refused("look", "db.t")
 
 
 def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
     place: Place,
-    capsys: pytest.CaptureFixture[str],
+    refused: Refused,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -158,7 +154,7 @@ def test_a_profile_whose_catalog_reads_metadata_itself_names_what_is_damaged(
         db.execute("UPDATE iceberg_namespace_properties SET catalog_name = 'lake2'")
     spoilt(path, **{"format-version": "two"})
 
-    said = refused(capsys, "look", "db.t", "--catalog", "lake2")
+    said = refused("look", "db.t", "--catalog", "lake2")
 
     assert "returns damaged metadata: " in said
     assert "format-version" in said
@@ -201,13 +197,11 @@ def test_a_name_that_xml_has_no_place_for_costs_no_other_table_its_case(
 
 
 def test_a_name_of_half_characters_is_no_name(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    place: Place, refused: Refused, tmp_path: Path
 ) -> None:
     place.table()
 
-    assert "is not a table name" in refused(
-        capsys, "report", "db.\udcff", "--output", str(tmp_path / "out")
-    )
+    assert "is not a table name" in refused("report", "db.\udcff", "--output", tmp_path / "out")
 
 
 def test_everything_is_printed_from_one_place() -> None:
@@ -255,22 +249,20 @@ def test_a_report_on_a_full_disk_ends_with_the_file_that_had_no_place(
     ],
 )
 def test_a_folder_that_is_none_is_named(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path, made: Callable[[Path], object]
+    place: Place, refused: Refused, tmp_path: Path, made: Callable[[Path], object]
 ) -> None:
     place.table()
     made(tmp_path / "out")
 
-    assert str(tmp_path / "out") in refused(
-        capsys, "report", "db.t", "--output", str(tmp_path / "out")
-    )
+    assert str(tmp_path / "out") in refused("report", "db.t", "--output", tmp_path / "out")
 
 
 def test_a_name_that_is_too_long_for_a_file_is_shortened(
-    place: Place, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    place: Place, refused: Refused, tmp_path: Path
 ) -> None:
     place.table()
 
-    said = refused(capsys, "report", "db.t", "--output", str(tmp_path / ("x" * 5000)))
+    said = refused("report", "db.t", "--output", tmp_path / ("x" * 5000))
 
     assert "is too long for a file name" in said
     assert len(said) < 500
@@ -297,11 +289,11 @@ def test_standard_output_on_a_full_disk_is_an_error_of_its_own(
 
 
 def test_a_place_where_nothing_can_be_made_is_not_a_name_to_check_only(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    place: Place, refused: Refused
 ) -> None:
     place.table()
 
-    assert "choose another path" in refused(capsys, "report", "db.t", "--output", "/proc/x")
+    assert "choose another path" in refused("report", "db.t", "--output", "/proc/x")
 
 
 @pytest.mark.parametrize(
@@ -405,14 +397,6 @@ def test_what_sqlite_says_of_a_file_is_no_bug_and_what_it_says_of_a_statement_is
     assert outside(of_use.value) is None
 
 
-def test_a_file_of_icekits_own_that_is_missing_is_a_bug() -> None:
-    own = FileNotFoundError(
-        errno.ENOENT, "No such file", str(Path(icekit.__file__).parent / "report" / "x.html")
-    )
-
-    assert outside(own) is None
-
-
 def test_an_error_of_java_without_a_cause_keeps_what_it_says() -> None:
     error = Exception(
         "An error occurred while calling o188.filter.\n: java.lang.IllegalStateException: no such "
@@ -447,6 +431,8 @@ def test_what_spark_says_is_a_cause_or_a_bug_of_icekits_own_sql(lake: Lake) -> N
         AssertionError(),
         ValueError("x"),
         RecursionError(),
+        # A file of icekit's own.
+        FileNotFoundError(errno.ENOENT, "No such file", f"{Path(icekit.__file__).parent}/x.html"),
     ],
 )
 def test_a_bug_stays_one(bug: Exception) -> None:
@@ -473,7 +459,7 @@ def test_a_commit_that_fails_for_want_of_counts_says_so(said: str) -> None:
 
 
 def test_a_pattern_is_looked_at_with_a_line_for_each_table_the_most_serious_first(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    place: Place, capsys: pytest.CaptureFixture[str], refused: Refused
 ) -> None:
     place.table("a")
     place.table("b").write_text("{")
@@ -483,4 +469,4 @@ def test_a_pattern_is_looked_at_with_a_line_for_each_table_the_most_serious_firs
     assert [line.split()[:2] for line in lines[1:]] == [["db.b", "unreadable"], ["db.a", "healthy"]]
     assert main(["look", "db.*", "--fail-on", "critical"]) == 1
     assert main(["look", "db.a", "--fail-on", "warning"]) == 0
-    assert "--json and --ref are for one table" in refused(capsys, "look", "db.*", "--json")
+    assert "--json and --ref are for one table" in refused("look", "db.*", "--json")

@@ -4,8 +4,6 @@ statements of its finding.
 
 import io
 import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +23,7 @@ from icekit.facts.files import Kind
 from icekit.facts.integrity import Contradiction, DeleteState
 from icekit.facts.metadata_file import load_metadata
 from icekit.maintain.plan import plan_maintenance_table
+from tests.child import python
 from tests.facts.both import observed_both_ways
 from tests.positions import data_file, delete_by, vector_of
 from tests.resolve.tables import Table
@@ -357,14 +356,7 @@ def test_iceberg_1_11_applies_misfiled_deletes_and_its_rewrite_cures_the_table(
         f"import icekit\nspark = icekit.connect().spark\nfor statement in {statements!r}:\n    "
         "spark.sql(statement).collect()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env={**os.environ, "ICEKIT_ICEBERG": "1.11.0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = python("-c", script, env={**os.environ, "ICEKIT_ICEBERG": "1.11.0"}, timeout=300)
 
     assert done.returncode == 0, done.stderr
     table.files.refresh()

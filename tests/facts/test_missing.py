@@ -22,7 +22,7 @@ from icekit.facts.metadata_file import load_metadata
 from icekit.facts.storage import MissingCount, MissingFiles, Role
 from tests.compact.tables import MERGE_ON_READ, Table
 from tests.damage import on_disk
-from tests.offline import catalog_of
+from tests.offline import IDS, lake_in
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as PyTable
@@ -31,12 +31,10 @@ COLLECTORS: tuple[Collector, ...] = ("spark", "local")
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PyTable]:
+def table(tmp_path: Path) -> Iterator[PyTable]:
     """A table of three files, a commit each, written without Spark."""
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    with catalog_of(tmp_path) as catalog:
-        catalog.create_namespace("db")
-        made = catalog.create_table(("db", "t"), pa.schema([("id", pa.int64())]))
+    with lake_in(tmp_path) as catalog:
+        made = catalog.create_table(("db", "t"), IDS)
         for start in range(3):
             made.append(pa.table({"id": list(range(start + 2))}))
         yield made

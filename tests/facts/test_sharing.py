@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
 import icekit
 from icekit.api import Lake
@@ -19,6 +17,7 @@ from icekit.facts.orphans import TableQuery, sharing
 from icekit.facts.paths import overlaps
 from icekit.facts.storage import SharedPlace, Sharing
 from icekit.sql import Identifier
+from tests.offline import IDS
 
 Create = Callable[..., str]
 A = ("db", "a")
@@ -42,7 +41,7 @@ def create(tmp_path: Path) -> Create:
     def make(name: str, location: str | None = None, **properties: str) -> str:
         table = catalog.create_table(
             ("db", name),
-            Schema(NestedField(1, "id", LongType())),
+            IDS,
             location=location,
             properties={key.replace("_", "."): value for key, value in properties.items()},
         )

@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog.sql import SqlCatalog
 
 import icekit
 from icekit import diagnose
@@ -21,6 +20,7 @@ from icekit.history.iceberg import IcebergStore, store
 from icekit.history.store import COLUMNS, Health, SqliteStore, Store, health
 from icekit.maintain.savings import wins
 from tests.factories import NOW_MS, file_group, table_facts
+from tests.offline import catalog_of
 
 DAY = 86_400_000
 
@@ -36,12 +36,7 @@ def record(day: int = 0, table: str = "db.events", **changes: Any) -> Health:
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "sqlite":
         return SqliteStore(tmp_path / "deep" / "health.db")
-    (tmp_path / "warehouse").mkdir()
-    return IcebergStore(
-        lambda: SqlCatalog(
-            "lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse"
-        )
-    )
+    return IcebergStore(lambda: catalog_of(tmp_path))
 
 
 def test_what_was_never_written_is_empty_and_reading_makes_nothing(
@@ -111,16 +106,20 @@ def test_the_iceberg_table_keeps_itself_well(
     assert [f.name for f in facts.default_spec.fields] == ["observed_month"]
 
 
+def know(monkeypatch: pytest.MonkeyPatch, columns: object) -> None:
+    """Be an icekit that knows these columns."""
+    for module in ("store", "iceberg"):
+        monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", columns)
+
+
 def test_a_later_column_is_added_and_older_rows_read_as_none(
     kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     newer = dict(COLUMNS)
     older = {name: kind for name, kind in newer.items() if name not in {"opens_saved", "snapshots"}}
-    for module in ("store", "iceberg"):
-        monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", older)
+    know(monkeypatch, older)
     kept.append([record(1, opens_saved=7)])
-    for module in ("store", "iceberg"):
-        monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", newer)
+    know(monkeypatch, newer)
     kept.append([record(2, opens_saved=8)])
 
     assert [h.opens_saved for h in kept.last(["db.events"])["db.events"]] == [None, 8]
@@ -131,8 +130,7 @@ def test_an_older_icekit_reads_and_writes_a_wider_table(
 ) -> None:
     kept.append([record(1, snapshots=5)])
     older = {name: kind for name, kind in COLUMNS.items() if name != "snapshots"}
-    for module in ("store", "iceberg"):
-        monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", older)
+    know(monkeypatch, older)
     kept.append([record(2)])
 
     assert [h.run_id for h in kept.last(["db.events"])["db.events"]] == ["run001", "run002"]
@@ -162,10 +160,7 @@ def test_a_short_text_is_no_empty_history(tmp_path: Path) -> None:
 
 
 def test_a_table_of_that_name_that_is_not_icekits_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "warehouse").mkdir()
-    catalog = SqlCatalog(
-        "lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"{tmp_path}/warehouse"
-    )
+    catalog = catalog_of(tmp_path)
     catalog.create_namespace("icekit")
     catalog.create_table("icekit.health", pa.schema([("run_id", pa.string())]))
 

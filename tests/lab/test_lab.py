@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from icekit.errors import MetadataUnreadable, ParameterError
 from icekit.lab import TABLES, build, flights
 from icekit.lab.workbench import COMPLETE, VERSION, is_complete
 from icekit.sql import Identifier
+from tests.child import python
 from tests.elsewhere import settings_of
 
 
@@ -178,7 +177,7 @@ def test_the_flights_package_is_read_and_not_imported() -> None:
         "in sys.modules)"
     )
 
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert python("-c", code).returncode == 0
 
 
 @pytest.mark.lab("empty", "evolved")

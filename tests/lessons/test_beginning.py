@@ -1,6 +1,7 @@
 """A lesson begins on its tables as they were built, in the lake that belongs to the notebooks."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,30 +12,28 @@ from icekit.errors import ParameterError
 from tests.lab.bench import ROWS, Bench
 
 
-def test_a_lesson_puts_its_table_back_and_starts_no_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench(tmp_path)
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """The lake of the lessons, of a person who has chosen no ledger."""
+    made = Bench(tmp_path)
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     monkeypatch.setenv("ICEKIT_LEDGER", "")
     monkeypatch.delenv("ICEKIT_LEDGER")
+    yield made
+    made.catalog.close()
+
+
+def test_a_lesson_puts_its_table_back_and_starts_no_spark(bench: Bench) -> None:
     bench.catalog.load_table(("lab", "small_files")).append(ROWS)
 
     lake = lessons.begin("small_files")
 
     assert bench.rows() == 3
     assert not lake.spark_is_running
-    bench.catalog.close()
 
 
-def test_runs_of_a_lesson_are_recorded_apart_and_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench(tmp_path)
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
-    monkeypatch.setenv("ICEKIT_LEDGER", "")
-    monkeypatch.delenv("ICEKIT_LEDGER")
-    old = tmp_path / "lessons" / "small_files.db"
+def test_runs_of_a_lesson_are_recorded_apart_and_started_again(bench: Bench) -> None:
+    old = bench.path / "lessons" / "small_files.db"
     old.parent.mkdir()
     old.write_text("of the lesson before")
 
@@ -42,22 +41,18 @@ def test_runs_of_a_lesson_are_recorded_apart_and_started_again(
 
     assert default_path() == old
     assert not old.exists()
-    bench.catalog.close()
 
 
 def test_a_ledger_that_somebody_has_chosen_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = Bench(tmp_path)
-    chosen = tmp_path / "mine.db"
+    chosen = bench.path / "mine.db"
     chosen.write_text("mine")
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path))
     monkeypatch.setenv("ICEKIT_LEDGER", str(chosen))
 
     lessons.begin("small_files")
 
     assert chosen.read_text() == "mine"
-    bench.catalog.close()
 
 
 def test_a_lesson_on_a_table_that_the_lab_does_not_have_is_refused(

@@ -22,7 +22,7 @@ from icekit.prove import maintenance
 from icekit.run import attempt, guard, removals
 from icekit.run.attempt import Limits, Retry
 from icekit.run.blocked import holding
-from icekit.run.verbs import resume, run
+from icekit.run.verbs import run
 from tests.commits import in_order
 from tests.compact.tables import Table
 from tests.elsewhere import elsewhere
@@ -39,11 +39,25 @@ def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
     made = Table(lake, scratch, "busy", tmp_path).create("id int", by="")
     for n in range(5):
         made.sql(f"INSERT OVERWRITE {{t}} VALUES ({n})")
-    made.sql(
-        f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION "
-        f"{in_order(lake, made.name)[2]['snapshot-id']}"
-    )
+    made.sql(f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION {snapshots(made)[2]}")
     return made
+
+
+def snapshots(table: Table) -> list[int]:
+    """The ids of all snapshots, the oldest first."""
+    return [int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)]
+
+
+@pytest.fixture
+def sick(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+    return Table(lake, scratch, "sick", tmp_path).create().fill()
+
+
+@pytest.fixture
+def old(table: Table, aged: Make) -> Table:
+    """The table with a past of ten days."""
+    aged(table.name)
+    return table
 
 
 def other_job(table: Table, *statements: str) -> None:
@@ -56,6 +70,14 @@ def other_job(table: Table, *statements: str) -> None:
     spark = elsewhere(table.lake.spark)
     for statement in (*statements, expire):
         spark.sql(statement.replace("{t}", table.sql_name)).collect()
+
+
+def drop_tag(table: Table) -> None:
+    other_job(table, "ALTER TABLE {t} DROP TAG audit")
+
+
+def insert(table: Table) -> None:
+    other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')")
 
 
 def around(
@@ -104,21 +126,14 @@ def is_fine(table: Table, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_an_expiry_beside_ours_is_no_loss(
-    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch, when: str
+    old: Table, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """It keeps fewer snapshots, and a tag was dropped."""
-    aged(table.name)
-    around(
-        monkeypatch,
-        attempt,
-        "execute",
-        when,
-        lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"),
-    )
+    around(monkeypatch, attempt, "execute", when, lambda: drop_tag(old))
 
-    outcome = maintained(table, "expire_snapshots")
+    outcome = maintained(old, "expire_snapshots")
 
-    is_fine(table, outcome)
+    is_fine(old, outcome)
     assert (
         "2 of 3 snapshots that should stay are no longer in the table; this expiry did not name "
         "them" in repr(outcome.proof)
@@ -128,17 +143,15 @@ def test_an_expiry_beside_ours_is_no_loss(
 
 
 def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
-    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+    old: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged(table.name)
-
     def and_fail() -> None:
-        other_job(table, "ALTER TABLE {t} DROP TAG audit")
+        drop_tag(old)
         raise RuntimeError("CommitStateUnknownException: the catalog does not answer")
 
     around(monkeypatch, attempt, "execute", "after", and_fail)
 
-    outcome = maintained(table, "expire_snapshots")
+    outcome = maintained(old, "expire_snapshots")
 
     assert outcome.actions[0].status == "unproved"
     assert outcome.proof.ok is None
@@ -146,26 +159,22 @@ def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
         outcome.proof
     )
     # It blocks the passes of a policy until a person has looked, and no run that a person starts.
-    assert len(holding(table.lake, table.name, table.ledger())) == 1
-    assert table.ledger().disproved() == ()
+    assert len(holding(old.lake, old.name, old.ledger())) == 1
+    assert old.ledger().disproved() == ()
 
 
 def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
-    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+    old: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged(table.name)
-
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     around(monkeypatch, attempt, "execute", "after", interrupt)
-    assert maintained(table, "expire_snapshots").status == "stopped"
+    assert maintained(old, "expire_snapshots").status == "stopped"
 
-    outcome = resume(
-        table.lake, table.name, command="maintain", ledger=str(table.book), progress=lambda _: None
-    )
+    outcome = old.resume(command="maintain")
 
-    is_fine(table, outcome)
+    is_fine(old, outcome)
     assert "all 3 snapshots that should stay exist" in repr(outcome.proof)
 
 
@@ -181,14 +190,13 @@ def with_short_branch(table: Table) -> set[int]:
     table.sql("ALTER TABLE {t} CREATE BRANCH short")
     for n in range(2):
         table.sql(f"INSERT INTO {{t}}.branch_short VALUES ({n + 10})")
-    return {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
+    return {*snapshots(table)}
 
 
 def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
-    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+    old: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged(table.name)
-    there = with_short_branch(table)
+    there = with_short_branch(old)
     monkeypatch.setattr(removals, "_AHEAD_MS", 0)
     looked_up: set[int] = set()
     real = removals.ExpiryGuard._check_unshared
@@ -196,91 +204,76 @@ def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
     def wrapped(self: Any, expired: Any) -> None:
         looked_up.update(expired)
         real(self, expired)
-        limit_age(table, 1)
+        limit_age(old, 1)
 
     monkeypatch.setattr(removals.ExpiryGuard, "_check_unshared", wrapped)
 
-    outcome = maintained(table, "expire_snapshots")
+    outcome = maintained(old, "expire_snapshots")
 
-    is_fine(table, outcome)
-    gone = there - {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
+    is_fine(old, outcome)
+    gone = there - {*snapshots(old)}
     assert gone == looked_up
     assert len(gone) == 3
 
 
 def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
-    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+    old: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged(table.name)
-    there = with_short_branch(table)
-    around(monkeypatch, removals.ExpiryGuard, "ready", "after", lambda: limit_age(table, 1))
+    there = with_short_branch(old)
+    around(monkeypatch, removals.ExpiryGuard, "ready", "after", lambda: limit_age(old, 1))
 
-    outcome = maintained(table, "expire_snapshots")
+    outcome = maintained(old, "expire_snapshots")
 
     assert outcome.actions[0].status == "failed"
     assert outcome.actions[0].attempts == 0
     assert "1 snapshot would now expire too, by the age limit of their own branch" in str(
         outcome.actions[0].error
     )
-    assert there == {int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)}
+    assert there == {*snapshots(old)}
 
 
 def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
-    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+    old: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged(table.name)
-    around(
-        monkeypatch,
-        removals.ExpiryGuard,
-        "_check_unshared",
-        "after",
-        lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit"),
-    )
+    around(monkeypatch, removals.ExpiryGuard, "_check_unshared", "after", lambda: drop_tag(old))
 
-    outcome = maintained(table, "expire_snapshots")
+    outcome = maintained(old, "expire_snapshots")
 
-    is_fine(table, outcome)
+    is_fine(old, outcome)
     assert outcome.actions[0].attempts == 0
-    assert table.rows() == [(4,)]
+    assert old.rows() == [(4,)]
 
 
 def test_what_commits_push_out_of_the_count_does_not_expire_unchecked(
-    table: Table,
-    aged: Make,
+    old: Table,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only the snapshots whose files were looked up among those of other tables go."""
-    aged(table.name)
-    kept = [int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)[-3:]]
+    kept = snapshots(old)[-3:]
     writes = ["INSERT INTO {t} VALUES (8)", "INSERT INTO {t} VALUES (9)"]
-    around(
-        monkeypatch, attempt, "execute", "before", lambda: [table.sql(write) for write in writes]
-    )
+    around(monkeypatch, attempt, "execute", "before", lambda: [old.sql(write) for write in writes])
 
-    outcome = maintained(table, "expire_snapshots")
+    outcome = maintained(old, "expire_snapshots")
 
-    is_fine(table, outcome)
-    assert set(kept) < {
-        int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)
-    }
+    is_fine(old, outcome)
+    assert {*kept} < {*snapshots(old)}
     assert outcome.actions[0].actual.items_before == 5
     assert outcome.actions[0].actual.items_after == 3
 
 
 def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(
-    table: Table, aged: Make, monkeypatch: pytest.MonkeyPatch
+    old: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aged(table.name)
-    first = in_order(table.lake, table.name)[0]["snapshot-id"]
-    back = f"CALL lake.system.rollback_to_snapshot('{'.'.join(table.name)}', {first})"
-    around(monkeypatch, attempt, "execute", "before", lambda: table.sql(back))
+    first = snapshots(old)[0]
+    back = f"CALL lake.system.rollback_to_snapshot('{'.'.join(old.name)}', {first})"
+    around(monkeypatch, attempt, "execute", "before", lambda: old.sql(back))
 
-    outcome = maintained(table, "expire_snapshots")
+    outcome = maintained(old, "expire_snapshots")
 
     assert outcome.status == "failed"
     assert outcome.actions[0].status == "failed"
     assert outcome.proof is None or outcome.proof.ok is not False
-    assert table.rows() == [(0,)]
+    assert old.rows() == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -299,9 +292,7 @@ def test_an_expiry_while_orphans_are_removed_is_no_loss(
     then = time.time() - 10 * 86_400
     for path in table.location.rglob("*"):
         os.utime(path, (then, then))
-    around(
-        monkeypatch, module, step, when, lambda: other_job(table, "ALTER TABLE {t} DROP TAG audit")
-    )
+    around(monkeypatch, module, step, when, lambda: drop_tag(table))
 
     outcome = maintained(table, "remove_orphan_files")
 
@@ -329,85 +320,61 @@ def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
 
 
 def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
-    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: Any
+    sick: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was checked before a commit is read right after it, and kept in the ledger."""
-    table = Table(lake, scratch, "sick", tmp_path).create().fill()
-    before = table.rows()
-    around(
-        monkeypatch,
-        guard,
-        "prove_rewrites",
-        "before",
-        lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"),
-    )
+    before = sick.rows()
+    around(monkeypatch, guard, "prove_rewrites", "before", lambda: insert(sick))
 
-    outcome = table.compact()
+    outcome = sick.compact()
 
-    is_fine(table, outcome)
-    assert len(in_order(lake, table.name)) == 1
+    is_fine(sick, outcome)
+    assert len(snapshots(sick)) == 1
     assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
-    assert len(table.rows()) == len(before) + 1
-    (record,) = table.ledger().actions(outcome.run_id or "")
+    assert len(sick.rows()) == len(before) + 1
+    (record,) = sick.ledger().actions(outcome.run_id or "")
     assert "icekit.checked" in record.commits[0]["summary"]
 
 
 def test_a_compaction_whose_commit_is_gone_before_it_is_seen_blocks_nothing(
-    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sick: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What nobody has seen is not said to be checked; and nothing is done twice."""
-    table = Table(lake, scratch, "sick", tmp_path).create().fill()
-    before = table.rows()
-    around(
-        monkeypatch,
-        attempt,
-        "execute",
-        "after",
-        lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"),
-    )
+    before = sick.rows()
+    around(monkeypatch, attempt, "execute", "after", lambda: insert(sick))
 
-    outcome = table.run(table.plan(), limits=Limits(retry=Retry(first_wait=0)))
+    outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
 
     assert outcome.status == "done"
     assert outcome.proof is None
-    assert holding(lake, table.name, table.ledger()) == ()
-    assert len(in_order(lake, table.name)) == 1
-    assert len(table.rows()) == len(before) + 1
+    assert holding(sick.lake, sick.name, sick.ledger()) == ()
+    assert len(snapshots(sick)) == 1
+    assert len(sick.rows()) == len(before) + 1
 
 
 def test_a_commit_that_is_seen_while_its_action_is_at_work_is_known_although_it_expires_before_the_end(
-    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sick: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(lake, scratch, "sick", tmp_path).create().fill()
     monkeypatch.setattr(attempt, "_LOOK_SECONDS", 0)
-    around(
-        monkeypatch,
-        attempt,
-        "execute",
-        "after",
-        lambda: other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')"),
-    )
+    around(monkeypatch, attempt, "execute", "after", lambda: insert(sick))
 
-    outcome = table.run(table.plan(), limits=Limits(retry=Retry(first_wait=0)))
+    outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
 
-    is_fine(table, outcome)
+    is_fine(sick, outcome)
     assert outcome.actual.commits == 2
     assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
 
 
-def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
-    table = Table(lake, scratch, "sick", tmp_path).create().fill()
+def test_a_resumed_run_knows_what_was_checked_of_a_commit_that_expired(sick: Table) -> None:
 
     def interrupt(line: str) -> None:
         if line.startswith("  done"):
             raise KeyboardInterrupt
 
-    assert table.run(table.plan(), progress=interrupt).status == "stopped"
-    other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')")
+    assert sick.run(sick.plan(), progress=interrupt).status == "stopped"
+    insert(sick)
 
-    outcome = resume(lake, table.name, ledger=str(table.book), progress=lambda _: None)
+    outcome = sick.resume()
 
-    is_fine(table, outcome)
+    is_fine(sick, outcome)
     assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2

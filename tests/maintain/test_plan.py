@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from icekit.compact.model import Plan
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.diagnose import diagnose
-from icekit.diagnose.findings import Findings
+from icekit.diagnose.findings import Finding, Findings
 from icekit.errors import ParameterError
 from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import Kind
@@ -49,6 +49,9 @@ NOW = dt.datetime.fromtimestamp(RETENTION_NOW_MS / 1000, dt.UTC)
 ALL = ("v2_position_deletes", "fragmented_manifests", "snapshots_piling_up", "orphan_files")
 
 
+SHARED = Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),))
+
+
 def sick(**overrides: Any) -> Any:
     deletes = file_group(*[10 * KIB] * 20, kind=Kind.POSITION_DELETES, of=partition(FIRST_DAY))
     groups = (*healthy_groups(), deletes)
@@ -69,12 +72,15 @@ def sick(**overrides: Any) -> Any:
 
 
 def planned(
-    facts: Any, *names: str, retention: Retention | None = None, meta: Any = None, **options: Any
+    facts: Any,
+    *names: str | Finding,
+    retention: Retention | None = None,
+    meta: Any = None,
+    **options: Any,
 ) -> Plan:
-    findings = Findings(finding(name) for name in names)
     return plan_maintenance(
         facts,
-        findings,
+        Findings(finding(name) if isinstance(name, str) else name for name in names),
         retention,
         metadata=meta or metadata(hourly(300)),
         now=NOW,
@@ -95,16 +101,8 @@ def test_no_procedure_runs_on_a_table_that_lost_files_and_the_plan_names_them() 
         (MissingFile(Role.DATA, "s3://b/a.parquet", partition(FIRST_DAY), 10, 7, 5, None),),
     )
     facts = sick(missing=lost)
-    findings = Findings(
-        (
-            *(finding(name) for name in ALL),
-            *(f for f in diagnose(facts) if f.name == "missing_files"),
-        )
-    )
 
-    plan = plan_maintenance(
-        facts, findings, metadata=metadata(hourly(300)), now=NOW, procedures=PROCEDURES
-    )
+    plan = planned(facts, *ALL, *(f for f in diagnose(facts) if f.name == "missing_files"))
 
     assert plan.actions == ()
     assert plan.waits is not None
@@ -175,7 +173,7 @@ def test_a_procedure_that_there_is_not_is_refused() -> None:
     ("sharing", "said"),
     [
         (
-            Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),)),
+            SHARED,
             "shared location with db.events_old (s3://bucket/db/events)",
         ),
         (
@@ -196,8 +194,8 @@ def test_no_orphan_goes_where_another_table_is_or_may_be(sharing: Sharing, said:
 
 
 def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
-    sharing = Sharing((SharedPlace("db.events_old", "s3://bucket/db/events"),))
-    plan = planned(sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)), *ALL)
+    facts = sick(storage=StorageFacts(NOW_MS, 0, sharing=SHARED))
+    plan = planned(facts, *ALL)
     done = Outcome(
         plan, "run", tuple(ActionOutcome(action, Status.DONE) for action in plan.actions)
     )
@@ -207,14 +205,7 @@ def test_a_refused_removal_ends_with_1_also_where_all_else_is_done() -> None:
     assert done.status == "refused"
     assert done.exit_status == 1
     # A plan that does not ask for it, or finds none, has nothing to refuse.
-    assert (
-        planned(
-            sick(storage=StorageFacts(NOW_MS, 0, sharing=sharing)),
-            *ALL,
-            procedures=DEFAULT_PROCEDURES,
-        ).refused
-        is None
-    )
+    assert planned(facts, *ALL, procedures=DEFAULT_PROCEDURES).refused is None
     assert planned(sick(storage=StorageFacts(NOW_MS, 0)), "snapshots_piling_up").refused is None
 
 

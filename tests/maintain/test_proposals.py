@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-from pyiceberg.schema import Schema
 
 import icekit
 from icekit.api import Lake
@@ -19,7 +18,7 @@ from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
 from tests.golden import Golden
-from tests.offline import catalog_of
+from tests.offline import IDS, lake_in
 
 COMPACT = Proposal(
     "compact",
@@ -78,18 +77,14 @@ def test_every_question_and_finding_that_is_named_is_one() -> None:
 
 
 def test_a_healthy_table_is_planned_without_spark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    catalog = catalog_of(tmp_path / "lake")
-    catalog.create_namespace("db")
-    catalog.create_table("db.t", Schema())
-    catalog.close()
-
-    lake = icekit.connect()
-    assert not lake.propose("db.t").proposals
-    assert not lake.spark_is_running
-    assert main(["plan", "db.t"]) == 0
+    with lake_in(tmp_path) as catalog:
+        catalog.create_table("db.t", IDS)
+        lake = icekit.connect()
+        assert not lake.propose("db.t").proposals
+        assert not lake.spark_is_running
+        assert main(["plan", "db.t"]) == 0
     assert capsys.readouterr().out == "db.t is healthy: nothing to do.\n"
 
 

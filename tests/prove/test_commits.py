@@ -21,12 +21,20 @@ from icekit.prove.proof import Proof
 from icekit.sql import identifier
 from tests.commits import in_order
 from tests.damage import change_avro
-from tests.resolve.writing import Files
+from tests.resolve.writing import Files, Part
 from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
 MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+
+
+DAY = {"at_day": "2013-01-01"}
+# Of which none belongs to that day.
+LATER = (
+    "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 "
+    "00:00:00Z')"
+)
 
 
 class Table:
@@ -79,6 +87,16 @@ class Table:
     @property
     def written(self) -> Files:
         return Files(self.lake.spark, self.lake.sql_name(self.name))
+
+    def data(self, rows: str, part: Part | None = None) -> Any:
+        """A data file of these rows, which no commit has added."""
+        return self.written.data(rows, part)
+
+    def appended(self, rows: str, part: Part) -> Any:
+        """A data file of these rows, which a commit has added."""
+        file = self.data(rows, part)
+        self.commit(self.java.newAppend().appendFile(file))
+        return file
 
     def replaced(self, *old: Any, by: Any) -> Proof:
         """The proof of a commit that puts a file in the place of others."""
@@ -252,32 +270,15 @@ def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_ca
     """No predicate on the partition finds them, on either side."""
     table.create("id int, at timestamp", "days(at)")
     table.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z')")
-    day, both = (
-        {"at_day": "2013-01-01"},
-        "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 "
-        "00:00:00Z')",
-    )
-    whole, part = (
-        table.written.data(rows, day, spec=None, format="parquet")
-        for rows in (both, f"{both} LIMIT 1")
-    )
-    table.commit(table.java.newAppend().appendFile(whole))
+    whole = table.appended(LATER, DAY)
 
-    proof = table.replaced(whole, by=part)
+    proof = table.replaced(whole, by=table.data(f"{LATER} LIMIT 1", DAY))
 
     assert proof.ok is False
     assert (
         "compared the whole table (rows may be in other partitions than their values say)"
         in repr(proof)
     )
-
-
-DAY = {"at_day": "2013-01-01"}
-# Of which none belongs to that day.
-LATER = (
-    "SELECT * FROM VALUES (2, TIMESTAMP '2013-05-05 00:00:00Z'), (3, TIMESTAMP '2013-05-06 "
-    "00:00:00Z')"
-)
 
 
 @pytest.mark.parametrize("sample", [None, 1])
@@ -291,18 +292,14 @@ def test_a_delete_beside_them_hides_no_lost_rows_of_such_a_file(
         "01:00:00Z')"
     )
     table.written.commit().positions([(str(table.files()[0].location()), 1)], DAY).done()
-    whole, part = (
-        table.written.data(rows, DAY, spec=None, format="parquet")
-        for rows in (LATER, f"{LATER} LIMIT 1")
-    )
-    table.commit(table.java.newAppend().appendFile(whole))
+    whole = table.appended(LATER, DAY)
 
     proof = table.prove(
         table.commit(
             table.java.newRewrite()
             .validateFromSnapshot(table.snapshots()[-1])
             .deleteFile(whole)
-            .addFile(part)
+            .addFile(table.data(f"{LATER} LIMIT 1", DAY))
         ),
         sample=sample,
     )
@@ -315,13 +312,9 @@ def test_rows_of_an_older_spec_make_up_for_no_lost_rows_of_such_a_file(table: Ta
     table.create("id int, at timestamp")
     table.sql("INSERT INTO {t} SELECT id, TIMESTAMP '2013-01-01 00:00:00Z' FROM range(5)")
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD days(at)")
-    whole, part = (
-        table.written.data(rows, DAY, spec=None, format="parquet")
-        for rows in (LATER, f"{LATER} LIMIT 1")
-    )
-    table.commit(table.java.newAppend().appendFile(whole))
+    whole = table.appended(LATER, DAY)
 
-    assert table.replaced(whole, by=part).ok is False
+    assert table.replaced(whole, by=table.data(f"{LATER} LIMIT 1", DAY)).ok is False
 
 
 def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table: Table) -> None:
@@ -329,13 +322,10 @@ def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table:
     table.sql("INSERT INTO {t} SELECT id FROM range(100)")
     bucket = {"id_bucket": 0}
     table.written.commit().deletes("id", "SELECT 1000", bucket).done()
-    whole, part = (
-        table.written.data(rows, bucket, spec=None, format="parquet")
-        for rows in ("SELECT id FROM range(8)", "SELECT id FROM range(7)")
-    )
-    table.commit(table.java.newAppend().appendFile(whole))
+    whole = table.appended("SELECT id FROM range(8)", bucket)
     table.written.commit().deletes("id", "SELECT 1001", bucket).done()
 
+    part = table.data("SELECT id FROM range(7)", bucket)
     assert table.replaced(whole, by=part).ok is False
 
 
@@ -362,7 +352,7 @@ def test_rows_that_lost_their_row_ids_are_caught(table: Table) -> None:
     table.sql("UPDATE {t} SET id = 3 WHERE id = 2")
     assert table.prove(table.compact()).ok is True
     (old,) = table.files()
-    new = table.written.data("SELECT * FROM VALUES (1), (3)", None, spec=None, format="parquet")
+    new = table.data("SELECT * FROM VALUES (1), (3)")
 
     proof = table.replaced(old, by=new)
 

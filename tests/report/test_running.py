@@ -34,8 +34,9 @@ from icekit.report import (
     report,
 )
 from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
+from tests.child import python
 from tests.history.test_stores import record
-from tests.offline import catalog_of
+from tests.offline import lake_in
 
 NOW = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
@@ -45,17 +46,13 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A lake without Spark of five tables of three files."""
     path = tmp_path_factory.mktemp("many")
     rows = pa.table({"id": [1, 2, 3]})
-    with catalog_of(path) as catalog:
-        catalog.create_namespace("db")
+    with lake_in(path) as catalog:
         table = catalog.create_table("db.t00", rows.schema)
         for _ in range(3):
             table.append(rows)
         for n in range(1, 5):
             catalog.register_table(f"db.t{n:02d}", table.metadata_location)
-    before = os.environ["ICEKIT_LAKE"]
-    os.environ["ICEKIT_LAKE"] = str(path)
-    yield path
-    os.environ["ICEKIT_LAKE"] = before
+        yield path
 
 
 def ignored(_: str) -> None:
@@ -325,7 +322,7 @@ def test_a_tables_seconds_are_its_own_and_not_those_of_a_kernel_that_starts(
 
 def test_reading_facts_brings_no_papermill() -> None:
     code = "import sys, icekit.diagnose.document; sys.exit('papermill' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert python("-c", code).returncode == 0
 
 
 def test_an_index_that_takes_long_is_written_less_often() -> None:

@@ -106,6 +106,11 @@ class Table:
         self.commit().data(rows, part, **options).done()
         return self
 
+    def append(self, file: Any) -> Table:
+        """Commit a data file that is written already."""
+        self.files.table().newAppend().appendFile(file).commit()
+        return self
+
     def fill_slices(self, slices: int, rows: int = 5) -> int:
         """Append files of ids in order until each of so many slices has one, as a file's slice is
         drawn from its path; returns the ids.

@@ -67,6 +67,14 @@ def refused(
         convert(table.spark, table.full, check=check, **options)
 
 
+def change_positions(
+    monkeypatch: pytest.MonkeyPatch, changed: Callable[[dict[int, Positions]], object]
+) -> None:
+    """Let a conversion find other deleted positions than there are."""
+    find = converting.deleted_positions
+    monkeypatch.setattr(converting, "deleted_positions", lambda *given: changed(find(*given)))
+
+
 @both_versions
 def test_a_commit_says_what_was_checked(table: Table, tmp_path: Path, version: int) -> None:
     sick(table, version)
@@ -102,12 +110,11 @@ def test_positions_that_are_not_right_are_found(
     table: Table,
     monkeypatch: pytest.MonkeyPatch,
     version: int,
-    changed: Callable[[Any], Any],
+    changed: Callable[[dict[int, Positions]], object],
     found: str,
 ) -> None:
     sick(table, version)
-    find = converting.deleted_positions
-    monkeypatch.setattr(converting, "deleted_positions", lambda *given: changed(find(*given)))
+    change_positions(monkeypatch, changed)
 
     refused(table, found)
 
@@ -139,13 +146,11 @@ def test_a_position_after_the_end_of_its_file_is_found(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sick(table, 2)
-    find = converting.deleted_positions
-    monkeypatch.setattr(
-        converting,
-        "deleted_positions",
-        lambda *given: {
+    change_positions(
+        monkeypatch,
+        lambda dead: {
             number: some.with_more(Positions.at(some.all()[-1:] + 10))
-            for number, some in find(*given).items()
+            for number, some in dead.items()
         },
     )
 
@@ -230,13 +235,9 @@ def test_a_key_set_of_few_deletes_is_looked_up_in_full_beside_one_of_many(
     monkeypatch.setattr(checking._Check, "_sampled", lambda *_: 300)
     table.create().data("SELECT id, if(id = 200, 'b', 'a') FROM range(400)")
     table.delete("id", "SELECT id FROM range(100)").delete("name", "SELECT 'b'")
-    find = converting.deleted_positions
-    monkeypatch.setattr(
-        converting,
-        "deleted_positions",
-        lambda *given: {
-            number: Positions.at(some.all()[:-1]) for number, some in find(*given).items()
-        },
+    change_positions(
+        monkeypatch,
+        lambda dead: {number: Positions.at(some.all()[:-1]) for number, some in dead.items()},
     )
 
     refused(table, "1 deleted row would stay")
@@ -275,10 +276,8 @@ def test_a_delete_file_of_another_data_file_is_found(
 
 def test_a_file_that_was_appended_twice_and_lost_no_row_is_no_obstacle(table: Table) -> None:
     table.create()
-    file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")
-    for _ in range(2):
-        table.files.table().newAppend().appendFile(file).commit()
-    table.data("SELECT 10, 'b'")
+    file = table.files.data("SELECT id, 'a' FROM range(3)")
+    table.append(file).append(file).data("SELECT 10, 'b'")
     table.delete("id", "SELECT 10 UNION ALL SELECT -5")
 
     table.converted()

@@ -24,24 +24,31 @@ from tests.resolve.tables import Table
 pytestmark = pytest.mark.spark
 
 both_versions = pytest.mark.parametrize("version", [2, 3])
-Before = Callable[[Callable[[], object]], None]
+Meets = Callable[..., list[Any]]
 
 
 @pytest.fixture
-def before_the_commit(monkeypatch: pytest.MonkeyPatch) -> Before:
-    """Lets something happen just before the first commit of a conversion, when its files are
-    written.
+def meets(table: Table, monkeypatch: pytest.MonkeyPatch) -> Meets:
+    """Lets something happen once, before the first commit of a conversion (when its files are
+    written) or after it (before a second slice is listed); gives the rows of that moment and of
+    every snapshot.
     """
 
-    def patch(happens: Callable[[], object]) -> None:
-        waiting = [happens]
+    def patch(happens: Callable[[], object], *, is_after: bool = False) -> list[Any]:
+        seen: list[Any] = []
 
         def commit(*args: Any, **options: Any) -> None:
-            if waiting:
-                waiting.pop()()
-            really_commit(*args, **options)
+            if is_after:
+                really_commit(*args, **options)
+            if not seen:
+                seen.append(None)
+                happens()
+                seen[:] = table.rows(), table.history()
+            if not is_after:
+                really_commit(*args, **options)
 
         monkeypatch.setattr(converting, "commit", commit)
+        return seen
 
     return patch
 
@@ -92,53 +99,49 @@ def is_done(table: Table, outcome: Outcome, *, left: int = 0) -> None:
 
 @both_versions
 def test_an_upsert_at_the_same_moment(
-    table: Table, tmp_path: Path, before_the_commit: Before, version: int
+    table: Table, tmp_path: Path, meets: Meets, version: int
 ) -> None:
     """Its deletes are newer than the plan: they stay, and apply."""
     sick(table, version)
 
     def upsert() -> None:
         table.commit().data("SELECT 2, 'new'").deletes("id", "SELECT 2 UNION ALL SELECT 3").done()
-        seen.append((table.rows(), table.history()))
 
-    seen: list[Any] = []
-    before_the_commit(upsert)
+    seen = meets(upsert)
 
     outcome = run(table, tmp_path)
 
-    table.hold(*seen[0])
+    table.hold(*seen)
     is_done(table, outcome, left=1)
 
 
 @both_versions
 def test_deletes_by_position_at_the_same_moment(
-    table: Table, tmp_path: Path, before_the_commit: Before, version: int
+    table: Table, tmp_path: Path, meets: Meets, version: int
 ) -> None:
     """On format version 3 they are vectors of the files that the conversion writes vectors for."""
     sick(table, version)
 
     def delete() -> None:
         table.sql("DELETE FROM {t} WHERE id IN (2, 7)")
-        seen.append((table.rows(), table.history()))
 
-    seen: list[Any] = []
-    before_the_commit(delete)
+    seen = meets(delete)
 
     outcome = run(table, tmp_path)
 
-    table.hold(*seen[0])
+    table.hold(*seen)
     is_done(table, outcome)
     assert outcome.actions[0].attempts == (2 if version == 3 else 1)
 
 
 @both_versions
 def test_a_compaction_at_the_same_moment(
-    table: Table, tmp_path: Path, before_the_commit: Before, version: int
+    table: Table, tmp_path: Path, meets: Meets, version: int
 ) -> None:
     sick(table, version)
     before, history = table.rows(), table.history()
     catalog, *rest = table.full
-    before_the_commit(
+    meets(
         lambda: table.sql(
             f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => "
             "map('rewrite-all', 'true'))"
@@ -153,12 +156,10 @@ def test_a_compaction_at_the_same_moment(
 
 
 @pytest.mark.slow
-def test_another_conversion_at_the_same_moment(
-    table: Table, tmp_path: Path, before_the_commit: Before
-) -> None:
+def test_another_conversion_at_the_same_moment(table: Table, tmp_path: Path, meets: Meets) -> None:
     sick(table, 3)
     before, history = table.rows(), table.history()
-    before_the_commit(lambda: converting.convert(table.spark, table.full))
+    meets(lambda: convert(table.spark, table.full))
 
     outcome = run(table, tmp_path)
 
@@ -169,14 +170,13 @@ def test_another_conversion_at_the_same_moment(
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["expired", "rolled back"])
 def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(
-    table: Table, tmp_path: Path, before_the_commit: Before, how: str
+    table: Table, tmp_path: Path, meets: Meets, how: str
 ) -> None:
     sick(table, 2)
     start = table.snapshots()[-1]
     table.commit().data("SELECT 1, 'd'").deletes("id", "SELECT 1").done()
     catalog, *rest = table.full
     name = ".".join(rest)
-    rows: list[Any] = []
 
     def happens() -> None:
         if how == "expired":
@@ -187,13 +187,12 @@ def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(
             )
         else:
             table.sql(f"CALL {catalog}.system.rollback_to_snapshot('{name}', {start})")
-        rows.append(table.rows())
 
-    before_the_commit(happens)
+    seen = meets(happens)
 
     outcome = run(table, tmp_path)
 
-    assert table.rows() == rows[0]
+    table.hold(*seen)
     is_done(table, outcome)
 
 
@@ -205,48 +204,29 @@ def test_what_happens_between_two_slices_counts(
     conflict, files do not.
     """
     ids = table.create(version=version).fill_slices(2)
-    table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
+    table.delete("id", f"SELECT id * 5 FROM range({ids})")
     touched: list[list[str]] = []
 
     def commit(*args: Any, **options: Any) -> None:
         touched.append(args[2].touched)
         if len(touched) == 2:
             table.sql("DELETE FROM {t} WHERE id % 5 = 4")
-            seen.append((table.rows(), table.history()))
+            seen[:] = table.rows(), table.history()
         really_commit(*args, **options)
 
     seen: list[Any] = []
     monkeypatch.setattr(converting, "commit", commit)
 
     with pytest.raises(Exception, match="ValidationException") if version == 3 else nullcontext():
-        converting.convert(table.spark, table.full, slices=2)
+        convert(table.spark, table.full, slices=2)
 
     assert all(touched)
 
     table.files.refresh()
-    table.hold(*seen[0])
-    converting.convert(table.spark, table.full, slices=2)
-    table.hold(*seen[0])
+    table.hold(*seen)
+    convert(table.spark, table.full, slices=2)
+    table.hold(*seen)
     assert table.equality_deletes() == 0
-
-
-@pytest.fixture
-def between_slices(monkeypatch: pytest.MonkeyPatch) -> Before:
-    """Lets something happen once the first slice of a conversion is committed, before the second is
-    listed.
-    """
-
-    def patch(happens: Callable[[], object]) -> None:
-        waiting = [happens]
-
-        def commit(*args: Any, **options: Any) -> None:
-            really_commit(*args, **options)
-            if waiting:
-                waiting.pop()()
-
-        monkeypatch.setattr(converting, "commit", commit)
-
-    return patch
 
 
 def live_data_files(table: Any) -> list[Any]:
@@ -259,7 +239,7 @@ def slice_of(file: Any) -> int:
 
 @both_versions
 def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(
-    table: Table, between_slices: Before, version: int
+    table: Table, meets: Meets, version: int
 ) -> None:
     """It keeps the sequence number it was planned at, so the deletes still apply to what it
     wrote.
@@ -268,12 +248,8 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(
     planned = table.files.table().currentSnapshot()
     later = next(f for f in live_data_files(table.files.table()) if slice_of(f) == 1)
     rows = f"SELECT * FROM {table.sql_name} WHERE _file = '{later.location()}'"
-    moved = next(
-        f
-        for f in (table.files.data(rows, None, spec=None, format="parquet") for _ in range(100))
-        if slice_of(f) == 0
-    )
-    table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
+    moved = next(f for f in (table.files.data(rows) for _ in range(100)) if slice_of(f) == 0)
+    table.delete("id", f"SELECT id * 5 FROM range({ids})")
     before, history = table.rows(), table.history()
 
     def compact() -> None:
@@ -284,7 +260,7 @@ def test_a_compaction_that_moves_rows_into_a_slice_that_is_over_is_a_conflict(
         rewrite = table.files.table().newRewrite().validateFromSnapshot(planned.snapshotId())
         rewrite.rewriteFiles(*sets, planned.sequenceNumber()).commit()
 
-    between_slices(compact)
+    meets(compact, is_after=True)
 
     with pytest.raises(
         CommitConflict, match="another commit added 1 data file to which the equality deletes apply"
@@ -304,7 +280,7 @@ def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: T
     table.create().data("SELECT id, 'a' FROM range(3)")
     planned = table.files.table().currentSnapshot()
     old = live_data_files(table.files.table())
-    new = table.files.data(f"SELECT * FROM {table.sql_name}", None, spec=None, format="parquet")
+    new = table.files.data(f"SELECT * FROM {table.sql_name}")
     table.delete("id", "SELECT 1")
     table.commit().data("SELECT 7, 'new'").deletes("id", "SELECT 7").done()
     before = table.rows()
@@ -328,32 +304,30 @@ def test_iceberg_drops_deletes_that_a_rewrite_of_every_file_still_needs(table: T
 
 @both_versions
 def test_an_upsert_between_two_slices_keeps_its_deletes(
-    table: Table, between_slices: Before, version: int
+    table: Table, meets: Meets, version: int
 ) -> None:
     """The slice that is over has not seen them."""
     ids = table.create(version=version).fill_slices(2)
-    table.commit().deletes("id", f"SELECT id * 5 FROM range({ids})").done()
-    seen: list[Any] = []
+    table.delete("id", f"SELECT id * 5 FROM range({ids})")
 
     def upsert() -> None:
         table.commit().data("SELECT 1, 'new'").deletes(
             "id", f"SELECT id * 5 + 1 FROM range({ids})"
         ).done()
-        seen.append((table.rows(), table.history()))
 
-    between_slices(upsert)
+    seen = meets(upsert, is_after=True)
 
     convert(table.spark, table.full, slices=2)
 
     table.files.refresh()
-    table.hold(*seen[0])
+    table.hold(*seen)
     assert table.equality_deletes() == 1
     table.converted()
 
 
 @both_versions
 def test_a_failure_before_the_commit_leaves_no_file_and_no_snapshot(
-    table: Table, before_the_commit: Before, monkeypatch: pytest.MonkeyPatch, version: int
+    table: Table, meets: Meets, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     sick(table, version)
     home = location(table)
@@ -368,10 +342,10 @@ def test_a_failure_before_the_commit_leaves_no_file_and_no_snapshot(
         assert files_in(home) > there
         raise RuntimeError("the power went")
 
-    before_the_commit(fail)
+    meets(fail)
 
     with pytest.raises(RuntimeError, match="the power went"):
-        converting.convert(table.spark, table.full)
+        convert(table.spark, table.full)
 
     table.files.refresh()
     table.hold(before, history)

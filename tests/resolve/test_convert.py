@@ -82,17 +82,11 @@ def test_composite_and_nested_keys_and_several_key_sets(table: Table) -> None:
 
 
 @pytest.mark.parametrize(
-    ("deletes", "left"),
-    [
-        ("NULL", None),
-        ("named_struct('x', cast(NULL AS int))", None),
-        ("named_struct('x', 1)", None),
-    ],
+    "deletes",
+    ["NULL", "named_struct('x', cast(NULL AS int))", "named_struct('x', 1)"],
     ids=["a null struct", "a struct of a null", "a struct of a value"],
 )
-def test_nulls_within_structs_are_equal_to_what_the_engine_says(
-    table: Table, deletes: str, left: object
-) -> None:
+def test_nulls_within_structs_are_equal_to_what_the_engine_says(table: Table, deletes: str) -> None:
     table.create("id bigint, s struct<x: int, y: int>")
     struct = "named_struct('x', cast({x} AS int), 'y', 1)"
     table.data(
@@ -452,10 +446,8 @@ def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_say
 def test_a_data_file_that_was_appended_twice_is_refused(table: Table) -> None:
     """A delete by key reaches the older copy alone; one by position would reach both."""
     table.create("id bigint")
-    data = table.files.data("SELECT id FROM range(3)", None, spec=None, format="parquet")
-    table.files.table().newAppend().appendFile(data).commit()
-    table.delete("id", "SELECT 1")
-    table.files.table().newAppend().appendFile(data).commit()
+    data = table.files.data("SELECT id FROM range(3)")
+    table.append(data).delete("id", "SELECT 1").append(data)
     table.files.refresh()
 
     with pytest.raises(ConversionRefused, match="more than once"):

@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from icekit.sql import display_name
+from tests.child import python
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -22,24 +21,18 @@ def test_iceberg_1_11_converts_all_equality_deletes(table: Table, tmp_path: Path
     before, history = table.rows(), table.history()
     environment = {**os.environ, "ICEKIT_ICEBERG": "1.11.0"}
 
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "icekit",
-            "convert",
-            display_name(table.name),
-            "--execute",
-            "--ledger",
-            str(tmp_path / "ledger.db"),
-            "--output",
-            str(tmp_path),
-        ],
+    done = python(
+        "-m",
+        "icekit",
+        "convert",
+        display_name(table.name),
+        "--execute",
+        "--ledger",
+        tmp_path / "ledger.db",
+        "--output",
+        tmp_path,
         env=environment,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -120,7 +120,14 @@ class Files:
         """Let Spark see what was committed."""
         self._spark.sql(f"REFRESH TABLE {identifier(*self._name)}")
 
-    def data(self, rows: str, part: Part | None, *, spec: int | None, format: str) -> Any:
+    def data(
+        self,
+        rows: str,
+        part: Part | None = None,
+        *,
+        spec: int | None = None,
+        format: str = "parquet",
+    ) -> Any:
         """Write a data file."""
         table = self.table()
         return self._write(

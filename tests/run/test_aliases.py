@@ -7,10 +7,8 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.compact.claims import RunRecord, claimed
-from icekit.compact.ledger import open_ledger
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.run.blocked import clear
-from icekit.run.verbs import run
 from icekit.sql import display_name
 from icekit.status import Status
 from tests.compact.tables import Table
@@ -33,38 +31,33 @@ def test_a_table_that_is_held_under_another_name_of_its_catalog_is_refused(
     aliases: tuple[Lake, Lake], tmp_path: Path
 ) -> None:
     one, two = aliases
-    ledger = str(tmp_path / "shared.db")
-    book = open_ledger(ledger)
     table = Table(one, "db", "t", tmp_path).create(by="").fill()
-    plan = Table(two, "db", "t", tmp_path).plan()
+    other = Table(two, "db", "t", tmp_path)
+    plan = other.plan()
     assert plan.catalog == "two"
 
     with (
-        claimed(book, "one.db.t", "first", plan.table_uuid),
+        claimed(other.ledger(), "one.db.t", "first", plan.table_uuid),
         pytest.raises(
             TableClaimed,
             match=r"two\.db\.t \(which that run knows as one\.db\.t\) is claimed by run first",
         ),
     ):
-        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
+        other.run(plan)
     assert table.file_count() == 5
-    assert (
-        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE
-    )
-    book = open_ledger(ledger)
-    assert book.claims() == ()
+    assert other.run(plan).status == Status.DONE
+    assert other.ledger().claims() == ()
 
 
 def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(
     aliases: tuple[Lake, Lake], tmp_path: Path
 ) -> None:
     one, two = aliases
-    ledger = str(tmp_path / "shared.db")
     Table(one, "db", "t", tmp_path).create(by="").fill()
-    plan = Table(two, "db", "t", tmp_path).plan()
+    other = Table(two, "db", "t", tmp_path)
+    plan = other.plan()
     full = display_name(one.sql_name(("db", "t")))
-    book = open_ledger(ledger)
-    book.save_run(
+    other.ledger().save_run(
         RunRecord(
             "r1",
             full,
@@ -81,8 +74,8 @@ def test_a_disproof_under_one_name_holds_the_table_back_under_the_other(
     )
 
     with pytest.raises(RunDisproved, match=r"run r1 on two\.db\.t, .* a row is missing"):
-        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None)
-    assert [record.run_id for record in clear(two, ("db", "t"), "r1", ledger=ledger)] == ["r1"]
-    assert (
-        run(two, plan, execute=True, ledger=ledger, progress=lambda _: None).status == Status.DONE
-    )
+        other.run(plan)
+    assert [record.run_id for record in clear(two, ("db", "t"), "r1", ledger=str(other.book))] == [
+        "r1"
+    ]
+    assert other.run(plan).status == Status.DONE

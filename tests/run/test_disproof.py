@@ -4,18 +4,16 @@ counted as done.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from icekit.api import Lake
 from icekit.cli.main import main
-from icekit.compact.outcome import Outcome
 from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError, RunDisproved
 from icekit.run.attempt import Limits
 from icekit.run.blocked import clear
-from icekit.run.verbs import new_run_id, resume
+from icekit.run.verbs import new_run_id
 from tests.compact.tables import Table
 from tests.shapes import Shapes
 
@@ -59,10 +57,6 @@ def rolled_back(sick: Table, snapshot_id: int | None) -> None:
     sick.sql("REFRESH TABLE {t}")
 
 
-def again(sick: Table, **options: Any) -> Outcome:
-    return resume(sick.lake, sick.name, ledger=str(sick.book), progress=lambda _: None, **options)
-
-
 def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(
     sick: Table, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -76,7 +70,7 @@ def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(
     here = sick.snapshot_id()
     refused = rf"run {run_id}.* ROWS CHANGED.*rollback_to_snapshot.*--clear {run_id}"
     with pytest.raises(RunDisproved, match=refused):
-        again(sick)
+        sick.resume()
     with pytest.raises(RunDisproved, match=refused):
         sick.run(made)
     command = ["compact", ".".join(sick.name), "--ledger", str(sick.book)]
@@ -88,7 +82,7 @@ def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(
     assert main([*command, "--clear", run_id]) == 0
     assert "Plan again" in capsys.readouterr().out
     with pytest.raises(ParameterError, match="no unfinished run"):
-        again(sick)
+        sick.resume()
     assert sick.compact().status == "done"
     assert sick.file_count() == 2
     assert sick.rows() == before
@@ -115,7 +109,7 @@ def test_what_was_done_and_rolled_back_is_done_again_by_a_resume(sick: Table) ->
     assert [a.status for a in outcome.actions] == ["done", "stopped"]
     rolled_back(sick, good)
 
-    resumed = again(sick)
+    resumed = sick.resume()
     assert resumed.status == "done"
     assert [a.actual.files_in for a in resumed.actions] == [5, 5]
     assert sick.file_count() == 2
@@ -132,7 +126,7 @@ def test_a_run_that_is_interrupted_before_its_last_proof_is_not_done(sick: Table
     assert outcome.exit_status == 130
     assert outcome.proof is None
 
-    resumed = again(sick)
+    resumed = sick.resume()
     assert resumed.status == "done"
     assert resumed.proof is not None
     assert resumed.proof.ok is True
@@ -167,7 +161,7 @@ def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) ->
     )
     assert [a.status for a in outcome.actions] == ["unproved", "pending"]
 
-    resumed = again(sick, limits=compared)
+    resumed = sick.resume(limits=compared)
     assert resumed.status == "unproved"
     assert resumed.exit_status == 1
     assert [a.status for a in resumed.actions] == ["unproved", "done"]

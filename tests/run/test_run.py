@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
 from icekit.errors import ParameterError, TableClaimed
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove.proof import CHECKED, SCANNED
 from icekit.resolve import dangling
 from icekit.run.attempt import Limits, Retry
-from icekit.run.verbs import resume
 from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
 from tests.elsewhere import elsewhere
 from tests.shapes import Shapes
@@ -52,6 +52,19 @@ def is_cured(sick: Table, outcome: Outcome, before: list[tuple[Any, ...]]) -> No
     assert sum(run_id == outcome.run_id for run_id, _ in tags(sick.summaries())) == len(own)
 
 
+def cured(sick: Table) -> tuple[Plan, Outcome]:
+    """Plan and run, and see that the table is cured and that no delete file is left."""
+    before, plan = sick.rows(), sick.plan()
+    outcome = sick.run(plan)
+    is_cured(sick, outcome, before)
+    assert delete_files(sick) == 0
+    return plan, outcome
+
+
+def delete_files(table: Table) -> int:
+    return int(table.sql("SELECT count(*) FROM {t}.delete_files")[0][0])
+
+
 def test_a_dry_run_writes_nothing(sick: Table) -> None:
     before = sick.snapshot_id(), sorted(sick.location.rglob("*"))
     plan = sick.plan()
@@ -63,11 +76,8 @@ def test_a_dry_run_writes_nothing(sick: Table) -> None:
 
 
 def test_a_run_is_proved_tagged_and_recorded_with_predicted_and_actual(sick: Table) -> None:
-    before = sick.rows()
-    plan = sick.plan()
-    outcome = sick.run(plan)
+    plan, outcome = cured(sick)
 
-    is_cured(sick, outcome, before)
     (action,) = outcome.actions
     assert sick.file_count() == 2
     assert (
@@ -175,9 +185,7 @@ def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is
     assert sick.file_count() == 2 + 5
 
     bad.write_bytes(kept)
-    again = resume(
-        sick.lake, sick.name, ledger=str(sick.book), limits=limits, progress=lambda _: None
-    )
+    again = sick.resume(limits=limits)
     assert again.status == "done"
     assert again.run_id == outcome.run_id
     assert sick.file_count() == 3
@@ -185,7 +193,7 @@ def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is
     taken = sum(int(s.get("deleted-data-files", 0)) for s in sick.summaries())
     assert taken == 15
     with pytest.raises(ParameterError, match="no unfinished run"):
-        resume(sick.lake, sick.name, ledger=str(sick.book))
+        sick.resume()
 
 
 def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
@@ -236,12 +244,8 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
 ) -> None:
     sick = table().create(**MERGE_ON_READ).fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
-    before = sick.rows()
-    plan = sick.plan()
-    outcome = sick.run(plan)
+    plan, outcome = cured(sick)
 
-    is_cured(sick, outcome, before)
-    assert int(sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0]) == 0
     # The commit that only drops deletes was proved after it.
     assert outcome.proof.mode == f"{CHECKED}, {SCANNED}"
     assert f"commits, {CHECKED}, {SCANNED}; " in repr(outcome.proof)
@@ -275,7 +279,7 @@ def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_write
 
     assert outcome.status == "done"
     assert [a.attempts for a in outcome.actions] == [1] * len(plan.actions)
-    assert sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
+    assert delete_files(sick) == 0
     assert sick.sql("SELECT count(*) FROM {t}")[0][0] == 31
     assert len(tries) == 2
 
@@ -284,13 +288,10 @@ def test_equality_deletes_are_applied_and_dropped(table: Callable[..., Table]) -
     sick = table().create().fill()
     lab = Lab(sick.lake, sick.lake.spark, None, embedded(sick.lake), 1, "x")
     _equality_delete(sick, lab, 3)
-    before = sick.rows()
-    plan = sick.plan()
-    outcome = sick.run(plan)
+    assert len(sick.rows()) == 39
 
-    assert len(before) == 39
-    is_cured(sick, outcome, before)
-    assert int(sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0]) == 0
+    plan, outcome = cured(sick)
+
     assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed == 1
 
 
@@ -357,11 +358,8 @@ def test_a_table_of_any_shape_is_cured(table: Callable[..., Table], shape: str) 
         .create(**given)
         .fill(select=select)
     )
-    before = sick.rows()
-    plan = sick.plan()
-    outcome = sick.run(plan)
+    plan, outcome = cured(sick)
 
-    is_cured(sick, outcome, before)
     assert outcome.actual.files_in == plan.prediction.files_in
     assert outcome.actual.bytes_in == plan.prediction.bytes_in
     assert sick.plan().actions == ()
@@ -370,12 +368,8 @@ def test_a_table_of_any_shape_is_cured(table: Callable[..., Table], shape: str) 
 def test_deletion_vectors_are_applied(table: Callable[..., Table]) -> None:
     sick = table().create(**MERGE_ON_READ, format__version="3").fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
-    before = sick.rows()
-    plan = sick.plan()
-    outcome = sick.run(plan)
+    plan, outcome = cured(sick)
 
-    is_cured(sick, outcome, before)
-    assert int(sick.sql("SELECT count(*) FROM {t}.delete_files")[0][0]) == 0
     assert outcome.actual.files_in == plan.prediction.files_in
     assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed > 0
 
@@ -392,11 +386,8 @@ def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(
     ):
         sick.sql(f"ALTER TABLE {{t}} {change}")
     sick.fill(select="id, cast(id % 2 AS int), 1", start=100)
-    before = sick.rows()
-    plan = sick.plan()
-    outcome = sick.run(plan)
+    plan, outcome = cured(sick)
 
-    is_cured(sick, outcome, before)
     # Filters of both specs take files of the other, so what is predicted of each action overlaps.
     assert 10 <= outcome.actual.files_in <= plan.prediction.files_in
 
@@ -503,7 +494,7 @@ def test_a_run_that_is_interrupted_stops_and_is_resumed(table: Callable[..., Tab
     assert "--resume" in rest
     sick.sql("REFRESH TABLE {t}")
     assert sick.rows() == before
-    outcome = resume(sick.lake, sick.name, ledger=str(sick.book), progress=lambda _: None)
+    outcome = sick.resume()
     assert outcome.status == "done"
     assert sick.file_count() == 6
     assert sick.rows() == before

@@ -4,7 +4,7 @@ table needs.
 
 import contextlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,7 +18,7 @@ from icekit.engine.bridge import elements, load_table
 from icekit.errors import CloneRefused, SnapshotNotFound
 from icekit.sandbox import clone_metadata, scratch
 from icekit.sandbox import clones as making
-from icekit.sandbox.clones import clone
+from icekit.sandbox.clones import Clone, clone
 from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import identifier
 from tests.compact.tables import Table, contents
@@ -57,6 +57,31 @@ def rows_of(lake: Lake, name: tuple[str, ...], ref: str = "") -> int:
     )
 
 
+FIVE = "SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)"
+
+
+def insert(lake: Lake, copy: Clone, rows: str = "VALUES (1, 1, 'new')") -> None:
+    lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} {rows}")
+
+
+def folder(copy: Clone) -> Path:
+    return Path(copy.scratch.removeprefix("file:"))
+
+
+def adopt(table: Table, copy: Clone, path: Callable[[str], str] = str, by: Any = None) -> str:
+    """Let the table (in a session of its own, if one is given) take the file that the clone's
+    newest commit added, under this spelling of its path; returns the path.
+    """
+    spark: Any = table.lake.spark
+    made = load_table(spark, table.lake.sql_name(copy.table))
+    added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
+    files = spark._jvm.org.apache.iceberg.DataFiles.builder(made.spec()).copy(added)
+    spelled = files.withPath(path(added.location())).build()
+    name = table.lake.sql_name(table.name)
+    load_table(by or spark, name).newAppend().appendFile(spelled).commit()
+    return str(added.location())
+
+
 def test_a_clone_is_gone_also_when_what_it_was_for_failed(lake: Lake, table: Table) -> None:
     before = contents(table.location)
 
@@ -83,10 +108,9 @@ def test_a_clone_is_at_the_snapshot_branch_or_tag_that_is_asked_for(
 
     for asked, count in ((first, 40), ("start", 40), ("audit", 43), (None, 47)):
         with clone(lake, table.name, snapshot=asked) as copy:
-            name = identifier(lake.name, *copy.table)
             assert rows_of(lake, copy.table) == count, asked
             assert rows_of(lake, copy.table, "VERSION AS OF 'audit'") == 43
-            lake.spark.sql(f"INSERT INTO {name} VALUES (1, 1, 'new')")
+            insert(lake, copy)
             assert rows_of(lake, copy.table) == count + 1
     with (
         pytest.raises(SnapshotNotFound, match="known refs: audit, main, start"),
@@ -135,26 +159,20 @@ def test_a_table_without_snapshots_or_in_format_version_1_can_be_cloned(
 
 
 def test_what_the_table_has_adopted_of_a_clones_files_stays(lake: Lake, table: Table) -> None:
-    spark = lake.spark
     with (
         told("has adopted 1 file in .*icekit keeps these and removes the others"),
         clone(lake, table.name) as copy,
     ):
-        name = identifier(lake.name, *copy.table)
-        spark.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)")
         # Its first file is taken over, its second not.
-        loaded = load_table(spark, lake.sql_name(copy.table))
-        added = loaded.currentSnapshot().addedDataFiles(loaded.io()).iterator().next()
-        load_table(spark, lake.sql_name(table.name)).newAppend().appendFile(added).commit()
-        spark.sql(f"INSERT INTO {name} SELECT /*+ COALESCE(1) */ id, 1, 'newer' FROM range(5)")
+        insert(lake, copy, FIVE)
+        added = adopt(table, copy)
+        insert(lake, copy, FIVE)
 
     table.sql("REFRESH TABLE {t}")
     assert len(table.rows()) == 45
-    folder = Path(copy.scratch.removeprefix("file:"))
-    assert [str(p) for p in contents(folder) if p.suffix == ".parquet"] == [
-        str(added.location()).removeprefix("file:")
-    ]
-    assert not [p for p in contents(folder) if p.name.endswith((".avro", ".json"))]
+    left = contents(folder(copy))
+    assert [str(p) for p in left if p.suffix == ".parquet"] == [added.removeprefix("file:")]
+    assert not [p for p in left if p.name.endswith((".avro", ".json"))]
     assert not clones(lake)
 
 
@@ -163,23 +181,13 @@ def test_what_the_table_has_adopted_stays_however_it_spells_it(
     lake: Lake, table: Table, tmp_path: Path, how: str
 ) -> None:
     with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
-        lake.spark.sql(
-            f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, "
-            "'new' FROM range(5)"
-        )
-        made = load_table(lake.spark, lake.sql_name(copy.table))
-        added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
-        (tmp_path / "linked").symlink_to(copy.scratch.removeprefix("file:"))
+        insert(lake, copy, FIVE)
+        (tmp_path / "linked").symlink_to(folder(copy))
         spellings = {
             "data//": ("/data/", "/data//"),
             "linked": (copy.scratch, f"file:{tmp_path}/linked"),
         }
-        path = str(added.location()).replace(*spellings[how])
-        jvm: Any = lake.spark._jvm
-        spelled = (
-            jvm.org.apache.iceberg.DataFiles.builder(made.spec()).copy(added).withPath(path).build()
-        )
-        load_table(lake.spark, lake.sql_name(table.name)).newAppend().appendFile(spelled).commit()
+        adopt(table, copy, lambda path: path.replace(*spellings[how]))
 
     table.sql("REFRESH TABLE {t}")
     assert len(table.rows()) == 45
@@ -195,13 +203,8 @@ def test_what_another_session_adopts_stays_whatever_the_table_is_called(
     table.sql(f"SELECT * FROM {identifier(lake.name, *table.name, 'all_files')}")
     other = elsewhere(lake.spark)
     with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
-        lake.spark.sql(
-            f"INSERT INTO {identifier(lake.name, *copy.table)} SELECT /*+ COALESCE(1) */ id, 1, "
-            "'new' FROM range(5)"
-        )
-        made = load_table(lake.spark, lake.sql_name(copy.table))
-        added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
-        load_table(other, lake.sql_name(table.name)).newAppend().appendFile(added).commit()
+        insert(lake, copy, FIVE)
+        adopt(table, copy, by=other)
 
     table.sql("REFRESH TABLE {t}")
     assert len(table.rows()) == 45
@@ -218,11 +221,11 @@ def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(
         ),
         clone(lake, table.name) as copy,
     ):
-        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
+        insert(lake, copy)
         table.sql(f"ALTER TABLE {{t}} RENAME TO {identifier(scratch, 'swapped_old')}")
         table.create()
 
-    assert contents(Path(copy.scratch.removeprefix("file:")))
+    assert contents(folder(copy))
     assert not clones(lake)
 
 
@@ -234,10 +237,10 @@ def test_the_files_stay_when_nobody_can_tell_whether_the_table_needs_them(
         told("could not check whether scratch.vanishes needs files in .*no table"),
         clone(lake, table.name) as copy,
     ):
-        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
+        insert(lake, copy)
         table.sql("DROP TABLE {t}")
 
-    assert contents(Path(copy.scratch.removeprefix("file:")))
+    assert contents(folder(copy))
     assert not clones(lake)
 
 

@@ -5,31 +5,52 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import LongType, NestedField
 
 from icekit.api import Lake, connect
+from icekit.compact.model import Action, Plan, Prediction
+from icekit.engine.interrupting import Ending
+from icekit.report import FactsCache
+from icekit.schedule.one_pass import _Pass
 from icekit.schedule.policy import SchedulePolicy
 from icekit.schedule.reading import parse_policy
-from tests.offline import catalog_of
+from icekit.schedule.result import PassResult, TableResult
+from tests.offline import IDS, lake_in
 
 NOW = dt.datetime(2026, 1, 14, 12, 0, tzinfo=dt.UTC)
 HERE = Path("/policies/policy.yaml")
+COMPACT = "    execute: true\n    compact: {}\n"
+REWRITE = Action(
+    "1",
+    "rewrite_data_files",
+    "lake",
+    ("db", "a"),
+    "small files",
+    Prediction(files_in=10, bytes_in=1000, files_out=1),
+)
+PLAN = Plan("lake", ("db", "a"), None, None, None, (REWRITE,))
 
 
 @pytest.fixture
-def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+def lake(tmp_path: Path) -> Iterator[Lake]:
     """A lake of two empty tables, db.a and db.b, made and read without Spark."""
-    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
-    with catalog_of(tmp_path / "lake") as catalog:
-        catalog.create_namespace("db")
+    with lake_in(tmp_path / "lake") as catalog:
         for name in ("a", "b"):
-            catalog.create_table(
-                f"db.{name}", Schema(NestedField(1, "id", LongType(), required=False))
-            )
-    found = connect(None)
-    yield found
-    found.close()
+            catalog.create_table(f"db.{name}", IDS)
+        found = connect(None)
+        yield found
+        found.close()
+
+
+def passing(
+    lake: Lake, folder: Path, text: str = COMPACT, ending: Ending | None = None, **top: str
+) -> tuple[_Pass, TableResult]:
+    """A pass on table db.a, taken step by step."""
+    wanted = policy(text, folder / "p.yaml", **top)
+    result = PassResult("p", "lake", NOW)
+    one = _Pass(
+        wanted, result, lake, ending or Ending(), FactsCache(), lambda: NOW, lambda _: None, False
+    )
+    return one, TableResult(("db", "a"), wanted.rules[0])
 
 
 def policy(text: str = "", file: Path = HERE, **top: str) -> SchedulePolicy:

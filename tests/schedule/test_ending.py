@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 
 from icekit.api import Lake
 from icekit.catalog.lake import let_go
-from icekit.compact.model import Action, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.engine.interrupting import (
     Ending,
@@ -27,11 +26,9 @@ from icekit.engine.interrupting import (
 )
 from icekit.errors import EXIT_STOPPED, CatalogUnreachable
 from icekit.prove.proof import Proof
-from icekit.report import FactsCache
-from icekit.schedule.one_pass import _Pass, run_policy
-from icekit.schedule.result import PassResult, TableResult
+from icekit.schedule.one_pass import run_policy
 from icekit.status import Status
-from tests.schedule.lakes import NOW, lake, policy
+from tests.schedule.lakes import PLAN, REWRITE, lake, passing, policy
 
 __all__ = ["lake"]
 
@@ -83,40 +80,40 @@ def test_a_block_within_another_shares_its_ending() -> None:
         assert outer.is_asked
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C raises, as where Python begins."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_is_noted_too_also_a_second_one_and_is_left_alone_where_it_has_another_way() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with ended_like_interrupted() as ending:
-            for _ in range(2):
-                with pytest.raises(KeyboardInterrupt):
-                    signal.raise_signal(signal.SIGINT)
-                ending.hear()
-            assert ending.is_asked
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with ended_like_interrupted() as ending:
-            signal.raise_signal(signal.SIGINT)
-            assert not ending.is_asked
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_own() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with ended_like_interrupted() as ending:
-            with handler_kept():
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with ended_like_interrupted() as ending:
+        for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGINT)
-            assert ending.is_asked
+            ending.hear()
+        assert ending.is_asked
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with ended_like_interrupted() as ending:
+        signal.raise_signal(signal.SIGINT)
+        assert not ending.is_asked
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_a_block_keeps_its_handler_for_ctrl_c_when_spark_starts_with_one_of_its_own() -> None:
+    with ended_like_interrupted() as ending:
         with handler_kept():
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, (
-            "in no block, Spark's is left alone"
-        )
-    finally:
-        signal.signal(signal.SIGINT, before)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert ending.is_asked
+    with handler_kept():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, "in no block, Spark's is left alone"
 
 
 class Going:
@@ -216,37 +213,17 @@ def test_a_pass_whose_spark_went_first_is_stopped_and_its_tables_are_left_to_the
 def test_a_run_that_the_end_broke_off_is_stopped_and_has_not_failed_unless_its_rows_differ(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = policy("    execute: true\n    compact: {}\n", tmp_path / "p.yaml")
-    action = Action(
-        "1",
-        "rewrite_data_files",
-        "lake",
-        ("db", "a"),
-        "small files",
-        Prediction(files_in=10, bytes_in=1000, files_out=1),
-    )
-    plan = Plan("lake", ("db", "a"), None, None, None, (action,))
-    one = TableResult(("db", "a"), wanted.rules[0])
+    each, one = passing(lake, tmp_path, ending=asked())
     for status, wanted_status in (
         (Status.FAILED, Status.STOPPED),
         (Status.DISPROVED, Status.DISPROVED),
     ):
         proof = Proof("db.a", (), False, "full", 0.0, 0) if status == Status.DISPROVED else None
-        outcome = Outcome(plan, "r", (ActionOutcome(action, status),), proof=proof)
+        outcome = Outcome(PLAN, "r", (ActionOutcome(REWRITE, status),), proof=proof)
         monkeypatch.setattr(
             "icekit.schedule.one_pass.run", lambda *_, outcome=outcome, **__: outcome
         )
-        passing = _Pass(
-            wanted,
-            PassResult("p", "lake", NOW),
-            lake,
-            asked(),
-            FactsCache(),
-            lambda: NOW,
-            print,
-            False,
-        )
-        assert passing._do(one, "compact", plan).status == wanted_status
+        assert each._do(one, "compact", PLAN).status == wanted_status
 
 
 def test_the_same_wish_sent_twice_breaks_in_once(monkeypatch: pytest.MonkeyPatch) -> None:

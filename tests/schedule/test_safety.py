@@ -12,31 +12,20 @@ import pytest
 from icekit.api import Lake
 from icekit.compact.claims import ActionRecord, RunRecord, claimed
 from icekit.compact.ledger import open_ledger
-from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
+from icekit.compact.model import CONVERT, EQUALITY_DELETE, Plan, Prediction
 from icekit.compact.outcome import ActionOutcome, Actual, Outcome
-from icekit.engine.interrupting import Ending
 from icekit.errors import RunDisproved, TableClaimed
-from icekit.report import FactsCache, ReportRun
+from icekit.report import ReportRun
 from icekit.run.blocked import clear, holding, kept, refuse
 from icekit.run.verbs import interrupted
 from icekit.schedule.one_pass import _Pass, mark, run_policy
 from icekit.schedule.result import PassResult, Step, TableResult
 from icekit.status import Status
 from tests.compact.tables import contents
-from tests.schedule.lakes import NOW, lake, policy
+from tests.schedule.lakes import COMPACT, NOW, PLAN, REWRITE, lake, passing, policy
 
 __all__ = ["lake"]
 
-COMPACT = "    execute: true\n    compact: {}\n"
-REWRITE = Action(
-    "1",
-    "rewrite_data_files",
-    "lake",
-    ("db", "a"),
-    "small files",
-    Prediction(files_in=10, bytes_in=1000, files_out=1),
-)
-PLAN = Plan("lake", ("db", "a"), None, None, None, (REWRITE,))
 STOPPED = RunRecord(
     "r", "lake.db.a", None, Status.STOPPED, 5, None, None, kept(PLAN), "host", 1, None
 )
@@ -44,24 +33,6 @@ STOPPED = RunRecord(
 
 def action(run_id: str, status: Status) -> ActionRecord:
     return ActionRecord(run_id, "1", 0, "lake.db.a", None, status, 1, REWRITE.sql, {}, None, (7,), 5, 6, None)  # fmt: skip
-
-
-def passing(
-    lake: Lake, tmp_path: Path, text: str = COMPACT, **top: str
-) -> tuple[_Pass, TableResult]:
-    """A pass on table db.a, taken step by step."""
-    wanted = policy(text, tmp_path / "p.yaml", **top)
-    one = _Pass(
-        wanted,
-        PassResult("p", "lake", NOW),
-        lake,
-        Ending(),
-        FactsCache(),
-        lambda: NOW,
-        lambda _: None,
-        False,
-    )
-    return one, TableResult(("db", "a"), wanted.rules[0])
 
 
 @pytest.mark.parametrize("status", [Status.STOPPED, Status.FAILED, Status.RUNNING])

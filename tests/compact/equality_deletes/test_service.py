@@ -120,9 +120,8 @@ def test_a_file_that_was_appended_twice_is_no_damage_to_a_proof_by_a_join(
     lake: Lake, scratch: str, tmp_path: Path
 ) -> None:
     table = Table(lake, scratch, "twice").create()
-    file = table.files.data("SELECT id, 'a' FROM range(3)", None, spec=None, format="parquet")
-    for _ in range(2):
-        table.files.table().newAppend().appendFile(file).commit()
+    file = table.files.data("SELECT id, 'a' FROM range(3)")
+    table.append(file).append(file)
     table.data("SELECT 10, 'b'")
     table.delete("id", "SELECT 10")
     outcome = table.converts(tmp_path)

@@ -8,21 +8,17 @@ import pytest
 import icekit
 from icekit.api import Lake
 from icekit.show import widgets
-from tests.offline import catalog_of
+from tests.offline import IDS, lake_in
 
 
 @pytest.fixture(scope="module")
 def local_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """A lake without Spark: a table of 12 small files over two days, and one that is fine."""
-    path = tmp_path_factory.mktemp("lake")
-    with catalog_of(path) as catalog:
-        catalog.create_namespace("db")
+    with lake_in(tmp_path_factory.mktemp("lake")) as catalog:
         for name, commits in (("sick", 12), ("fine", 1)):
-            table = catalog.create_table(("db", name), pa.schema([("id", pa.int64())]))
+            table = catalog.create_table(("db", name), IDS)
             for _ in range(commits):
                 table.append(pa.table({"id": [1, 2, 3]}))
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("ICEKIT_LAKE", str(path))
         connected = icekit.connect()
         yield connected
         connected.close()
