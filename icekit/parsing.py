@@ -37,10 +37,10 @@ _LONGEST = 100 * 366 * 86_400
 
 def size_in_bytes(text: str) -> int:
     """Bytes of ``200 GB``, ``64MiB`` or ``1000``."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
-    if not found or found[2].lower() not in _SIZE_UNITS:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].lower() not in _SIZE_UNITS:
         raise ParameterError(f"{text!r} is not a size. Write it as 200 GB or 64 MiB.")
-    size = float(found[1]) * _SIZE_UNITS[found[2].lower()]
+    size = float(match[1]) * _SIZE_UNITS[match[2].lower()]
     if size > _LARGEST:
         raise ParameterError(
             f"{text!r} is more than any storage holds. Write a size such as 200 GB."
@@ -50,15 +50,15 @@ def size_in_bytes(text: str) -> int:
 
 def seconds(text: str) -> float:
     """Seconds of ``2 hours``, ``30 minutes``, ``90m`` or ``1 day``."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)\s*", text)
-    unit = found[2].lower() if found else ""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]+)\s*", text)
+    unit = match[2].lower() if match else ""
     # A plural; but ms is no minute.
     unit = unit if unit in _SPAN_UNITS or len(unit) < 3 else unit.removesuffix("s")
-    if not found or unit not in _SPAN_UNITS:
+    if not match or unit not in _SPAN_UNITS:
         raise ParameterError(
             f"{text!r} is not a duration. Write it as 30 minutes, 2 hours or 7 days."
         )
-    span = float(found[1]) * _SPAN_UNITS[unit]
+    span = float(match[1]) * _SPAN_UNITS[unit]
     if span > _LONGEST:
         raise ParameterError(
             f"{text!r} is more than 100 years. Write a duration such as 30 minutes, 2 hours or 7 "
@@ -71,13 +71,13 @@ def moment(value: object) -> dt.datetime:
     """A date or time, in UTC unless it includes another offset."""
     try:
         if isinstance(value, dt.datetime):
-            found = value
+            time = value
         elif isinstance(value, dt.date):
-            found = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
+            time = dt.datetime(value.year, value.month, value.day, tzinfo=dt.UTC)
         else:
-            found = dt.datetime.fromisoformat(str(value))
+            time = dt.datetime.fromisoformat(str(value))
     except ValueError:
         raise ParameterError(
             f"{value!r} is not a date. Write it as 2026-01-31 or 2026-01-31T06:00."
         ) from None
-    return found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+    return time if time.tzinfo else time.replace(tzinfo=dt.UTC)

@@ -40,7 +40,7 @@ def slug(name: str) -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that figures may depend on; imports none of them."""
-    spark = {"pyspark": found} if (found := spark_version()) else {}
+    spark = {"pyspark": version} if (version := spark_version()) else {}
     return (
         {"python": platform.python_version()}
         | {name: importlib.metadata.version(name) for name in _PACKAGES}

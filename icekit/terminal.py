@@ -148,12 +148,14 @@ def _teller(stack: contextlib.ExitStack) -> Callable[[str], None] | None:
 
 
 def _watch(tell: Callable[[str], None], is_over: threading.Event, patience: float) -> None:
-    begun = said = time.monotonic()
-    while not is_over.wait(max(max(_last_written, said) + patience - time.monotonic(), 0.01)):
+    begun = last_message = time.monotonic()
+    while not is_over.wait(
+        max(max(_last_written, last_message) + patience - time.monotonic(), 0.01)
+    ):
         now, waiting = time.monotonic(), _waiting[-1:]
-        if waiting and now - max(_last_written, said) >= patience:
+        if waiting and now - max(_last_written, last_message) >= patience:
             what, since = waiting[0]
-            said = now
+            last_message = now
             with contextlib.suppress(OSError):
                 tell(f"icekit: {what}… {now - max(since, begun):.0f} s")
 
@@ -196,11 +198,11 @@ def quiet_errors() -> Iterator[None]:
         PySparkLogger.getLogger(name)
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
     ]
-    before = [one.disabled for one in loggers]
+    before = [logger.disabled for logger in loggers]
     try:
-        for one in loggers:
-            one.disabled = True
+        for logger in loggers:
+            logger.disabled = True
         yield
     finally:
-        for one, was in zip(loggers, before, strict=True):
-            one.disabled = was
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was

@@ -40,7 +40,7 @@ def stated(size_in_bytes: int) -> str:
     The family is the one that says the number exactly and shortest; where neither does (up to three
     places) it is as :func:`size` says.
     """
-    found = []
+    texts = []
     for base, units in (
         (1000, ("B", "KB", "MB", "GB", "TB")),
         (1024, ("B", "KiB", "MiB", "GiB", "TiB")),
@@ -48,8 +48,8 @@ def stated(size_in_bytes: int) -> str:
         power = next(p for p in reversed(range(len(units))) if p == 0 or size_in_bytes >= base**p)
         thousandths, rest = divmod(size_in_bytes * 1000, base**power)
         if rest == 0:
-            found.append(f"{thousandths / 1000:,.3f}".rstrip("0").rstrip(".") + f" {units[power]}")
-    return min(found, key=len, default=size(size_in_bytes))
+            texts.append(f"{thousandths / 1000:,.3f}".rstrip("0").rstrip(".") + f" {units[power]}")
+    return min(texts, key=len, default=size(size_in_bytes))
 
 
 def about(size_in_bytes: float, *, is_estimate: bool) -> str:

@@ -78,11 +78,11 @@ def parallelism(
     so it would rewrite a partition of several groups twice.
     """
     options: dict[str, str] = {}
-    said: list[Explained] = []
+    explained: list[Explained] = []
 
     def choose(name: str, value: int, why: str) -> None:
         options[name] = str(value)
-        said.append(Explained(name, str(value), why))
+        explained.append(Explained(name, str(value), why))
 
     # Groups: enough at once that no core waits for the last task of another group.
     tasks_per_group = max(1, math.ceil(bytes_in / max(group_count, 1) / target_bytes))
@@ -122,7 +122,7 @@ def parallelism(
         f"{count(max(group_count, 1), 'group')} of {size(bytes_in)}: finished groups are "
         "committed during the run, in at most this many snapshots (one per GiB, two to ten)",
     )
-    return options, tuple(said)
+    return options, tuple(explained)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +253,14 @@ def drop_dangling(
         or any(a.options.get(DANGLING) for a in actions)
     ):
         return None
-    found = next(f for f in findings if f.name == "dangling_deletes")
+    finding = next(f for f in findings if f.name == "dangling_deletes")
     return Action(
         "",
         "rewrite_data_files",
         facts.catalog,
         facts.table,
-        f"{found.evidence}: drops those that a scan gives to no data file, and rewrites none",
-        Prediction(delete_files_removed=found.files_at_stake, source="metadata"),
+        f"{finding.evidence}: drops those that a scan gives to no data file, and rewrites none",
+        Prediction(delete_files_removed=finding.files_at_stake, source="metadata"),
         options={"partial-progress.enabled": "true", **REWRITE_NOTHING, DANGLING: "true"},
         branch=facts.ref,
     )

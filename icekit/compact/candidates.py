@@ -70,7 +70,7 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
     everywhere = [
         s for p, rows in sequences.items() if facts.spec(p.spec_id).is_unpartitioned for s in rows
     ]
-    found: dict[Partition, DeleteLoad] = {}
+    loads: dict[Partition, DeleteLoad] = {}
     for partition, kinds in groups.items():
         data = kinds.get(Kind.DATA)
         if data is None or not data.record_count:
@@ -101,10 +101,10 @@ def deletes_over(facts: TableFacts, min_ratio: float = 0.0) -> Mapping[Partition
             rows = sequences.get(partition, [])
             is_global = facts.spec(partition.spec_id).is_unpartitioned
             opens = _opens(rows, [] if is_global else everywhere, kinds, exact)
-            found[partition] = DeleteLoad(
+            loads[partition] = DeleteLoad(
                 files, opens, min(share, 1.0), scoped, tuple(heavy), bool(applied)
             )
-    return found
+    return loads
 
 
 def _reached(rows: Iterable[SequenceCounts]) -> int:
@@ -138,11 +138,11 @@ def _opens(
     opens = (vectors.file_count if vectors else 0) + (
         position.file_count if position and scoped else 0
     )
-    later_equality = later_position = place = 0
+    later_equality = later_position = index = 0
     for row in own:
-        while place < len(equality) and equality[place][0] >= row.sequence_number + exact:
-            later_equality += equality[place][1]
-            place += 1
+        while index < len(equality) and equality[index][0] >= row.sequence_number + exact:
+            later_equality += equality[index][1]
+            index += 1
         later_position += 0 if scoped else row.position_delete_file_count
         opens += row.data_file_count * (later_equality - row.ruled_out_file_count + later_position)
     return opens
@@ -266,7 +266,7 @@ def candidates(
     over = deletes_over(facts, thresholds.delete_ratio) if _DELETE_FINDINGS & wanted else {}
     moves = policy.old_specs and "old_partition_spec" in wanted
     older: list[RewriteGroup] = []
-    found: list[Candidate | None] = []
+    every: list[Candidate | None] = []
     by_size = {"small_files", "oversized_files"} & wanted
     for together in rewrite_groups(facts):
         is_older = together.partitions[0].spec_id != facts.default_spec_id
@@ -276,25 +276,25 @@ def candidates(
         elif is_older and policy.scope == "major":
             continue
         elif policy.scope == "major":
-            found.append(
+            every.append(
                 _whole(
                     facts, together.groups[0], policy, over.get(together.partitions[0]), low, high
                 )
             )
         else:
             if under_deletes:
-                found.append(
+                every.append(
                     _for_deletes(facts, replace(together, groups=tuple(under_deletes)), over, low)
                 )
             rest = [g for g in together.groups if g.partition not in over]
             if rest and by_size:
-                found.append(
+                every.append(
                     _by_size(facts, replace(together, groups=tuple(rest)), thresholds, low, high)
                 )
-    found += _moves(facts, older, over)
+    every += _moves(facts, older, over)
     worth = [
         c
-        for c in found
+        for c in every
         if c is not None and (c.file_opens_saved >= policy.min_win or not c.must_save)
     ]
     return tuple(

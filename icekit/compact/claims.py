@@ -81,15 +81,15 @@ def claim_over(
     another living process the same run. Claiming again a table that one holds renews the claim.
     """
     owner = Owner.here()
-    for one in there:
-        if not one.is_held_by(run_id, owner) and not one.is_dead(now):
-            raise _claimed(one, table, now)
+    for claim in there:
+        if not claim.is_held_by(run_id, owner) and not claim.is_dead(now):
+            raise _claimed(claim, table, now)
     mine = Claim(table, run_id, owner, now, now, uuid)
     return next(
         (
-            replace(one, renewed_ms=now)
-            for one in there
-            if one.key == mine.key and one.is_held_by(run_id, owner)
+            replace(claim, renewed_ms=now)
+            for claim in there
+            if claim.key == mine.key and claim.is_held_by(run_id, owner)
         ),
         mine,
     )
@@ -111,9 +111,9 @@ def renewed(there: Sequence[Claim], table: str, run_id: str, now: int) -> Claim:
 
     A lease that has ended, but that no other run took over, is renewed.
     """
-    for one in there:
-        if one.is_held_by(run_id, Owner.here()):
-            return replace(one, renewed_ms=now)
+    for claim in there:
+        if claim.is_held_by(run_id, Owner.here()):
+            return replace(claim, renewed_ms=now)
     taken = (
         f"run {there[0].run_id} on {there[0].owner.host} took the table over"
         if there

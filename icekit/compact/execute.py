@@ -204,9 +204,9 @@ def _before_commit(stop: Stop, *, check: bool) -> Check:
     """
 
     def checked(pending: Pending) -> Mapping[str, str]:
-        said = check_positions(pending) if check else {}
+        results = check_positions(pending) if check else {}
         stop.check()
-        return said
+        return results
 
     return checked
 
@@ -240,12 +240,12 @@ def smaller_conversions(action: Action) -> tuple[Action, ...]:
     parts, slices = action.partitions, _number(action, "slices", 1)
     if len(parts) > 1:
         middle = len(parts) // 2
-        some = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
+        halves = zip(("1", "2"), (parts[:middle], parts[middle:]), strict=True)
         return tuple(
             replace(
                 action, action_id=f"{action.action_id}.{n}", partitions=chosen, partition_names=()
             )
-            for n, chosen in some
+            for n, chosen in halves
         )
     if slices >= _MOST_SLICES:
         return ()
@@ -320,15 +320,15 @@ def execute(
     and :class:`Stopped`; starts nothing after a request to stop.
     """
     stop.check()
-    told: list[RewriteResult | BaseException] = []
+    ended: list[RewriteResult | BaseException] = []
     job_tag = new_tag(f"{tags.get(RUN_TAG, '')}-{action.action_id}")
 
     def work() -> None:
         try:
             with tagged(spark, job_tag):
-                told.append(_run(spark, action, tags, stop=stop, check=check))
+                ended.append(_run(spark, action, tags, stop=stop, check=check))
         except BaseException as error:
-            told.append(error)
+            ended.append(error)
 
     worker = threading.Thread(target=inheriting(spark, work), name=job_tag, daemon=True)
     started = time.monotonic()
@@ -353,7 +353,7 @@ def execute(
         raise
     if stop.is_set:
         raise Stopped
-    answer = told[0]
+    answer = ended[0]
     if isinstance(answer, BaseException):
         raise answer
     return answer
@@ -399,8 +399,8 @@ def _run(
         answer = RewriteResult()
     else:
         row = spark.sql(action.sql).first()
-        told = row.asDict() if row is not None else {}
-        return RewriteResult(manifest_lists=int(told.get("deleted_manifest_lists_count") or 0))
+        figures = row.asDict() if row is not None else {}
+        return RewriteResult(manifest_lists=int(figures.get("deleted_manifest_lists_count") or 0))
     spark.sql(f"REFRESH TABLE {identifier(*name)}")
     return answer
 

@@ -227,17 +227,17 @@ def _observed(observation: Observation) -> Mapping[str, Any]:
     """The sums of an observed query that has ended. Spark's own call would wait forever if it lost
     them.
     """
-    found: Queue[Mapping[str, Any] | Exception] = Queue()
+    observed: Queue[Mapping[str, Any] | Exception] = Queue()
 
     def wait() -> None:
         try:
-            found.put(observation.get)
+            observed.put(observation.get)
         except Exception as error:
-            found.put(error)
+            observed.put(error)
 
     threading.Thread(target=wait, daemon=True).start()
     try:
-        sums = found.get(timeout=_OBSERVED_SECONDS)
+        sums = observed.get(timeout=_OBSERVED_SECONDS)
     except Empty:
         raise RowsDiffer(
             f"Spark did not report within {_OBSERVED_SECONDS} s what it wrote, so these files "

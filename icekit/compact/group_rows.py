@@ -160,11 +160,13 @@ class GroupRows:
             else self._some(SAMPLED_FILES if self.keys and rewrite.check else 0)
         )
         # By the column of a key: for each task the deletes that Iceberg's scan leaves out.
-        found = {
+        lists_by_column = {
             key.ruled_out: scan_of(self.spark, rewrite.table).ofTasks(self.tasks, key.files)
             for key in self.keys
         }
-        self.ruled_out = {column: lists for column, lists in found.items() if lists is not None}
+        self.ruled_out = {
+            column: lists for column, lists in lists_by_column.items() if lists is not None
+        }
 
     def _some(self, files: int) -> Any:
         return self.java.some(self.tasks, files, most_records(self.cluster), self.rewrite.salt)
@@ -268,14 +270,14 @@ class GroupRows:
                 identifier(HASH), f"{salted} AS {identifier(SALTED)}", identifier(DELETED)
             )
         parts = max(1, -(-needed // _BROADCAST_MOST))
-        some = (
+        bounded = (
             [newest]
             if parts == 1
             else [
                 newest.where(f"pmod({identifier(HASH)}, {parts}) = {part}") for part in range(parts)
             ]
         )
-        return [Newest(key, part.hint("broadcast"), by_hash) for part in some]
+        return [Newest(key, part.hint("broadcast"), by_hash) for part in bounded]
 
     def _live(self, rows: DataFrame, newest: Sequence[Newest], files: int) -> DataFrame:
         """The rows without those that the deletes delete; the chosen files' rows are marked.
@@ -304,8 +306,8 @@ class GroupRows:
         )
         if self.is_shuffled:
             live = live.withColumn(ROW, F.monotonically_increasing_id())
-        for one in newest:
-            live = self._without(live, one, listed)
+        for deleted in newest:
+            live = self._without(live, deleted, listed)
         if self.is_shuffled and self.rewrite.runner is None:
             # The files keep the order of their rows.
             live = live.repartitionByRange(files, ROW).sortWithinPartitions(ROW)
@@ -317,8 +319,8 @@ class GroupRows:
 
         salt, column = self.rewrite.salt if one.is_hashed else None, one.key.ruled_out
         if column not in self.ruled_out or not self.is_shuffled:
-            found = one.key.matches(salt, unless_ruled_out if column in self.ruled_out else None)
-            return live.join(one.deletes, F.expr(found), "left_anti")
+            matches = one.key.matches(salt, unless_ruled_out if column in self.ruled_out else None)
+            return live.join(one.deletes, F.expr(matches), "left_anti")
         # A delete of each key, so that no row is doubled.
         matched = live.join(one.deletes, F.expr(one.key.matches(salt)), "left")
         words = listed.select(F.col("file" if self.is_numbered else "path").alias(LISTED), column)
@@ -335,14 +337,16 @@ class GroupRows:
         listed = self.staging.files(self.tasks, **self.ruled_out)
         placed = self._placed(self._numbered(rows), listed, order_sql("sequence"), *self.ruled_out)
         files: set[str] = set()
-        for one in newest:
-            if one.key.ruled_out in self.ruled_out:
-                found = one.key.matches(self.rewrite.salt if one.is_hashed else None, by_ruled_out)
-                some = (
-                    placed.join(one.deletes, F.expr(found), "left_semi")
+        for deleted in newest:
+            if deleted.key.ruled_out in self.ruled_out:
+                matches = deleted.key.matches(
+                    self.rewrite.salt if deleted.is_hashed else None, by_ruled_out
+                )
+                disagreeing = (
+                    placed.join(deleted.deletes, F.expr(matches), "left_semi")
                     .select(FILE)
                     .distinct()
                     .limit(MOST_FILES)
                 )
-                files |= {self._path(str(row[0])) for row in some.collect()}
+                files |= {self._path(str(row[0])) for row in disagreeing.collect()}
         return sorted(files)

@@ -90,12 +90,12 @@ class SampledRows(GroupRows):
             contextlib.ExitStack() as stack,
         ):
             self.hash = self._hash(rows)
-            found = (
+            row = (
                 self._marked(stack, rows, key, one_in)
                 .selectExpr("count(*)", f"count_if({identifier(DELETED)})")
                 .collect()[0]
             )
-        return int(found[0]), int(found[1])
+        return int(row[0]), int(row[1])
 
     def _looked_up(self, rows: DataFrame, key: Key, one_in: int) -> tuple[Sample, int]:
         """Look up the rows of some keys in all deletes, by a plain join on the keys themselves;
@@ -109,10 +109,8 @@ class SampledRows(GroupRows):
                 F.approx_count_distinct(SAMPLED).alias("keys"),
                 *summed(HASH, "live", f"NOT {identifier(DELETED)}"),
             )
-            found = sums.collect()[0].asDict()
-        return Sample(one_in, int(found["rows"]), Fingerprint.of_sums(found, "live")), int(
-            found["keys"]
-        )
+            row = sums.collect()[0].asDict()
+        return Sample(one_in, int(row["rows"]), Fingerprint.of_sums(row, "live")), int(row["keys"])
 
     def _marked(
         self, stack: contextlib.ExitStack, rows: DataFrame, key: Key, one_in: int

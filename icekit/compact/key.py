@@ -52,7 +52,7 @@ class Key:
     @property
     def names(self) -> list[str]:
         """The columns of a frame of these deletes."""
-        return [f"icekit key {place}" for place in range(len(self.columns))]
+        return [f"icekit key {i}" for i in range(len(self.columns))]
 
     @property
     def values(self) -> list[str]:

@@ -131,9 +131,9 @@ class Ledger(SqliteFile):
         """
 
         def work(db: sqlite3.Connection) -> None:
-            there = _claims_on(db, *{uuid or table, table})
-            claim = claim_over(there, table, uuid, run_id, self._clock())
-            db.executemany("DELETE FROM claims WHERE key = ?", [[one.key] for one in there])
+            claims = _claims_on(db, *{uuid or table, table})
+            claim = claim_over(claims, table, uuid, run_id, self._clock())
+            db.executemany("DELETE FROM claims WHERE key = ?", [[old.key] for old in claims])
             _put_claim(db, claim)
 
         self.write(work)
@@ -163,10 +163,10 @@ class Ledger(SqliteFile):
 
     def claims(self) -> tuple[Claim, ...]:
         """Every claim on record, by table, including dead ones."""
-        found = (
+        claims = (
             Claim.from_json(document) for document in self._documents("SELECT document FROM claims")
         )
-        return tuple(sorted(found, key=lambda claim: claim.table))
+        return tuple(sorted(claims, key=lambda claim: claim.table))
 
     def save_run(self, run: RunRecord) -> None:
         """Write a run; replaces its earlier record."""
@@ -195,37 +195,37 @@ class Ledger(SqliteFile):
 
     def run(self, run_id: str) -> RunRecord | None:
         """A run, or None."""
-        found = self._documents("SELECT document FROM runs WHERE run_id = ?", run_id)
-        return from_json(RunRecord, found[0]) if found else None
+        documents = self._documents("SELECT document FROM runs WHERE run_id = ?", run_id)
+        return from_json(RunRecord, documents[0]) if documents else None
 
     def last_run(self, table: str, statuses: Collection[str] | None = None) -> RunRecord | None:
         """The last started run on a table, among those with a status in ``statuses``."""
-        found = self._documents(
+        documents = self._documents(
             f"SELECT document FROM runs WHERE table_name = ? {_among(statuses)} ORDER BY "
             "started_ms DESC, rowid DESC LIMIT 1",
             table,
             *(statuses or ()),
         )
-        return from_json(RunRecord, found[0]) if found else None
+        return from_json(RunRecord, documents[0]) if documents else None
 
     def disproved(self) -> tuple[RunRecord, ...]:
         """Every run whose proof failed and that no person has cleared, oldest first."""
-        found = self._documents(
+        documents = self._documents(
             "SELECT document FROM runs WHERE status = ? ORDER BY started_ms", Status.DISPROVED
         )
-        return tuple(from_json(RunRecord, document) for document in found)
+        return tuple(from_json(RunRecord, document) for document in documents)
 
     def unproved(self) -> tuple[RunRecord, ...]:
         """Every run of which an action could not be proved, by its newest attempt, and that no
         person has cleared, oldest first.
         """
-        found = self._documents(
+        documents = self._documents(
             "SELECT document FROM runs WHERE status NOT IN ('done', 'cleared', ?) AND EXISTS "
             "(SELECT * FROM actions WHERE actions.run_id = runs.run_id AND "
             "json_extract(actions.document, '$.status') = 'unproved') ORDER BY started_ms",
             Status.DISPROVED,
         )
-        runs = (from_json(RunRecord, document) for document in found)
+        runs = (from_json(RunRecord, document) for document in documents)
         return tuple(
             run
             for run in runs
@@ -234,22 +234,22 @@ class Ledger(SqliteFile):
 
     def actions(self, run_id: str) -> tuple[ActionRecord, ...]:
         """The newest attempt at each action of a run, by ordinal."""
-        found = self._documents(
+        documents = self._documents(
             "SELECT document FROM actions WHERE run_id = ? ORDER BY rowid", run_id
         )
-        return latest(from_json(ActionRecord, document) for document in found)
+        return latest(from_json(ActionRecord, document) for document in documents)
 
     def outcomes(self, table: str | None = None, limit: int = 200) -> tuple[ActionRecord, ...]:
         """Done and measured actions of one table, or of all tables, that ended last; newest
         first.
         """
-        found = self._documents(
+        documents = self._documents(
             "SELECT document FROM actions WHERE is_outcome AND (?1 IS NULL OR table_name = ?1) "
             "ORDER BY ended_ms DESC, rowid DESC LIMIT ?2",
             table,
             limit,
         )
-        return tuple(from_json(ActionRecord, document) for document in found)
+        return tuple(from_json(ActionRecord, document) for document in documents)
 
     def _documents(self, query: str, *parameters: str | int | None) -> list[str]:
         return self.read(lambda db: [str(row[0]) for row in db.execute(query, parameters)], [])
@@ -261,35 +261,35 @@ class Ledger(SqliteFile):
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002
         """Why the ledger cannot be used."""
-        path, said, name = self.path, scrub(str(error)), getattr(error, "sqlite_errorname", "")
+        path, message, name = self.path, scrub(str(error)), getattr(error, "sqlite_errorname", "")
         is_damaged = name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
         if isinstance(error, NotOurs) or (is_damaged and not _is_marked(path)):
             return LedgerUnusable(
-                f"{path} is not an icekit ledger ({said}); icekit did not change it. Give another "
+                f"{path} is not an icekit ledger ({message}); icekit did not change it. Give another "
                 "path with --ledger or ICEKIT_LEDGER."
             )
         if isinstance(error, NewerSchema):
             return LedgerUnusable(
-                f"The ledger {path} was written by a newer icekit ({said}). Upgrade icekit, or "
+                f"The ledger {path} was written by a newer icekit ({message}). Upgrade icekit, or "
                 "give another file with ICEKIT_LEDGER."
             )
         if is_damaged:
             return LedgerUnusable(
-                f"The ledger {path} is corrupt ({said}). Move it away (and {path.name}-wal and "
+                f"The ledger {path} is corrupt ({message}). Move it away (and {path.name}-wal and "
                 f"{path.name}-shm next to it) and run again: icekit creates a new ledger, and "
                 "plans tables again.",
-                detail=said,
+                detail=message,
             )
         if name.startswith("SQLITE_BUSY"):
             return LedgerUnusable(
                 f"The ledger {path} stays locked by another process. End that process, or wait, "
                 "and run again.",
-                detail=said,
+                detail=message,
             )
         return LedgerUnusable(
-            f"The ledger {path} cannot be used ({said}). Make it writable, on a local disk with "
+            f"The ledger {path} cannot be used ({message}). Make it writable, on a local disk with "
             "free space, or give another file with ICEKIT_LEDGER.",
-            detail=said,
+            detail=message,
         )
 
 

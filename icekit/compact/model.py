@@ -466,20 +466,20 @@ def predicted(p: Prediction) -> str:
         return (
             f"{count(p.files_in, p.unit)} of {size(p.bytes_in)} become {most}{p.files_out:,}{sure}"
         )
-    said = (
+    text = (
         f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of "
         f"{'about ' if p.is_sampled else most}{size(p.bytes_out)}"
     )
     if p.delete_files_removed:
-        said += f", {count(p.delete_files_removed, 'delete file')} removed"
+        text += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
-        said += f", {size(p.shuffle_bytes)} shuffled"
+        text += f", {size(p.shuffle_bytes)} shuffled"
     about = "about " if p.is_maximum else ""
-    said += (
+    text += (
         f"; a full scan opens {about}{count(abs(p.file_opens_saved), 'file')} "
         f"{'more' if p.file_opens_saved < 0 else 'fewer'}"
     )
-    return said + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
+    return text + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 
 def _action(action: Action) -> Item:
@@ -487,8 +487,8 @@ def _action(action: Action) -> Item:
     where = (
         [("where", f"{', '.join(names)}{_more(names, len(action.partitions))}")] if names else []
     )
-    said = [("why", action.why), *where, ("predicted", predicted(action.prediction))]
-    return Item(f"{action.action_id}  {action.procedure}", said, [action.sql])
+    pairs = [("why", action.why), *where, ("predicted", predicted(action.prediction))]
+    return Item(f"{action.action_id}  {action.procedure}", pairs, [action.sql])
 
 
 def _examples(names: Sequence[str], of: int) -> str:

@@ -81,15 +81,15 @@ def own_commits(
     """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in
     ``among``.
     """
-    found = []
+    commits = []
     for snapshot in at.lineage():
         summary = snapshot.get("summary") or {}
         tagged = summary.get(RUN_TAG) == run_id and (
             action_ids is None or summary.get(ACTION_TAG) in action_ids
         )
         if tagged or snapshot["snapshot-id"] in among:
-            found.append(snapshot)
-    return tuple(reversed(found))
+            commits.append(snapshot)
+    return tuple(reversed(commits))
 
 
 def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
@@ -204,10 +204,10 @@ class Outcome(Shown):
             return Status.PLANNED
         if self.proof is not None and self.proof.ok is False:
             return Status.DISPROVED
-        found = {a.status for a in self.actions}
-        if Status.FAILED in found:
+        statuses = {a.status for a in self.actions}
+        if Status.FAILED in statuses:
             return Status.FAILED
-        if found & {Status.STOPPED, Status.PENDING}:
+        if statuses & {Status.STOPPED, Status.PENDING}:
             return Status.STOPPED
         if self.proof is not None and not self.proof.ok:
             return Status.UNPROVED
@@ -225,9 +225,9 @@ class Outcome(Shown):
         """
         return sum(
             (
-                one.actual
-                for one in self.actions
-                if one.action.prediction.unit in {"file", EQUALITY_DELETE}
+                action.actual
+                for action in self.actions
+                if action.action.prediction.unit in {"file", EQUALITY_DELETE}
             ),
             Actual(),
         )
@@ -307,16 +307,16 @@ def measured(outcome: ActionOutcome, *, whole: bool = True) -> Mapping[str, floa
 
 def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
     """The outcome of an action that a run did and proved before the run ended, from its record."""
-    told = record.actual or {}
-    known = {figure: int(told[name]) for name, figure in _CONVERTED.items() if name in told}
-    known |= {name: int(told[name]) for name in (*_REWRITTEN, *_COUNTED) if name in told}
+    numbers = record.actual or {}
+    known = {figure: int(numbers[name]) for name, figure in _CONVERTED.items() if name in numbers}
+    known |= {name: int(numbers[name]) for name in (*_REWRITTEN, *_COUNTED) if name in numbers}
     figures = Actual(**known, commits=len(record.snapshot_ids))
     return ActionOutcome(
         action,
         Status.DONE,
         record.attempt,
         figures,
-        float(told.get("seconds", 0.0)),
+        float(numbers.get("seconds", 0.0)),
         record.snapshot_ids,
     )
 
@@ -415,7 +415,7 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
             f"among them later: {outcome.clean_up}"
         )
     yield from outcome.notes
-    if outcome.plan.renewals and any(one.actual.commits for one in outcome.actions):
+    if outcome.plan.renewals and any(action.actual.commits for action in outcome.actions):
         yield (
             "The current snapshot has no statistics now. To renew them: "
             f"{'; '.join(outcome.plan.renewals)}"
@@ -450,9 +450,9 @@ def document(outcome: Outcome) -> dict[str, Any]:
         | ({"iceberg": outcome.iceberg_version} if outcome.iceberg_version else {}),
         "predicted": asdict(plan.prediction) if plan.actions else None,
         "actual": None if outcome.is_dry_run else asdict(outcome.actual),
-        "actions": [_action(one) for one in outcome.actions],
+        "actions": [_action(action) for action in outcome.actions],
         "left_alone": [asdict(left) | {"text": left.text} for left in plan.left_alone],
-        "parallelism": [asdict(said) for said in plan.parallelism],
+        "parallelism": [asdict(explained) for explained in plan.parallelism],
         "lost_statistics": [
             {**asdict(lost), "renew": sql}
             for lost, sql in zip_longest(plan.lost_statistics, plan.renewals)

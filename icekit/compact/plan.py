@@ -314,9 +314,9 @@ def _on_conflicts(facts: TableFacts, actions: Sequence[Action]) -> Iterable[str]
     if gap and recent:
         share = changing_share(facts)
         seconds = max((a.prediction.seconds for a in actions if a.prediction.seconds), default=None)
-        said = "No recent commit could conflict with this rewrite"
+        text = "No recent commit could conflict with this rewrite"
         if share:
-            said = (
+            text = (
                 f"Commits are {span(gap * 1000)} apart; {percent(share)} of the last "
                 f"{len(recent)} delete, overwrite or replace files, and could conflict with this "
                 "rewrite"
@@ -324,12 +324,12 @@ def _on_conflicts(facts: TableFacts, actions: Sequence[Action]) -> Iterable[str]
         if seconds and share:
             seconds = max(LEAST_SECONDS, seconds)
             chance = conflict_chance(facts, seconds)
-            said += (
+            text += (
                 f"; the longest action takes about {span(seconds * 1000)}, with a "
                 f"{percent(chance)} chance of such a commit in that time (if the commit touches "
                 "the same files, icekit retries the action)"
             )
-        yield said + "."
+        yield text + "."
 
 
 def _on_size(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> Iterable[str]:

@@ -138,12 +138,12 @@ def _parsed(name: str, value: Any) -> dict[str, Any]:
 
 
 def _budget(text: str) -> dict[str, Any]:
-    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
-        return {"budget_files": int(found[1].replace(",", "").replace("_", ""))}
-    if found := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*rows?\s*", text):
+    if match := re.fullmatch(r"\s*(\d[\d_,]*)\s*files?\s*", text):
+        return {"budget_files": int(match[1].replace(",", "").replace("_", ""))}
+    if match := re.fullmatch(r"\s*(\d[\d_,]*)\s*(million|billion)?\s*rows?\s*", text):
         return {
-            "budget_rows": int(found[1].replace(",", "").replace("_", ""))
-            * {"million": 10**6, "billion": 10**9}.get(found[2], 1)
+            "budget_rows": int(match[1].replace(",", "").replace("_", ""))
+            * {"million": 10**6, "billion": 10**9}.get(match[2], 1)
         }
     for name, parse in (
         ("budget_bytes", size_in_bytes),

@@ -125,8 +125,8 @@ class CheckedRewrite(RewriteSession):
             if action.order.is_sorting:
                 self.runner, self.order_id = self._runner()
             works = [
-                Group(self, group, tuple(found), at_once)
-                for group, found in zip(groups, keys, strict=True)
+                Group(self, group, tuple(own), at_once)
+                for group, own in zip(groups, keys, strict=True)
             ]
             if self.check:
                 for work in random.sample(works, min(_COMPARED_GROUPS, len(works))):
@@ -173,7 +173,7 @@ class CheckedRewrite(RewriteSession):
             elements(plan.groups()), key=lambda group: int(group.inputFilesSizeInBytes())
         )
         first = max(0, (len(groups) - _DRAWN_GROUPS) // 2)
-        found: list[tuple[Any, list[Key]]] = []
+        with_keys: list[tuple[Any, list[Key]]] = []
         for group in groups[first : first + _DRAWN_GROUPS]:
             with contextlib.suppress(NotHere, ConvertFirst):
                 keys = self._keys(group)
@@ -183,14 +183,14 @@ class CheckedRewrite(RewriteSession):
                     and files <= DRAWN_FILES
                     and sum(key.records for key in keys) <= _DRAWN_RECORDS
                 ):
-                    found.append((group, keys))
-        records = sum(max(key.records for key in keys) for _, keys in found)
+                    with_keys.append((group, keys))
+        records = sum(max(key.records for key in keys) for _, keys in with_keys)
         one_in = max(1, -(-records // _DRAWN_KEYS))
         make_active(self.spark)
         with lent(self.spark, self._settings()):
             drawn = [
-                Group(self, group, (), 1).drawn(keys, one_in, most_bytes // len(found))
-                for group, keys in found
+                Group(self, group, (), 1).drawn(keys, one_in, most_bytes // len(with_keys))
+                for group, keys in with_keys
             ]
         rows = sum(rows for rows, _ in drawn)
         return (
@@ -233,7 +233,7 @@ class CheckedRewrite(RewriteSession):
         """Commit some groups as Iceberg's own action does; their files are removed if the commit
         certainly failed.
         """
-        checked = sum((one for _, one in done), CheckedRows())
+        checked = sum((rows for _, rows in done), CheckedRows())
         tags, groups = self._java.HashMap(), self._java.HashSet()
         for key, value in {
             **self.tags,
@@ -260,15 +260,15 @@ class CheckedRewrite(RewriteSession):
         """The keys of each group; raises if Iceberg's own action must do the rewrite, or if that
         cannot either.
         """
-        found: list[list[Key]] = []
+        keys: list[list[Key]] = []
         refusals: list[NotHere | ConvertFirst] = []
         for group in groups:
             try:
-                found.append(self._keys(group))
+                keys.append(self._keys(group))
             except (NotHere, ConvertFirst) as refusal:
                 refusals.append(refusal)
         if not refusals:
-            return found
+            return keys
         most = most_records(self.cluster)
         first = next((each for each in refusals if isinstance(each, ConvertFirst)), refusals[0])
         # A conversion is refused where a column of a spec was dropped.
@@ -301,7 +301,7 @@ class CheckedRewrite(RewriteSession):
                 "a column of their partition spec was dropped, so that they cannot be converted "
                 "first either"
             )
-        found: list[Key] = []
+        result: list[Key] = []
         for entry in elements(java.deletes(tasks).entrySet()):
             ids, files = sorted(json.loads(str(entry.getKey()))), entry.getValue()
             try:
@@ -313,18 +313,21 @@ class CheckedRewrite(RewriteSession):
                 raise self._left_to_reader(
                     tasks, "the column of their key was dropped", is_readable=is_readable
                 )
-            found.append(
+            result.append(
                 Key(
-                    len(found), files, tuple(keys.columns[i] for i in ids), int(java.records(files))
+                    len(result),
+                    files,
+                    tuple(keys.columns[i] for i in ids),
+                    int(java.records(files)),
                 )
             )
         if not java.areOf(tasks, int(group.outputSpecId())):
             # Spark would sort rows into the new partitions, and sample them for it: they would be
             # counted twice as they are read.
             raise self._left_to_reader(tasks, "their data files move to another partition spec")
-        if found and int(java.paths(tasks)) < int(tasks.size()):
+        if result and int(java.paths(tasks)) < int(tasks.size()):
             raise NotHere("a data file is in the table twice")
-        return found
+        return result
 
     def _left_to_reader(self, tasks: Any, why: str, *, is_readable: bool = True) -> Exception:
         """The error for deletes that are left to Iceberg's own reader; another one if it cannot
@@ -361,6 +364,6 @@ def ordered(spark: SparkSession, rewrite: Any, table: Any, action: Action) -> An
         return rewrite.sort(builder.build())
     gateway: Any = spark.sparkContext._gateway
     columns = gateway.new_array(gateway.jvm.java.lang.String, len(order.by))
-    for place, (path, _) in enumerate(order.by):
-        columns[place] = ".".join(path)
+    for i, (path, _) in enumerate(order.by):
+        columns[i] = ".".join(path)
     return rewrite.hilbert(columns) if order.strategy == "hilbert" else rewrite.zOrder(columns)

@@ -50,14 +50,14 @@ def select(
     written lately; ``speed`` is that of past runs, for a budget in minutes. Raises
     :class:`~icekit.errors.ParameterError` for a policy that does not fit the table.
     """
-    found = candidates(facts, findings, policy, thresholds)
-    budget_bytes = _budget_bytes(policy, speed, found) if found else policy.budget_bytes
-    held, why_held = _held(facts, found, policy, frozenset(recent))
-    window = in_window(facts, policy, now or dt.datetime.now(dt.UTC)) if found else None
+    every = candidates(facts, findings, policy, thresholds)
+    budget_bytes = _budget_bytes(policy, speed, every) if every else policy.budget_bytes
+    held, why_held = _held(facts, every, policy, frozenset(recent))
+    window = in_window(facts, policy, now or dt.datetime.now(dt.UTC)) if every else None
     refused: dict[SkipReason, list[Partition]] = {}
     chosen: list[Candidate] = []
     files = total = 0
-    for candidate in found:
+    for candidate in every:
         parts = candidate.partitions
         by_filter = candidate.mode not in {"spec", "table"}
         reason = None
@@ -79,7 +79,7 @@ def select(
                 and (total + candidate.bytes_in) * rows_per_byte(facts) > policy.budget_rows
             )
         ):
-            reason = _over_budget(found, policy, budget_bytes)
+            reason = _over_budget(every, policy, budget_bytes)
         if reason:
             refused.setdefault(reason, []).extend(parts)
         else:
@@ -88,9 +88,9 @@ def select(
     smallest = {
         SkipReason.TOO_MANY_FILES: (
             policy.budget_files or 0,
-            min((c.files_in for c in found), default=0),
+            min((c.files_in for c in every), default=0),
         ),
-        SkipReason.TOO_MANY_BYTES: (budget_bytes or 0, min((c.bytes_in for c in found), default=0)),
+        SkipReason.TOO_MANY_BYTES: (budget_bytes or 0, min((c.bytes_in for c in every), default=0)),
     }
     figures = (
         dict.fromkeys((SkipReason.RECENT, SkipReason.LIKELY_CONFLICT), (policy.recent_minutes, 0))
@@ -100,7 +100,7 @@ def select(
         left(reason, partitions, facts, *figures.get(reason, ()))
         for reason, partitions in refused.items()
     )
-    return RewriteSelection(found, tuple(chosen), skipped, budget_bytes)
+    return RewriteSelection(every, tuple(chosen), skipped, budget_bytes)
 
 
 def _over_budget(
@@ -182,11 +182,11 @@ def changing_share(facts: TableFacts) -> float:
         Kind.EQUALITY_DELETES
     }
     changing = {"delete", "replace"} if upserts_alone else {"delete", "replace", "overwrite"}
-    found = sum(
+    changed = sum(
         c.operation in changing or (c.operation == "overwrite" and bool(c.removed_data_files))
         for c in recent
     )
-    return found / len(recent) if recent else 0.0
+    return changed / len(recent) if recent else 0.0
 
 
 def _held(

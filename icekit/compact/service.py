@@ -93,7 +93,7 @@ def _deleted_share(facts: TableFacts, action: Action, sample: KeySample) -> floa
     under = _under_equality_deletes(facts, action.partitions)
     sizes = {g.partition: g.size_in_bytes for g in facts.of_kind(Kind.DATA)}
     all_bytes, under_bytes = (
-        sum(sizes.get(p, 0) for p in some) for some in (action.partitions, under)
+        sum(sizes.get(p, 0) for p in partitions) for partitions in (action.partitions, under)
     )
     return sample.deleted_rows / sample.rows * under_bytes / max(1, all_bytes)
 
@@ -362,7 +362,7 @@ def plan_table(
         past_speed(own, every, "rows_in"),
         0 if missing else max(1, PLANNED_FILES // max(1, facts.data.file_count)),
     )
-    made = plan(
+    planned = plan(
         facts,
         findings,
         policy,
@@ -375,18 +375,18 @@ def plan_table(
     )
     sample = next(iter(planner.drawn), None)
     notes = (
-        *made.notes,
-        *([missing] if missing and made.actions else ()),
+        *planned.notes,
+        *([missing] if missing and planned.actions else ()),
         *([sample.text] if sample else ()),
     )
-    made = replace(
-        made,
+    planned = replace(
+        planned,
         key_sample=sample,
         snapshot_id=at.snapshot_id,
         statistics=statistics_of(at.metadata, at.snapshot_id),
         notes=notes,
     )
-    return try_plan(lake, facts, made, stop=stop, progress=progress) if trial else made
+    return try_plan(lake, facts, planned, stop=stop, progress=progress) if trial else planned
 
 
 def outcomes_of(

@@ -64,8 +64,8 @@ def speed_of(measured: Iterable[tuple[float | None, float | None]]) -> Speed | N
     if not known:
         return None
     largest = max(size for size, _ in known)
-    size, seconds = _medians([one for one in known if one[0] * _ALIKE >= largest])
-    small = [one for one in known if one[0] * _APART <= largest]
+    size, seconds = _medians([run for run in known if run[0] * _ALIKE >= largest])
+    small = [run for run in known if run[0] * _APART <= largest]
     if small:
         less, sooner = _medians(small)
         if sooner < seconds:

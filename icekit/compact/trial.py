@@ -89,10 +89,10 @@ def try_plan(
             f"On a clone of {plan.name} the plan changed rows. Nothing was run on the table "
             "itself. Keep the proof below and report it.\n" + "\n".join(proof.lines())
         )
-    said = proof.lines()[0].partition(": ")[2] if proof is not None else None
+    verdict = proof.lines()[0].partition(": ")[2] if proof is not None else None
     return without_gain(
         replace(
-            plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=said
+            plan, actions=tuple(tried.get(a.action_id, a) for a in plan.actions), rehearsed=verdict
         )
     )
 
@@ -137,15 +137,15 @@ def _try(
             raise explained from None
         raise
     seconds = time.monotonic() - started
-    came = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
-    if answer.failed_groups or (planned.files_in and not came.any):
+    changed = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
+    if answer.failed_groups or (planned.files_in and not changed.any):
         raise RehearsalFailed(
             f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action "
             f"{action.action_id} failed{f' ({answer.reason})' if answer.reason else ''}. Nothing "
             "was run on the table itself. Run without a trial, which splits the action and names "
             "the failing part, or make it smaller with max_action_bytes."
         )
-    return PlanTrial(planned, came, seconds, is_whole)
+    return PlanTrial(planned, changed, seconds, is_whole)
 
 
 def _sample(
@@ -164,11 +164,11 @@ def _sample(
     outwards = sorted(range(len(ordered)), key=lambda i: abs(i - middle))
     chosen: list[Partition] = []
     total = files = 0
-    for place in outwards:
-        group = sizes.get(ordered[place])
+    for index in outwards:
+        group = sizes.get(ordered[index])
         if chosen and total + (group.size_in_bytes if group else 0) > sample_bytes:
             break
-        chosen.append(ordered[place])
+        chosen.append(ordered[index])
         total += group.size_in_bytes if group else 0
         files += group.file_count if group else 0
     return tuple(chosen), total / max(files, 1)

@@ -152,7 +152,7 @@ def elements(collection: Any) -> Iterator[Any]:
     which kind of exception that is (37 ms, measured).
     """
     if type(collection).__name__ == "JavaArray":
-        yield from (collection[place] for place in range(len(collection)))
+        yield from (collection[i] for i in range(len(collection)))
         return
     iterator = collection.iterator()
     while iterator.hasNext():
@@ -162,10 +162,10 @@ def elements(collection: Any) -> Iterator[Any]:
 def java_list(spark: SparkSession, values: Iterable[Any]) -> Any:
     """A Java list of some values."""
     jvm: Any = spark._jvm
-    made = jvm.java.util.ArrayList()
+    result = jvm.java.util.ArrayList()
     for value in values:
-        made.add(value)
-    return made
+        result.add(value)
+    return result
 
 
 def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:

@@ -145,10 +145,10 @@ class Executor:
         """Read ``2 cores 4g``, or ``4 cores, 16 GB, 2 cpus per task``; sizes are binary, as
         Spark's.
         """
-        found = _TEXT.fullmatch(text)
-        if not found:
+        match = _TEXT.fullmatch(text)
+        if not match:
             raise ParameterError(f"{text!r} is not an executor. Write it as '2 cores 4g'.")
-        return cls(int(found[1]), size_in_bytes(f"{found[2]} {found[3]}iB"), int(found[4] or 1))
+        return cls(int(match[1]), size_in_bytes(f"{match[2]} {match[3]}iB"), int(match[4] or 1))
 
     @classmethod
     def of_settings(cls, conf: Mapping[str, str]) -> Executor:
@@ -156,8 +156,8 @@ class Executor:
         mode the driver's heap).
         """
         task_cpus = int(conf.get("spark.task.cpus", "1"))
-        if found := re.match(r"local(?:\[(\d+|\*))?", conf.get("spark.master", "")):
-            cores = (os.cpu_count() or 1) if found[1] == "*" else int(found[1] or 1)
+        if match := re.match(r"local(?:\[(\d+|\*))?", conf.get("spark.master", "")):
+            cores = (os.cpu_count() or 1) if match[1] == "*" else int(match[1] or 1)
             return cls(cores, memory_bytes(conf.get("spark.driver.memory", "1g")), task_cpus)
         return cls(
             int(conf.get("spark.executor.cores", "1")),
@@ -176,7 +176,7 @@ class Executor:
             return cls(cores, cluster.heap_bytes, int(spark.conf.get("spark.task.cpus", "1") or 1))
         context: Any = spark.sparkContext
         task_cpus = int(context.getConf().get("spark.task.cpus", "1"))
-        if found := re.match(r"local(?:\[(\d+|\*))?", str(context.master)):
+        if match := re.match(r"local(?:\[(\d+|\*))?", str(context.master)):
             processors = int(spark._jvm.java.lang.Runtime.getRuntime().availableProcessors())  # type: ignore[union-attr]
-            cores = processors if found[1] == "*" else int(found[1] or 1)
+            cores = processors if match[1] == "*" else int(match[1] or 1)
         return cls(cores, cluster.heap_bytes, task_cpus)

@@ -270,19 +270,20 @@ def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
 
     ``columns`` are the existing columns; without them the nearest are those that Spark names.
     """
-    said = first_sentence(error)
+    message = first_sentence(error)
     code, given = condition_of(error), _parameters(error)
     if code.startswith("UNRESOLVED_COLUMN"):
         name = _plain(given.get("objectName", "")) or "of that name"
         known = list(columns) or [
-            _plain(one) for one in re.findall(r"(?:`(?:``|[^`])*`\.?)+", given.get("proposal", ""))
+            _plain(name_parts)
+            for name_parts in re.findall(r"(?:`(?:``|[^`])*`\.?)+", given.get("proposal", ""))
         ]
-        there = (
+        listed = (
             f"; the columns are {', '.join(known[:10])}{', …' if len(known) > 10 else ''}"
             if known
             else ""
         )
-        return f"there is no column {name}{nearest(name, known, count=1).rstrip('?') or there}"
+        return f"there is no column {name}{nearest(name, known, count=1).rstrip('?') or listed}"
     if code.startswith("UNRESOLVED_ROUTINE"):
         return f"there is no function {_plain(given.get('routineName', ''))}"
     if code.startswith("TABLE_OR_VIEW_NOT_FOUND"):
@@ -290,10 +291,10 @@ def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
     if code.startswith("UNSUPPORTED_MERGE_CONDITION.SUBQUERY"):
         return "Spark does not allow a subquery in a condition of a MERGE"
     if code.startswith("PARSE_SYNTAX_ERROR") and (
-        place := re.search(r"\(line (\d+), pos (\d+)\)", str(error))
+        position := re.search(r"\(line (\d+), pos (\d+)\)", str(error))
     ):
-        return f"{said} in line {place[1]}, column {int(place[2]) + 1}"
-    return said
+        return f"{message} in line {position[1]}, column {int(position[2]) + 1}"
+    return message
 
 
 def condition_of(error: Any) -> str:
@@ -349,13 +350,13 @@ def described(error: BaseException) -> str:
 
 def _causes(error: BaseException) -> list[str]:
     """Class and message of each of Java's exceptions, outermost first, without secrets."""
-    found: list[str] = []
+    causes: list[str] = []
     cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     with contextlib.suppress(Exception):  # the JVM is gone, or the origin is no Java exception
-        while cause is not None and len(found) < 20:
-            found.append(scrub(f"{cause.getClass().getName()}: {cause.getMessage()}"))
+        while cause is not None and len(causes) < 20:
+            causes.append(scrub(f"{cause.getClass().getName()}: {cause.getMessage()}"))
             cause = cause.getCause()
-    return found
+    return causes
 
 
 # --- Distinguish failures outside icekit (disk, memory, catalog, engine) from its own bugs, and
@@ -520,8 +521,8 @@ def _of_system(error: OSError) -> IcekitError:
         )
     name = "A file or folder" if error.filename is None else str(error.filename)
     name = name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…"
-    said = f"cannot be written or read: {error.strerror or first_line(error)}"
-    what, then = _DISK.get(error.errno or 0, (said, f"check its disk, or {_ANOTHER}"))
+    message = f"cannot be written or read: {error.strerror or first_line(error)}"
+    what, then = _DISK.get(error.errno or 0, (message, f"check its disk, or {_ANOTHER}"))
     return DiskUnusable(f"{name} {what}; {then}.", detail=detail)
 
 
@@ -548,12 +549,12 @@ def _of_engine(error: BaseException) -> IcekitError | None:
         )
     if misfiled := _misfiled(scrub(text), "the table"):
         return misfiled
-    said = reason(error)
+    message = reason(error)
     for pattern, what, then in _OF_ENGINE:
         if re.search(pattern, text):
             return EngineFailed(
-                f"{what[0].upper()}{what[1:]}: {said}; {then}.", detail=trace(error)
+                f"{what[0].upper()}{what[1:]}: {message}; {then}.", detail=trace(error)
             )
     return EngineFailed(
-        f"Spark failed: {said}. Run again with --debug for details.", detail=trace(error)
+        f"Spark failed: {message}. Run again with --debug for details.", detail=trace(error)
     )

@@ -81,11 +81,11 @@ def files_below(spark: SparkSession, table: Identifier, folder: str, since_ms: i
         ).where(F.col("modified_at_ms") >= since_ms)
     jvm: Any = spark._jvm
     loaded = load_table(spark, table)
-    found = compiled(jvm, loaded, "Storage", loaded).since(f"{folder.rstrip('/')}/", since_ms)
-    made = spark._jsparkSession.createDataset(
-        found, jvm.org.apache.spark.sql.Encoders.STRING()
+    listing = compiled(jvm, loaded, "Storage", loaded).since(f"{folder.rstrip('/')}/", since_ms)
+    dataset = spark._jsparkSession.createDataset(
+        listing, jvm.org.apache.spark.sql.Encoders.STRING()
     ).toDF()
-    lines = type(spark.range(0))(made, spark)
+    lines = type(spark.range(0))(dataset, spark)
     return lines.selectExpr(
         "substring(value, instr(value, ' ') + 1) AS path",
         "CAST(substring_index(value, ' ', 1) AS BIGINT) AS modified_at_ms",

@@ -91,11 +91,11 @@ def plan_scan(spark: SparkSession, table: Identifier, where: str | None = None) 
     started = time.monotonic()
     plan_files(spark, scan)
     seconds = time.monotonic() - started
-    said = reporter.scanReport()
-    if said is None:
+    scanned = reporter.scanReport()
+    if scanned is None:
         # A table without a snapshot is not planned at all.
         return PlannedScan(0, 0, 0)
-    report = said.scanMetrics()
+    report = scanned.scanMetrics()
     return PlannedScan(
         int(report.resultDataFiles().value()),
         int(report.totalFileSizeInBytes().value()),
@@ -232,7 +232,7 @@ def partitions_with_files_up_to(
             for task in elements(group.fileScanTasks())
         ):
             struct = group.info().partition()
-            yield tuple(str(struct.get(place, kind)) for place in range(int(struct.size())))
+            yield tuple(str(struct.get(i, kind)) for i in range(int(struct.size())))
 
 
 # --- Read Spark's plan of a statement: its nodes, its scans of Iceberg tables and, after it was
@@ -303,8 +303,8 @@ def kind(node: Any) -> str:
 
 def metric(node: Any, name: str) -> int:
     """A metric of a node of a plan that was run; 0 where it has none of that name."""
-    found = node.metrics().get(name)
-    return int(found.get().value()) if found.isDefined() else 0
+    value = node.metrics().get(name)
+    return int(value.get().value()) if value.isDefined() else 0
 
 
 def is_scan_of(node: Any, table: Identifier) -> bool:
@@ -327,10 +327,10 @@ def nodes_with_searches(node: Any) -> Iterator[Any]:
     """A plan's nodes, and those of the sub-queries by which a copy-on-write MERGE looks for
     matches.
     """
-    for one in nodes(node):
-        yield one
-        if kind(one) == "BatchScanExec":
-            for search in searches(one):
+    for each in nodes(node):
+        yield each
+        if kind(each) == "BatchScanExec":
+            for search in searches(each):
                 yield from nodes_with_searches(search)
 
 

@@ -100,8 +100,8 @@ def read_predicate(spark: SparkSession, rows: DataFrame, text: str) -> Predicate
         with quiet_errors():
             _parse(spark, text)
             # In parentheses no name may follow it.
-            found = rows.where(f"({text})")
-            why = _depends_on_more(spark, found) or _of_elsewhere(text, rows.columns)
+            filtered = rows.where(f"({text})")
+            why = _depends_on_more(spark, filtered) or _of_elsewhere(text, rows.columns)
     except Py4JNetworkError:
         raise
     except engine_errors() as error:
@@ -150,8 +150,8 @@ def _wrong_with_text(text: object) -> str | None:
             f"it has {operators:,} operators, and Spark is too slow above {MOST_OPERATORS:,}; use "
             "IN, ranges, or several filters"
         )
-    if found := _CONTROL.search(text):
-        return f"it has a control character ({found[0]!r})"
+    if match := _CONTROL.search(text):
+        return f"it has a control character ({match[0]!r})"
     if re.search(r"--|/\*", unquoted(text)):
         return "it has a comment (-- or /*); leave it out"
     if "${" in text:
@@ -165,8 +165,8 @@ def _wrong_with_text(text: object) -> str | None:
 def _depth(text: str) -> int:
     """How many parentheses, brackets and CASE are open at once."""
     depth = deepest = 0
-    for found in _OPENING_OR_CLOSING.findall(text):
-        depth = depth + 1 if found in "([" or found.lower() == "case" else max(depth - 1, 0)
+    for token in _OPENING_OR_CLOSING.findall(text):
+        depth = depth + 1 if token in "([" or token.lower() == "case" else max(depth - 1, 0)
         deepest = max(deepest, depth)
     return deepest
 
@@ -175,8 +175,8 @@ def _of_elsewhere(text: str, columns: Sequence[str]) -> str | None:
     """What in a text is not of the row, by its name; None if nothing is."""
     bare = without_texts(text)
     known = {column.lower() for column in columns} | {"_partition"}
-    for found in _LAMBDA.findall(bare):
-        known.update(name.strip().lower() for part in found for name in part.split(","))
+    for lambdas in _LAMBDA.findall(bare):
+        known.update(name.strip().lower() for part in lambdas for name in part.split(","))
     for path in _PATH.finditer(bare):
         first = path[1].strip("`").replace("``", "`")
         # A function of a catalog has its name before it.
@@ -236,12 +236,12 @@ def _why(error: Any, columns: Sequence[str]) -> str:
     """What Spark objects to, and the nearest column where it knows no such column."""
     from pyspark.errors import ParseException
 
-    said, code = complaint(error, columns), condition_of(error)
+    message, code = complaint(error, columns), condition_of(error)
     if isinstance(error, ParseException):
-        return f"Spark's parser does not accept it as one expression ({said})"
+        return f"Spark's parser does not accept it as one expression ({message})"
     if "NOT_BOOLEAN" in code:
-        return f"it is not true or false for a row ({said})"
-    return next((why for start, why in _REASONS.items() if code.startswith(start)), said)
+        return f"it is not true or false for a row ({message})"
+    return next((why for start, why in _REASONS.items() if code.startswith(start)), message)
 
 
 # --- Find the parts of a statement in its text with the grammar of Spark's own parser, and its
@@ -356,10 +356,10 @@ class Tree:
     def parts(self, node: Any) -> Parts | None:
         """The parts of a name, without backticks; None for what is not a plain name."""
         try:
-            found = self._parser.parseMultipartIdentifier(self.text(node))
+            names = self._parser.parseMultipartIdentifier(self.text(node))
         except Exception:
             return None
-        return tuple(str(part) for part in elements(found))
+        return tuple(str(part) for part in elements(names))
 
     def alias(self, node: Any) -> str | None:
         """The name that a table alias gives, None where there is none."""
@@ -425,7 +425,7 @@ def spliced(text: str, edits: Sequence[tuple[Span, str]]) -> str:
 
 
 def _children(node: Any) -> Iterator[Any]:
-    return (node.getChild(place) for place in range(int(node.getChildCount())))
+    return (node.getChild(i) for i in range(int(node.getChildCount())))
 
 
 def parsed(spark: SparkSession, text: str, how: str = "parsePlan") -> Any:
@@ -467,13 +467,13 @@ def resolved(spark: SparkSession, parts: Parts) -> tuple[Identifier, str | None]
             "Iceberg table that the view reads."
         )
     try:
-        found = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
+        resolved = jvm.org.apache.iceberg.spark.Spark3Util.catalogAndIdentifier(
             session, java_list(spark, parts)
         )
         name: Identifier = (
-            str(found.catalog().name()),
-            *map(str, found.identifier().namespace()),
-            str(found.identifier().name()),
+            str(resolved.catalog().name()),
+            *map(str, resolved.identifier().namespace()),
+            str(resolved.identifier().name()),
         )
     except Exception as error:
         raise explain(error, ("", *parts)) from None

@@ -141,7 +141,7 @@ def plan_maintenance(
         facts.table_uuid,
         facts.snapshot_id,
         None,
-        tuple(replace(action, action_id=f"m{place + 1}") for place, action in enumerate(actions)),
+        tuple(replace(action, action_id=f"m{index + 1}") for index, action in enumerate(actions)),
         notes=tuple(notes),
         waits=waits,
         made_at_ms=int(now.timestamp() * 1000),
@@ -257,7 +257,7 @@ def manifest_rewrites(
     it.
     """
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    found = []
+    rewrites = []
     for of_spec in facts.manifests.by_spec:
         is_asked = {
             "fragmented_manifests": of_spec.is_fragmented(target),
@@ -265,14 +265,14 @@ def manifest_rewrites(
         }
         asked = tuple(name for name, holds in is_asked.items() if holds and name in findings.names)
         if asked and of_spec.files_in(target):
-            found.append((of_spec, asked))
-    return found
+            rewrites.append((of_spec, asked))
+    return rewrites
 
 
 def _manifests(facts: TableFacts, findings: Findings) -> list[Action]:
     """Rewrite manifests, spec by spec, clustered by the columns that queries filter by."""
     target = facts.int_setting("commit.manifest.target-size-bytes")
-    found = []
+    actions = []
     for of_spec, asked in manifest_rewrites(facts, findings):
         spec, total = facts.spec(of_spec.spec_id), of_spec.size_in_bytes
         by = cluster_by(spec, facts.filter_columns)
@@ -303,7 +303,7 @@ def _manifests(facts: TableFacts, findings: Findings) -> list[Action]:
             "spec_id": spec.spec_id,
             **({"sort_by": by} if by else {}),
         }
-        found.append(
+        actions.append(
             Action(
                 "",
                 "rewrite_manifests",
@@ -314,7 +314,7 @@ def _manifests(facts: TableFacts, findings: Findings) -> list[Action]:
                 arguments=arguments,
             )
         )
-    return found
+    return actions
 
 
 def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str, ...]:
@@ -324,13 +324,13 @@ def cluster_by(spec: PartitionSpec, filter_columns: Sequence[str]) -> tuple[str,
     Empty if no filter is known to use any: Iceberg then clusters by all, in their order. Passed
     as ``sort_by`` of ``rewrite_manifests`` (new in 1.12), which accepts any of the spec's fields.
     """
-    there = [f for f in spec.fields if f.transform != "void"]
-    wanted = [f.name for column in filter_columns for f in there if f.source == column]
+    fields = [f for f in spec.fields if f.transform != "void"]
+    wanted = [f.name for column in filter_columns for f in fields if f.source == column]
     # The engine parses a name as a path into a struct; it may not find a name with special
     # characters.
-    if not wanted or not all(f.name.replace("_", "a").isalnum() for f in there):
+    if not wanted or not all(f.name.replace("_", "a").isalnum() for f in fields):
         return ()
-    return tuple(dict.fromkeys([*wanted, *(f.name for f in there)]))
+    return tuple(dict.fromkeys([*wanted, *(f.name for f in fields)]))
 
 
 def _expiry(
@@ -354,18 +354,18 @@ def _expiry(
             "the files."
         )
         return []
-    found = expiry(metadata, retention, now)
-    if not found.expires:
+    expiring = expiry(metadata, retention, now)
+    if not expiring.expires:
         notes.append(
             f"{what}, but no snapshot is old enough to expire: all are younger than "
-            f"{moment(int(found.older_than.timestamp() * 1000))}, among the last "
-            f"{found.retain_last:,}, or held by a branch or tag. If you need less history, lower "
+            f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
+            f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
             "keep_hours (--keep) or keep_last "
-            f"(--keep-last){' or drop refs' if len(found.refs) > 1 else ''}. Snapshots younger "
+            f"(--keep-last){' or drop refs' if len(expiring.refs) > 1 else ''}. Snapshots younger "
             "than one hour never expire."
         )
         return []
-    notes += found.cautions
+    notes += expiring.cautions
     return [
         Action(
             "",
@@ -373,18 +373,18 @@ def _expiry(
             facts.catalog,
             facts.table,
             f"{'snapshots_piling_up' if is_piling else 'the retention that you state'}: "
-            f"{_lost(found)}",
+            f"{_lost(expiring)}",
             Prediction(
-                len(found.expires) + len(found.kept),
+                len(expiring.expires) + len(expiring.kept),
                 0,
-                len(found.kept),
+                len(expiring.kept),
                 0,
                 groups=1,
                 source="metadata",
                 unit="snapshot",
             ),
-            arguments={"retain_last": found.retain_last, "stream_results": True},
-            older_than=found.older_than,
+            arguments={"retain_last": expiring.retain_last, "stream_results": True},
+            older_than=expiring.older_than,
         )
     ]
 
@@ -392,17 +392,17 @@ def _expiry(
 def _lost(found: Expiry) -> str:
     """The time travel that an expiry ends for good, and what it keeps."""
     oldest, newest = found.oldest_expired_ms or 0, found.newest_expired_ms or 0
-    said = (
+    text = (
         f"{count(len(found.expires), 'snapshot')} from {moment(oldest)} to {moment(newest)} can "
         "never be read again"
     )
     if found.reach_before_ms is not None and found.reach_after_ms is not None:
-        said += (
+        text += (
             f"; time travel then reaches back to {moment(found.reach_after_ms)} instead of "
             f"{moment(found.reach_before_ms)}"
         )
-    said += f"; keeps {count(len(found.kept), 'snapshot')}"
-    return said + f", protected by {', '.join(found.refs)}" if found.refs else said
+    text += f"; keeps {count(len(found.kept), 'snapshot')}"
+    return text + f", protected by {', '.join(found.refs)}" if found.refs else text
 
 
 def _orphans(

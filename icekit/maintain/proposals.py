@@ -162,11 +162,11 @@ class Proposals(Shown):
             Sentence(self.verdict, is_strong=True),
             *(
                 Item(
-                    f"{place}  {p.kind}: {_titles(p.findings)}",
+                    f"{number}  {p.kind}: {_titles(p.findings)}",
                     [("gain", p.wins), ("cost", p.costs)],
                     [p.command],
                 )
-                for place, p in enumerate(self.proposals, 1)
+                for number, p in enumerate(self.proposals, 1)
             ),
             *(Item(f"By hand: {f.title}: {f.remedy}", (), f.sql) for f in self.by_hand),
             *map(Sentence, (*filter(None, [self.forecast]), *self.notes)),
@@ -212,7 +212,7 @@ def propose(
         diagnose(facts, limits, session_conf=lake.session_conf()) if findings is None else findings
     )
     case = _Case(lake, facts, findings, limits, wins(facts, findings, limits), options)
-    made: list[Proposal] = []
+    proposals: list[Proposal] = []
     notes = case.notes
     forecast = _forecast(lake, facts, executor) if "equality_deletes" in findings.names else None
     policy = Policy.of({"leave_alone": leave_alone})
@@ -226,7 +226,7 @@ def propose(
         and forecast.verdict != "fits"
         and not (compaction and compaction.actions)
     ):
-        made += _conversion(case, forecast)
+        proposals += _conversion(case, forecast)
     lately = (
         [skipped for skipped in compaction.left_alone if skipped.is_recent] if compaction else []
     )
@@ -236,24 +236,24 @@ def propose(
         if not compaction.actions:
             notes += compaction.notes
         given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
-        made += _compaction(case, compaction, given)
+        proposals += _compaction(case, compaction, given)
     waits = compaction.waits if compaction else None
     if lately and not leave_alone and not waits:
         notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     before = len(notes)
-    made += _maintenance(case)
+    proposals += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
     explained = (COMPACTED if compaction else frozenset()) | (
         MAINTAINED.keys() if len(notes) > before else frozenset()
     )
-    made += _settings(facts, findings)
-    if waits and made:
+    proposals += _settings(facts, findings)
+    if waits and proposals:
         notes.append(waits)
-    planned = explained.union(*(p.findings for p in made))
+    planned = explained.union(*(p.findings for p in proposals))
     return Proposals(
         catalog=facts.catalog,
         table=facts.name,
-        proposals=tuple(made),
+        proposals=tuple(proposals),
         by_hand=tuple(f for f in findings if f.name not in planned),
         findings=len(findings),
         file_opens=case.savings.opens,

@@ -222,7 +222,7 @@ def savings_told(
     actions: dict[str, list[Finding]] = {}
     for finding in findings:
         actions.setdefault(covered.get(finding.name, finding.name), []).append(finding)
-    told: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     done: list[Finding] = []
     nothing, last = wins(facts, Findings()), ""
     before = nothing
@@ -231,16 +231,16 @@ def savings_told(
         after = wins(facts, Findings(done), thresholds)
         sentence = _saved(before, after, "Saves")
         if sentence:
-            told[name], last = sentence, name if name == "over_partitioned" else last
-            told |= {f.name: _covered(name) for f in some if f.name != name}
+            sentences[name], last = sentence, name if name == "over_partitioned" else last
+            sentences |= {f.name: _covered(name) for f in some if f.name != name}
         elif last and _saved(nothing, wins(facts, Findings(some), thresholds), ""):
             # Coarser partitions combine the small files as well.
-            told |= {f.name: _covered(last) for f in some}
+            sentences |= {f.name: _covered(last) for f in some}
         before = after
     several = _saved(nothing, before, "Fixing all of these saves") if len(findings) > 1 else ""
     if total_sentence := " ".join(filter(None, [several, waiting(facts, findings, thresholds)])):
-        told[""] = total_sentence
-    return told
+        sentences[""] = total_sentence
+    return sentences
 
 
 def waiting(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = None) -> str:
@@ -294,9 +294,9 @@ def total(each: Iterable[Savings]) -> Savings:
     summed: dict[str, int | None] = {
         f.name: 0 if f.default is not None else None for f in fields(Savings)
     }
-    for one in each:
+    for savings in each:
         for name, before in summed.items():
-            value = getattr(one, name)
+            value = getattr(savings, name)
             summed[name] = before if value is None else (before or 0) + value
     summed["open_file_cost"] = 0
     return Savings(**summed)  # type: ignore[arg-type]
@@ -331,10 +331,10 @@ def expirable_bytes(facts: TableFacts) -> int | None:
     before = facts.collected_at_ms - facts.int_setting("history.expire.max-snapshot-age-ms")
     keep = max(DEFAULT_LAST, facts.int_setting("history.expire.min-snapshots-to-keep"))
     stays = [
-        c.committed_at_ms >= before or place >= len(lineage) - keep
-        for place, c in enumerate(lineage)
+        c.committed_at_ms >= before or index >= len(lineage) - keep
+        for index, c in enumerate(lineage)
     ]
-    places = {c.snapshot_id: place for place, c in enumerate(lineage)}
+    places = {c.snapshot_id: index for index, c in enumerate(lineage)}
     for ref in history.refs:
         # A branch keeps its own last snapshots.
         last = places[ref.snapshot_id]

@@ -196,9 +196,9 @@ def _agrees(
 
     same = [F.col(f"e.{key}").eqNullSafe(F.col(f"c.{key}")) for key in keys]
     inside = files.alias("e").join(F.broadcast(partitions).alias("c"), same, "left_semi")
-    place = next(i for i, (field_id, _) in enumerate(names) if field_id == field.field_id)
+    index = next(i for i, (field_id, _) in enumerate(names) if field_id == field.field_id)
     ends = inside.selectExpr(
-        f"p{place} AS value",
+        f"p{index} AS value",
         *(f"{value} AS {end}" for value, end in zip(values, ("low", "high"), strict=True)),
     )
     low, high = (scalar_sql(end, ends.schema[end].dataType.typeName()) for end in ("low", "high"))

@@ -184,13 +184,13 @@ def _compare(
     reader: Reader, parent: Json, commit: Json, sample: int | None, seed: int
 ) -> CommitProof:
     parent_id, snapshot_id = parent["snapshot-id"], commit["snapshot-id"]
-    found = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
-    chosen = _chosen(found.partitions, sample, seed, snapshot_id)
+    changed = changes(reader.lake.spark, reader.name, parent_id, snapshot_id, reader.specs)
+    chosen = _chosen(changed.partitions, sample, seed, snapshot_id)
     schemas = [
         metadata.schema_of(reader.meta, snapshot.get("schema-id")) for snapshot in (parent, commit)
     ]
     before_columns, after_columns, left_out = shared(*schemas)
-    predicates, reason = _predicates(reader, found, chosen, schemas)
+    predicates, reason = _predicates(reader, changed, chosen, schemas)
     fields, keys = _keys(reader, schemas)
     sides = [
         _Side(side["snapshot-id"], columns, _where(reader, side, predicate), by)
@@ -202,7 +202,7 @@ def _compare(
     before, after = _read(reader, sides, grouped=not reason, lineage=lineage)
     if not reason and _may_disagree(reader, chosen):
         rows = tuple(sum(side.values(), Fingerprint()).row_count for side in (before, after))
-        if before != after or not found.holds(rows, metadata.columns(reader.meta, schemas[1])):
+        if before != after or not changed.holds(rows, metadata.columns(reader.meta, schemas[1])):
             reason = "rows may be in other partitions than their values say"
             sides = [replace(side, where=None) for side in sides]
             before, after = _read(reader, sides, grouped=False, lineage=lineage)
@@ -235,8 +235,8 @@ def _compare(
         parent_id,
         provable=True,
         reason=reason,
-        partitions_compared=len(found.partitions) if reason else len(chosen),
-        partitions_changed=len(found.partitions),
+        partitions_compared=len(changed.partitions) if reason else len(chosen),
+        partitions_changed=len(changed.partitions),
         whole_table=bool(reason),
         before=sum(before.values(), Fingerprint()),
         after=sum(after.values(), Fingerprint()),
@@ -411,11 +411,13 @@ def prove_rewrites(
         ):
             gone, needed = _removed(lake, name, parent_id, snapshot_id)
             if gone and not needed:
-                said = (
+                statement = (
                     f"dropped {count(gone, 'delete file')}; a scan of the table before it gives "
                     "none of them to a data file"
                 )
-                quick[snapshot_id] = CommitProof(snapshot_id, parent_id, provable=True, said=said)
+                quick[snapshot_id] = CommitProof(
+                    snapshot_id, parent_id, provable=True, said=statement
+                )
                 scanned.add(snapshot_id)
     rest = [i for i in snapshot_ids if i not in quick]
     compared = prove_commits(lake, table, rest) if rest else None

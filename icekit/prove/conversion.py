@@ -82,7 +82,7 @@ class _Check:
             for f in found.deletes
             for text in (f.path, str(-1 if found.is_global(f) else f.part), str(f.sequence))
         )
-        files = (java_list(self.spark, some) for some in (pending.added, pending.removed))
+        files = (java_list(self.spark, files_of) for files_of in (pending.added, pending.removed))
         self.java = compiled(
             self.spark._jvm, staging.java, "Conversion", staging.java, *files, deletes
         )
@@ -128,12 +128,12 @@ class _Check:
                 f"{count(len(pending.added), 'delete file')} were written for "
                 f"{count(len(pending.written), 'data file')}"
             )
-        for place, (number, positions) in enumerate(pending.written.items()):
+        for index, (number, positions) in enumerate(pending.written.items()):
             file, every = self.found.data[number], positions.all()
-            found, earlier = (
+            written, earlier = (
                 which.get(number, Positions()) for which in (pending.dead, pending.earlier)
             )
-            if not np.array_equal(every, found.with_more(earlier).all()):
+            if not np.array_equal(every, written.with_more(earlier).all()):
                 raise _differ(
                     f"the positions for {file.path} are not those found and those deleted before"
                 )
@@ -142,7 +142,7 @@ class _Check:
                     f"row {last:,} of {file.path} would be deleted, which has only "
                     f"{count(file.records, 'row')}"
                 )
-            read = lines[place % _AT_ONCE][place // _AT_ONCE]
+            read = lines[index % _AT_ONCE][index // _AT_ONCE]
             if read != f"{_summed(every)} {file.path}":
                 raise _differ(
                     f"Iceberg reads {read.split()[0]} deleted positions of {file.path}, but not "
@@ -186,9 +186,9 @@ class _Check:
                 for key_set in key_sets[1:]:
                     self._look_up_one(key_set, key_sets)
                 return rows, SAMPLED_KEYS
-        found = self._found(key_sets, None)
+        by_number = self._found(key_sets, None)
         for number in self.pending.dead:
-            if number not in found or found[number].count < self.pending.dead[number].count:
+            if number not in by_number or by_number[number].count < self.pending.dead[number].count:
                 raise _differ(
                     f"in {self.found.data[number].path} rows without a delete would be deleted"
                 )
@@ -251,7 +251,7 @@ class _Check:
                 records = deletes.count()
                 # In how many partitions of the table a key is does not matter.
                 keys = (
-                    deletes.select(*(f"k{place}" for place in range(len(key_set.columns))))
+                    deletes.select(*(f"k{i}" for i in range(len(key_set.columns))))
                     .distinct()
                     .count()
                 )
@@ -269,13 +269,15 @@ class _Check:
         ]
         every = reduce(lambda one, other: one.unionAll(other), frames)
         with self._shuffling(1 if deletes is None else SAMPLED_KEYS, key_sets):
-            found = by_file(arrow_of(words(every, sum(key_set.records for key_set in key_sets))))
-        for number, deleted in found.items():
+            by_number = by_file(
+                arrow_of(words(every, sum(key_set.records for key_set in key_sets)))
+            )
+        for number, deleted in by_number.items():
             if lost := int((~_among(deleted, self.pending.dead.get(number))).sum()):
                 raise _differ(
                     f"in {self.found.data[number].path} {count(lost, 'deleted row')} would stay"
                 )
-        return found
+        return by_number
 
     def _sampled(self, key_sets: Sequence[KeySet], deletes: DataFrame) -> int:
         """Compare all rows with one key in some, deleted or not; returns how many."""

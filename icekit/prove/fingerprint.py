@@ -122,16 +122,16 @@ def exact_case(fields: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """
     names = [str(field["name"]).lower() for field in fields]
     inner = [kind for field in fields if isinstance(kind := field["type"], Mapping)]
-    found = len(set(names)) < len(names)
-    while inner and not found:
+    is_ambiguous = len(set(names)) < len(names)
+    while inner and not is_ambiguous:
         kind = inner.pop()
         names = [str(field["name"]).lower() for field in kind.get("fields", ())]
-        found = len(set(names)) < len(names)
+        is_ambiguous = len(set(names)) < len(names)
         held = [kind.get(key) for key in ("element", "key", "value")] + [
             field["type"] for field in kind.get("fields", ())
         ]
         inner += [each for each in held if isinstance(each, Mapping)]
-    return {"spark.sql.caseSensitive": "true"} if found else {}
+    return {"spark.sql.caseSensitive": "true"} if is_ambiguous else {}
 
 
 def summed_up(rows: DataFrame, hashed: str) -> Fingerprint:
@@ -162,12 +162,14 @@ def prints(hashed: DataFrame) -> Mapping[tuple[Scalar, ...], Fingerprint]:
     totals = hashed.groupBy(*(name for name, _ in keys)).agg(*summed("h", "h"))
     # Spark converts timestamps to numbers: Python would read them in its own time zone.
     wanted = [f"{scalar_sql(name, kind)} AS {name}" for name, kind in keys]
-    found: dict[tuple[Scalar, ...], Fingerprint] = {}
+    fingerprints: dict[tuple[Scalar, ...], Fingerprint] = {}
     for row in totals.selectExpr(*wanted, *totals.columns[len(keys) :]).collect():
         key = tuple(scalar(value) for value in row[: len(keys)])
         # Spark distinguishes keys that facts do not (-0.0 and 0.0 are equal keys in Python).
-        found[key] = found.get(key, Fingerprint()) + Fingerprint.of_sums(row.asDict(), "h")
-    return found
+        fingerprints[key] = fingerprints.get(key, Fingerprint()) + Fingerprint.of_sums(
+            row.asDict(), "h"
+        )
+    return fingerprints
 
 
 def row_hash(schema: StructType) -> str:

@@ -46,7 +46,7 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
             continue
         before, after = (_entries(lake, table, each) for each in (parent_id, snapshot_id))
         same = before == after
-        said = (
+        statement = (
             f"the same {count(after.row_count, 'live entry', 'live entries')} as before, with "
             "their statistics"
         )
@@ -55,7 +55,7 @@ def prove_entries(lake: Lake, table: Identifier, snapshot_ids: Sequence[int]) ->
                 same,
                 f"commit {snapshot_id}: "
                 + (
-                    said
+                    statement
                     if same
                     else f"{before.row_count:,} live entries before, {after.row_count:,} after, "
                     "NOT THE SAME"
@@ -91,8 +91,8 @@ def prove_history(
     """
     started = time.monotonic()
     metadata = load_metadata(lake.tables.source(table))
-    there = {int(s["snapshot-id"]) for s in metadata.get("snapshots") or ()}
-    gone = sum(snapshot_id not in there for snapshot_id in kept)
+    now_ids = {int(s["snapshot-id"]) for s in metadata.get("snapshots") or ()}
+    gone = sum(snapshot_id not in now_ids for snapshot_id in kept)
     checks = [Check(True, f"all {len(kept):,} snapshots that should stay exist")]
     if gone:
         missing = (
@@ -106,16 +106,16 @@ def prove_history(
         )
         checks = [Check(None if removed_more else True, f"{missing}; {why}")]
     now_refs = metadata.get("refs") or {}
-    broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in there]
+    broken = [name for name, ref in now_refs.items() if ref["snapshot-id"] not in now_ids]
     present = ", ".join(name for name in refs if name in now_refs) or "no ref"
     dropped = [name for name in refs if name not in now_refs and name != "main"]
     also = f"; no longer in the table: {', '.join(dropped)}" if dropped else ""
-    said = (
+    statement = (
         f"the snapshots of {', '.join(broken)} are GONE"
         if broken
         else f"{present} protected and present{also}"
     )
-    checks.append(Check(not broken, said))
+    checks.append(Check(not broken, statement))
     checks += _readable(lake, table, sample)
     return InvariantProof(
         "expire_snapshots", tuple(checks), time.monotonic() - started, gone + len(dropped)

@@ -203,7 +203,7 @@ class Proof:
         if not proofs:
             raise ValueError("no proofs to put together")
         commits = tuple(commit for proof in proofs for commit in proof.commits)
-        kept = tuple(one for proof in proofs for one in proof.kept)
+        kept = tuple(check for proof in proofs for check in proof.kept)
         modes = {
             mode
             for proof in proofs
@@ -244,22 +244,22 @@ class Proof:
         if not self.commits and self.kept:
             fine = (
                 "this run lost nothing"
-                if any(one.gone for one in self.kept)
+                if any(check.gone for check in self.kept)
                 else "nothing was lost"
             )
-            said = {
+            text = {
                 True: fine,
                 False: "SOMETHING WAS LOST",
                 None: "not everything could be proved",
             }[self.ok]
             return [
-                f"{self.table}: {said}, in {self.seconds:.1f} s",
-                *(line for one in self.kept for line in one.lines()),
+                f"{self.table}: {text}, in {self.seconds:.1f} s",
+                *(line for check in self.kept for line in check.lines()),
             ]
         fine = "no difference found" if self.is_sampled else "no row changed"
-        said = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
+        text = {True: fine, False: "ROWS CHANGED", None: "not everything could be proved"}[self.ok]
         if self.ok is False and verdict(self.commits) is not False:
-            said = "SOMETHING WAS LOST"
+            text = "SOMETHING WAS LOST"
         modes = self.mode.split(", ")
         # Where one commit is sampled, the figures say how much was compared.
         how = ", ".join(
@@ -274,7 +274,7 @@ class Proof:
             compared, changed = self.partitions
             where = f"{compared:,} of {count(changed, 'changed partition')} ({where})"
         head = (
-            f"{self.table}: {said} in {where}, {how}; {count(self.rows_read, 'row')} "
+            f"{self.table}: {text} in {where}, {how}; {count(self.rows_read, 'row')} "
             f"read{time_taken}"
         )
         caution = [f"! {self.caution}"] if self.caution else []
@@ -296,5 +296,5 @@ def verdict(proven: Iterable[CommitProof | Check | InvariantProof | Proof]) -> b
     """False if anything changed or is lost in one, else None if some are not provable, else
     True.
     """
-    found = {one.ok for one in proven}
-    return False if False in found else None if None in found else True
+    results = {result.ok for result in proven}
+    return False if False in results else None if None in results else True

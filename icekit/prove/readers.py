@@ -69,7 +69,7 @@ def resolving(
             try:
                 if _most_applied(scopes(lake.spark, reader.name, side, reader.specs)) <= most:
                     continue
-                made = stack.enter_context(stripped(lake, reader.table, side))
+                stripped_table = stack.enter_context(stripped(lake, reader.table, side))
             except CloneRefused:
                 break
             except Exception as error:
@@ -77,8 +77,8 @@ def resolving(
                     raise explain(error, reader.name) from error
                 # Iceberg's own reader may still read it; if not, its commit is not provable.
                 continue
-            if made is not None:
-                read[side] = made
+            if stripped_table is not None:
+                read[side] = stripped_table
         yield replace(reader, read=read)
 
 
@@ -106,5 +106,5 @@ def may_have_more(snapshot: Json, records: int) -> bool:
     """Whether a snapshot may have more equality deletes than so many records: a writer may not
     count them.
     """
-    told = str((snapshot.get("summary") or {}).get("total-equality-deletes", ""))
-    return not told.isdecimal() or int(told) > records
+    total = str((snapshot.get("summary") or {}).get("total-equality-deletes", ""))
+    return not total.isdecimal() or int(total) > records

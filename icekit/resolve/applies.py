@@ -71,9 +71,9 @@ def by_ruled_out(found: str, order: str, words: str) -> str:
 
 
 def _is_ruled_out(order: str, words: str) -> str:
-    place = f"({order} & {_LAST}L)"
+    bit = f"({order} & {_LAST}L)"
     return (
-        f"coalesce(bit_get(get({words}, CAST({place} DIV 64 AS int)), CAST({place} % 64 AS int)) "
+        f"coalesce(bit_get(get({words}, CAST({bit} DIV 64 AS int)), CAST({bit} % 64 AS int)) "
         "= 1, false)"
     )
 

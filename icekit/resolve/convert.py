@@ -96,9 +96,11 @@ def merge(
     by_path = local(
         spark, {"path": (pa.string(), numbers.keys()), "f": (pa.int32(), numbers.values())}
     )
-    there = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
-    _check_shared(spark, there, known.shared)
-    old = there.join(by_path.hint("broadcast"), there.file_path == by_path.path).select("f", "pos")
+    listed = metadata_table(spark, name, "position_deletes", found.at.snapshot_id)
+    _check_shared(spark, listed, known.shared)
+    old = listed.join(by_path.hint("broadcast"), listed.file_path == by_path.path).select(
+        "f", "pos"
+    )
     before = by_file(arrow_of(words(old, sum(deleted.count for deleted in positions.values()))))
     for path in touched:
         # A vector that is replaced but was not read in full would bring its rows back.
@@ -246,7 +248,7 @@ class _Conversion:
 
     def run(self, partitions: Collection[Partition] | None, up_to: int | None, slices: int) -> None:
         """Commit slice by slice."""
-        for place in range(slices):
+        for index in range(slices):
             # Read again for each slice: its snapshot must contain the commits of earlier slices, or
             # the conversion must stop.
             found = find(
@@ -255,14 +257,14 @@ class _Conversion:
                 branch=self.branch,
                 partitions=partitions,
                 up_to=up_to,
-                slices=(place, slices),
+                slices=(index, slices),
             )
             if found is None:
                 return
             deletes = {file.path for file in found.deletes}
-            if place == 0:
+            if index == 0:
                 self.deletes, up_to = deletes, max(file.sequence for file in found.deletes)
-            is_last = place == slices - 1
+            is_last = index == slices - 1
             self._check_before(found, deletes, slices, is_last=is_last)
             self.listed_at.append(found.at.snapshot_id)
             mark = uuid.uuid4().hex
@@ -272,7 +274,7 @@ class _Conversion:
                 else contextlib.nullcontext()
             )
             with view_of as view:
-                if self._slice(found, view, mark, (place, slices)):
+                if self._slice(found, view, mark, (index, slices)):
                     self.marks.add(mark)
         self.spark.sql(f"REFRESH TABLE {identifier(*self.name)}")
 
@@ -369,7 +371,7 @@ class _Conversion:
                 removed=removed,
                 slices=slices,
             )
-            said = self.check(pending) if self.check else {}
+            checked = self.check(pending) if self.check else {}
             is_committing = True
             delta = Delta(
                 start=at.snapshot_id,
@@ -377,7 +379,7 @@ class _Conversion:
                 added=added,
                 removed=removed,
                 touched=[f.path for f, _ in hit],
-                tags={**self.tags, **said, _MARK: mark},
+                tags={**self.tags, **checked, _MARK: mark},
             )
             commit(spark, at.table, delta)
         except Exception as error:
@@ -393,8 +395,8 @@ def _partitions(found: Found, known: Present, hit: Sequence[File], jvm: Any) -> 
     one.
     """
     table, specs = found.at.table, found.at.table.specs()
-    some = {f.part: known.equality[f.path] for f in found.deletes if not found.is_global(f)}
-    by_part = {part: placed(jvm, table, delete) for part, delete in some.items()}
+    a_delete = {f.part: known.equality[f.path] for f in found.deletes if not found.is_global(f)}
+    by_part = {part: placed(jvm, table, delete) for part, delete in a_delete.items()}
     where: dict[str, Placed] = {f.path: by_part[f.part] for f in hit if f.part in by_part}
     where |= {f.path: None for f in hit if specs[f.spec_id].isUnpartitioned()}
     rest = [f.path for f in hit if f.path not in where]

@@ -109,11 +109,11 @@ def _roaring(containers: Mapping[int, npt.NDArray[np.uint16]]) -> bytes:
     payloads = [_container(containers[key]) for key in keys]
     header = struct.pack("<II", _NO_RUNS, len(keys))
     header += b"".join(struct.pack("<HH", key, len(containers[key]) - 1) for key in keys)
-    place = len(header) + 4 * len(keys)
+    offset = len(header) + 4 * len(keys)
     offsets = []
     for payload in payloads:
-        offsets.append(place)
-        place += len(payload)
+        offsets.append(offset)
+        offset += len(payload)
     return header + struct.pack(f"<{len(offsets)}I", *offsets) + b"".join(payloads)
 
 
@@ -130,7 +130,7 @@ def position_file(path: str, positions: Positions) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    found = positions.all()
+    every = positions.all()
     schema = pa.schema(
         [
             pa.field(
@@ -144,8 +144,8 @@ def position_file(path: str, positions: Positions) -> bytes:
             ),
         ]
     )
-    paths = pa.DictionaryArray.from_arrays(np.zeros(len(found), dtype=np.int32), pa.array([path]))
-    table = pa.Table.from_arrays([paths, pa.array(found)], schema=schema)
+    paths = pa.DictionaryArray.from_arrays(np.zeros(len(every), dtype=np.int32), pa.array([path]))
+    table = pa.Table.from_arrays([paths, pa.array(every)], schema=schema)
     out = io.BytesIO()
     # Deltas of sorted positions take about one bit each; a dictionary would take more.
     pq.write_table(
@@ -187,24 +187,24 @@ def present(
     that cover only one data file.
     """
     iceberg = jvm.org.apache.iceberg
-    found = Present()
+    live = Present()
     wanted = set(equality)
     for manifest in elements(snapshot.deleteManifests(table.io())):
-        if not positions and len(found.equality) == len(wanted):
+        if not positions and len(live.equality) == len(wanted):
             break
         for delete in entries(
             iceberg.ManifestFiles.readDeleteManifest(manifest, table.io(), table.specs())
         ):
             location = delete.location()
             if location in wanted:
-                found.equality[location] = delete
+                live.equality[location] = delete
             elif positions and delete.content().id() == 1:
                 data_file = iceberg.util.ContentFileUtil.referencedDataFileLocation(delete)
                 if data_file is None:
-                    found.shared[location] = int(delete.recordCount())
+                    live.shared[location] = int(delete.recordCount())
                 else:
-                    found.of_data_file.setdefault(str(data_file), []).append(delete)
-    return found
+                    live.of_data_file.setdefault(str(data_file), []).append(delete)
+    return live
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,23 +224,23 @@ def placed(jvm: Any, table: Any, file: Any) -> Placed:
     spec = table.specs()[file.specId()]
     if spec.isUnpartitioned():
         return None
-    said = json.loads(jvm.org.apache.iceberg.ContentFileParser.toJson(file, spec))
-    return Partitioned(file.partition(), said["partition"])
+    parsed = json.loads(jvm.org.apache.iceberg.ContentFileParser.toJson(file, spec))
+    return Partitioned(file.partition(), parsed["partition"])
 
 
 def partitions_of(table: Any, snapshot: Any, jvm: Any, paths: Collection[str]) -> dict[str, Placed]:
     """The partition of data files, by path."""
     wanted = set(paths)
-    found: dict[str, Placed] = {}
+    placed_files: dict[str, Placed] = {}
     for manifest in elements(snapshot.dataManifests(table.io())):
-        if len(found) == len(wanted):
+        if len(placed_files) == len(wanted):
             break
         for data in entries(
             jvm.org.apache.iceberg.ManifestFiles.read(manifest, table.io(), table.specs())
         ):
             if (location := data.location()) in wanted:
-                found[location] = placed(jvm, table, data)
-    return found
+                placed_files[location] = placed(jvm, table, data)
+    return placed_files
 
 
 def entries(reader: Any) -> Iterator[Any]:
@@ -298,11 +298,11 @@ class Writer:
         return self._made(file, partition, location, len(content), more)
 
     def _vectors(self, found: Sequence[tuple[File, Positions, Placed]]) -> list[Any]:
-        jvm, made = self._jvm, []
+        jvm, files = self._jvm, []
         puffin = jvm.org.apache.iceberg.puffin
         for start in range(0, len(found), VECTORS_PER_FILE):
-            some = found[start : start + VECTORS_PER_FILE]
-            location = self._location(some[0][0].spec_id, some[0][2], "puffin")
+            chunk = found[start : start + VECTORS_PER_FILE]
+            location = self._location(chunk[0][0].spec_id, chunk[0][2], "puffin")
             self.written.append(location)
             writer = (
                 puffin.Puffin.write(self._io.newOutputFile(location)).createdBy("icekit").build()
@@ -310,7 +310,7 @@ class Writer:
             blobs = []
             try:
                 fields = java_list(self._spark, [_ROW_POSITION_ID])
-                for file, positions, partition in some:
+                for file, positions, partition in chunk:
                     content, count = vector_blob(positions), positions.count
                     properties = {"referenced-data-file": file.path, "cardinality": str(count)}
                     wrapped = jvm.java.nio.ByteBuffer.wrap(content)
@@ -334,10 +334,10 @@ class Writer:
                     "content-offset": blob.offset(),
                     "content-size-in-bytes": blob.length(),
                 }
-                made.append(
+                files.append(
                     self._made(file, partition, location, size, {"record-count": count, **more})
                 )
-        return made
+        return files
 
     def _made(
         self, file: File, partition: Placed, location: str, size: int, more: Mapping[str, Any]
@@ -345,7 +345,7 @@ class Writer:
         """A delete file for Iceberg's API; from JSON, which takes a few calls where a builder takes
         dozens.
         """
-        said = {
+        content = {
             "spec-id": file.spec_id,
             "content": "POSITION_DELETES",
             "file-path": location,
@@ -356,7 +356,7 @@ class Writer:
         }
         iceberg = self._jvm.org.apache.iceberg
         return iceberg.ContentFileParser.fromJson(
-            self._mapper.readTree(json.dumps(said)), self._specs[file.spec_id]
+            self._mapper.readTree(json.dumps(content)), self._specs[file.spec_id]
         )
 
     def _location(self, spec_id: int, partition: Placed, suffix: str) -> str:
@@ -401,15 +401,15 @@ def commit(spark: SparkSession, table: Any, delta: Delta) -> None:
     The touched data files, and the files to be removed, must still exist. Deletes
     committed since the start stay, and apply.
     """
-    made = table.newRowDelta().validateFromSnapshot(delta.start).validateDeletedFiles()
+    row_delta = table.newRowDelta().validateFromSnapshot(delta.start).validateDeletedFiles()
     if delta.touched:
-        made = made.validateDataFilesExist(java_list(spark, delta.touched))
+        row_delta = row_delta.validateDataFilesExist(java_list(spark, delta.touched))
     for file in delta.added:
-        made.addDeletes(file)
+        row_delta.addDeletes(file)
     for file in delta.removed:
-        made.removeDeletes(file)
+        row_delta.removeDeletes(file)
     for key, value in delta.tags.items():
-        made.set(key, value)
+        row_delta.set(key, value)
     if delta.branch:
-        made = made.toBranch(delta.branch)
-    made.commit()
+        row_delta = row_delta.toBranch(delta.branch)
+    row_delta.commit()

@@ -68,12 +68,12 @@ class Found:
         """The files as a key view lists them: data files by their place, delete files by their key
         set.
         """
-        data = [Entry(file, place, DATA) for place, file in enumerate(self.data)]
+        data = [Entry(file, index, DATA) for index, file in enumerate(self.data)]
         return [
             *data,
             *(
-                Entry(file, place, self.kind(file))
-                for file, place in _placed(self.at.specs, self.deletes)
+                Entry(file, index, self.kind(file))
+                for file, index in _placed(self.at.specs, self.deletes)
             ),
         ]
 
@@ -115,12 +115,12 @@ def remaining(
     snapshot_id = int(snapshot.snapshotId())
     chosen = None if partitions is None else set(partitions)
     expected = _expected(table.io(), snapshots_by_id(metadata)[snapshot_id])
-    found = [
+    by_partition = [
         s
         for s in scopes(spark, name, snapshot_id, known, up_to, expected)
         if chosen is None or s.partition in chosen
     ]
-    return At(table, snapshot, snapshot_id, metadata, known, found)
+    return At(table, snapshot, snapshot_id, metadata, known, by_partition)
 
 
 def _expected(io: Any, snapshot: Json) -> FileCounts | None:
@@ -166,10 +166,10 @@ def find(
             kind,
             tuple(keys.columns[i] for i in ids),
             is_global,
-            sum(f.records for f in some),
-            max(f.sequence for f in some),
+            sum(f.records for f in of_key),
+            max(f.sequence for f in of_key),
         )
-        for kind, ((is_global, ids), some) in enumerate(ordered)
+        for kind, ((is_global, ids), of_key) in enumerate(ordered)
     ]
     parts = [(file, _part(known, file)) for file in deletes]
     left_out = ruled_out(spark, at.table, at.snapshot_id, data, parts) if data else None
@@ -260,20 +260,18 @@ def partitions_where(
     for manifest in elements(at.snapshot.deleteManifests(at.table.io())):
         spec_id = int(manifest.partitionSpecId())
         if spec_id not in projected:
-            made = iceberg.expressions.Projections.inclusive(
+            projection = iceberg.expressions.Projections.inclusive(
                 at.table.specs()[spec_id], case_sensitive
             ).project(expression)
-            narrows = narrows or str(made) != "true"
-            projected[spec_id] = made
+            narrows = narrows or str(projection) != "true"
+            projected[spec_id] = projection
         reader = iceberg.ManifestFiles.readDeleteManifest(
             manifest, at.table.io(), at.table.specs()
         ).filterPartitions(projected[spec_id])
         width = len(at.specs[spec_id].fields)
         for delete in entries(reader):
             partition = delete.partition()
-            chosen.add(
-                Partition(spec_id, tuple(_scalar(partition.get(place)) for place in range(width)))
-            )
+            chosen.add(Partition(spec_id, tuple(_scalar(partition.get(i)) for i in range(width))))
     return frozenset(chosen), narrows
 
 

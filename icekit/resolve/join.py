@@ -112,8 +112,8 @@ def looked_up(
         equal = deletes[newest] > rows["r"]
         if not key_set.is_global:
             equal = (rows["part"] == deletes[PART]) & equal
-        for place in range(len(key_set.columns)):
-            equal = rows[_row_key(key_set, place)].eqNullSafe(deletes[f"k{place}"]) & equal
+        for index in range(len(key_set.columns)):
+            equal = rows[_row_key(key_set, index)].eqNullSafe(deletes[f"k{index}"]) & equal
         rows = rows.join(deletes, equal, "left")
         dead.append(f"{newest} IS NOT NULL")
     return rows.selectExpr(FILE, "pos", f"({' OR '.join(dead)}) AS dead")
@@ -238,8 +238,12 @@ def _dead(
         return rows.alias("r").join(once.alias("d"), on, "left_semi").select(FILE, "pos")
     # A delete of each key, so that no row is doubled. The words come to what was found, so that the
     # shuffle does not move them.
-    found = rows.alias("r").join(once.alias("d"), on).select(f"r.{FILE}", "r.pos", f"d.{SEQUENCE}")
-    placed = found.join(ruled_out.hint("broadcast"), found[FILE] == ruled_out[RULED_FILE], "left")
+    matched = (
+        rows.alias("r").join(once.alias("d"), on).select(f"r.{FILE}", "r.pos", f"d.{SEQUENCE}")
+    )
+    placed = matched.join(
+        ruled_out.hint("broadcast"), matched[FILE] == ruled_out[RULED_FILE], "left"
+    )
     words = identifier(EVERYWHERE if key_set.is_global else OWN)
     return placed.where(narrow("true", SEQUENCE, words)).select(FILE, "pos")
 

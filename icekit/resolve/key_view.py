@@ -71,9 +71,9 @@ def key_view(
     Raises :class:`~icekit.errors.CloneRefused` if the catalog cannot register a scratch table.
     """
     io = load_table(spark, table).io()
-    made = scratch_name(table)
-    view: Identifier = (table[0], *made)
-    scratch = scratch_folder(str(metadata["location"]), made)
+    copy = scratch_name(table)
+    view: Identifier = (table[0], *copy)
+    scratch = scratch_folder(str(metadata["location"]), copy)
     shapes = _shapes(keys, entries)
     location = f"{scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
     write_bytes(
@@ -88,7 +88,7 @@ def key_view(
             check_drop(spark, table, scratch)
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(table[0], NAMESPACE)}")
             spark.sql(
-                call(table[0], "register_table", table=display_name(made), metadata_file=location)
+                call(table[0], "register_table", table=display_name(copy), metadata_file=location)
             )
         except CloneRefused:
             raise
@@ -195,8 +195,8 @@ def _metadata(
 
 def _places(shapes: Sequence[tuple[int, ...]]) -> dict[int, int]:
     """Field ids, in the view's partitions, of the key columns whose values come from partitions."""
-    found = sorted({field_id for shape in shapes for field_id in shape})
-    return {field_id: _PARTITION + len(_COLUMNS) + place for place, field_id in enumerate(found)}
+    field_ids = sorted({field_id for shape in shapes for field_id in shape})
+    return {field_id: _PARTITION + len(_COLUMNS) + i for i, field_id in enumerate(field_ids)}
 
 
 def _append(
@@ -253,7 +253,7 @@ def _data_file(entry: Entry, spec_id: int, given: Mapping[str, Scalar]) -> Mappi
     file = entry.file
     order = order_of(file.sequence) if entry.kind == DATA else order_of(file.sequence, entry.number)
     values = (entry.number, order, file.part, entry.kind)
-    made: dict[str, Any] = {
+    data_file: dict[str, Any] = {
         "spec-id": spec_id,
         "content": "DATA",
         "file-path": file.path,
@@ -263,5 +263,5 @@ def _data_file(entry: Entry, spec_id: int, given: Mapping[str, Scalar]) -> Mappi
         "record-count": file.records,
     }
     if file.split_offsets:
-        made["split-offsets"] = list(file.split_offsets)
-    return made
+        data_file["split-offsets"] = list(file.split_offsets)
+    return data_file

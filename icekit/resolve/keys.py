@@ -64,7 +64,7 @@ def keys_of(metadata: Json, field_ids: Iterable[int]) -> DeleteKeys:
     columns: dict[int, KeyColumn] = {}
     for field_id in sorted(set(field_ids)):
         path = next(
-            (found for schema in schemas if (found := path_to(schema["fields"], field_id))), None
+            (steps for schema in schemas if (steps := path_to(schema["fields"], field_id))), None
         )
         names = tuple(str(field["name"]) for field in path or ())
         if path is None:
@@ -93,8 +93,8 @@ def _is_required(schemas: Sequence[Json], field_id: int) -> bool:
     """Whether no row has a null in this column: false if any schema allowed nulls, because old
     files may hold them.
     """
-    paths = [found for schema in schemas if (found := path_to(schema["fields"], field_id))]
-    return all(field.get("required") for found in paths for field in found)
+    paths = [path for schema in schemas if (path := path_to(schema["fields"], field_id))]
+    return all(field.get("required") for path in paths for field in path)
 
 
 def key_sql(names: Sequence[str]) -> str:
@@ -137,9 +137,9 @@ def path_to(fields: Sequence[Json], field_id: int) -> tuple[Json, ...] | None:
         if (
             isinstance(kind, Mapping)
             and kind.get("type") == "struct"
-            and (found := path_to(kind["fields"], field_id))
+            and (rest := path_to(kind["fields"], field_id))
         ):
-            return (field, *found)
+            return (field, *rest)
     return None
 
 

@@ -104,7 +104,7 @@ def scopes(
     )
     if not counted.num_rows:
         return ()
-    told: dict[tuple[str, int], tuple[int, int, int]] = {}
+    sums_of: dict[tuple[str, int], tuple[int, int, int]] = {}
     where: dict[str, tuple[Partition, int]] = {}
     columns = [
         counted.column(c).to_pylist()
@@ -113,14 +113,14 @@ def scopes(
     for partition, key, content, newest, *sums in zip(
         Partitions(specs, names).read(counted), *columns, strict=True
     ):
-        told[key, content] = (sums[0], sums[1], sums[2])
+        sums_of[key, content] = (sums[0], sums[1], sums[2])
         where[key] = (partition, newest)
-    made = []
+    result = []
     for key, (partition, newest) in where.items():
         is_global = specs[partition.spec_id].is_unpartitioned
-        data = _all_older(keyed, newest) if is_global else told.get((key, 0), (0, 0, 0))
-        made.append(Scope(partition, key, is_global, *told[key, 2], newest, *data))
-    return tuple(sorted(made, key=lambda s: (s.is_global, s.key)))
+        data = _all_older(keyed, newest) if is_global else sums_of.get((key, 0), (0, 0, 0))
+        result.append(Scope(partition, key, is_global, *sums_of[key, 2], newest, *data))
+    return tuple(sorted(result, key=lambda s: (s.is_global, s.key)))
 
 
 def _counted(entries: DataFrame) -> FileCounts:
@@ -153,9 +153,9 @@ def files(
     the table.
     """
     entries = _entries(spark, table, snapshot_id)
-    up_to, (place, slices) = selection.up_to, selection.slices
+    up_to, (index, slices) = selection.up_to, selection.slices
     late = "" if up_to is None else f" AND sequence <= {up_to}"
-    sliced = f" AND {_slice(slices)} = {place}" if slices > 1 else ""
+    sliced = f" AND {_slice(slices)} = {index}" if slices > 1 else ""
     names = unified(specs.values())
     listed = entries.selectExpr(
         *_PLAIN,
@@ -172,9 +172,9 @@ def files(
     deletes: list[File] = []
     data: list[File] = []
     constants: dict[int, tuple[tuple[int, Scalar], ...]] = {}
-    found = arrow_of(wanted.drop("chosen_key", "newest"))
-    places = iter(Partitions(specs, names).read(found)) if found.num_rows else iter(())
-    for batch in found.to_batches():
+    rows = arrow_of(wanted.drop("chosen_key", "newest"))
+    places = iter(Partitions(specs, names).read(rows)) if rows.num_rows else iter(())
+    for batch in rows.to_batches():
         for row in batch.to_pylist():
             part = numbers.setdefault(row["part_key"], len(numbers))
             partition = next(places)
@@ -219,8 +219,8 @@ def uncovered(
     )
     joined, older = _beside(spark, listed, chosen)
     new = " OR ".join(
-        f"({_slice(slices)} = {place} AND snapshot_id IN ({', '.join(map(str, sorted(commits)))}))"
-        for place, commits in enumerate(since)
+        f"({_slice(slices)} = {index} AND snapshot_id IN ({', '.join(map(str, sorted(commits)))}))"
+        for index, commits in enumerate(since)
         if commits
     )
     row = (
@@ -265,13 +265,15 @@ def repeated(
     if not paths:
         return []
     chosen = local(spark, {"path": (pa.string(), paths)})
-    found = (
+    listed = (
         _entries(spark, table, snapshot_id)
         .where(f"{CONTENT} = 0")
         .selectExpr("data_file.file_path AS path")
         .join(chosen.hint("broadcast"), "path", "left_semi")
     )
-    return sorted(row["path"] for row in found.groupBy("path").count().where("count > 1").collect())
+    return sorted(
+        row["path"] for row in listed.groupBy("path").count().where("count > 1").collect()
+    )
 
 
 def local(

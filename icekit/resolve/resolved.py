@@ -49,8 +49,8 @@ def resolved(
     plain scan. Raises :class:`~icekit.errors.CloneRefused` and
     :class:`~icekit.errors.ConversionRefused`.
     """
-    with clone(lake, table, snapshot) as made:
-        name = lake.sql_name(made.table)
+    with clone(lake, table, snapshot) as copy:
+        name = lake.sql_name(copy.table)
         convert(lake.spark, name, say=say)
         yield lake.spark.table(identifier(*name))
 
@@ -79,8 +79,8 @@ def stripped(lake: Lake, table: Identifier, snapshot_id: int) -> Iterator[Stripp
     frame: it drops deleted rows, and those columns.
     """
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(clone(lake, table, snapshot_id))
-        name = lake.sql_name(made.table)
+        copy = stack.enter_context(clone(lake, table, snapshot_id))
+        name = lake.sql_name(copy.table)
         try:
             found = find(lake.spark, name)
         except ConversionRefused:
@@ -163,8 +163,8 @@ def _anti(
     equal = rows[_SEQUENCE] < deletes[_deleted("s")]
     if not key_set.is_global:
         equal = (rows[_PART] == deletes[_deleted("p")]) & equal
-    for place, column in enumerate(key_set.columns):
-        equal = rows[_key(column.field_id)].eqNullSafe(deletes[_deleted(f"k{place}")]) & equal
+    for i, column in enumerate(key_set.columns):
+        equal = rows[_key(column.field_id)].eqNullSafe(deletes[_deleted(f"k{i}")]) & equal
     deletes = hinted(deletes, key_set.records)
     if found.ruled_out is None:
         return rows.join(deletes, equal, "left_anti")

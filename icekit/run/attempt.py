@@ -192,11 +192,11 @@ class ActionProgress:
         """Add the action's commits as the table has them now; those that another job has let expire
         since stay.
         """
-        there = snapshots_by_id(at.metadata)
+        snapshots = snapshots_by_id(at.metadata)
         known = {
             snapshot_id: commit
             for snapshot_id, commit in self.commits.items()
-            if snapshot_id not in there
+            if snapshot_id not in snapshots
         }
         self.commits = {**known, **{int(commit["snapshot-id"]): commit for commit in commits}}
         self.actual = actual(self.commits.values())
@@ -293,8 +293,8 @@ class Runner:
         named = action.arguments.get("snapshot_ids")
         if not isinstance(named, tuple):
             return action
-        there = snapshots_by_id(head(self.lake, action.table).metadata)
-        left = tuple(snapshot_id for snapshot_id in named if snapshot_id in there)
+        snapshots = snapshots_by_id(head(self.lake, action.table).metadata)
+        left = tuple(snapshot_id for snapshot_id in named if snapshot_id in snapshots)
         return (
             replace(action, arguments={**action.arguments, "snapshot_ids": left}) if left else None
         )
@@ -433,33 +433,33 @@ class Runner:
             .toLocalIterator()
         )
         field_names = {spec.spec_id: [f.name for f in spec.fields] for spec in specs(now.metadata)}
-        found = set()
+        selected = set()
         for row in rows:
             values = (
                 row["partition"].asDict()
                 if "partition" in row and row["partition"] is not None
                 else {}
             )
-            found.add(
+            selected.add(
                 Partition(
                     row["spec_id"],
                     tuple(to_scalar(values.get(name)) for name in field_names[row["spec_id"]]),
                 )
             )
-        return [p for p in action.partitions if p in found]
+        return [p for p in action.partitions if p in selected]
 
     def _tick(self, action: Action, progress: ActionProgress) -> Callable[[float], None]:
         """Report from time to time how long the action has taken, and how long it may still take;
         and note its commits before they can expire.
         """
         expected = action.prediction.seconds
-        said, looked = [0.0], [0.0]
+        reported, looked = [0.0], [0.0]
 
         def tick(seconds: float) -> None:
             if self._lost():
                 self.stop.set("claim")
-            if seconds - said[0] >= 10:
-                said[0] = seconds
+            if seconds - reported[0] >= 10:
+                reported[0] = seconds
                 left = f", about {max(expected - seconds, 0):.0f} s left" if expected else ""
                 self.say(f"  {seconds:.0f} s{left}")
             if seconds - looked[0] >= _LOOK_SECONDS:
@@ -501,11 +501,11 @@ def _check(answer: RewriteResult, committed: Actual, *, is_alone: bool) -> None:
         raise TooLarge(
             f"{count(answer.failed_groups, 'group')} of {planned.groups:,} failed; {answer.reason}"
         )
-    said = (
+    message = (
         f"a commit failed: {missing:,} of {count(planned.files_in, 'planned data file')} not "
         "replaced"
     )
-    raise Conflict(said, is_alone=is_alone)
+    raise Conflict(message, is_alone=is_alone)
 
 
 def _as_kind(
@@ -518,16 +518,19 @@ def _as_kind(
     and the attempt itself committed nothing, it always will; and it may in any case.
     """
     kind: FailureKind = "other" if isinstance(error, IcekitError) else kind_of(error)
-    said = reason(error)
+    message = reason(error)
     if kind == "capacity":
-        return TooLarge(said)
+        return TooLarge(message)
     if kind == "refused":
-        progress.refusal = said, 1 + (progress.refusal[1] if progress.refusal[0] == said else 0)
+        progress.refusal = (
+            message,
+            1 + (progress.refusal[1] if progress.refusal[0] == message else 0),
+        )
         if is_alone and not has_committed:
-            return _refused("no other commit to this table came in between", said)
+            return _refused("no other commit to this table came in between", message)
         if progress.refusal[1] == _SAME_REFUSALS:
-            return _refused(f"{_SAME_REFUSALS} attempts in a row ended in the same words", said)
-    return Conflict(said, is_alone=is_alone) if kind in {"conflict", "refused"} else error
+            return _refused(f"{_SAME_REFUSALS} attempts in a row ended in the same words", message)
+    return Conflict(message, is_alone=is_alone) if kind in {"conflict", "refused"} else error
 
 
 def _refused(why: str, said: str) -> EngineFailed:

@@ -42,8 +42,8 @@ def finding(proof: Proof) -> str:
     """What a failed proof found, as the ledger stores it: the commits that changed rows, how to
     roll back, and what was lost.
     """
-    lines = [one.lines() for one in proof.commits if one.ok is False] + [
-        one.lines() for one in proof.kept if one.ok is False
+    lines = [check.lines() for check in proof.commits if check.ok is False] + [
+        check.lines() for check in proof.kept if check.ok is False
     ]
     return " ".join(line.strip() for several in lines for line in several)
 
@@ -80,20 +80,20 @@ def clear(
     """
     name = lake.identifier(table) if isinstance(table, str) else table
     book = open_ledger(ledger)
-    there = holding(lake, name, book)
-    found = tuple(run for run in there if run_id in {None, run.run_id})
-    if run_id is not None and not found:
+    blocking = holding(lake, name, book)
+    chosen = tuple(run for run in blocking if run_id in {None, run.run_id})
+    if run_id is not None and not chosen:
         known = (
-            f"the table is blocked by run {', '.join(run.run_id for run in there)}"
-            if there
+            f"the table is blocked by run {', '.join(run.run_id for run in blocking)}"
+            if blocking
             else "no run blocks the table"
         )
         raise ParameterError(
             f"Run {run_id} does not block {display_name(name)}; {known} (in this ledger)."
         )
-    for run in found:
+    for run in chosen:
         book.save_run(replace(run, status=Status.CLEARED))
-    return found
+    return chosen
 
 
 def holding(lake: Lake, table: Identifier, ledger: Ledger) -> tuple[RunRecord, ...]:

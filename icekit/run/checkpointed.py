@@ -177,8 +177,8 @@ class CheckpointedRun:
             )
             came_through = False
             try:
-                for place, (action, record) in enumerate(todo):
-                    self._one(runner, action, record, place, len(todo))
+                for index, (action, record) in enumerate(todo):
+                    self._one(runner, action, record, index, len(todo))
                     if self._disproved or self.stop.is_set:
                         break
                 came_through = True

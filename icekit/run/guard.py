@@ -99,11 +99,11 @@ class ConversionGuard(DeletesGuard):
     """
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:
-        found = super().actual(committed, snapshot_ids)
+        changed = super().actual(committed, snapshot_ids)
         mine = [self.commits[snapshot_id].get("summary") or {} for snapshot_id in snapshot_ids]
         gone = sum(int(summary.get("removed-equality-delete-files") or 0) for summary in mine)
         # Its own tags say what it read; the sizes in a summary cover only added and removed files.
-        return replace(found, items_before=gone, bytes_in=committed.bytes_in)
+        return replace(changed, items_before=gone, bytes_in=committed.bytes_in)
 
 
 class ManifestGuard(Guard):
@@ -124,12 +124,12 @@ class ManifestGuard(Guard):
 
     def _count(self, snapshot: Mapping[str, Any]) -> int:
         wanted, location = self.action.arguments.get("spec_id"), snapshot.get("manifest-list")
-        found = (
+        manifests = (
             manifest_list(self.lake.tables.source(self.action.table).read(location), location)
             if location
             else ()
         )
-        return sum(wanted in (None, manifest["partition_spec_id"]) for manifest in found)
+        return sum(wanted in (None, manifest["partition_spec_id"]) for manifest in manifests)
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         return (

@@ -97,7 +97,7 @@ class _Removal(Guard):
                 raise explain(error, self.lake.sql_name(table)) from error
 
         with cancelled_when(self._is_asked, spark, tag):
-            found, unchecked = of_others(
+            users, unchecked = of_others(
                 self.lake,
                 self.action.table,
                 named,
@@ -107,7 +107,7 @@ class _Removal(Guard):
         if self._is_asked():
             cancel(spark, tag)
         self.stop.check()
-        return {name: path for name, path in sorted(found.items()) if path is not None}, unchecked
+        return {name: path for name, path in sorted(users.items()) if path is not None}, unchecked
 
     def _is_clone(self, table: Identifier, uuid: str | None) -> bool:
         if table[:-1] != (NAMESPACE,):
@@ -154,13 +154,13 @@ class ExpiryGuard(_Removal):
                 f"of {LEAST_HOURS:g} or more."
             )
         self.before: Json = head(self.lake, self.action.table).metadata
-        found = retained(
+        split = retained(
             self.before, int(older_than.timestamp() * 1000), last, int(now.timestamp() * 1000)
         )
-        self.named = found.expired
+        self.named = split.expired
         for _ in range(_LOOKS):
             self._look_ahead()
-            if not (found.expired or found.refs_dropped):
+            if not (split.expired or split.refs_dropped):
                 return None
             self._check_unshared(self.checked)
             if not self._unchecked(0):
@@ -170,8 +170,8 @@ class ExpiryGuard(_Removal):
         arguments = {
             key: value for key, value in self.action.arguments.items() if key != "retain_last"
         }
-        if found.expired:
-            arguments["snapshot_ids"] = found.expired
+        if split.expired:
+            arguments["snapshot_ids"] = split.expired
         return replace(
             self.action,
             arguments={**arguments, "retain_last": 1},
@@ -191,12 +191,12 @@ class ExpiryGuard(_Removal):
         of its own branch or ref soon.
         """
         self.before = head(self.lake, self.action.table).metadata
-        found = self._by_own_age(self.before, _AHEAD_MS)
-        self.checked = tuple(dict.fromkeys((*self.named, *found.expired)))
+        split = self._by_own_age(self.before, _AHEAD_MS)
+        self.checked = tuple(dict.fromkeys((*self.named, *split.expired)))
         self.must_stay = tuple(
-            snapshot_id for snapshot_id in found.kept if snapshot_id not in self.checked
+            snapshot_id for snapshot_id in split.kept if snapshot_id not in self.checked
         )
-        self.refs, self.dropped = found.refs, found.refs_dropped
+        self.refs, self.dropped = split.refs, split.refs_dropped
 
     def _by_own_age(self, metadata: Json, ahead_ms: int) -> Retained:
         """What the call keeps some milliseconds from now, apart from the named snapshots: it names
@@ -208,13 +208,13 @@ class ExpiryGuard(_Removal):
         """The snapshots and refs that the call would remove and whose files were not looked up, in
         words; empty if there are none.
         """
-        found = self._by_own_age(head(self.lake, self.action.table).metadata, ahead_ms)
+        split = self._by_own_age(head(self.lake, self.action.table).metadata, ahead_ms)
         snapshots, refs = (
             set(now).difference(seen)
-            for now, seen in ((found.expired, self.checked), (found.refs_dropped, self.dropped))
+            for now, seen in ((split.expired, self.checked), (split.refs_dropped, self.dropped))
         )
-        said = ((len(snapshots), "snapshot"), (len(refs), "ref"))
-        return " and ".join(count(number, what) for number, what in said if number)
+        counts = ((len(snapshots), "snapshot"), (len(refs), "ref"))
+        return " and ".join(count(number, what) for number, what in counts if number)
 
     def _check_unshared(self, expired: Sequence[int]) -> None:
         """Raise if another table of the catalog uses files that would be removed, or if that cannot
@@ -286,7 +286,7 @@ class ExpiryGuard(_Removal):
         because each is read separately.
         """
         by_id = snapshots_by_id(self.before)
-        found: dict[int, None] = {}
+        oldest_kept: dict[int, None] = {}
         heads = [
             int(ref["snapshot-id"]) for _, ref in sorted((self.before.get("refs") or {}).items())
         ]
@@ -295,16 +295,16 @@ class ExpiryGuard(_Removal):
                 lambda s: s["snapshot-id"] in self.must_stay, lineage(by_id, by_id.get(head_id))
             )
             if oldest := deque(kept, maxlen=1):
-                found[int(oldest[0]["snapshot-id"])] = None
-        return list(found)[:_REFS]
+                oldest_kept[int(oldest[0]["snapshot-id"])] = None
+        return list(oldest_kept)[:_REFS]
 
     def actual(self, committed: Actual, snapshot_ids: Sequence[int]) -> Actual:  # noqa: ARG002
-        there = {
+        left = {
             s["snapshot-id"]
             for s in head(self.lake, self.action.table).metadata.get("snapshots") or ()
         }
         before = {s["snapshot-id"] for s in self.before.get("snapshots") or ()}
-        return replace(committed, items_before=len(before), items_after=len(before & there))
+        return replace(committed, items_before=len(before), items_after=len(before & left))
 
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         lists = self.result.manifest_lists
@@ -401,7 +401,7 @@ class OrphanGuard(_Removal):
     def proof(self, snapshot_ids: Sequence[int], limits: Limits) -> Proof | None:  # noqa: ARG002
         if not self.listed:
             return None
-        said = (
+        text = (
             f"none of the {count(self.listed, 'file')} was named by any snapshot or metadata "
             "file; icekit looked up all of them before it removed any"
         )
@@ -410,7 +410,7 @@ class OrphanGuard(_Removal):
                 self.lake,
                 self.action.table,
                 "remove_orphan_files",
-                [Check(True, said), self._gone()],
+                [Check(True, text), self._gone()],
             )
         )
 
@@ -458,6 +458,6 @@ class OrphanGuard(_Removal):
 
 def _named(tables: Mapping[Identifier, str]) -> str:
     """Tables, each with one of the files that it names."""
-    said = [f"{display_name(name)} ({path})" for name, path in list(tables.items())[:_NAMED]]
-    more = len(tables) - len(said)
-    return ", ".join(said) + (f" and {count(more, 'more table')}" if more else "")
+    names = [f"{display_name(name)} ({path})" for name, path in list(tables.items())[:_NAMED]]
+    more = len(tables) - len(names)
+    return ", ".join(names) + (f" and {count(more, 'more table')}" if more else "")

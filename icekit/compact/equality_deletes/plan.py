@@ -140,8 +140,8 @@ def plan_conversion(
     up_to = max((s.max_sequence for s in chosen), default=0)
     model = Action("", CONVERT, lake.name, name, "", Prediction(), branch=branch)
     actions = [
-        _action(model, batch, at.specs, speed, place=place, up_to=up_to)
-        for place, batch in enumerate(batches(chosen, budget))
+        _action(model, batch, at.specs, speed, place=index, up_to=up_to)
+        for index, batch in enumerate(batches(chosen, budget))
     ]
     if actions:
         notes += _told(at.metadata)
@@ -186,23 +186,23 @@ def batches(scopes: Sequence[Scope], budget: int) -> list[Batch]:
 
     A partition that is too large for one commit is sliced by data files. Pure.
     """
-    made: list[Batch] = []
+    full: list[Batch] = []
     waiting: list[Scope] = []
     size_of = files_of = 0
     for scope in sorted((s for s in scopes if not s.is_global), key=lambda s: s.key):
         if waiting and (size_of + _bytes(scope) > budget or files_of + _files(scope) > MAX_FILES):
-            made.append(Batch(tuple(waiting)))
+            full.append(Batch(tuple(waiting)))
             waiting, size_of, files_of = [], 0, 0
         if _slices([scope], budget) > 1:
-            made.append(Batch((scope,), _slices([scope], budget)))
+            full.append(Batch((scope,), _slices([scope], budget)))
             continue
         waiting.append(scope)
         size_of, files_of = size_of + _bytes(scope), files_of + _files(scope)
     if waiting:
-        made.append(Batch(tuple(waiting)))
+        full.append(Batch(tuple(waiting)))
     if everywhere := [s for s in scopes if s.is_global]:
-        made.append(Batch(tuple(everywhere), _slices(everywhere, budget)))
-    return made
+        full.append(Batch(tuple(everywhere), _slices(everywhere, budget)))
+    return full
 
 
 def _slices(scopes: Sequence[Scope], budget: int) -> int:
@@ -303,13 +303,13 @@ def _told(metadata: Any) -> Iterable[str]:
 
 def _budget(lake: Lake, batch_bytes: int | str | None) -> int:
     if batch_bytes is not None:
-        found = size_in_bytes(batch_bytes) if isinstance(batch_bytes, str) else batch_bytes
-        if found <= 0:
+        size = size_in_bytes(batch_bytes) if isinstance(batch_bytes, str) else batch_bytes
+        if size <= 0:
             raise ParameterError(
                 f"A batch of {batch_bytes} is too small. Give the disk space that a batch may "
                 "use, such as '200 GB'."
             )
-        return found
+        return size
     context: Any = lake.spark.sparkContext
     if not str(context.master).startswith("local"):
         return CLUSTER_BATCH_BYTES
