@@ -216,9 +216,8 @@ def require_number(name: str, value: object, *, above: bool = False) -> None:
         or value < 0
         or (above and value == 0)
     ):
-        raise ParameterError(
-            f"{name} must be {'more than 0' if above else '0 or more'}, and finite, not {value!r}."
-        )
+        range_text = "more than 0" if above else "0 or more"
+        raise ParameterError(f"{name} must be {range_text}, and finite, not {value!r}.")
 
 
 def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:

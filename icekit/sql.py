@@ -248,7 +248,7 @@ def set_session(name: str, value: str) -> str:
 
 def reset_session(name: str) -> str:
     """Write ``RESET`` for a session's setting."""
-    return f"RESET {name if _PLAIN_KEY.fullmatch(name) else identifier(name)}"
+    return "RESET " + (name if _PLAIN_KEY.fullmatch(name) else identifier(name))
 
 
 def transform_of(column: str, transform: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -14,7 +15,18 @@ _SPANS = (("year", 365 * 86400), ("day", 86400), ("hour", 3600), ("minute", 60),
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """``1 data file``, ``1,234 data files``."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    return f"{number:,} " + (noun if number == 1 else plural or f"{noun}s")
+
+
+def counted(number: int, noun: str, verb: str, plural: str) -> str:
+    """A number of things and a verb that agrees: ``1 file is``, ``2 files are``."""
+    return f"{count(number, noun)} " + (verb if number == 1 else plural)
+
+
+def first_names(names: Iterable[str], most: int) -> str:
+    """The names up to a number of them, and ``…`` if there are more."""
+    every = list(names)
+    return ", ".join([*every[:most], "…"] if len(every) > most else every)
 
 
 def size(size_in_bytes: float) -> str:
@@ -54,7 +66,7 @@ def stated(size_in_bytes: int) -> str:
 
 def about(size_in_bytes: float, *, is_estimate: bool) -> str:
     """Bytes for people, with a word before an estimate: ``about 1.5 MiB``."""
-    return f"{'about ' if is_estimate else ''}{size(size_in_bytes)}"
+    return ("about " if is_estimate else "") + size(size_in_bytes)
 
 
 def percent(share: float) -> str:
@@ -70,7 +82,7 @@ def plain(value: float, digits: int = 3) -> str:
     """
     if abs(value) >= 10**digits - 0.5:
         return f"{value:,.0f}"
-    return f"{Decimal(f'{value:.{digits}g}'):,f}" if math.isfinite(value) else str(value)
+    return format(Decimal(f"{value:.{digits}g}"), ",f") if math.isfinite(value) else str(value)
 
 
 def size_range(lower_bytes: int, upper_bytes: int | None) -> str:

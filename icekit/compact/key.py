@@ -76,7 +76,8 @@ class Key:
                 ("string", "uuid", "binary", "fixed")
             )
             arguments += [*missing, f"sha2(CAST({value} AS binary), 256)" if is_text else value]
-        return f"xxhash64({', '.join([*([] if salt is None else [f'{salt}L']), *arguments])})"
+        salted = [] if salt is None else [f"{salt}L"]
+        return f"xxhash64({', '.join([*salted, *arguments])})"
 
     def matches(
         self, salt: int | None = None, narrow: Callable[[str, str, str], str] | None = None

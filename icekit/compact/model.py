@@ -91,10 +91,8 @@ class Prediction:
     @property
     def change(self) -> str:
         """``9 files → 1 file``."""
-        return (
-            f"{count(self.files_in, self.unit)} → "
-            f"{'at most ' if self.is_maximum else ''}{count(self.files_out, self.unit_out)}"
-        )
+        most = "at most " if self.is_maximum else ""
+        return f"{count(self.files_in, self.unit)} → {most}{count(self.files_out, self.unit_out)}"
 
     @property
     def about(self) -> str:
@@ -375,7 +373,8 @@ class Plan(Shown):
         if self.actions:
             # Actions of maintenance count different things, which have no sum.
             is_sum = all(a.prediction.unit == "file" for a in self.actions)
-            return f"{count(len(self.actions), 'action')}{': ' + predicted(self.prediction) if is_sum else ''}."
+            total = f": {predicted(self.prediction)}" if is_sum else ""
+            return f"{count(len(self.actions), 'action')}{total}."
         if self.refused:
             return f"{self.refused} is refused; nothing else is worth doing."
         return self.waits or (
@@ -468,17 +467,16 @@ def predicted(p: Prediction) -> str:
         )
     text = (
         f"{count(p.files_in, 'file')} of {size(p.bytes_in)} become {most}{p.files_out:,} of "
-        f"{'about ' if p.is_sampled else most}{size(p.bytes_out)}"
+        + ("about " if p.is_sampled else most)
+        + size(p.bytes_out)
     )
     if p.delete_files_removed:
         text += f", {count(p.delete_files_removed, 'delete file')} removed"
     if p.shuffle_bytes:
         text += f", {size(p.shuffle_bytes)} shuffled"
     about = "about " if p.is_maximum else ""
-    text += (
-        f"; a full scan opens {about}{count(abs(p.file_opens_saved), 'file')} "
-        f"{'more' if p.file_opens_saved < 0 else 'fewer'}"
-    )
+    more = "more" if p.file_opens_saved < 0 else "fewer"
+    text += f"; a full scan opens {about}{count(abs(p.file_opens_saved), 'file')} {more}"
     return text + (p.about or "; no time estimate yet") + _SOURCES.get(p.source, "")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from icekit.compact.model import RewriteOrder
 from icekit.compact.policy import Policy
@@ -77,8 +77,3 @@ def _refused_by_curve(facts: TableFacts, strategy: str, columns: Sequence[str]) 
         if strategy == "zorder" and unusable
         else None
     )
-
-
-def _some(names: Iterable[str]) -> str:
-    listed = list(names)
-    return ", ".join(listed[:10]) + (", …" if len(listed) > 10 else "")

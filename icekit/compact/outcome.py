@@ -21,7 +21,7 @@ from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json
 from icekit.saving import slug, versions, write_json
 from icekit.status import Status
-from icekit.units import count, elapsed, size, span
+from icekit.units import count, counted, elapsed, size, span
 
 # --- Read from the table itself what a run did: find its commits by their tags, and sum up what
 # they changed
@@ -374,9 +374,8 @@ def _row(name: str, status: str, o: ActionOutcome, p: Prediction | None) -> tupl
     if not a.any:
         return name, status, None, None, None, time
     out = a.files_out if unit == "file" else a.items_after
-    change = _next_to(
-        o.change, f"{out:,}", f"{'at most ' if p.is_maximum else ''}{p.files_out:,}" if p else None
-    )
+    most = "at most " if p and p.is_maximum else ""
+    change = _next_to(o.change, f"{out:,}", f"{most}{p.files_out:,}" if p else None)
     if unit not in {"file", EQUALITY_DELETE}:
         return name, status, change, None, None, time
     written, gone = size(a.bytes_out), f"{a.delete_files_removed:,}"
@@ -408,8 +407,8 @@ def _next_to(change: str, actual: str, predicted: str | None) -> str:
 def _afterwards(outcome: Outcome) -> Iterable[str]:
     if outcome.leftovers:
         yield (
-            f"At least {count(len(outcome.leftovers), 'file')} written since the run began "
-            f"{'is' if len(outcome.leftovers) == 1 else 'are'} in no snapshot, for example "
+            f"At least {counted(len(outcome.leftovers), 'file', 'is', 'are')} in no snapshot "
+            "although written since the run began, for example "
             f"{outcome.leftovers[0]}. Possible causes: failed attempts, a writer that has not "
             "committed yet, or another table in the same location. To remove the orphan files "
             f"among them later: {outcome.clean_up}"

@@ -32,7 +32,7 @@ from icekit.facts.definition import fragile
 from icekit.facts.files import Partition
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
-from icekit.units import count, percent, raised, size, span
+from icekit.units import count, counted, percent, raised, size, span
 
 #: Replaces an estimate with the engine's prediction; see :func:`icekit.compact.service.predict`.
 Predict = Callable[[Action], Action]
@@ -338,9 +338,8 @@ def _on_size(facts: TableFacts, actions: Sequence[Action], policy: Policy) -> It
     if large := [a for a in actions if a.prediction.bytes_in > policy.max_action_bytes]:
         most = size(max(a.prediction.bytes_in for a in large))
         yield (
-            f"{count(len(large), 'action')} {'takes' if len(large) == 1 else 'take'} up to "
-            f"{most}, more than the limit of {size(policy.max_action_bytes)}: no action is "
-            "smaller than one partition."
+            f"{counted(len(large), 'action', 'takes', 'take')} up to {most}, more than the limit "
+            f"of {size(policy.max_action_bytes)}: no action is smaller than one partition."
         )
     if facts.data.size_in_bytes:
         yield (

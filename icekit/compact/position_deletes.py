@@ -163,14 +163,15 @@ def _refuse(wrong: Any) -> None:
     if wrong is None:
         return
     file, path, positions, instead = _texts(wrong)
-    is_one = positions == "1"
-    names = (
-        f"{'names' if is_one else 'name'} the data file {path}, which the table has as {instead}"
+    verb, them = ("names", "it") if positions == "1" else ("name", "them")
+    what = (
+        f"{verb} the data file {path}, which the table has as {instead}"
+        if path
+        else "may name no data file"
     )
     raise DeletesUnmatched(
-        f"{count(int(positions), 'position delete')} in {file} "
-        f"{names if path else 'may name no data file'}, so Spark does not apply "
-        f"{'it' if is_one else 'them'}, but other engines may. Nothing was committed. If these "
+        f"{count(int(positions), 'position delete')} in {file} {what}, so Spark does not apply "
+        f"{them}, but other engines may. Nothing was committed. If these "
         "rows should go, delete them again with Spark (with write.delete.mode = copy-on-write), "
         "and run this again; if they should stay, Iceberg's own rewrite_data_files keeps them."
     )

@@ -139,9 +139,10 @@ def _try(
     seconds = time.monotonic() - started
     changed = actual(since(head(lake, copy.table, action.branch), before.snapshot_id))
     if answer.failed_groups or (planned.files_in and not changed.any):
+        reason = f" ({answer.reason})" if answer.reason else ""
         raise RehearsalFailed(
             f"On a clone {count(answer.failed_groups, 'group')} of {planned.groups:,} of action "
-            f"{action.action_id} failed{f' ({answer.reason})' if answer.reason else ''}. Nothing "
+            f"{action.action_id} failed{reason}. Nothing "
             "was run on the table itself. Run without a trial, which splits the action and names "
             "the failing part, or make it smaller with max_action_bytes."
         )

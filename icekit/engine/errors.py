@@ -32,6 +32,7 @@ from icekit.errors import (
 from icekit.saving import spark_version
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name
+from icekit.units import first_names
 
 #: ``conflict``: the commit lost a race or its result is unknown, and a fresh plan may succeed.
 # ``refused``: Iceberg refused to commit, which a : fresh plan helps only if another commit was in
@@ -112,10 +113,7 @@ def not_found(table: Identifier, known: list[Identifier]) -> TableNotFound:
     name = display_name(table)
     near = nearest(name, [display_name(k) for k in known])
     if not near and (siblings := [display_name(k) for k in known if k[:-1] == table[:-1]]):
-        near = (
-            f"; {display_name(table[:-1])} holds "
-            f"{', '.join(siblings[:8])}{', …' if len(siblings) > 8 else ''}."
-        )
+        near = f"; {display_name(table[:-1])} holds {first_names(siblings, 8)}."
     return TableNotFound(
         f"There is no table {name}{near or '; list the tables with `icekit admin tables`.'}"
     )
@@ -278,11 +276,7 @@ def complaint(error: BaseException, columns: Sequence[str] = ()) -> str:
             _plain(name_parts)
             for name_parts in re.findall(r"(?:`(?:``|[^`])*`\.?)+", given.get("proposal", ""))
         ]
-        listed = (
-            f"; the columns are {', '.join(known[:10])}{', …' if len(known) > 10 else ''}"
-            if known
-            else ""
-        )
+        listed = f"; the columns are {first_names(known, 10)}" if known else ""
         return f"there is no column {name}{nearest(name, known, count=1).rstrip('?') or listed}"
     if code.startswith("UNRESOLVED_ROUTINE"):
         return f"there is no function {_plain(given.get('routineName', ''))}"

@@ -27,7 +27,7 @@ from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.sql import display_name, orphan_arguments
-from icekit.units import at, count, moment, raised, size, span
+from icekit.units import at, count, counted, moment, raised, size, span
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -203,10 +203,9 @@ def _deletes(
     ready = predict(action) if predict else action
     if not ready.prediction.groups:
         notes.append(
-            f"{count(total.file_count, 'position delete file')} left as "
-            f"{'it is' if total.file_count == 1 else 'they are'}: rewrite_position_delete_files "
-            f"takes {_MIN_DELETE_FILES} or more undersized ones in a partition. A rewrite of "
-            "their data files removes them."
+            f"{counted(total.file_count, 'position delete file', 'stays', 'stay')}: "
+            f"rewrite_position_delete_files takes {_MIN_DELETE_FILES} or more undersized ones in a "
+            "partition. A rewrite of their data files removes them."
         )
         return []
     if ready.prediction.files_out >= ready.prediction.files_in and not converts:
@@ -356,24 +355,24 @@ def _expiry(
         return []
     expiring = expiry(metadata, retention, now)
     if not expiring.expires:
+        refs = " or drop refs" if len(expiring.refs) > 1 else ""
         notes.append(
             f"{what}, but no snapshot is old enough to expire: all are younger than "
             f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
             f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
-            "keep_hours (--keep) or keep_last "
-            f"(--keep-last){' or drop refs' if len(expiring.refs) > 1 else ''}. Snapshots younger "
-            "than one hour never expire."
+            f"keep_hours (--keep) or keep_last (--keep-last){refs}. Snapshots younger than one "
+            "hour never expire."
         )
         return []
     notes += expiring.cautions
+    reason = "snapshots_piling_up" if is_piling else "the retention that you state"
     return [
         Action(
             "",
             "expire_snapshots",
             facts.catalog,
             facts.table,
-            f"{'snapshots_piling_up' if is_piling else 'the retention that you state'}: "
-            f"{_lost(expiring)}",
+            f"{reason}: {_lost(expiring)}",
             Prediction(
                 len(expiring.expires) + len(expiring.kept),
                 0,

@@ -419,8 +419,8 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
             tuple(names),
             "finds the setting that prevents this",
             "one trial on a clone or a sample; no setting changes",
-            f"icekit tune {question} "
-            f"{shlex.quote(facts.name)}{catalog}{_lookups(facts) if question in _FILTERED else ''}",
+            f"icekit tune {question} {shlex.quote(facts.name)}{catalog}"
+            + (_lookups(facts) if question in _FILTERED else ""),
         )
         for question, names in asked.items()
     ]

@@ -388,7 +388,7 @@ def prove_rewrites(
                     provable=True,
                     before=rows,
                     after=rows,
-                    said=str(checked),
+                    statement=str(checked),
                     is_sampled=checked.is_sampled,
                 )
         elif CHECKED_POSITIONS_TAG in summary:
@@ -401,7 +401,7 @@ def prove_rewrites(
                     snapshot_id,
                     parent_id,
                     provable=True,
-                    said=str(positions),
+                    statement=str(positions),
                     is_sampled=positions.is_sampled,
                 )
         elif (
@@ -416,7 +416,7 @@ def prove_rewrites(
                     "none of them to a data file"
                 )
                 quick[snapshot_id] = CommitProof(
-                    snapshot_id, parent_id, provable=True, said=statement
+                    snapshot_id, parent_id, provable=True, statement=statement
                 )
                 scanned.add(snapshot_id)
     rest = [i for i in snapshot_ids if i not in quick]

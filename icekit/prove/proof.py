@@ -39,10 +39,9 @@ class Mismatch:
                 "or sequence numbers (row lineage)"
             )
         if gained:
-            what = f"{count(abs(gained), 'row')} {'too many' if gained > 0 else 'missing'}"
-            return (
-                f"{name}: {what} ({self.before.row_count:,} before, {self.after.row_count:,} after)"
-            )
+            what = "too many" if gained > 0 else "missing"
+            counts = f"{self.before.row_count:,} before, {self.after.row_count:,} after"
+            return f"{name}: {count(abs(gained), 'row')} {what} ({counts})"
         return f"{name}: the same number of rows ({self.before.row_count:,}), but different rows"
 
 
@@ -71,7 +70,7 @@ class CommitProof:
     columns_left_out: tuple[str, ...] = ()
     rollback_sql: str | None = None
     later_commits: int = 0
-    said: str = ""
+    statement: str = ""
     is_sampled: bool = False
 
     @property
@@ -97,8 +96,8 @@ class CommitProof:
     def lines(self) -> list[str]:
         """Lines for a person, one line unless something is wrong."""
         name = f"commit {self.snapshot_id}"
-        if self.said:
-            return [f"✔ {name}: {self.said}"]
+        if self.statement:
+            return [f"✔ {name}: {self.statement}"]
         if self.before is None or self.after is None:
             return [f"? {name}: not provable: {self.reason}"]
         what = (
@@ -140,7 +139,7 @@ class Check:
     """One check: whether it passed (None: unknown), and what was checked."""
 
     ok: bool | None
-    said: str
+    statement: str
 
 
 @dataclass(frozen=True, repr=False)
@@ -164,7 +163,7 @@ class InvariantProof:
     def lines(self) -> list[str]:
         """Lines for a person, one per check."""
         return [
-            f"{ {True: '✔', False: '✖', None: '?'}[check.ok] } {self.what}: {check.said}"
+            f"{ {True: '✔', False: '✖', None: '?'}[check.ok] } {self.what}: {check.statement}"
             for check in self.checks
         ]
 

@@ -36,7 +36,7 @@ from icekit.resolve.join import dead_rows, disagreeing, tasks, words
 from icekit.resolve.key_view import key_view
 from icekit.resolve.listing import File, local, repeated, uncovered
 from icekit.sql import Identifier, identifier
-from icekit.units import count, size
+from icekit.units import count, counted, size
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -329,7 +329,7 @@ class _Conversion:
         missing = len(found.deletes) - len(known.equality)
         if missing:
             raise ConversionRefused(
-                f"{count(missing, 'equality delete file')} {'is' if missing == 1 else 'are'} in "
+                f"{counted(missing, 'equality delete file', 'is', 'are')} in "
                 "no readable manifest. Nothing was changed; run the conversion again."
             )
         positions = deleted_positions(spark, view, found, self.say) if view else {}
@@ -338,7 +338,7 @@ class _Conversion:
             spark, name, at.snapshot_id, [found.data[number].path for number in positions]
         ):
             raise ConversionRefused(
-                f"{count(len(twice), 'data file')} {'is' if len(twice) == 1 else 'are'} in the "
+                f"{counted(len(twice), 'data file', 'is', 'are')} in the "
                 "table more than once (appended twice), and a position delete would apply to "
                 f"every copy: {twice[0]}. Rewrite them first (rewrite_data_files with "
                 "rewrite-all)."

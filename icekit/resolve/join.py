@@ -258,10 +258,8 @@ def same_value(row: str, delete: str, *, required: bool) -> str:
     """SQL for whether a key column of a row and of a delete are equal, nulls too unless it is
     required; not a plain equality, see :func:`_matches`.
     """
-    return (
-        f"coalesce({row} = {delete}, "
-        f"{'false' if required else f'isnull({row}) AND isnull({delete})'})"
-    )
+    nulls = "false" if required else f"isnull({row}) AND isnull({delete})"
+    return f"coalesce({row} = {delete}, {nulls})"
 
 
 def _matches(key_set: KeySet, names: Sequence[str]) -> str:

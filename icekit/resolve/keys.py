@@ -111,10 +111,8 @@ def key_sql(names: Sequence[str]) -> str:
 
 def _check(name: str, kind: object) -> None:
     if not isinstance(kind, str):
-        raise ConversionRefused(
-            f"Key column {name} is a {kind.get('type') if isinstance(kind, Mapping) else kind}; a "
-            "key must be a primitive type."
-        )
+        nested = kind.get("type") if isinstance(kind, Mapping) else kind
+        raise ConversionRefused(f"Key column {name} is a {nested}; a key must be a primitive type.")
     if kind in {"float", "double"}:
         raise ConversionRefused(
             f"Key column {name} is a {kind}: floating-point numbers cannot be keys (NaN and -0.0 "

@@ -148,7 +148,8 @@ def _after_conflict(problem: Any, attempts: int) -> str:
         "No other commit to this table came in between: run it again once the catalog answers. "
         "The engine logs the reason."
     )
-    return f"{problem}; {count(attempts, 'attempt')} made. {alone if problem.is_alone else busy}"
+    advice = alone if problem.is_alone else busy
+    return f"{problem}; {count(attempts, 'attempt')} made. {advice}"
 
 
 #: How the kinds of errors end an action, and what is said of them.
@@ -253,8 +254,9 @@ class Runner:
             retry=retry_if_exception_type(Conflict),
             sleep=self.stop.sleep,
             before_sleep=lambda state: self.say(
-                f"  conflict ({state.outcome.exception() if state.outcome else ''}); trying again "
-                "with a fresh plan"
+                "  conflict ("
+                + str(state.outcome.exception() if state.outcome else "")
+                + "); trying again with a fresh plan"
             ),
             reraise=True,
         )

@@ -32,7 +32,7 @@ from icekit.resolve.listing import Scope
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
 from icekit.terminal import quiet_errors
-from icekit.units import count, shorten, size
+from icekit.units import count, counted, shorten, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -250,7 +250,7 @@ def _action(
     _, read = read_of(scopes)
     each = f", in {batch.slices} commits" if batch.slices > 1 else ""
     why = (
-        f"{count(records, 'delete record')} {'applies' if records == 1 else 'apply'} to "
+        f"{counted(records, 'delete record', 'applies', 'apply')} to "
         f"{count(sum(over), 'data file')} with {count(rows, 'row')}: Spark reads and deduplicates "
         f"them once, and joins them using at most {size(batch.shuffle_bytes)} of spill space{each}"
     )
