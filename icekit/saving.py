@@ -61,18 +61,24 @@ def spark_version() -> str:
     return match[1] if match else ""
 
 
-def write_json(path: Path, document: dict[str, Any]) -> Path:
-    """Write a document as JSON without secrets; types unknown to JSON become strings, and NaN
-    raises ValueError.
-    """
+def write_json(path: Path, document: Any) -> Path:
+    """Write a document as :func:`as_json` does."""
     return write_text(path, as_json(document), clean=True)
 
 
-def as_json(document: dict[str, Any]) -> str:
+def as_data(record: Any) -> dict[str, Any]:
+    """A record and what is in it as JSON has them: dataclasses as objects, enums by value."""
+    from pydantic_core import to_jsonable_python
+
+    data: dict[str, Any] = to_jsonable_python(record, fallback=str)
+    return data
+
+
+def as_json(document: Any) -> str:
     """A document as JSON without secrets; types unknown to JSON become strings, and NaN raises
     ValueError.
     """
-    return json.dumps(mask_data(document), indent=1, default=str, allow_nan=False)
+    return json.dumps(mask_data(as_data(document)), indent=1, allow_nan=False)
 
 
 def write_text(path: Path, text: str, *, clean: bool = False) -> Path:

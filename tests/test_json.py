@@ -16,6 +16,7 @@ from icekit.compact.outcome import Outcome
 from icekit.diagnose import document
 from icekit.diagnose.findings import Findings, Thresholds
 from icekit.maintain.proposals import Proposals
+from icekit.saving import as_data
 from icekit.schedule.result import PassResult
 from icekit.status import Status
 from icekit.tune.answer import Answer, Confidence
@@ -25,12 +26,14 @@ PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text()
 FACTS = table_facts()
 DOCUMENTS: dict[str, dict[str, Any]] = {
     "Report": document.document(FACTS, diagnose(FACTS), Thresholds()),
-    "Plan": outcome.document(Outcome(Plan("lake", ("db", "t"), None, None, None, ()), None, ())),
+    "Plan": as_data(
+        outcome.document(Outcome(Plan("lake", ("db", "t"), None, None, None, ()), None, ()))
+    ),
     "Answer": Answer(
         question="layout", facts=FACTS, verdict="", confidence=Confidence.NONE, because=""
     ).document(),
     "Comparison": compare(FACTS, FACTS).document(),
-    "Proposals": Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).to_dict(),
+    "Proposals": as_data(Proposals("lake", "db.t", (), Findings(), 0, 0, 0, 0).document()),
     "Pass": PassResult("nightly", "lake", dt.datetime.now(dt.UTC)).document(),
 }
 

@@ -190,7 +190,7 @@ def plan_all(options: PlanOptions) -> int:
         if options.json:
             from icekit.saving import as_json
 
-            say(as_json(answer.to_dict()))
+            say(as_json(answer.document()))
         else:
             say(answer.text(_width()))
     finally:

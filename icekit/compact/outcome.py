@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from typing import Any
 from icekit.answer.grid import TEXT, Grid
 from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown
 from icekit.compact.claims import ActionRecord
-from icekit.compact.model import EQUALITY_DELETE, Action, Plan, Prediction
+from icekit.compact.model import EQUALITY_DELETE, Action, Explained, Plan, Prediction
+from icekit.compact.skipped import Skipped
 from icekit.errors import EXIT_UNHEALTHY
 from icekit.facts.head import Head
 from icekit.facts.lineage import snapshots_by_id
 from icekit.facts.metadata import Json
+from icekit.facts.snapshots import SnapshotStatistics
 from icekit.saving import slug, versions, write_json
 from icekit.status import Status
 from icekit.units import count, counted, elapsed, size, span
@@ -427,69 +429,142 @@ def _afterwards(outcome: Outcome) -> Iterable[str]:
 
 
 #: Incremented when a field changes its meaning or is removed; added fields do not count.
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # Most partitions listed per action; the rest are only counted.
 _PARTITIONS = 100
 
 
-def document(outcome: Outcome) -> dict[str, Any]:
-    """A plan and its outcome as plain data; secrets are masked when it is written."""
-    plan = outcome.plan
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "catalog": plan.catalog,
-        "table": plan.name,
-        "status": outcome.status,
-        "exit_status": outcome.exit_status,
-        "run_id": outcome.run_id,
-        "planned_at": dt.datetime.fromtimestamp(plan.made_at_ms / 1000, dt.UTC).isoformat(),
-        "snapshot_id": plan.snapshot_id,
-        "seconds": round(outcome.seconds, 3),
-        "versions": versions()
-        | ({"iceberg": outcome.iceberg_version} if outcome.iceberg_version else {}),
-        "predicted": asdict(plan.prediction) if plan.actions else None,
-        "actual": None if outcome.is_dry_run else asdict(outcome.actual),
-        "actions": [_action(action) for action in outcome.actions],
-        "left_alone": [asdict(left) | {"text": left.text} for left in plan.left_alone],
-        "parallelism": [asdict(explained) for explained in plan.parallelism],
-        "lost_statistics": [
-            {**asdict(lost), "renew": sql}
+@dataclass(frozen=True, slots=True)
+class ActionDocument:
+    """One action of a plan's document; not all ``partitions`` are named."""
+
+    action_id: str
+    procedure: str
+    why: str
+    sql: str
+    partition_count: int
+    partitions: Sequence[str]
+    predicted: Prediction
+    status: Status
+    attempts: int
+    actual: Mapping[str, float] | None
+    snapshot_ids: Sequence[int]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedDocument:
+    """Why partitions are left alone: in words, and as a reason with figures."""
+
+    text: str
+    skipped: Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class LostDocument:
+    """Statistics that the new snapshots do not have, and the statement that renews them."""
+
+    statistics: SnapshotStatistics
+    renew: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProofDocument:
+    """What was compared; ``ok`` is None if not everything could be proved."""
+
+    ok: bool | None
+    mode: str
+    is_sampled: bool
+    partitions_compared: int
+    partitions_changed: int
+    seconds: float
+    lines: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanDocument:
+    """The JSON document of a plan and its outcome; docs/json.md explains its fields."""
+
+    schema_version: int
+    catalog: str
+    table: str
+    status: Status
+    exit_status: int
+    run_id: str | None
+    planned_at: str
+    snapshot_id: int | None
+    seconds: float
+    versions: Mapping[str, str]
+    predicted: Prediction | None
+    actual: Actual | None
+    actions: Sequence[ActionDocument]
+    left_alone: Sequence[SkippedDocument]
+    parallelism: Sequence[Explained]
+    lost_statistics: Sequence[LostDocument]
+    notes: Sequence[str]
+    rehearsed: str | None
+    proof: ProofDocument | None
+    leftovers: Sequence[str]
+    clean_up: str | None
+
+
+def document(outcome: Outcome) -> PlanDocument:
+    """The document of a plan and its outcome; secrets are masked when it is written."""
+    plan, iceberg = outcome.plan, outcome.iceberg_version
+    return PlanDocument(
+        SCHEMA_VERSION,
+        plan.catalog,
+        plan.name,
+        outcome.status,
+        outcome.exit_status,
+        outcome.run_id,
+        dt.datetime.fromtimestamp(plan.made_at_ms / 1000, dt.UTC).isoformat(),
+        plan.snapshot_id,
+        round(outcome.seconds, 3),
+        versions() | ({"iceberg": iceberg} if iceberg else {}),
+        predicted=plan.prediction if plan.actions else None,
+        actual=None if outcome.is_dry_run else outcome.actual,
+        actions=[_action(action) for action in outcome.actions],
+        left_alone=[SkippedDocument(left.text, left) for left in plan.left_alone],
+        parallelism=plan.parallelism,
+        lost_statistics=[
+            LostDocument(lost, sql)
             for lost, sql in zip_longest(plan.lost_statistics, plan.renewals)
         ],
-        "notes": [*plan.notes, *outcome.notes],
-        "rehearsed": plan.rehearsed,
-        "proof": None if outcome.proof is None else _proof(outcome.proof),
-        "leftovers": list(outcome.leftovers),
-        "clean_up": outcome.clean_up,
-    }
+        notes=[*plan.notes, *outcome.notes],
+        rehearsed=plan.rehearsed,
+        proof=None if outcome.proof is None else _proof(outcome.proof),
+        leftovers=outcome.leftovers,
+        clean_up=outcome.clean_up,
+    )
 
 
-def _proof(proof: Any) -> dict[str, Any]:
+def _proof(proof: Any) -> ProofDocument:
     compared, changed = proof.partitions
-    return {
-        "ok": proof.ok,
-        "mode": proof.mode,
-        "is_sampled": proof.is_sampled,
-        "partitions_compared": compared,
-        "partitions_changed": changed,
-        "seconds": round(proof.seconds, 3),
-        "said": proof.lines(),
-    }
+    return ProofDocument(
+        proof.ok,
+        proof.mode,
+        proof.is_sampled,
+        compared,
+        changed,
+        round(proof.seconds, 3),
+        proof.lines(),
+    )
 
 
-def _action(one: ActionOutcome) -> dict[str, Any]:
-    action: Action = one.action
-    return {
-        "action_id": action.action_id,
-        "procedure": action.procedure,
-        "why": action.why,
-        "sql": action.sql,
-        "partition_count": len(action.partitions),
-        "partitions": list(action.partition_names[:_PARTITIONS]),
-        "predicted": asdict(action.prediction),
-        "status": one.status,
-        "attempts": one.attempts,
-        "actual": dict(measured(one)) if one.actual.any else None,
-        "snapshot_ids": list(one.snapshot_ids),
-        "error": one.error,
-    }
+def _action(outcome: ActionOutcome) -> ActionDocument:
+    action = outcome.action
+    return ActionDocument(
+        action.action_id,
+        action.procedure,
+        action.why,
+        action.sql,
+        len(action.partitions),
+        action.partition_names[:_PARTITIONS],
+        action.prediction,
+        outcome.status,
+        outcome.attempts,
+        measured(outcome) if outcome.actual.any else None,
+        outcome.snapshot_ids,
+        outcome.error,
+    )

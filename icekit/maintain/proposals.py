@@ -7,8 +7,8 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from icekit.answer.view import Block, Item, Sentence, Shown
 from icekit.catalog import Lake
@@ -49,7 +49,7 @@ _FILTERED = {"metrics-columns", "layout"}
 _UNITS = {"delete file": "delete files", "manifest": "manifests", "snapshot": "snapshots"}
 
 #: Incremented when a field of the JSON document changes its meaning or is removed.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Proposal:
 
     kind: Literal["convert", "compact", "maintain", "tune"]
     findings: tuple[str, ...]
-    wins: str
+    gain: str
     costs: str
     command: str
     file_opens_saved: int | None = None
@@ -72,6 +72,33 @@ class Proposal:
     rewrite_bytes: int | None = None
     seconds: float | None = None
     share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ByHand:
+    """A finding that no command of icekit fixes."""
+
+    finding: str
+    severity: str
+    remedy: str
+    sql: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalsDocument:
+    """The JSON document of proposals; docs/json.md explains its fields."""
+
+    schema_version: int
+    catalog: str
+    table: str
+    verdict: str
+    file_opens: int
+    delete_rows: int
+    manifests: int
+    proposals: Sequence[Proposal]
+    by_hand: Sequence[ByHand]
+    forecast: str | None
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,7 +145,7 @@ class Proposals(Shown):
             f"worthwhile{self._waits}"
         )
         best = max(self.proposals, key=lambda p: p.share or 0)
-        return f"{number}; {best.kind} gains most: {best.wins}." if best.share else f"{number}."
+        return f"{number}; {best.kind} gains most: {best.gain}." if best.share else f"{number}."
 
     @property
     def _waits(self) -> str:
@@ -129,30 +156,23 @@ class Proposals(Shown):
             else ""
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def document(self) -> ProposalsDocument:
         """The document that ``icekit plan --json`` prints."""
-        by_hand = [
-            {
-                "finding": f.name,
-                "severity": f.severity.name.lower(),
-                "remedy": f.remedy,
-                "sql": list(f.sql),
-            }
-            for f in self.by_hand
-        ]
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "catalog": self.catalog,
-            "table": self.table,
-            "verdict": self.verdict,
-            "file_opens": self.file_opens,
-            "delete_rows": self.delete_rows,
-            "manifests": self.manifests,
-            "proposals": [asdict(proposal) for proposal in self.proposals],
-            "by_hand": by_hand,
-            "forecast": self.forecast,
-            "notes": list(self.notes),
-        }
+        return ProposalsDocument(
+            SCHEMA_VERSION,
+            self.catalog,
+            self.table,
+            self.verdict,
+            self.file_opens,
+            self.delete_rows,
+            manifests=self.manifests,
+            proposals=self.proposals,
+            by_hand=[
+                ByHand(f.name, f.severity.name.lower(), f.remedy, f.sql) for f in self.by_hand
+            ],
+            forecast=self.forecast,
+            notes=self.notes,
+        )
 
     def blocks(self) -> list[Block]:
         """The verdict, each proposal with its gain, cost and command, and what is left to fix by
@@ -163,7 +183,7 @@ class Proposals(Shown):
             *(
                 Item(
                     f"{number}  {p.kind}: {_titles(p.findings)}",
-                    [("gain", p.wins), ("cost", p.costs)],
+                    [("gain", p.gain), ("cost", p.costs)],
                     [p.command],
                 )
                 for number, p in enumerate(self.proposals, 1)

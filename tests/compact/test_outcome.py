@@ -19,6 +19,7 @@ from icekit.compact.outcome import (
 )
 from icekit.prove.fingerprint import Fingerprint
 from icekit.prove.proof import CommitProof, Proof
+from icekit.saving import as_data
 from icekit.schedule.result import ran
 from icekit.status import Status
 
@@ -192,7 +193,7 @@ def test_the_document_is_written_beside_the_reports(tmp_path: Path) -> None:
     path = became.write_into(tmp_path)
 
     assert path.name == "db.events.plan.json"
-    assert json.loads(path.read_text()) == json.loads(json.dumps(document(became)))
+    assert json.loads(path.read_text()) == as_data(document(became))
 
 
 def test_the_document_has_the_figures_of_a_sample() -> None:
@@ -201,14 +202,12 @@ def test_the_document_has_the_figures_of_a_sample() -> None:
         1, 0, True, partitions_compared=1, partitions_changed=10, before=rows, after=rows
     )
     sampled = replace(proof(True), commits=(commit,), mode="sampled")
-    written = document(outcome(Status.DONE, proof=sampled))["proof"]
+    written = document(outcome(Status.DONE, proof=sampled)).proof
 
-    assert written["mode"] == "sampled"
-    assert written["is_sampled"] is True
-    assert written["ok"] is True
-    assert written["partitions_compared"] == 1
-    assert written["partitions_changed"] == 10
-    assert "no difference found in 1 of 10 changed partitions" in written["said"][0]
+    assert written is not None
+    assert (written.mode, written.is_sampled, written.ok) == ("sampled", True, True)
+    assert (written.partitions_compared, written.partitions_changed) == (1, 10)
+    assert "no difference found in 1 of 10 changed partitions" in written.lines[0]
     assert ran("compact", outcome(Status.DONE, proof=sampled)).summary.endswith(
         ", no difference found in a sample"
     )

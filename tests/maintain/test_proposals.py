@@ -14,6 +14,7 @@ from icekit.cli.main import _parser, main
 from icekit.diagnose import SYMPTOMS
 from icekit.diagnose.findings import COMPACTED, MAINTAINED, Findings, Severity
 from icekit.maintain.proposals import TUNED, Proposal, Proposals, _settings
+from icekit.saving import as_data
 from icekit.tune import QUESTIONS
 from tests import factories as make
 from tests.compact.tables import Table
@@ -58,7 +59,8 @@ SHOWN = {
 def test_what_is_worth_doing_looks_like_its_golden_files(case: str, golden: Golden) -> None:
     golden(f"proposals/{case}.txt", SHOWN[case].text())
     golden(
-        f"proposals/{case}.json", json.dumps(SHOWN[case].to_dict(), indent=2, ensure_ascii=False)
+        f"proposals/{case}.json",
+        json.dumps(as_data(SHOWN[case].document()), indent=2, ensure_ascii=False),
     )
 
 
@@ -182,5 +184,5 @@ def test_manifests_are_proposed_with_the_command_that_rewrites_them(lake: Lake) 
     [maintain] = [p for p in answer.proposals if p.kind == "maintain"]
     assert "fragmented_manifests" in maintain.findings
     assert 0 < (maintain.manifests_gone or 0) < answer.manifests
-    assert f"{answer.manifests:,} manifests become" in maintain.wins
+    assert f"{answer.manifests:,} manifests become" in maintain.gain
     assert maintain.command == "icekit maintain lab.fragmented_manifests --execute"
