@@ -165,34 +165,22 @@ def rewrite_action(
         options[DANGLING] = "true"
         if _renews(facts):
             options["use-starting-sequence-number"] = "false"
-    specs = {spec.spec_id: spec for spec in facts.specs}
-    reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
-    files_in, bytes_in = sum(c.files_in for c in batch), sum(c.bytes_in for c in batch)
-    why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
-    if mode in {"all", "spec", "table"} and order.is_sorting:
-        why += f", rows ordered by {order.sql or 'the sort order of the table'}"
-    if mode not in {"spec", "table"} and any(
-        p.spec_id != facts.default_spec_id for p in partitions
-    ):
-        why += (
-            "; files of older specs go into the current one, and its files that hold matching "
-            "rows are rewritten with them"
-        )
+    bytes_in = sum(c.bytes_in for c in batch)
     asked = (
         None
         if mode == "table" or not is_bounded(facts, partitions)
-        else where(facts.catalog, specs, facts.columns, partitions)
+        else where(facts.catalog, facts.specs_by_id, facts.columns, partitions)
     )
     unless = _kept_out(shared, partitions, taken) if mode == "spec" else None
-    worst = sorted((c for c in batch), key=lambda c: -c.file_opens_saved)
+    worst = sorted(batch, key=lambda c: -c.file_opens_saved)
     return Action(
         action_id=action_id,
         procedure="rewrite_data_files",
         catalog=facts.catalog,
         table=facts.table,
-        why=why,
+        why=_why(shared, batch, partitions),
         prediction=Prediction(
-            files_in,
+            sum(c.files_in for c in batch),
             bytes_in,
             sum(c.files_out for c in batch),
             sum(c.bytes_out for c in batch),
@@ -217,6 +205,23 @@ def rewrite_action(
         options=options,
         branch=facts.ref,
     )
+
+
+def _why(shared: Rewriting, batch: Sequence[Candidate], partitions: Sequence[Partition]) -> str:
+    """The findings that ask for a rewrite, and what it does about them."""
+    mode, order = batch[0].mode, shared.order
+    reasons = ", ".join(dict.fromkeys(r for c in batch for r in c.reasons))
+    why = f"{reasons} in {count(len(partitions), 'partition')}: {_WHY[mode]}"
+    if mode in {"all", "spec", "table"} and order.is_sorting:
+        why += f", rows ordered by {order.sql or 'the sort order of the table'}"
+    if mode not in {"spec", "table"} and any(
+        p.spec_id != shared.facts.default_spec_id for p in partitions
+    ):
+        why += (
+            "; files of older specs go into the current one, and its files that hold matching "
+            "rows are rewritten with them"
+        )
+    return why
 
 
 def _kept_out(

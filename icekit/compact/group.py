@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 _OBSERVED_SECONDS = 120
 # A split may grow to this multiple of its size, where most of its rows are deleted.
 _MOST_GROWTH = 32
+
+
+def _live_share(samples: Iterable[Sample]) -> float:
+    """The smallest share of rows that live in a sample; at least what the growth of splits allows."""
+    shares = (sample.live.row_count / sample.rows for sample in samples if sample.rows)
+    return max(min(shares, default=1.0), 1 / _MOST_GROWTH)
 
 
 class Group(SampledRows):
@@ -60,15 +66,7 @@ class Group(SampledRows):
                     if self.rewrite.check
                     else {}
                 )
-                share = min(
-                    (
-                        sample.live.row_count / sample.rows
-                        for sample in samples.values()
-                        if sample.rows
-                    ),
-                    default=1.0,
-                )
-                share = max(share, 1 / _MOST_GROWTH)
+                share = _live_share(samples.values())
                 files = max(1, math.ceil(int(self.group.expectedOutputFiles()) * share))
                 # Rows that are shuffled are not written split by split.
                 growth = 1 if self.rewrite.runner is not None or self.is_shuffled else 1 / share

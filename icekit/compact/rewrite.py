@@ -110,6 +110,22 @@ class CheckedRewrite(RewriteSession):
             if is_partial and not gets_ids
             else 1
         )
+        with lent(self.spark, self._settings()):
+            if action.order.is_sorting:
+                self.runner, self.order_id = self._runner()
+            works = [
+                Group(self, group, tuple(own), at_once)
+                for group, own in zip(groups, keys, strict=True)
+            ]
+            if self.check:
+                for work in random.sample(works, min(_COMPARED_GROUPS, len(works))):
+                    work.compare_files()
+            return self._rewritten(works, at_once, commits, is_partial=is_partial)
+
+    def _rewritten(
+        self, works: Sequence[Group], at_once: int, commits: int, *, is_partial: bool
+    ) -> list[Exception]:
+        """Run the groups and commit them, in ``commits`` commits; the errors of those that failed."""
         failed: list[Exception] = []
         raised: list[Exception] = []
         ready: list[tuple[Any, CheckedRows]] = []
@@ -121,16 +137,7 @@ class CheckedRewrite(RewriteSession):
             except Exception as error:
                 raised.append(error)
 
-        with lent(self.spark, self._settings()), ThreadPoolExecutor(at_once) as pool:
-            if action.order.is_sorting:
-                self.runner, self.order_id = self._runner()
-            works = [
-                Group(self, group, tuple(own), at_once)
-                for group, own in zip(groups, keys, strict=True)
-            ]
-            if self.check:
-                for work in random.sample(works, min(_COMPARED_GROUPS, len(works))):
-                    work.compare_files()
+        with ThreadPoolExecutor(at_once) as pool:
             futures = {pool.submit(self._in_session(work.run)): work.group for work in works}
             for future in as_completed(futures):
                 try:
@@ -145,7 +152,7 @@ class CheckedRewrite(RewriteSession):
                     (raised if always else failed).append(error)
                     if not is_partial or self.stop.is_set:
                         pool.shutdown(wait=False, cancel_futures=True)
-                if is_partial and not self.stop.is_set and len(ready) >= -(-len(groups) // commits):
+                if is_partial and not self.stop.is_set and len(ready) >= -(-len(works) // commits):
                     commit()
         if ready and not self.stop.is_set and (is_partial or not (failed or raised)):
             commit()

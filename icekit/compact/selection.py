@@ -59,16 +59,13 @@ def select(
     files = total = 0
     for candidate in every:
         parts = candidate.partitions
-        by_filter = candidate.mode not in {"spec", "table"}
         reason = None
         if window is not None and not window.issuperset(parts):
             reason = SkipReason.OUTSIDE_WINDOW
         elif not held.isdisjoint(parts):
             reason = why_held
-        elif by_filter and not all(askable(facts.spec(p.spec_id), p) for p in parts):
-            reason = SkipReason.NAN
-        elif by_filter and not is_bounded(facts, parts):
-            reason = SkipReason.NO_FILTER
+        elif unfiltered := _unfiltered(facts, candidate):
+            reason = unfiltered
         elif (
             (budget_bytes is not None and total + candidate.bytes_in > budget_bytes)
             or (
@@ -101,6 +98,16 @@ def select(
         for reason, partitions in refused.items()
     )
     return RewriteSelection(every, tuple(chosen), skipped, budget_bytes)
+
+
+def _unfiltered(facts: TableFacts, candidate: Candidate) -> SkipReason | None:
+    """Why no filter selects a candidate's partitions; None if one does, or none is needed."""
+    if candidate.mode in {"spec", "table"}:
+        return None
+    parts = candidate.partitions
+    if not all(askable(facts.spec(p.spec_id), p) for p in parts):
+        return SkipReason.NAN
+    return None if is_bounded(facts, parts) else SkipReason.NO_FILTER
 
 
 def _over_budget(

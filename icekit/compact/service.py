@@ -310,6 +310,16 @@ class _EnginePlanner:
         return self.drawn[0]
 
 
+def _check_present(facts: TableFacts) -> None:
+    """Raise for a table with missing files, without which it cannot be read."""
+    if facts.missing is not None and facts.missing.fails_scans:
+        raise MetadataUnreadable(
+            f"Files of {facts.name} are missing from storage, for example "
+            f"{facts.missing.examples[0].path}, so it is not compacted. Restore them, or follow "
+            "the finding missing_files (icekit look --storage)."
+        )
+
+
 def plan_table(
     lake: Lake,
     facts: TableFacts,
@@ -335,12 +345,7 @@ def plan_table(
     outcomes from the ledger and, under equality deletes, the keys of a sample of rows; starts
     Spark, and runs nothing. Raises the errors of :mod:`icekit.errors`.
     """
-    if facts.missing is not None and facts.missing.fails_scans:
-        raise MetadataUnreadable(
-            f"Files of {facts.name} are missing from storage, for example "
-            f"{facts.missing.examples[0].path}, so it is not compacted. Restore them, or follow "
-            "the finding missing_files (icekit look --storage)."
-        )
+    _check_present(facts)
     policy, now = policy or Policy(), now or dt.datetime.now(dt.UTC)
     findings = (
         diagnose(facts, thresholds, session_conf=lake.session_conf())
@@ -374,17 +379,13 @@ def plan_table(
         now=now,
     )
     sample = next(iter(planner.drawn), None)
-    notes = (
-        *planned.notes,
-        *([missing] if missing and planned.actions else ()),
-        *([sample.text] if sample else ()),
-    )
+    notes = [missing if planned.actions else None, sample.text if sample else None]
     planned = replace(
         planned,
         key_sample=sample,
         snapshot_id=at.snapshot_id,
         statistics=statistics_of(at.metadata, at.snapshot_id),
-        notes=notes,
+        notes=(*planned.notes, *filter(None, notes)),
     )
     return try_plan(lake, facts, planned, stop=stop, progress=progress) if trial else planned
 

@@ -135,6 +135,11 @@ def view_given(table: Identifier) -> NotATable:
     )
 
 
+_GONE = re.compile(
+    r"(?:File does not exist|No such file|Failed to open|location does not exist)[^:]*: *(\S+)"
+)
+
+
 def explain(
     error: Exception, table: Identifier, names: Callable[[], list[Identifier]] | None = None
 ) -> Exception:
@@ -175,11 +180,7 @@ def explain(
             detail=text,
         )
     if _MISSING_FILE.search(text):
-        gone = re.search(
-            r"(?:File does not exist|No such file|Failed to open|location does not "
-            r"exist)[^:]*: *(\S+)",
-            text,
-        )
+        gone = _GONE.search(text)
         what = gone[1] if gone else "a file of its metadata"
         return MetadataUnreadable(
             f"{what} is missing, and {name} cannot be read without it. Restore the file, or roll "

@@ -94,24 +94,7 @@ def plan_maintenance(
         )
     notes: list[str] = []
     actions: list[Action] = []
-    waits = None
-    if facts.contradictions:
-        # An expiry could remove the snapshot to roll back to, and a rewrite of delete files drops
-        # those that are misfiled.
-        is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
-        procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
-        notes.append(
-            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow "
-            "these findings before all maintenance."
-        )
-    if facts.missing is not None and facts.missing.fails_scans:
-        # An expiry could remove the snapshot to roll back to, and the manifests that say what is
-        # lost.
-        procedures = []
-        lost = next(
-            (f"{finding.evidence}. " for finding in findings if finding.name == "missing_files"), ""
-        )
-        waits = f"{raised(lost)}Follow the finding missing_files before all maintenance."
+    procedures, waits = _allowed(facts, findings, procedures, notes)
     if "rewrite_position_delete_files" in procedures:
         actions += _deletes(facts, findings, predict, notes)
     if "rewrite_manifests" in procedures:
@@ -148,6 +131,27 @@ def plan_maintenance(
         refused="remove_orphan_files" if is_refused else None,
         statistics=statistics_of(metadata, metadata.get("current-snapshot-id")),
     )
+
+
+def _allowed(
+    facts: TableFacts, findings: Findings, procedures: Sequence[str], notes: list[str]
+) -> tuple[Sequence[str], str | None]:
+    """The procedures that a damaged table allows, and why it allows none, if files are missing.
+
+    An expiry could remove the snapshot to roll back to, and the manifests that say what is lost; a
+    rewrite of delete files drops those that are misfiled.
+    """
+    if facts.contradictions:
+        is_cure = facts.contradictions == (Contradiction.MANIFEST_BOUNDS,)
+        procedures = [name for name in procedures if is_cure and name == "rewrite_manifests"]
+        notes.append(
+            f"The manifests contradict each other ({', '.join(facts.contradictions)}): follow "
+            "these findings before all maintenance."
+        )
+    if facts.missing is None or not facts.missing.fails_scans:
+        return procedures, None
+    lost = next((f"{f.evidence}. " for f in findings if f.name == "missing_files"), "")
+    return (), f"{raised(lost)}Follow the finding missing_files before all maintenance."
 
 
 def _may_not_remove(facts: TableFacts, findings: Findings) -> bool:
@@ -404,6 +408,35 @@ def _lost(found: Expiry) -> str:
     return text + f", protected by {', '.join(found.refs)}" if found.refs else text
 
 
+def _why_orphans_stay(facts: TableFacts, findings: Findings, *, is_named: bool) -> str | None:
+    """Why no orphan file is removed, as a note; empty if there is nothing to say of it, None if
+    listed files may be removed.
+    """
+    storage = facts.storage
+    is_collected = (facts.setting("gc.enabled") or "true").lower() != "false"
+    if facts.unlisted is not None:
+        return f"Orphan files were not looked for: {facts.unlisted}."
+    if storage is None:
+        return (
+            "remove_orphan_files needs a listing of the table's location. Observe the table with "
+            "storage=True."
+            if is_named and is_collected
+            else ""
+        )
+    if storage.sharing.shared:
+        return storage.sharing.refusal or ""
+    if "orphan_files" not in findings.names or not storage.orphan_count:
+        return ""
+    if not is_named:
+        return (
+            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
+            "removes them only if remove_orphan_files is named among the procedures."
+        )
+    if not is_collected:
+        return "Orphan files were listed, but gc.enabled=false: another table may use them."
+    return storage.sharing.refusal
+
+
 def _orphans(
     facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool
 ) -> list[Action]:
@@ -411,32 +444,9 @@ def _orphans(
     shares the location.
     """
     storage = facts.storage
-    if facts.unlisted is not None:
-        notes.append(f"Orphan files were not looked for: {facts.unlisted}.")
-        return []
-    if storage is None:
-        if is_named and (facts.setting("gc.enabled") or "true").lower() != "false":
-            notes.append(
-                "remove_orphan_files needs a listing of the table's location. Observe the table "
-                "with storage=True."
-            )
-        return []
-    if storage.sharing.shared:
-        notes.append(storage.sharing.refusal or "")
-        return []
-    if "orphan_files" not in findings.names or not storage.orphan_count:
-        return []
-    if not is_named:
-        notes.append(
-            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
-            "removes them only if remove_orphan_files is named among the procedures."
-        )
-        return []
-    if (facts.setting("gc.enabled") or "true").lower() == "false":
-        notes.append("Orphan files were listed, but gc.enabled=false: another table may use them.")
-        return []
-    if storage.sharing.refusal:
-        notes.append(storage.sharing.refusal)
+    kept = _why_orphans_stay(facts, findings, is_named=is_named)
+    if storage is None or kept is not None:
+        notes += [kept] if kept else []
         return []
     older_than = at(storage.older_than_ms)
     if now - older_than < ORPHAN_AGE:

@@ -241,25 +241,11 @@ def propose(
         if facts.contradictions
         else plan(facts, findings, policy, thresholds=limits, recent=_recent(case, policy))
     )
-    if (
-        forecast is not None
-        and forecast.verdict != "fits"
-        and not (compaction and compaction.actions)
-    ):
+    is_large = forecast is not None and forecast.verdict != "fits"
+    if forecast and is_large and not (compaction and compaction.actions):
         proposals += _conversion(case, forecast)
-    lately = (
-        [skipped for skipped in compaction.left_alone if skipped.is_recent] if compaction else []
-    )
-    if compaction is not None:
-        if compaction.waits is None:
-            notes += [f"Left alone by compact: {a.text}." for a in compaction.left_alone]
-        if not compaction.actions:
-            notes += compaction.notes
-        given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
-        proposals += _compaction(case, compaction, given)
+    proposals += _compaction(case, compaction, leave_alone) if compaction else []
     waits = compaction.waits if compaction else None
-    if lately and not leave_alone and not waits:
-        notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     before = len(notes)
     proposals += _maintenance(case)
     # Findings that compact or maintain leave alone are in a note.
@@ -281,7 +267,9 @@ def propose(
         manifests=case.savings.manifests,
         forecast=None if forecast is None else _said(forecast),
         notes=tuple(notes),
-        left_alone=sum(skipped.partition_count for skipped in lately),
+        left_alone=sum(
+            s.partition_count for s in (compaction.left_alone if compaction else ()) if s.is_recent
+        ),
         waits=waits,
     )
 
@@ -343,9 +331,16 @@ def _recent(case: _Case, policy: Policy) -> Sequence[Partition]:
     )
 
 
-def _compaction(case: _Case, compaction: Plan, given: str) -> list[Proposal]:
+def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposal]:
+    if compaction.waits is None:
+        case.notes.extend(f"Left alone by compact: {a.text}." for a in compaction.left_alone)
+    if not compaction.actions:
+        case.notes.extend(compaction.notes)
+    if not (leave_alone or compaction.waits) and any(s.is_recent for s in compaction.left_alone):
+        case.notes.append("To plan them anyway, add --leave-alone '0 minutes'.")
     if not compaction.actions:
         return []
+    given = shlex.join(["--leave-alone", leave_alone]) if leave_alone else ""
     savings, total = case.savings, compaction.prediction
     rows = savings.delete_rows_gone
     dropped = sum(a.prediction.delete_files_removed for a in compaction.actions if a.only_drops)

@@ -112,22 +112,9 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
     # A full scan opens a delete file once for each data file it applies to.
     over = deletes_over(facts)
     pairs = sum(o.opens for o in over.values())
-    fewer = sum(max(c.files_in - c.files_out, 0) for c in chosen)
-    thin = thin_partitions(facts, limits)[1] if "over_partitioned" in findings.names else []
-    merged = _merged(facts, thin, chosen)
-    rewritten = sum(c.bytes_in for c in chosen)
-    if merged:
-        in_thin = {g.partition for g in thin}
-        rewritten = sum(g.size_in_bytes for g in thin) + sum(
-            c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions)
-        )
-    aimed = files_of_small_target(facts, limits) if "target_too_small" in findings.names else {}
-    if aimed:
-        taken = {p: c.bytes_in for c in chosen for p in c.partitions if len(c.partitions) == 1}
-        rewritten += sum(max(total - taken.get(p, 0), 0) for p, (_, total) in aimed.items())
-    fuller = _fuller(facts, aimed, chosen)
-    fewer += merged + fuller
-    opens = sum(c.file_opens_saved for c in chosen) + merged + fuller
+    by_table_change, rewritten = _table_changes(facts, findings, limits, chosen)
+    fewer = sum(max(c.files_in - c.files_out, 0) for c in chosen) + by_table_change
+    opens = sum(c.file_opens_saved for c in chosen) + by_table_change
     pairs_gone = sum(over[p].opens for p in under_deletes if p in over)
     manifests = facts.manifests
     target = facts.int_setting("commit.manifest.target-size-bytes")
@@ -168,8 +155,29 @@ def wins(facts: TableFacts, findings: Findings, thresholds: Thresholds | None = 
         orphan_files=listed.orphan_count if listed else None,
         orphan_bytes=listed.orphan_bytes if listed else None,
         orphan_files_weighed=listed.weighed_count if listed else None,
-        table_change_opens_saved=merged + fuller,
+        table_change_opens_saved=by_table_change,
     )
+
+
+def _table_changes(
+    facts: TableFacts, findings: Findings, limits: Thresholds, chosen: Sequence[Candidate]
+) -> tuple[int, int]:
+    """The files that coarser partitions and a larger target file size save, and the bytes that are
+    rewritten together with the candidates.
+    """
+    thin = thin_partitions(facts, limits)[1] if "over_partitioned" in findings.names else []
+    merged = _merged(facts, thin, chosen)
+    rewritten = sum(c.bytes_in for c in chosen)
+    if merged:
+        in_thin = {g.partition for g in thin}
+        rewritten = sum(g.size_in_bytes for g in thin) + sum(
+            c.bytes_in for c in chosen if not in_thin.issuperset(c.partitions)
+        )
+    aimed = files_of_small_target(facts, limits) if "target_too_small" in findings.names else {}
+    if aimed:
+        taken = {p: c.bytes_in for c in chosen for p in c.partitions if len(c.partitions) == 1}
+        rewritten += sum(max(total - taken.get(p, 0), 0) for p, (_, total) in aimed.items())
+    return merged + _fuller(facts, aimed, chosen), rewritten
 
 
 def _merged(facts: TableFacts, thin: Sequence[FileGroup], chosen: Sequence[Candidate]) -> int:

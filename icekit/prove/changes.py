@@ -85,14 +85,10 @@ def changes(
         return first, second
 
     def agree(columns: Sequence[Column]) -> bool:
-        fields = {
+        asked = [
             (spec_id, field)
             for spec_id in {p.spec_id for p in partitions}
             for field in specs[spec_id].fields
-        }
-        asked = [
-            (spec_id, field)
-            for spec_id, field in fields
             if field.transform not in {"identity", "void"}
         ]
         sides = before, entries.where("status < 2")

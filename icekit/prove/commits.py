@@ -206,23 +206,9 @@ def _compare(
             reason = "rows may be in other partitions than their values say"
             sides = [replace(side, where=None) for side in sides]
             before, after = _read(reader, sides, grouped=False, lineage=lineage)
-    of_lineage = False
+    mismatches: list[Mismatch] = []
     if before != after:
-        # A complete table may have more partitions than the driver should hold; they are read only
-        # if the table differs.
-        plain = _read(reader, sides, grouped=True, lineage=False)
-        of_lineage = plain[0] == plain[1]
-        before, after = _read(reader, sides, grouped=True, lineage=True) if of_lineage else plain
-    spec = PartitionSpec(-1, tuple(fields))
-    pairs = {
-        key: (before.get(key, Fingerprint()), after.get(key, Fingerprint()))
-        for key in {*before, *after}
-    }
-    mismatches = [
-        Mismatch(partition_path(spec, key) or "whole table", *pair, of_lineage)
-        for key, pair in pairs.items()
-        if pair[0] != pair[1]
-    ]
+        before, after, mismatches = _differences(reader, sides, fields)
     later = _later_commits(reader, snapshot_id)
     rollback = call(
         reader.lake.name,
@@ -247,9 +233,37 @@ def _compare(
     )
 
 
+_Prints = Mapping[tuple[Scalar, ...], Fingerprint]
+
+
+def _differences(
+    reader: Reader, sides: Sequence[_Side], fields: Sequence[PartitionField]
+) -> tuple[_Prints, _Prints, list[Mismatch]]:
+    """Both sides by partition, and those that differ: in their rows, or only in row lineage.
+
+    A complete table may have more partitions than the driver should hold; they are read only if the
+    table differs.
+    """
+    before, after = _read(reader, sides, grouped=True, lineage=False)
+    of_lineage = before == after
+    if of_lineage:
+        before, after = _read(reader, sides, grouped=True, lineage=True)
+    spec = PartitionSpec(-1, tuple(fields))
+    pairs = {
+        key: (before.get(key, Fingerprint()), after.get(key, Fingerprint()))
+        for key in {*before, *after}
+    }
+    mismatches = [
+        Mismatch(partition_path(spec, key) or "whole table", *pair, of_lineage)
+        for key, pair in pairs.items()
+        if pair[0] != pair[1]
+    ]
+    return before, after, mismatches
+
+
 def _read(
     reader: Reader, sides: Sequence[_Side], *, grouped: bool, lineage: bool
-) -> Sequence[Mapping[tuple[Scalar, ...], Fingerprint]]:
+) -> Sequence[_Prints]:
     """Read the parent and the commit, at the same time."""
     with ThreadPoolExecutor(len(sides)) as pool:
         return list(
@@ -378,32 +392,9 @@ def prove_rewrites(
     for snapshot_id in snapshot_ids:
         commit = snapshots.get(snapshot_id) or (known or {}).get(snapshot_id) or {}
         summary, parent_id = commit.get("summary") or {}, commit.get("parent-snapshot-id")
-        if CHECKED_TAG in summary:
-            checked = CheckedRows.of(summary[CHECKED_TAG])
-            if int(summary.get("added-records") or 0) == checked.rows.row_count:
-                rows, read = checked.rows, read + checked.read
-                quick[snapshot_id] = CommitProof(
-                    snapshot_id,
-                    parent_id,
-                    provable=True,
-                    before=rows,
-                    after=rows,
-                    statement=str(checked),
-                    is_sampled=checked.is_sampled,
-                )
-        elif CHECKED_POSITIONS_TAG in summary:
-            positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
-            if int(
-                summary.get("added-position-deletes") or 0
-            ) == positions.positions and not _DATA_CHANGES.intersection(summary):
-                read += positions.sampled + 2 * positions.of_files
-                quick[snapshot_id] = CommitProof(
-                    snapshot_id,
-                    parent_id,
-                    provable=True,
-                    statement=str(positions),
-                    is_sampled=positions.is_sampled,
-                )
+        if checked := _checked_before(snapshot_id, parent_id, summary):
+            quick[snapshot_id], rows_read = checked
+            read += rows_read
         elif (
             snapshot_id in snapshots
             and "removed-delete-files" in summary
@@ -439,6 +430,34 @@ def prove_rewrites(
     )
 
 
+def _checked_before(
+    snapshot_id: int, parent_id: int | None, summary: Mapping[str, str]
+) -> tuple[CommitProof, int] | None:
+    """The proof of a commit that was checked before it was made, by its own summary, and the rows
+    that were read for it; None without such a check, or if the commit is not what was checked.
+    """
+    proof = CommitProof(snapshot_id, parent_id, provable=True)
+    if CHECKED_TAG in summary:
+        checked = CheckedRows.of(summary[CHECKED_TAG])
+        rows = checked.rows
+        if int(summary.get("added-records") or 0) != rows.row_count:
+            return None
+        proof = replace(proof, before=rows, after=rows)
+        return (
+            replace(proof, statement=str(checked), is_sampled=checked.is_sampled),
+            checked.read,
+        )
+    if CHECKED_POSITIONS_TAG not in summary or _DATA_CHANGES.intersection(summary):
+        return None
+    positions = CheckedPositions.of(summary[CHECKED_POSITIONS_TAG])
+    if int(summary.get("added-position-deletes") or 0) != positions.positions:
+        return None
+    return (
+        replace(proof, statement=str(positions), is_sampled=positions.is_sampled),
+        positions.sampled + 2 * positions.of_files,
+    )
+
+
 def _removed(
     lake: Lake, name: Identifier, parent_id: int | None, snapshot_id: int
 ) -> tuple[int, int]:
@@ -456,4 +475,4 @@ def _removed(
 
 # Keys of a summary that a commit without them did not do.
 _DATA_CHANGES = {"added-data-files", "deleted-data-files"}
-_CHANGES = _DATA_CHANGES | {"added-delete-files"}
+_CHANGES = _DATA_CHANGES | {"added-delete-files", CHECKED_TAG, CHECKED_POSITIONS_TAG}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -310,6 +310,16 @@ class _Conversion:
                 f"{path}"
             )
 
+    def _check_listed_once(self, found: Found, positions: Iterable[int]) -> None:
+        """Refuse to delete rows of a data file that the table has more than once."""
+        paths = [found.data[number].path for number in positions]
+        if twice := repeated(self.spark, self.name, found.at.snapshot_id, paths):
+            raise ConversionRefused(
+                f"{counted(len(twice), 'data file', 'is', 'are')} in the table more than once "
+                f"(appended twice), and a position delete would apply to every copy: {twice[0]}. "
+                "Rewrite them first (rewrite_data_files with rewrite-all)."
+            )
+
     def _slice(
         self, found: Found, view: Identifier | None, mark: str, slices: tuple[int, int]
     ) -> bool:
@@ -329,20 +339,12 @@ class _Conversion:
         missing = len(found.deletes) - len(known.equality)
         if missing:
             raise ConversionRefused(
-                f"{counted(missing, 'equality delete file', 'is', 'are')} in "
-                "no readable manifest. Nothing was changed; run the conversion again."
+                f"{counted(missing, 'equality delete file', 'is', 'are')} in no readable "
+                "manifest. Nothing was changed; run the conversion again."
             )
         positions = deleted_positions(spark, view, found, self.say) if view else {}
         dead = dict(positions)
-        if twice := repeated(
-            spark, name, at.snapshot_id, [found.data[number].path for number in positions]
-        ):
-            raise ConversionRefused(
-                f"{counted(len(twice), 'data file', 'is', 'are')} in the "
-                "table more than once (appended twice), and a position delete would apply to "
-                f"every copy: {twice[0]}. Rewrite them first (rewrite_data_files with "
-                "rewrite-all)."
-            )
+        self._check_listed_once(found, positions)
         replaced, earlier = (
             merge(spark, name, known, positions, found) if at.format_version >= 3 else ([], {})
         )

@@ -164,11 +164,9 @@ def _metadata(
         # Keys are a small part of a file, so one task can read many.
         "read.split.open-file-cost": "1048576",
     }
-    mapping = (table.get("properties") or {}).get("schema.name-mapping.default")
-    if mapping:
+    if mapping := (table.get("properties") or {}).get("schema.name-mapping.default"):
         properties["schema.name-mapping.default"] = mapping
     version = max(2, int(table.get("format-version", 2)))
-    more = {"next-row-id": 0} if version >= 3 else {}
     return {
         "format-version": version,
         "table-uuid": str(uuid.uuid4()),
@@ -189,7 +187,7 @@ def _metadata(
         "snapshots": [],
         "snapshot-log": [],
         "metadata-log": [],
-        **more,
+        **({"next-row-id": 0} if version >= 3 else {}),
     }
 
 

@@ -341,14 +341,8 @@ class Runner:
         is_alone = not _moved(before, now, progress.commits)
         if failure is not None:
             progress.note_failure(failure, is_unchanged=now.metadata == before.metadata)
-            moved = now.snapshot_id != before.snapshot_id
-            if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
-                # Another process's compaction and expiry removed files that were being read.
+            if self._is_in_the_way(failure, left, before, now):
                 raise Conflict(reason(failure))
-            if action.procedure == "expire_snapshots" and self._unexpired(action) != left:
-                raise Conflict(reason(failure))  # another job's expiry came first
-            if _is_gone(before, now) and is_of_engine(failure) and kind_of(failure) == "other":
-                raise Conflict(reason(failure))  # whatever Iceberg says of that
             raise _as_kind(failure, progress, is_alone=is_alone, has_committed=after.any)
         progress.result = (
             answer
@@ -362,6 +356,17 @@ class Runner:
         if answer.is_idle and not after.any:
             progress.attempts -= 1  # there was nothing to do
         _check(answer, after, is_alone=is_alone)
+
+    def _is_in_the_way(self, failure: Exception, action: Action, before: Head, now: Head) -> bool:
+        """Whether an action failed because of what another process did to the table meanwhile."""
+        moved = now.snapshot_id != before.snapshot_id
+        if moved and isinstance(explain(failure, action.sql_name), MetadataUnreadable):
+            # Another process's compaction and expiry removed files that were being read.
+            return True
+        if action.procedure == "expire_snapshots" and self._unexpired(action) != action:
+            return True  # another job's expiry came first
+        # Whatever Iceberg says of a table that is gone.
+        return _is_gone(before, now) and is_of_engine(failure) and kind_of(failure) == "other"
 
     def _check_fragile(self, action: Action, before: Head) -> None:
         """Refuse a commit that may change which rows are deleted: the column of a partition field

@@ -10,7 +10,7 @@ import os
 import shlex
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 
 from icekit.catalog import Lake
@@ -32,7 +32,7 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import files_below, metadata_table
 from icekit.errors import ParameterError
 from icekit.facts.head import head
-from icekit.facts.metadata import int_setting, settings
+from icekit.facts.metadata import Json, int_setting, settings
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.paths import path_sql
 from icekit.prove.proof import Proof
@@ -101,6 +101,10 @@ def guard_of(lake: Lake, action: Action, say: Say, stop: Stop) -> Guard:
 Say = Callable[[str], None]
 # What the ledger stores of each commit.
 _KEPT_OF_A_COMMIT = ("snapshot-id", "parent-snapshot-id", "summary")
+
+
+def _stored(commits: Iterable[Json]) -> tuple[dict[str, Any], ...]:
+    return tuple({key: commit.get(key) for key in _KEPT_OF_A_COMMIT} for commit in commits)
 
 
 class CheckpointedRun:
@@ -290,10 +294,7 @@ class CheckpointedRun:
                     started_ms=started_ms,
                     ended_ms=None if status is Status.RUNNING else now_ms(),
                     error=error,
-                    commits=tuple(
-                        {key: commit.get(key) for key in _KEPT_OF_A_COMMIT}
-                        for commit in progress.commits.values()
-                    ),
+                    commits=_stored(progress.commits.values()),
                 )
             )
 
@@ -311,14 +312,8 @@ class CheckpointedRun:
                 self.stop.set(self.stop.reason or "person")
             if ended.status is Status.SPLIT:
                 parts = self._smaller(action)
-                self.say(
-                    f"  {problem}; "
-                    + (
-                        f"split into {count(len(parts), 'part')}"
-                        if parts
-                        else "it cannot be made smaller"
-                    )
-                )
+                split = f"split into {count(len(parts), 'part')}"
+                self.say(f"  {problem}; " + (split if parts else "it cannot be made smaller"))
                 ended = replace(ended, status=Status.SPLIT if parts else Status.FAILED)
         outcome = ActionOutcome(
             action=action,

@@ -27,7 +27,7 @@ from icekit.facts.definition import PartitionSpec, other_optimizer
 from icekit.facts.snapshot_statistics import statistics_of
 from icekit.facts.values import partition_path
 from icekit.parsing import size_in_bytes
-from icekit.resolve.find import partitions_where, remaining
+from icekit.resolve.find import At, partitions_where, remaining
 from icekit.resolve.listing import Scope
 from icekit.secrets import scrub
 from icekit.sql import Identifier, display_name, identifier
@@ -116,20 +116,7 @@ def plan_conversion(
             notes=("The table has no snapshot yet.",),
             converts=True,
         )
-    notes: list[str] = []
-    chosen = list(at.scopes)
-    if asked_for is not None:
-        asked, narrows = partitions_where(
-            spark, at, asked_for, case_sensitive=is_case_sensitive(spark)
-        )
-        if not narrows and any(not s.is_global for s in chosen):
-            notes.append("The filter uses no partition column, so it selects every partition.")
-        if left := [s for s in chosen if s.is_global]:
-            notes.append(
-                f"Left in place: {count(sum(s.delete_files for s in left), EQUALITY_DELETE)} that "
-                "can apply to any partition. Convert without a filter to remove them."
-            )
-        chosen = [s for s in chosen if not s.is_global and s.partition in asked]
+    chosen, notes = ([*at.scopes], []) if asked_for is None else _chosen(spark, at, asked_for)
     if not chosen:
         notes.append(
             "The partitions that the filter selects have no equality deletes."
@@ -161,6 +148,20 @@ def plan_conversion(
         converts=True,
         statistics=statistics_of(at.metadata, at.snapshot_id),
     )
+
+
+def _chosen(spark: SparkSession, at: At, asked_for: Any) -> tuple[list[Scope], list[str]]:
+    """The deletes of the partitions that a filter selects, and notes on those that it does not."""
+    notes = []
+    asked, narrows = partitions_where(spark, at, asked_for, case_sensitive=is_case_sensitive(spark))
+    if not narrows and any(not s.is_global for s in at.scopes):
+        notes.append("The filter uses no partition column, so it selects every partition.")
+    if left := [s for s in at.scopes if s.is_global]:
+        notes.append(
+            f"Left in place: {count(sum(s.delete_files for s in left), EQUALITY_DELETE)} that "
+            "can apply to any partition. Convert without a filter to remove them."
+        )
+    return [s for s in at.scopes if not s.is_global and s.partition in asked], notes
 
 
 def _files_of(spark: SparkSession, table: Identifier, where: str) -> Any:
