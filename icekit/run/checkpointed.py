@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import Any
 
 from icekit.catalog import Lake
 from icekit.compact.claims import ActionRecord, RunRecord, claimed, now_ms
