@@ -98,11 +98,15 @@ def as_text(blocks: Iterable[Block], width: int | None = None) -> str:
 
 
 def as_html(blocks: Iterable[Block]) -> str:
-    """The blocks as one card; secrets are masked."""
+    """The blocks as one card with its style; secrets are masked."""
+    return mask(html.framed(card(blocks)))
+
+
+def card(blocks: Iterable[Block]) -> str:
+    """The blocks as one card of a page; its colour is that of their badge."""
     listed = list(blocks)
     kind = next((block.kind for block in listed if isinstance(block, Badge)), "info")
-    inside = "".join(map(_html, listed))
-    return mask(html.framed(f'<div class="finding {kind}">{inside}</div>'))
+    return f'<div class="finding {kind}">{"".join(map(_html, listed))}</div>'
 
 
 def _lines(block: Block, width: int | None) -> list[str]:
@@ -164,16 +168,13 @@ def _html(block: Block) -> str:
                 f'<p class="title"><span class="badge">{html.text(block.label)}</span> '
                 f"{html.text(block.title)}{note}</p>"
             )
-        case Sentence():
-            label = f"<strong>{html.text(block.label)}:</strong> " if block.label else ""
-            said = html.prose(block.text)
-            return f"<p>{label}{f'<strong>{said}</strong>' if block.is_strong else said}</p>"
-        case Sql():
-            return (
-                f"<p><strong>{html.text(block.label)}</strong></p>{html.statements(block.statements)}"
-                if block.statements
-                else ""
-            )
+        case Sentence(text, label, is_strong):
+            head = f"<strong>{html.text(label)}:</strong> " if label else ""
+            body = f"<strong>{html.prose(text)}</strong>" if is_strong else html.prose(text)
+            return f"<p>{head}{body}</p>" if text else ""
+        case Sql(label, statements):
+            head = f"<p><strong>{html.text(label)}</strong></p>" if label and statements else ""
+            return head + html.statements(statements)
         case Item():
             title = f'<p class="title">{html.prose(block.title)}</p>' if block.title else ""
             pairs = (

@@ -16,6 +16,7 @@ from typing import Any
 
 from icekit import sql
 from icekit.answer import html
+from icekit.answer.view import Badge, Block, Folded, Item, Sentence, Sql, as_html, card
 from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, require_known
@@ -68,7 +69,7 @@ class Finding:
         return f"{self.severity.name.lower():<8} {self.name}: {self.evidence}"
 
     def _repr_html_(self) -> str:
-        return html.framed(_card(self, "", None))
+        return as_html(_blocks(self, "", None))
 
 
 #: Findings that ``icekit compact`` fixes.
@@ -293,10 +294,11 @@ def findings_html(
         )
     covered = covered_by(f.name for f in findings)
     cards = [
-        _card(finding, saves.get(finding.name, ""), covered.get(finding.name))
+        card(_blocks(finding, saves.get(finding.name, ""), covered.get(finding.name)))
         for finding in findings
     ]
-    folded = f"<details><summary>{count(len(cards) - UNFOLDED, 'more finding')}</summary>{''.join(cards[UNFOLDED:])}</details>"
+    more = count(len(cards) - UNFOLDED, "more finding")
+    folded = f"<details><summary>{more}</summary>{''.join(cards[UNFOLDED:])}</details>"
     verdict = (
         f"<p><strong>{html.text(summary(findings))}.</strong> {html.prose(saves.get('', ''))}</p>"
     )
@@ -329,29 +331,42 @@ SPARKS_OWN = "Spark's own SQL: no trial, no check of rows, no resume"
 _SHARED_CALLS = (".rewrite_data_files(", ".rewrite_manifests(")
 
 
-def _card(finding: Finding, saves: str, covered: str | None) -> str:
-    # The statement is with the finding whose action does more.
+def _blocks(finding: Finding, saves: str, covered: str | None) -> list[Block]:
+    """A finding's evidence, remedy and command; where, why and at which threshold are folded.
+
+    ``covered`` is the finding whose action also fixes this one: the command stands there.
+    """
     statements = [
         s for s in finding.sql if covered is None or not any(call in s for call in _SHARED_CALLS)
     ]
-    said = []
-    if finding.where:
-        more = finding.where_count - len(finding.where)
-        where = " ".join(f"<code>{html.text(name)}</code>" for name in finding.where)
-        said.append(("Where", where + (f" and {more:,} more" if more > 0 else "")))
-    said += [
-        ("Effect", html.prose(finding.effect)),
-        ("Threshold", f"{html.prose(finding.threshold)} <br>({html.text(finding.source)})"),
-    ]
-    heading = f'<p class="title">{badge(finding.severity)} {html.text(finding.title)}</p>'
-    evidence = f"{raised(finding.evidence.rstrip('.'))}."
-    own = html.statements(statements)
+    own: list[Block] = [Sql("", statements)]
     if finding.command is not None:
-        fold = f"<details><summary>{SPARKS_OWN}</summary>{own}</details>" if statements else ""
-        own = (html.statements([finding.command]) if covered is None else "") + fold
-    what = f"<p>{html.prose(evidence)}</p><p>{html.prose(finding.remedy)}{f' <b>{html.prose(saves)}</b>' if saves else ''}</p>"
-    why = f"<details><summary>Where, and why it matters</summary>{html.definitions(said)}</details>"
-    return f'<div class="finding {finding.severity.name.lower()}">{heading}{what}{own}{why}</div>'
+        own = [Sql("", () if covered else [finding.command]), Folded(SPARKS_OWN, own)]
+    more = finding.where_count - len(finding.where)
+    where = ", ".join(finding.where) + (f" and {more:,} more" if more > 0 else "")
+    return [
+        Badge(
+            finding.severity.name.lower(),
+            f"{SYMBOLS[finding.severity]} {finding.severity.name.lower()}",
+            finding.title,
+        ),
+        Sentence(f"{raised(finding.evidence.rstrip('.'))}."),
+        Sentence(finding.remedy),
+        Sentence(saves, is_strong=True),
+        *own,
+        Folded(
+            "Where, and why it matters",
+            [
+                Item(
+                    pairs=[
+                        *([("Where", where)] if finding.where else []),
+                        ("Effect", finding.effect),
+                        ("Threshold", f"{finding.threshold} ({finding.source})"),
+                    ]
+                )
+            ],
+        ),
+    ]
 
 
 # --- The context of a check, and helpers that build findings
