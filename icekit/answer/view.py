@@ -122,13 +122,13 @@ def _lines(block: Block, width: int | None) -> list[str]:
             )
         case Item():
             names = max((len(name) for name, _ in block.pairs), default=0)
-            said = [
+            pairs = [
                 line
                 for name, text in block.pairs
                 for line in _wrapped(f"  {name:{names}}  ", text, width)
             ]
             title = _wrapped("", block.title, width) if block.title else []
-            return [*title, *said, *(f"  {each}" for each in block.statements)]
+            return [*title, *pairs, *(f"  {each}" for each in block.statements)]
         case Grid():
             return [
                 *([f"{block.caption}:"] if block.caption and block.rows else []),
@@ -166,8 +166,9 @@ def _html(block: Block) -> str:
             )
         case Sentence():
             label = f"<strong>{html.text(block.label)}:</strong> " if block.label else ""
-            said = html.prose(block.text)
-            return f"<p>{label}{f'<strong>{said}</strong>' if block.is_strong else said}</p>"
+            prose = html.prose(block.text)
+            sentence = f"<strong>{prose}</strong>" if block.is_strong else prose
+            return f"<p>{label}{sentence}</p>"
         case Sql():
             return (
                 f"<p><strong>{html.text(block.label)}</strong></p>{html.statements(block.statements)}"
@@ -177,7 +178,7 @@ def _html(block: Block) -> str:
         case Item():
             title = f'<p class="title">{html.prose(block.title)}</p>' if block.title else ""
             pairs = (
-                html.definitions((name, html.prose(said)) for name, said in block.pairs)
+                html.definitions((name, html.prose(value)) for name, value in block.pairs)
                 if block.pairs
                 else ""
             )

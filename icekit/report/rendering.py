@@ -38,8 +38,6 @@ from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
 
-# --- Keep the facts of observed tables, each until its table changes
-
 
 class FactsCache:
     """Facts in files of a folder, for later requests for the same tables; only their names are in
@@ -83,9 +81,6 @@ class FactsCache:
             save_facts(facts, kept)
             self._at[name] = (at, storage)
         return facts
-
-
-# --- Collect the facts of one table for its notebook within its time limit
 
 
 class TimedOut(IcekitError):
@@ -165,8 +160,6 @@ def kept(facts: TableFacts, scratch: Path) -> Path:
     return save_facts(facts, scratch / f"{slug(facts.name)}.facts.json")
 
 
-# --- Keep kernels warm: one notebook after another in one process, each as if in a new kernel
-#
 # Starting a kernel and importing what the notebook imports takes longer than running it. A kernel
 # that has run one notebook has all of that; before the next its namespace, history and counter are
 # reset (``InteractiveShell.reset``), so that the same cells give the same outputs and numbers.
@@ -350,15 +343,16 @@ def rendered(
                 raise timed_out(name, options.timeout_seconds or 0.0) from None
             raise
     ran = time.monotonic()
-    said = None if error else read(output / f"{base}.json")
+    document = None if error else read(output / f"{base}.json")
+    status = document.status if document else "crashed"
     page = write_page(
         notebook,
-        f"{table}: {said.status if said else 'crashed'}",
+        f"{table}: {status}",
         output / f"{base}.html",
-        failed=said is None,
+        failed=document is None,
     )
     stages = {"notebook": ran - started, "page": time.monotonic() - ran}
-    return page, said, error, stages
+    return page, document, error, stages
 
 
 def _parameters(options: Options, table: str, facts_file: Path, history: str) -> dict[str, Any]:

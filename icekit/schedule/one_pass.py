@@ -205,7 +205,10 @@ class _Pass:
                     Status.MISCONFIGURED if row.status == Status.MISCONFIGURED else Status.CRASHED
                 )
                 if row.outcome is not None:
-                    one.health, one.saved = row.outcome.status, row.wins.saved if row.wins else 0
+                    one.health, one.saved = (
+                        row.outcome.status,
+                        row.savings.saved if row.savings else 0,
+                    )
                     one.reported = (
                         Status.UNHEALTHY
                         if gated(row.outcome.worst, rule.fail_on)

@@ -155,8 +155,6 @@ def predicates(
     return found
 
 
-# --- Parse filters as Iceberg writes them into the description of a scan; pure
-#
 # The one language in which both a person's SQL (planned by Spark) and a Spark event log state what
 # reached Iceberg: ``time_hour >= 1357344000000000, (carrier = 'UA' OR carrier IN ('AA', 'DL'))``.
 # Source: ``Spark3Util.DescribeExpressionVisitor``. Quotes inside a text are not escaped there: a

@@ -304,9 +304,6 @@ def merged(trees: Iterable[Node]) -> tuple[Filter, ...]:
     return tuple(sorted(filters, key=lambda f: -f.weight))
 
 
-# --- Sample rows of a table, to try layouts on and to give values to filters without values
-
-
 #: The number of lookups that replace a filter without values.
 DRAWS = 8
 #: For each column the values of some rows, except nulls, with the types that facts use.

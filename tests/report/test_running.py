@@ -279,7 +279,7 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
         made["db.t02"].error
         == "CancelledError: the loop is closed; for details see db.t02.error.txt"
     )
-    assert made["db.t02"].wins is not None
+    assert made["db.t02"].savings is not None
 
 
 def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:
