@@ -26,7 +26,7 @@ from icekit.sql import (
     statements,
     unset_properties,
 )
-from icekit.tune.in_force import Link
+from icekit.tune.in_force import SESSION, InForce
 
 #: Properties that no statement can undo.
 _ONE_WAY = frozenset({"format-version"})
@@ -92,19 +92,16 @@ def to_set(
     )
 
 
-def overriding(link: Link, why: str = "") -> Change:
-    """Reset a setting of the session that overrides the table's property."""
+def overriding(setting: InForce, why: str = "") -> list[Change]:
+    """Reset the session's setting where it overrides the table's property."""
+    link = setting.decides
+    if link is None or link.where != SESSION:
+        return []
     reason = (
         f"The session's {link.name} = {link.value} overrides the table's property. {why}".rstrip()
     )
-    return Change(
-        link.name,
-        link.value,
-        None,
-        reason,
-        reset_session(link.name),
-        set_session(link.name, link.value or ""),
-    )
+    undo = set_session(link.name, link.value or "")
+    return [Change(link.name, link.value, None, reason, reset_session(link.name), undo)]
 
 
 @dataclass(frozen=True, slots=True)

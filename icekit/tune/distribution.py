@@ -21,9 +21,8 @@ def distribution(facts: TableFacts, session: Mapping[str, str | None]) -> InForc
     stated = next(d for d in facts.distribution if d.operation == "append")
     given = facts.properties.get(DISTRIBUTION)
     return in_force(
-        "distribution mode",
-        session=[(DISTRIBUTION_SESSION, session[DISTRIBUTION_SESSION])],
-        properties=[(DISTRIBUTION, given)],
+        session=(DISTRIBUTION_SESSION, session[DISTRIBUTION_SESSION]),
+        table=(DISTRIBUTION, given),
         default=("default" if given else stated.origin, None if given else stated.mode),
     )
 

@@ -45,7 +45,7 @@ from icekit.tune.distribution import (
     other_modes,
 )
 from icekit.tune.experiment import Experiment, SetUp
-from icekit.tune.in_force import SESSION, InForce, in_force
+from icekit.tune.in_force import InForce, in_force
 from icekit.units import count, percent, raised, size, span
 
 if TYPE_CHECKING:
@@ -367,8 +367,6 @@ def _mode(
     )
     if best is None:
         return [Change(DISTRIBUTION, now, now, why)]
-    decides = mode.decides
-    overrides = [overriding(decides)] if decides is not None and decides.where == SESSION else []
     effect = (
         "rows are shuffled once before they are written, which takes time and adds latency to a "
         "stream"
@@ -378,7 +376,7 @@ def _mode(
         if facts.properties.get(DISTRIBUTION) != best
         else []
     )
-    return [*changes, *overrides]
+    return [*changes, *overriding(mode)]
 
 
 def _advisory(
@@ -396,23 +394,13 @@ def _advisory(
         f"A large commit writes {after:,} instead of {before:,} data files with an advisory size "
         f"of {size(int(value))}."
     )
-    given = session[_ADVISORY_SESSION]
-    chain = in_force(
-        "advisory partition size",
-        session=[(_ADVISORY_SESSION, given)],
-        properties=[(ADVISORY, facts.properties.get(ADVISORY))],
-    )
+    advisory = in_force(session=(_ADVISORY_SESSION, session[_ADVISORY_SESSION]))
     effect = "a task sorts as much as this in its memory, or spills"
-    overrides = (
-        [overriding(chain.decides, f"Or set it to {value}.")]
-        if given and chain.decides is not None
-        else []
-    )
     return [
         to_set(
             facts, {ADVISORY: value}, why, now=facts.properties.get(ADVISORY), side_effect=effect
         ),
-        *overrides,
+        *overriding(advisory, f"Or set it to {value}."),
     ]
 
 
@@ -470,9 +458,8 @@ def _interval(facts: TableFacts) -> list[Change]:
 def _settings(facts: TableFacts, session: Mapping[str, str | None], mode: InForce) -> Grid:
     """What decides the size of a file of appends, and where it is set."""
     advisory = in_force(
-        "advisory",
-        session=[(_ADVISORY_SESSION, session[_ADVISORY_SESSION])],
-        properties=[(ADVISORY, facts.properties.get(ADVISORY))],
+        session=(_ADVISORY_SESSION, session[_ADVISORY_SESSION]),
+        table=(ADVISORY, facts.properties.get(ADVISORY)),
         default=(
             "Iceberg's estimate from the codecs, at least Spark's own",
             session[_SPARK_ADVISORY] or "64MB",

@@ -6,7 +6,6 @@ session, then table property, then default.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 SESSION, PROPERTY, DEFAULT = "session", "table property", "default"
@@ -23,9 +22,8 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A setting with all the places it may come from, highest precedence first."""
+    """All the places a setting may come from, highest precedence first."""
 
-    setting: str
     links: tuple[Link, ...]
 
     @property
@@ -52,13 +50,10 @@ class InForce:
 
 
 def in_force(
-    setting: str,
     *,
-    session: Sequence[tuple[str, str | None]] = (),
-    properties: Sequence[tuple[str, str | None]] = (),
+    session: tuple[str, str | None] = ("", None),
+    table: tuple[str, str | None] = ("", None),
     default: tuple[str, str | None] = ("default", None),
 ) -> InForce:
     """Order the places; each is a name and its value there (None: not set)."""
-    links = [Link(SESSION, name, value) for name, value in session]
-    links += [Link(PROPERTY, name, value) for name, value in properties]
-    return InForce(setting, (*links, Link(DEFAULT, *default)))
+    return InForce((Link(SESSION, *session), Link(PROPERTY, *table), Link(DEFAULT, *default)))

@@ -24,7 +24,7 @@ from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
 from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
 from icekit.tune.filters import leaves, predicates
-from icekit.tune.in_force import SESSION, InForce, in_force
+from icekit.tune.in_force import InForce, in_force
 from icekit.tune.queries import bind, read_filters, sample
 from icekit.units import count, elapsed, percent, plain, raised, size
 
@@ -192,9 +192,8 @@ def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
 def planning_mode_of(spark: SparkSession, facts: TableFacts) -> InForce:
     """Where data manifests are planned, and which place decides it."""
     return in_force(
-        _MODE,
-        session=[(_SESSION_MODE, session_value(spark, _SESSION_MODE))],
-        properties=[(_MODE, facts.properties.get(_MODE))],
+        session=(_SESSION_MODE, session_value(spark, _SESSION_MODE)),
+        table=(_MODE, facts.properties.get(_MODE)),
         default=("the default", "auto"),
     )
 
@@ -260,10 +259,7 @@ def planning_mode(
         _MODE: _MODES[best],
     }
     change = to_set(facts, properties, f"{times}; it is {now} now ({mode.origin}).", now=now)
-    overrides = [
-        overriding(link) for link in (mode.decides,) if link is not None and link.where == SESSION
-    ]
-    return (change, *overrides)
+    return (change, *overriding(mode))
 
 
 def manifests(facts: TableFacts, measured: Measurements) -> Change:

@@ -57,7 +57,7 @@ def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
 
 def test_modes_without_something_to_bring_rows_together_by_are_none() -> None:
     plain = table_facts(specs=(PartitionSpec(0, ()),), sort_order=())
-    mode = in_force("mode", properties=[(DISTRIBUTION, "hash")])
+    mode = in_force(table=(DISTRIBUTION, "hash"))
 
     assert possible_modes(plain) == (NONE,)
     assert effective(plain, mode) == NONE

@@ -9,7 +9,7 @@ from icekit.errors import ParameterError
 from icekit.sandbox.stale import stale_clones
 from icekit.tune import planning
 from icekit.tune.answer import Confidence, Measurements
-from icekit.tune.in_force import InForce, in_force
+from icekit.tune.in_force import in_force
 from icekit.tune.planning import (
     DISTRIBUTED,
     LOCAL,
@@ -26,7 +26,7 @@ from tests.factories import table_facts
 FACTS = table_facts(catalog="lake", table=("db", "events"))
 FILES = Storage("file", "HadoopFileIO", 1_000, 10, 0.5, 0.0, 0, 100.0, 10)
 S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
-AUTO = in_force("read.data-planning-mode", default=("the default", "auto"))
+AUTO = in_force(default=("the default", "auto"))
 ENOUGH = 1 << 30
 
 
@@ -74,7 +74,7 @@ def test_a_small_gain_moves_nothing(seconds: tuple[float, float, float]) -> None
 
 
 def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
-    mode: InForce = in_force("m", session=[("spark.sql.iceberg.data-planning-mode", "local")])
+    mode = in_force(session=("spark.sql.iceberg.data-planning-mode", "local"))
     changes = planning.planning_mode(
         FACTS, measured(now=10.0, local=10.0, distributed=4.0), mode, max_result_bytes=ENOUGH
     )

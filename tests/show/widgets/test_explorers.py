@@ -186,7 +186,8 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
 
     assert "snapshots_piling_up" in view.findings.names
     assert (
-        "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.message.value
+        "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}"
+        in explorer.message.value
     )
     explorer.reset.click()
     assert view.thresholds == Thresholds()
