@@ -4,11 +4,11 @@ advised.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from icekit.errors import require_known
+from icekit.options import commands
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
@@ -22,15 +22,25 @@ QUESTIONS = {
     "write-mode": "merge-on-read or copy-on-write, tried on clones with your own statement",
     "planning": "where scans are planned, manifests, object store paths",
 }
+_NOT_OPTIONS = {*commands.OfTable.settings(), *commands.Output.settings(), "statement_file"}
 
 
-def answering(question: str) -> Callable[..., Any]:
-    """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for an
-    unknown question.
+def tune(
+    lake: Lake,
+    question: str,
+    table: str | Identifier,
+    *,
+    progress: Callable[[str], None] = print,
+    **options: Any,
+) -> Any:
+    """Answer one of :data:`QUESTIONS` about a table; only reads the table.
+
+    The options are those of the question in :mod:`icekit.options.commands`; raises
+    :class:`~icekit.errors.ParameterError` for an unknown question or option.
     """
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
-    answers: dict[str, Callable[..., Any]] = {
+    answers: Mapping[str, Callable[..., Any]] = {
         "file-sizes": file_sizes.tune_file_sizes,
         "metrics-columns": metrics_columns.tune_metrics_columns,
         "layout": layout.tune_layout,
@@ -38,19 +48,8 @@ def answering(question: str) -> Callable[..., Any]:
         "planning": planning.tune_planning,
     }
     require_known(question, QUESTIONS, "question")
-    return answers[question]
-
-
-def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Any:
-    """Answer one of :data:`QUESTIONS` about a table; only reads the table.
-
-    The options are those of the function that answers; raises
-    :class:`~icekit.errors.ParameterError` for an unknown option.
-    """
-    answer = answering(question)
-    known = [
-        name for name, p in inspect.signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY
-    ]
+    kind = commands.QUESTIONS[question]
+    known = [name for name in kind.settings() if name not in _NOT_OPTIONS]
     for name in options:
         require_known(name, known, f"{question} option")
-    return answer(lake, table, **options)
+    return answers[question](lake, table, kind.of(options), progress)

@@ -229,6 +229,12 @@ class Measurements:
             "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
         )
 
+    def gain(self, now: str, after: str | None) -> str:
+        """The first effect in words, after a colon; empty without any."""
+        for name, before, then, _ in self.effects(now, after).rows[:1]:
+            return f": {name} {then} instead of {before}"
+        return ""
+
 
 class Confidence(StrEnum):
     """How sure an answer is; ``NONE`` if too little was measured to answer."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from icekit.engine.compat import at_snapshot
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
-from icekit.facts.files import FileGroup, Kind
+from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
 from icekit.facts.snapshots import Commit
 from icekit.facts.where import where
 from icekit.resolve.listing import partition_text
-from icekit.sandbox.trial import Sandbox
+from icekit.sandbox.trial import Sandbox, packed
 from icekit.sql import Identifier, identifier, literal
 from icekit.units import count, size
 
@@ -130,7 +130,9 @@ def large_commit(
     if not groups:
         return None
     wanted = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
-    taken = _taken(groups, wanted)
+    # The smallest group that has enough by itself, else the largest ones until there is enough.
+    alone = [g for g in groups if g.size_in_bytes >= wanted]
+    taken = alone[-1:] or packed(groups[: ENOUGH * 4], wanted)[:ENOUGH]
     is_whole = len(taken) == len(groups)
     predicate = (
         None
@@ -169,18 +171,6 @@ def large_commit(
         options={**at, "split-size": str(split), "file-open-cost": "0"},
         where=" AND ".join(conditions),
     )
-
-
-def _taken(groups: Sequence[FileGroup], wanted: int) -> list[FileGroup]:
-    """The smallest group that has enough by itself, else the largest ones until there is enough."""
-    alone = [g for g in groups if g.size_in_bytes >= wanted]
-    if alone:
-        return [alone[-1]]
-    taken: list[FileGroup] = []
-    for group in groups[: ENOUGH * 4]:
-        if not taken or sum(g.size_in_bytes for g in taken) + group.size_in_bytes <= wanted:
-            taken.append(group)
-    return taken[:ENOUGH]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ data files, and their undo; pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from icekit.facts.definition import Column, PartitionSpec
-from icekit.facts.files import Kind, Partition, Scalar
+from icekit.facts.files import FileGroup, Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import quoted
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
@@ -163,24 +164,34 @@ def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
     gone, a value has no literal.
     """
     groups = sorted(
-        facts.of_kind(Kind.DATA),
+        (g for g in facts.of_kind(Kind.DATA) if _is_askable(facts, g.partition)),
         key=lambda g: (g.partition.spec_id, [_comparable(v) for v in g.partition.values]),
     )
-    taken: list[Partition] = []
-    reached = files = 0
-    for group in reversed(groups):
-        spec = facts.spec(group.partition.spec_id)
-        if (
-            spec.is_unpartitioned
-            or unfiltered_fields(spec, facts.columns)
-            or not askable(spec, group.partition)
-        ):
-            continue
-        if taken and (reached + group.size_in_bytes > limit_bytes or len(taken) >= MOST_PARTITIONS):
-            break
-        taken.append(group.partition)
-        reached, files = reached + group.size_in_bytes, files + group.file_count
-    return (where(facts.catalog, facts.specs_by_id, facts.columns, taken) if taken else None), files
+    last = first_fitting(
+        groups[: -MOST_PARTITIONS - 1 : -1], limit_bytes, lambda g: g.size_in_bytes
+    )
+    files, partitions = sum(g.file_count for g in last), [g.partition for g in last]
+    if not partitions:
+        return None, 0
+    return where(facts.catalog, facts.specs_by_id, facts.columns, partitions), files
+
+
+def first_fitting(
+    groups: Sequence[FileGroup], most: int, size: Callable[[FileGroup], int]
+) -> list[FileGroup]:
+    """The first groups whose sizes are at most this together, one at least."""
+    reached = accumulate(map(size, groups))
+    fitting = [g for g, total in zip(groups, reached, strict=True) if total <= most]
+    return fitting or list(groups[:1])
+
+
+def _is_askable(facts: TableFacts, partition: Partition) -> bool:
+    spec = facts.spec(partition.spec_id)
+    return (
+        not spec.is_unpartitioned
+        and not unfiltered_fields(spec, facts.columns)
+        and askable(spec, partition)
+    )
 
 
 def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:

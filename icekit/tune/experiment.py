@@ -7,9 +7,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from icekit.errors import ParameterError
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.tune.answer import Confidence, Measure, Measurements
+from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.units import count, percent
 
 #: What a variant changes of a sandbox before it is measured.
@@ -25,6 +27,13 @@ def mean(weighted: Iterable[tuple[float, float]]) -> float:
     return sum(weight * value for weight, value in pairs) / (
         sum(weight for weight, _ in pairs) or 1.0
     )
+
+
+def require_one_or_more(**counts: int) -> None:
+    """Raise :class:`~icekit.errors.ParameterError` for a count below 1."""
+    for name, number in counts.items():
+        if number < 1:
+            raise ParameterError(f"{name} is {number}, but must be 1 or more.")
 
 
 def unchanged(_: Sandbox) -> None:
@@ -109,10 +118,8 @@ class Experiment:
     def confidence(self) -> tuple[Confidence, str]:
         """How sure an answer from these measurements is, and why."""
         if not self.measured.rounds:
-            return (
-                Confidence.NONE,
-                f"nothing was measured{f': {self.trial.stopped}' if self.trial.stopped else ''}.",
-            )
+            why = f": {self.trial.stopped}" if self.trial.stopped else ""
+            return Confidence.NONE, f"nothing was measured{why}."
         if self.trial.stopped:
             return Confidence.LOW, f"the trial is incomplete: {self.trial.stopped}."
         if self.is_sample:
@@ -121,3 +128,25 @@ class Experiment:
                 f"tried on a copied sample of {percent(1 / self.scale)} of the table.",
             )
         return Confidence.HIGH, "tried on zero-copy clones of the table."
+
+    def answer(
+        self,
+        question: str,
+        verdict: str,
+        changes: Iterable[Change],
+        notes: Iterable[str] = (),
+        **fields: Any,
+    ) -> Answer:
+        """The answer from these measurements; ``fields`` are others of it."""
+        confidence, because = self.confidence()
+        fields = {"confidence": confidence, "because": because, **fields}
+        return Answer(
+            question=question,
+            facts=self.trial.facts,
+            verdict=verdict,
+            changes=tuple(changes),
+            measured=self.measured,
+            notes=tuple(notes),
+            stopped=self.trial.stopped,
+            **fields,
+        )

@@ -7,8 +7,8 @@ partitioning or an order become ``none`` for appends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from icekit.answer.grid import BYTES, COUNT, SECONDS, SHARE, TEXT, Grid
@@ -22,7 +22,8 @@ from icekit.facts.files import Kind
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size, split_bytes
-from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
+from icekit.options.commands import FileSizesOptions
+from icekit.sandbox.trial import Budget, Sandbox, Trial
 from icekit.sql import Identifier, set_properties, set_session
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
 from icekit.tune.commits import (
@@ -44,11 +45,13 @@ from icekit.tune.distribution import (
     effective,
     other_modes,
 )
-from icekit.tune.experiment import Experiment, SetUp
+from icekit.tune.experiment import Experiment
 from icekit.tune.in_force import InForce, in_force
 from icekit.units import count, percent, raised, size, span
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from icekit.catalog import Lake
 
 NOW, SIZED = "now", "another advisory size"
@@ -99,11 +102,8 @@ _ROOM, _TRIES = 0.9, 2
 def tune_file_sizes(
     lake: Lake,
     table: str | Identifier,
-    *,
-    budget_seconds: float = BUDGET_SECONDS,
-    budget_bytes: str = BUDGET_BYTES,
-    sample_bytes: str = "1 GB",
-    progress: Callable[[str], None] = print,
+    options: FileSizesOptions,
+    progress: Callable[[str], None],
 ) -> Answer:
     """Write rows of a typical and of a large commit again to clones, under each distribution mode
     and another advisory size; only reads the table.
@@ -114,96 +114,123 @@ def tune_file_sizes(
     trial = Trial.of(
         lake,
         table,
-        Budget(budget_seconds, budget_bytes),
-        sample_bytes,
+        Budget(options.budget_seconds, options.budget_bytes),
+        options.sample_bytes,
         progress,
         if_empty="there is nothing to measure",
     )
-    facts = trial.facts
     with session_of(lake) as spark:
+        commits = Commits.of(spark, trial)
+        experiment = Experiment(
+            trial=trial,
+            variants=dict.fromkeys(commits.settings, commits.scale),
+            measures=_MEASURES,
+        )
+        with experiment.open():
+            _measure(experiment, commits)
+    return _answer(experiment, commits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commits:
+    """The rows of a typical and of a large commit, the session settings under which each variant
+    writes them, and what each wrote of the large one.
+    """
+
+    facts: TableFacts
+    session: Mapping[str, str | None]
+    mode: InForce
+    target_bytes: int
+    sources: Mapping[str, TrialRows | None]
+    settings: dict[str, dict[str, str]]
+    written: dict[str, Written] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spark: SparkSession, trial: Trial) -> Commits:
+        """What to write of a table, and the modes to try."""
+        facts = trial.facts
         session = {
             name: session_value(spark, name)
             for name in (DISTRIBUTION_SESSION, _ADVISORY_SESSION, _ADAPTIVE, _SPARK_ADVISORY)
         }
-        mode, cluster = distribution(facts, session), cluster_of(spark)
-        target = trial_target(facts, trial.sample_bytes)
-        files = metadata_table_sql(spark, lake.sql_name(facts.table), "data_files")
-        sources = {
-            FILES: typical_commit(facts, sample_bytes=trial.sample_bytes, tasks=cluster.tasks),
-            LARGE_FILES: large_commit(
-                facts, files, target_bytes=target, sample_bytes=trial.sample_bytes
-            ),
-        }
-        settings: dict[str, dict[str, str]] = {
-            NOW: {},
-            **{m: {DISTRIBUTION_SESSION: m} for m in other_modes(facts, effective(facts, mode))},
-            SIZED: {},
-        }
-        set_up: SetUp = partial(_scale, facts=facts, target_bytes=target)
-        experiment = Experiment(
-            trial=trial, variants=dict.fromkeys(settings, set_up), measures=_MEASURES
+        mode, target = distribution(facts, session), trial_target(facts, trial.sample_bytes)
+        files = metadata_table_sql(spark, trial.lake.sql_name(facts.table), "data_files")
+        return cls(
+            facts=facts,
+            session=session,
+            mode=mode,
+            target_bytes=target,
+            sources={
+                FILES: typical_commit(
+                    facts, sample_bytes=trial.sample_bytes, tasks=cluster_of(spark).tasks
+                ),
+                LARGE_FILES: large_commit(
+                    facts, files, target_bytes=target, sample_bytes=trial.sample_bytes
+                ),
+            },
+            settings={
+                NOW: {},
+                **{
+                    m: {DISTRIBUTION_SESSION: m} for m in other_modes(facts, effective(facts, mode))
+                },
+                SIZED: {},
+            },
         )
-        written: dict[str, Written] = {}
-        with experiment.open():
-            modes = [name for name in settings if name != SIZED]
-            commit = partial(
-                _commit, sources=sources, settings=settings, target_bytes=target, written=written
+
+    def scale(self, box: Sandbox) -> None:
+        """Give a sandbox the target size of the trial."""
+        if self.target_bytes != self.facts.target_bytes:
+            group = self.facts.int_setting(ROW_GROUP) * self.target_bytes
+            row_group = max(group // self.facts.target_bytes, 1)
+            box.set(
+                set_properties(
+                    box.name, {TARGET: str(self.target_bytes), ROW_GROUP: str(row_group)}
+                )
             )
-            experiment.measure("commits under each distribution mode", commit, only=modes)
-            best = better_mode(experiment.measured)
-            for _ in range(_TRIES):
-                advisory = next_advisory(
-                    written, best or NOW, target, settings[SIZED].get(_ADVISORY_SESSION)
-                )
-                if advisory is None:
-                    break
-                settings[SIZED] = {**settings[best or NOW], _ADVISORY_SESSION: str(advisory)}
-                experiment.measured.rounds.pop(SIZED, None)
-                experiment.measure(
-                    f"commits with an advisory size of {size(advisory)}", commit, only=[SIZED]
-                )
-    return _answer(trial, experiment, session, mode, sources, settings, written, target)
 
-
-def _scale(box: Sandbox, facts: TableFacts, target_bytes: int) -> None:
-    if target_bytes != facts.target_bytes:
-        group = facts.int_setting(ROW_GROUP) * target_bytes // facts.target_bytes
-        box.set(
-            set_properties(box.name, {TARGET: str(target_bytes), ROW_GROUP: str(max(group, 1))})
-        )
-
-
-def _commit(
-    name: str,
-    box: Sandbox,
-    sources: Mapping[str, TrialRows | None],
-    settings: Mapping[str, Mapping[str, str]],
-    target_bytes: int,
-    written: dict[str, Written],
-) -> dict[str, float]:
-    """Write a typical and a large commit under the settings of a variant."""
-    figures: dict[str, float] = {}
-    for files, mean, share in (
-        (FILES, MEAN, WELL_SIZED),
-        (LARGE_FILES, LARGE_MEAN, LARGE_WELL_SIZED),
-    ):
-        source = sources[files]
-        result = write(box, source, target_bytes, settings[name]) if source is not None else None
-        if result is None or not result.files:
-            continue
-        figures |= {
-            files: result.files,
-            mean: result.size_in_bytes / result.files,
-            share: 1 - result.small_bytes / result.size_in_bytes,
-        }
-        if files == LARGE_FILES:
+    def write(self, name: str, box: Sandbox) -> dict[str, float]:
+        """Write both commits under the settings of a variant."""
+        figures: dict[str, float] = {}
+        for files, mean, share in (
+            (FILES, MEAN, WELL_SIZED),
+            (LARGE_FILES, LARGE_MEAN, LARGE_WELL_SIZED),
+        ):
+            source = self.sources[files]
+            if source is None:
+                continue
+            result = write(box, source, self.target_bytes, self.settings[name])
+            if not result.files:
+                continue
             figures |= {
-                SHUFFLED: result.shuffle_bytes,
-                TASKS: result.tasks or result.files,
-                TIME: result.seconds,
+                files: result.files,
+                mean: result.size_in_bytes / result.files,
+                share: 1 - result.small_bytes / result.size_in_bytes,
             }
-            written[name] = result
-    return figures
+            if files == LARGE_FILES:
+                figures |= {
+                    SHUFFLED: result.shuffle_bytes,
+                    TASKS: result.tasks or result.files,
+                    TIME: result.seconds,
+                }
+                self.written[name] = result
+        return figures
+
+
+def _measure(experiment: Experiment, commits: Commits) -> None:
+    """Write under each mode, then with another advisory size under the better one."""
+    modes = [name for name in commits.settings if name != SIZED]
+    experiment.measure("commits under each distribution mode", commits.write, only=modes)
+    base = better_mode(experiment.measured) or NOW
+    for _ in range(_TRIES):
+        tried = commits.settings[SIZED].get(_ADVISORY_SESSION)
+        advisory = next_advisory(commits.written, base, commits.target_bytes, tried)
+        if advisory is None:
+            break
+        commits.settings[SIZED] = {**commits.settings[base], _ADVISORY_SESSION: str(advisory)}
+        experiment.measured.rounds.pop(SIZED, None)
+        experiment.measure(
+            f"commits with an advisory size of {size(advisory)}", commits.write, only=[SIZED]
+        )
 
 
 def better_mode(measured: Measurements) -> str | None:
@@ -261,75 +288,51 @@ def is_better_size(written: Mapping[str, Written], base: str) -> bool:
     )
 
 
-def _answer(
-    trial: Trial,
-    experiment: Experiment,
-    session: Mapping[str, str | None],
-    mode: InForce,
-    sources: Mapping[str, TrialRows | None],
-    settings: Mapping[str, Mapping[str, str]],
-    written: Mapping[str, Written],
-    target: int,
-) -> Answer:
-    facts, measured = trial.facts, experiment.measured
+def _answer(experiment: Experiment, commits: Commits) -> Answer:
+    measured = experiment.measured
     best = better_mode(measured)
-    is_sized = is_better_size(written, best or NOW)
+    is_sized = is_better_size(commits.written, best or NOW)
     advised = SIZED if is_sized else best
     changes = [
-        *_target(facts),
-        *_mode(facts, mode, best, measured),
-        *(
-            _advisory(
-                facts, session, settings[SIZED][_ADVISORY_SESSION], target, measured, best or NOW
-            )
-            if is_sized
-            else ()
-        ),
-        *_adaptive(session),
-        *_interval(facts),
+        *_target(commits.facts),
+        *_mode(commits, best, measured),
+        *(_advisory(commits, measured, best or NOW) if is_sized else ()),
+        *_adaptive(commits.session),
+        *_interval(commits.facts),
     ]
+    return experiment.answer(
+        "file-sizes",
+        _verdict(experiment, changes, advised),
+        changes,
+        advised=advised,
+        notes=_notes(commits, advised or NOW),
+        tables={"settings": _settings(commits)},
+    )
+
+
+def _verdict(experiment: Experiment, changes: Sequence[Change], advised: str | None) -> str:
     confidence, because = experiment.confidence()
-    first = (
-        f"First set {TARGET} to {changes[0].proposed} ({size(int(changes[0].proposed or 0))}). "
-        if changes and changes[0].setting == TARGET
-        else ""
+    first = "".join(
+        f"First set {TARGET} to {c.proposed} ({size(int(c.proposed or 0))}). "
+        for c in changes
+        if c.setting == TARGET
     )
     steps = [
         f"set {c.setting} to {c.proposed or 'its default'}"
         for c in changes
         if c.sql and c.setting != TARGET
     ]
-    by_hand = (
-        "commit less often, or compact"
-        if any(c.setting == COMMIT_FREQUENCY for c in changes)
-        else ""
-    )
+    is_frequent = any(c.setting == COMMIT_FREQUENCY for c in changes)
     if confidence is Confidence.NONE:
-        verdict = first or f"No advice: {because}"
-    elif not steps:
-        nothing = "no setting that was tried makes fewer or better-sized files"
-        verdict = (
-            f"{first}{raised(by_hand) or ('No other change' if first else 'No change')}: {nothing}."
-        )
-    else:
-        effects = measured.effects(NOW, advised).rows
-        gain = f": {effects[0][0]} {effects[0][2]} instead of {effects[0][1]}" if effects else ""
-        verdict = (
-            f"{first}{raised(' and '.join(steps))}{gain}.{f' Also {by_hand}.' if by_hand else ''}"
-        )
-    return Answer(
-        question="file-sizes",
-        facts=facts,
-        verdict=verdict,
-        changes=tuple(changes),
-        measured=measured,
-        advised=advised,
-        confidence=confidence,
-        because=because,
-        notes=_notes(facts, sources, written, advised or NOW, target),
-        tables={"settings": _settings(facts, session, mode)},
-        stopped=trial.stopped,
-    )
+        return first or f"No advice: {because}"
+    if steps:
+        gain = experiment.measured.gain(NOW, advised)
+        also = " Also commit less often, or compact." if is_frequent else ""
+        return f"{first}{raised(' and '.join(steps))}{gain}.{also}"
+    advice = "Commit less often, or compact" if is_frequent else "No change"
+    if first and not is_frequent:
+        advice = "No other change"
+    return f"{first}{advice}: no setting that was tried makes fewer or better-sized files."
 
 
 def _target(facts: TableFacts) -> list[Change]:
@@ -346,9 +349,8 @@ def _target(facts: TableFacts) -> list[Change]:
     return [to_set(facts, {TARGET: str(split_bytes(facts))}, why, now=facts.properties.get(TARGET))]
 
 
-def _mode(
-    facts: TableFacts, mode: InForce, best: str | None, measured: Measurements
-) -> list[Change]:
+def _mode(commits: Commits, best: str | None, measured: Measurements) -> list[Change]:
+    facts, mode = commits.facts, commits.mode
     now = effective(facts, mode)
     files = {
         m: measured.value(m, FILES) or measured.value(m, LARGE_FILES)
@@ -379,22 +381,16 @@ def _mode(
     return [*changes, *overriding(mode)]
 
 
-def _advisory(
-    facts: TableFacts,
-    session: Mapping[str, str | None],
-    tried: str,
-    target: int,
-    measured: Measurements,
-    base: str,
-) -> list[Change]:
+def _advisory(commits: Commits, measured: Measurements, base: str) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
-    value = str(round(int(tried) * facts.target_bytes / target))
+    facts, tried = commits.facts, int(commits.settings[SIZED][_ADVISORY_SESSION])
+    value = str(round(tried * facts.target_bytes / commits.target_bytes))
     before, after = measured.value(base, LARGE_FILES), measured.value(SIZED, LARGE_FILES)
     why = (
         f"A large commit writes {after:,} instead of {before:,} data files with an advisory size "
         f"of {size(int(value))}."
     )
-    advisory = in_force(session=(_ADVISORY_SESSION, session[_ADVISORY_SESSION]))
+    advisory = in_force(session=(_ADVISORY_SESSION, commits.session[_ADVISORY_SESSION]))
     effect = "a task sorts as much as this in its memory, or spills"
     return [
         to_set(
@@ -455,8 +451,9 @@ def _interval(facts: TableFacts) -> list[Change]:
     return [Change(COMMIT_FREQUENCY, "as it is", "lower", why)]
 
 
-def _settings(facts: TableFacts, session: Mapping[str, str | None], mode: InForce) -> Grid:
+def _settings(commits: Commits) -> Grid:
     """What decides the size of a file of appends, and where it is set."""
+    facts, session, mode = commits.facts, commits.session, commits.mode
     advisory = in_force(
         session=(_ADVISORY_SESSION, session[_ADVISORY_SESSION]),
         table=(ADVISORY, facts.properties.get(ADVISORY)),
@@ -483,44 +480,36 @@ def _settings(facts: TableFacts, session: Mapping[str, str | None], mode: InForc
     )
 
 
-def _notes(
-    facts: TableFacts,
-    sources: Mapping[str, TrialRows | None],
-    written: Mapping[str, Written],
-    advised: str,
-    target: int,
-) -> tuple[str, ...]:
-    mean = facts.data.mean_bytes or 0
-    notes = [
-        f"The table has {count(facts.data.file_count, 'data file')} of {size(mean)} on average; "
-        f"the target is {size(facts.target_bytes)}."
-    ]
-    notes += [
-        f"Written again: {source.described}." for source in sources.values() if source is not None
-    ]
-    last = written.get(advised)
+def _notes(commits: Commits, advised: str) -> Iterator[str]:
+    facts, target = commits.facts, commits.target_bytes
+    yield (
+        f"The table has {count(facts.data.file_count, 'data file')} of "
+        f"{size(facts.data.mean_bytes or 0)} on average; the target is {size(facts.target_bytes)}."
+    )
+    for source in filter(None, commits.sources.values()):
+        yield f"Written again: {source.described}."
+    last = commits.written.get(advised)
     if last is not None and last.tasks:
-        notes.append(
+        yield (
             f"{count(last.tasks, 'task')} wrote {count(last.files, 'file')} in "
             f"{count(last.partitions, 'partition')}: a file never spans partitions."
         )
     if last is not None and last.spilled_bytes:
-        notes.append(
+        yield (
             f"Sorting spilled {size(last.spilled_bytes)} to disk: give tasks more memory, or "
             "executors fewer cores."
         )
     if last is not None and last.largest_partition_bytes < target:
         share = percent(last.largest_partition_bytes / target)
-        notes.append(
+        yield (
             f"No partition of a large commit gets more than {size(last.largest_partition_bytes)}, "
             f"{share} of the target."
         )
     if target < facts.target_bytes:
-        notes.append(
+        yield (
             f"Tried with a target of {size(target)}, as the sample has too few files of "
             f"{size(facts.target_bytes)}; sizes are scaled."
         )
-    return tuple(notes)
 
 
 __all__ = ["tune_file_sizes"]

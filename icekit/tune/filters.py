@@ -79,6 +79,11 @@ class Filter:
         return tuple(dict.fromkeys(leaf.column for leaf in leaves(self.tree)))
 
 
+def columns_of(filters: Iterable[Filter]) -> tuple[str, ...]:
+    """The columns in filters, those of the first one first."""
+    return tuple(dict.fromkeys(column for f in filters for column in f.columns))
+
+
 def leaves(node: Node) -> Iterator[Leaf]:
     """The conditions on columns in a tree."""
     if isinstance(node, Leaf):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,16 +17,17 @@ from icekit.errors import require_number
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import undo_order
-from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
+from icekit.options.commands import LayoutOptions
+from icekit.sandbox.trial import Budget, Sandbox, Trial
 from icekit.sql import Identifier, identifier, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
 from icekit.tune.ddl import SORT, ZORDER, fields_of, own_order, spec_name
 from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
-from icekit.tune.filters import Filter, predicates
-from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, column_weights, layouts
-from icekit.tune.queries import bind, read_filters, sample
-from icekit.units import count, percent, plain, size, span
+from icekit.tune.filters import Filter
+from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, layouts, sort_columns
+from icekit.tune.queries import read_filters, sample
+from icekit.units import count, percent, plain, raised, size, span
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -122,16 +123,7 @@ def queries_until_paid(measured: Measurements, name: str) -> int | None:
 
 
 def tune_layout(
-    lake: Lake,
-    table: str | Identifier,
-    *,
-    filters: Sequence[str] = (),
-    event_log: str = "",
-    reads_per_day: float = 0,
-    budget_seconds: float = BUDGET_SECONDS,
-    budget_bytes: str = BUDGET_BYTES,
-    sample_bytes: str = "1 GB",
-    progress: Callable[[str], None] = print,
+    lake: Lake, table: str | Identifier, options: LayoutOptions, progress: Callable[[str], None]
 ) -> Answer:
     """Write other sort orders and partition specs to clones, and let Iceberg plan the filters of
     queries on each; only reads the table.
@@ -144,55 +136,78 @@ def tune_layout(
     Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read,
     and for a table without data.
     """
-    require_number("reads_per_day", reads_per_day)
+    require_number("reads_per_day", options.reads_per_day)
     trial = Trial.of(
         lake,
         table,
-        Budget(budget_seconds, budget_bytes),
-        sample_bytes,
+        Budget(options.budget_seconds, options.budget_bytes),
+        options.sample_bytes,
         progress,
         if_empty="there is no layout to tune",
     )
     facts = trial.facts
     with session_of(lake):
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
-        columns = list(column_weights(facts, queries.filters))[:_MOST_COLUMNS]
+        queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+        columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
         if not columns:
             return _unknown(facts, queries.notes)
         drawn = sample(lake, facts, columns, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
         current = fields_of(facts.default_spec)
         tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
+        workload = Workload(facts, tried)
         variants: dict[str, SetUp] = {NOW: unchanged}
-        rewriting: dict[str, float] = {}
-        variants |= {
-            name: partial(_write, facts=facts, layout=layout, name=name, seconds=rewriting)
-            for name, layout in tried.items()
-        }
+        variants |= {name: partial(workload.set_up, name) for name in tried}
         experiment = Experiment(
             trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
         )
-        progress(
-            f"{facts.name}: {count(len(queries.filters), 'different filter')}, "
-            f"{count(len(tried), 'layout')} to write"
-        )
+        filters = count(len(queries.filters), "different filter")
+        progress(f"{facts.name}: {filters}, {count(len(tried), 'layout')} to write")
         with experiment.open():
             box = experiment.boxes.get(NOW)
             if box is not None and box.is_sample:
                 # Values from the sample, which may not have those of the table; and files in the
                 # scale of the others.
-                _write(box, facts, Layout(current), NOW, {}, is_sorted=False)
+                _write(box, facts, Layout(current), is_sorted=False)
                 drawn = sample(lake, box.observe(), columns, rows=_SAMPLED_ROWS)
-            bound = sorted(bind(queries.filters, drawn), key=lambda f: -f.weight)[:_MOST_FILTERS]
-            asked = predicates(bound, facts.by_name)
-            blooms = {layout.bloom for layout in tried.values() if layout.bloom}
-            lookups = {
-                c: [where for f, where in asked if f.columns == (c,)][:_LOOKUPS] for c in blooms
-            }
-            experiment.measure(
-                "the filters",
-                partial(_measure, asked=asked, tried=tried, lookups=lookups, seconds=rewriting),
-            )
-    return _answer(trial, experiment, tried, queries.notes, reads_per_day)
+            workload.asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+            experiment.measure("the filters", workload.measure)
+    return _answer(experiment, tried, queries.notes, options.reads_per_day)
+
+
+@dataclass(slots=True)
+class Workload:
+    """The layouts to write, and the filters to plan on each; ``seconds`` are those of the
+    rewrites.
+    """
+
+    facts: TableFacts
+    tried: Mapping[str, Layout]
+    asked: Sequence[tuple[Filter, str]] = ()
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def set_up(self, name: str, box: Sandbox) -> None:
+        """Write a layout to its sandbox."""
+        self.seconds[name] = _write(box, self.facts, self.tried[name])
+
+    def measure(self, name: str, box: Sandbox) -> dict[str, float]:
+        """Let Iceberg plan each filter; where a bloom filter is tried, also run lookups and count
+        the rows that scans return to Spark.
+        """
+        facts = box.observe()
+        data = facts.data
+        # A filter for values that are not in a sample reads nothing in any layout.
+        plans = [(f.weight, box.plan(where)) for f, where in self.asked]
+        figures: dict[str, float] = {FILES: data.file_count, SIZE: data.size_in_bytes}
+        if plans:
+            figures[READ] = mean((w, plan.share_of(data.size_in_bytes)) for w, plan in plans)
+            figures[OPENED] = mean((w, plan.data_files) for w, plan in plans)
+        bloom = next((layout.bloom for layout in self.tried.values() if layout.bloom), "")
+        if bloom and (name == NOW or self.tried[name].bloom):
+            lookups = [where for f, where in self.asked if f.columns == (bloom,)][:_LOOKUPS]
+            figures[ROWS] = sum(_rows_read(box, facts, bloom, where) for where in lookups)
+        if name in self.seconds:
+            figures[REWRITE] = self.seconds[name]
+        return figures
 
 
 def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
@@ -201,23 +216,14 @@ def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
         facts=facts,
         verdict="No advice: the filters of your queries are not known. Give filters, an event "
         "log, or declare icekit.filter-columns.",
-        confidence=Confidence.NONE,
         because="without filters, no layout is better than another.",
         notes=tuple(notes),
     )
 
 
-def _write(
-    box: Sandbox,
-    facts: TableFacts,
-    layout: Layout,
-    name: str,
-    seconds: dict[str, float],
-    *,
-    is_sorted: bool = True,
-) -> None:
+def _write(box: Sandbox, facts: TableFacts, layout: Layout, *, is_sorted: bool = True) -> float:
     """Write a layout to a sandbox; the files of a sample are scaled down like its partitions, so
-    that a partition has as many as in the table.
+    that a partition has as many as in the table. Returns the seconds, scaled to the table.
     """
     existing = box.observe()
     if box.is_sample:
@@ -237,7 +243,7 @@ def _write(
         ddl.rewrite(box.name, facts.by_name, layout.order, options=_WHOLE, by_table=by_table),
         expected_bytes=box.size_in_bytes,
     )
-    seconds[name] = done.seconds * box.scale
+    return done.seconds * box.scale
 
 
 def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
@@ -250,34 +256,6 @@ def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
         NDV + column: str(max(1, min(rows, facts.data.record_count))),
         ENABLED + column: "true",
     }
-
-
-def _measure(
-    name: str,
-    box: Sandbox,
-    asked: Sequence[tuple[Filter, str]],
-    tried: Mapping[str, Layout],
-    lookups: Mapping[str, Sequence[str]],
-    seconds: Mapping[str, float],
-) -> dict[str, float]:
-    """Let Iceberg plan each filter; where a bloom filter is tried, also run lookups and count the
-    rows that scans return to Spark.
-    """
-    facts = box.observe()
-    # A filter for values that are not in a sample reads nothing in any layout.
-    plans = [(f.weight, box.plan(where)) for f, where in asked]
-    figures: dict[str, float] = {FILES: facts.data.file_count, SIZE: facts.data.size_in_bytes}
-    if plans:
-        figures[READ] = mean(
-            (weight, plan.share_of(facts.data.size_in_bytes)) for weight, plan in plans
-        )
-        figures[OPENED] = mean((weight, plan.data_files) for weight, plan in plans)
-    bloom = tried[name].bloom if name in tried else next(iter(lookups), "")
-    if bloom:
-        figures[ROWS] = sum(_rows_read(box, facts, bloom, where) for where in lookups[bloom])
-    if name in seconds:
-        figures[REWRITE] = seconds[name]
-    return figures
 
 
 def _rows_read(box: Sandbox, facts: TableFacts, column: str, where: str) -> int:
@@ -295,84 +273,52 @@ def _rows_read(box: Sandbox, facts: TableFacts, column: str, where: str) -> int:
 
 
 def _answer(
-    trial: Trial,
     experiment: Experiment,
     tried: Mapping[str, Layout],
     notes: Sequence[str],
     reads_per_day: float,
 ) -> Answer:
-    facts, measured = trial.facts, experiment.measured
-    best = chosen(measured, tried)
+    facts, measured = experiment.trial.facts, experiment.measured
     now = measured.value(NOW, READ)
-    paid = queries_until_paid(measured, best) if best is not None else None
-    late = reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day
-    confidence, because = experiment.confidence()
-    bloom = next(
-        (name for name, layout in tried.items() if layout.bloom and saves_by_bloom(measured, name)),
-        None,
-    )
-    changes: list[Change] = []
     if now is None:
-        verdict = (
-            "No advice: no filter could be "
-            f"planned{f' ({trial.stopped})' if trial.stopped else ''}."
-        )
-        confidence = Confidence.NONE
-    elif best is None or late:
-        why = "no layout that was tried saves enough"
-        if late and paid is not None:
-            # Spans are in milliseconds.
-            why = (
-                f"{best} saves bytes, but queries pay the rewrite back only in "
-                f"{span(paid / reads_per_day * 86_400_000)} ({paid:,} queries)"
-            )
+        stopped = f" ({experiment.trial.stopped})" if experiment.trial.stopped else ""
+        verdict = f"No advice: no filter could be planned{stopped}."
+        return experiment.answer("layout", verdict, (), notes, confidence=Confidence.NONE)
+    best, why = chosen(measured, tried), "no layout that was tried saves enough"
+    paid = queries_until_paid(measured, best) if best is not None else None
+    if reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day:
+        # Spans are in milliseconds.
+        days = span(paid / reads_per_day * 86_400_000)
+        back = f"queries pay the rewrite back only in {days} ({paid:,} queries)"
+        best, why = None, f"{best} saves bytes, but {back}"
+    if best is None:
         verdict = f"No change: filters read {percent(now)} of the bytes, and {why}."
-        changes.append(Change(ORDER, _order_now(facts), _order_now(facts), verdict))
-        best = None
+        changes = [Change(ORDER, _order_now(facts), _order_now(facts), verdict)]
     else:
         then = percent(measured.value(best, READ) or 0.0)
         pays = f" {paid:,} queries pay the rewrite back." if paid is not None else ""
         verdict = (
-            f"{best[0].upper()}{best[1:]}: filters read {then} of the bytes instead of "
-            f"{percent(now)}.{pays}"
+            f"{raised(best)}: filters read {then} of the bytes instead of {percent(now)}.{pays}"
         )
-        changes += _changes(
-            facts,
-            tried[best],
-            f"Filters read {percent(now)} of the bytes now and {then} {best}.",
-            measured.value(best, REWRITE),
-        )
-    if bloom is not None:
-        column = tried[bloom].bloom
-        rows = [plain(measured.value(variant, ROWS) or 0) for variant in (NOW, bloom)]
-        why = (
-            f"Lookups on {column} read {rows[1]} rows instead of {rows[0]} with a bloom filter; "
-            "the table stays as it is partitioned and sorted."
-        )
-        changes.append(
-            replace(
-                to_set(facts, _bloom_properties(facts, column), why, now=None),
-                is_alternative=best is not None,
-            )
-        )
-        if best is None:
-            best, verdict = (
-                bloom,
-                f"Set a bloom filter on {column}: lookups read {rows[1]} rows instead of "
-                f"{rows[0]}.",
-            )
-    return Answer(
-        question="layout",
-        facts=facts,
-        verdict=verdict,
-        changes=tuple(changes),
-        measured=measured,
-        advised=best,
-        confidence=confidence,
-        because=because,
-        notes=tuple(notes),
-        stopped=trial.stopped,
+        why = f"Filters read {percent(now)} of the bytes now and {then} {best}."
+        changes = _changes(facts, tried[best], why, measured.value(best, REWRITE))
+    for bloom, layout in tried.items():
+        if layout.bloom and saves_by_bloom(measured, bloom):
+            before, after = (plain(measured.value(name, ROWS) or 0) for name in (NOW, bloom))
+            change = _bloom(facts, layout.bloom, before, after)
+            changes.append(replace(change, is_alternative=best is not None))
+            if best is None:
+                reads = f"lookups read {after} rows instead of {before}"
+                best, verdict = bloom, f"Set a bloom filter on {layout.bloom}: {reads}."
+    return experiment.answer("layout", verdict, changes, notes, advised=best)
+
+
+def _bloom(facts: TableFacts, column: str, before: str, after: str) -> Change:
+    why = (
+        f"Lookups on {column} read {after} rows instead of {before} with a bloom filter; the table "
+        "stays as it is partitioned and sorted."
     )
+    return to_set(facts, _bloom_properties(facts, column), why, now=None)
 
 
 def _order_now(facts: TableFacts) -> str:

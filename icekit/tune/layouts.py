@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from icekit.facts.model import TableFacts
+from icekit.facts.where import NO_BOUNDS
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
 from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves
 from icekit.tune.queries import Sample
@@ -51,21 +52,14 @@ class Layout:
         return f"by {spec_name(self.spec)}" + (f", {order}" if self.order is not None else "")
 
 
-def column_weights(facts: TableFacts, filters: Sequence[Filter]) -> dict[str, float]:
-    """The columns in filters that rows can be sorted by, with how often they are used, most often
-    first.
-    """
-    weights: dict[str, float] = {}
-    for one in filters:
-        for column in {leaf.column for leaf in leaves(one.tree) if leaf.kind != NULLS}:
-            weights[column] = weights.get(column, 0.0) + one.weight
-    known = facts.by_name
-    usable = (
-        c
-        for c in weights
-        if c in known and not known[c].type.startswith(("struct", "list", "map", "variant", "geo"))
-    )
-    return {column: weights[column] for column in sorted(usable, key=lambda c: -weights[c])}
+def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
+    """The columns in filters that rows can be sorted by, the most used first."""
+    known, weights = facts.by_name, dict[str, float]()
+    for f in filters:
+        for column in {leaf.column for leaf in leaves(f.tree) if leaf.kind != NULLS}:
+            if column in known and not known[column].type.startswith(NO_BOUNDS):
+                weights[column] = weights.get(column, 0.0) + f.weight
+    return sorted(weights, key=lambda column: -weights[column])
 
 
 def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tuple[Layout, ...]:
@@ -74,10 +68,10 @@ def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tupl
     """
     current, own = fields_of(facts.default_spec), own_order(facts)
     single = {f.column for f in current if f.transform == "identity"}
-    first, second = ([c for c in column_weights(facts, filters) if c not in single] + ["", ""])[:2]
-    found: list[Layout] = []
+    first, second = ([c for c in sort_columns(facts, filters) if c not in single] + ["", ""])[:2]
+    candidates: list[Layout] = []
     if facts.sort_order and (own is None or own.columns[0] == first):
-        found.append(Layout(current))
+        candidates.append(Layout(current))
     orders = [RowOrder(SORT, (first,))] if first else []
     if second:
         orders += [
@@ -85,10 +79,10 @@ def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tupl
             RowOrder(SORT, (second, first)),
             RowOrder(ZORDER, (first, second)),
         ]
-    found += [Layout(current, order) for order in orders if order != own]
+    candidates += [Layout(current, order) for order in orders if order != own]
     coarser = coarser_spec(facts, current)
     if coarser is not None:
-        found.append(Layout(coarser, orders[0] if orders else None, is_coarser=True))
+        candidates.append(Layout(coarser, orders[0] if orders else None, is_coarser=True))
     finer = next(
         (
             f
@@ -99,7 +93,7 @@ def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tupl
     )
     if finer is not None and finer not in current:
         rest = second if finer.column == first else first
-        found.append(Layout((*current, finer), RowOrder(SORT, (rest,)) if rest else None))
+        candidates.append(Layout((*current, finer), RowOrder(SORT, (rest,)) if rest else None))
     looked_up = next(
         (
             c
@@ -109,8 +103,8 @@ def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tupl
         "",
     )
     if looked_up and facts.properties.get(ENABLED + looked_up, "").lower() != "true":
-        found.append(Layout(current, bloom=looked_up))
-    return tuple(found)
+        candidates.append(Layout(current, bloom=looked_up))
+    return tuple(candidates)
 
 
 def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, ...] | None:
@@ -119,19 +113,19 @@ def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, 
     """
     if not current or facts.mean_partition_bytes >= facts.target_bytes / 2:
         return None
-    place = next(
+    index = next(
         (i for i in reversed(range(len(current))) if current[i].transform in _COARSER), None
     )
-    if place is None:
+    if index is None:
         return current[:-1]
-    field, mean = current[place], facts.mean_partition_bytes
+    field, mean = current[index], facts.mean_partition_bytes
     for factor in (30, 12):
         if field.transform in _COARSER and mean < facts.target_bytes / 2:
             field, mean = (
                 Field(field.column, _COARSER[field.transform]),
                 mean * (24 if field.transform == "hour" else factor),
             )
-    return (*current[:place], field, *current[place + 1 :])
+    return (*current[:index], field, *current[index + 1 :])
 
 
 def finer_field(

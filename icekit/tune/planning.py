@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,16 @@ from icekit.engine.bridge import lent, load_table, session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import is_scan_of, nodes, query_of
-from icekit.errors import ParameterError, StatementRefused
+from icekit.errors import StatementRefused
 from icekit.facts.model import TableFacts
-from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
+from icekit.options.commands import PlanningOptions
+from icekit.sandbox.trial import Budget, Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
-from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
-from icekit.tune.filters import leaves, predicates
+from icekit.tune.experiment import Experiment, SetUp, mean, require_one_or_more, unchanged
+from icekit.tune.filters import Filter, leaves
 from icekit.tune.in_force import InForce, in_force
-from icekit.tune.queries import bind, read_filters, sample
+from icekit.tune.queries import read_filters, sample
 from icekit.units import count, elapsed, percent, plain, raised, size
 
 if TYPE_CHECKING:
@@ -67,15 +68,7 @@ _HASHED = "/[01]{4}/[01]{4}/[01]{4}/[01]{8}/"
 
 
 def tune_planning(
-    lake: Lake,
-    table: str | Identifier,
-    *,
-    filters: Sequence[str] = (),
-    event_log: str = "",
-    repeats: int = 2,
-    budget_seconds: float = BUDGET_SECONDS,
-    budget_bytes: str = BUDGET_BYTES,
-    progress: Callable[[str], None] = print,
+    lake: Lake, table: str | Identifier, options: PlanningOptions, progress: Callable[[str], None]
 ) -> Answer:
     """Plan full scans and the filters of queries in each planning mode and with rewritten
     manifests, on zero-copy clones.
@@ -83,9 +76,9 @@ def tune_planning(
     ``filters`` (predicates or queries) and a Spark ``event_log`` give the filters of queries;
     without them, the declared columns do. Raises :class:`~icekit.errors.ParameterError`.
     """
-    if repeats < 1:
-        raise ParameterError(f"repeats is {repeats}, but must be 1 or more.")
-    trial = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), progress=progress)
+    require_one_or_more(**options.only("repeats"))
+    budget = Budget(options.budget_seconds, options.budget_bytes)
+    trial = Trial.of(lake, table, budget, progress=progress)
     facts = trial.facts
     with session_of(lake) as spark:
         storage = storage_of(spark, facts, lake.sql_name(facts.table))
@@ -98,32 +91,21 @@ def tune_planning(
                 confidence=Confidence.HIGH,
                 because="a table without data files has nothing to plan.",
             )
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
-        unbound = {
-            leaf.column
-            for f in queries.filters[:_MOST_FILTERS]
-            for leaf in leaves(f.tree)
-            if not leaf.is_bound
-        }
-        bound = (
-            bind(queries.filters, sample(lake, facts, sorted(unbound), rows=1_000))
-            if unbound
-            else queries.filters
-        )
-        weights = {where: f.weight for f, where in predicates(bound[:_MOST_FILTERS], facts.by_name)}
+        queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+        unbound = [leaf for f in queries.filters for leaf in leaves(f.tree) if not leaf.is_bound]
+        drawn = sample(lake, facts, sorted({leaf.column for leaf in unbound}), rows=1_000)
+        asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
         rewrite = partial(_rewrite_manifests, size_in_bytes=facts.manifests.data_bytes)
-        variants: dict[str, SetUp] = {
-            NOW: unchanged,
-            LOCAL: unchanged,
-            DISTRIBUTED: unchanged,
-            REWRITTEN: rewrite,
-        }
-        experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
+        variants: dict[str, SetUp] = dict.fromkeys((NOW, LOCAL, DISTRIBUTED), unchanged)
+        experiment = Experiment(
+            trial=trial, variants={**variants, REWRITTEN: rewrite}, measures=_MEASURES
+        )
         with experiment.open():
-            experiment.measure("the planning", partial(_plan, weights=weights), rounds=repeats + 1)
+            plan = partial(_plan, asked=asked)
+            experiment.measure("the planning", plan, rounds=options.repeats + 1)
         mode, limit = planning_mode_of(spark, facts), _max_result_bytes(spark)
         notes = [*queries.notes, *_session_notes(spark, limit)]
-    if not weights:
+    if not asked:
         notes.append(
             "The filters of your queries are not known: give filters or an event log, or declare "
             "icekit.filter-columns."
@@ -134,19 +116,13 @@ def tune_planning(
         manifests(facts, measured),
         object_storage(facts, storage),
     )
-    confidence, because = experiment.confidence()
-    return Answer(
-        question="planning",
-        facts=facts,
-        verdict=_verdict(measured, changes),
-        changes=changes,
-        measured=measured,
+    return experiment.answer(
+        "planning",
+        _verdict(measured, changes),
+        changes,
+        notes,
         advised=_advised(changes),
-        confidence=confidence,
-        because=because,
-        notes=tuple(notes),
         tables={"storage": storage.grid(mode.origin)},
-        stopped=trial.stopped,
     )
 
 
@@ -159,14 +135,13 @@ def _rewrite_manifests(box: Sandbox, size_in_bytes: int) -> None:
     box.budget.bytes_written += size_in_bytes
 
 
-def _plan(variant: str, box: Sandbox, weights: Mapping[str, float]) -> dict[str, float]:
+def _plan(variant: str, box: Sandbox, asked: Sequence[tuple[Filter, str]]) -> dict[str, float]:
     """Count the manifests that each filter opens (a full scan without filters), and time a full
     scan as Spark plans it.
     """
     facts = box.observe()
-    opened = [(weight, box.plan(where).manifests) for where, weight in weights.items()] or [
-        (1.0, box.plan().manifests)
-    ]
+    opened = [(f.weight, box.plan(where).manifests) for f, where in asked]
+    opened = opened or [(1.0, box.plan().manifests)]
     figures = {OPENED: mean(opened), MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
         mode = _MODES.get(variant)
@@ -439,9 +414,7 @@ def _verdict(measured: Measurements, changes: Sequence[Change]) -> str:
             if opened is None
             else f"No change: a query opens {count(round(opened), 'data manifest')}{timed}."
         )
-    effects = measured.effects(NOW, _advised(changes)).rows
-    gain = f": {effects[0][0]} {effects[0][2]} instead of {effects[0][1]}" if effects else ""
-    return f"{raised(' and '.join(steps))}{gain}."
+    return f"{raised(' and '.join(steps))}{measured.gain(NOW, _advised(changes))}."
 
 
 __all__ = ["tune_planning"]

@@ -33,7 +33,17 @@ from icekit.facts.spark_entries import scalar_sql
 from icekit.facts.where import lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.filters import Anything, Filter, Leaf, Node, filters_of, leaves, parse, with_leaves
+from icekit.tune.filters import (
+    Anything,
+    Filter,
+    Leaf,
+    Node,
+    filters_of,
+    leaves,
+    parse,
+    predicates,
+    with_leaves,
+)
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -148,10 +158,12 @@ class Filters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns in filters, those of the most frequent filter first."""
-        return tuple(dict.fromkeys(name for one in self.filters for name in one.columns))
+    def asked(
+        self, drawn: Sample, columns: Mapping[str, Column], most: int
+    ) -> list[tuple[Filter, str]]:
+        """The filters with the greatest weight, with values, and their SQL."""
+        bound = sorted(bind(self.filters, drawn), key=lambda f: -f.weight)
+        return predicates(bound[:most], columns)
 
 
 def read_filters(
@@ -166,11 +178,6 @@ def read_filters(
     :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, and for a log
     that cannot be read.
     """
-    if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
-        raise ParameterError(
-            f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y "
-            "'filters: [\"id = 7\"]')."
-        )
     known = names_ever(lake, facts)
     unknown: set[str] = set()
     trees: list[Node] = []

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 from icekit.answer.grid import COUNT, NUMBER, Grid
 from icekit.engine.effort import CLOCK, CPU, TASKS
-from icekit.tune.write_history import (
-    COPY_ON_WRITE,
-)
+from icekit.tune.write_history import COPY_ON_WRITE
 from icekit.units import plain
 
 TOTAL = "cost of a commit with its reads"
@@ -143,14 +141,20 @@ def best_cycle(costs: Costs, reads: float) -> int:
     return min(candidates, key=lambda commits: costs.per_commit(reads, commits))
 
 
+def total(costs: Costs, reads: float, commits: int | None) -> float:
+    """What a commit costs with its reads, with ``commits`` between compactions (None: the cheapest
+    number).
+    """
+    return costs.per_commit(reads, commits or best_cycle(costs, reads))
+
+
 def break_even(copying: Costs, merging: Costs, commits: int | None) -> float:
     """Reads per commit above which copy-on-write costs less, with so many commits between
     compactions (None: the cheapest number).
     """
 
     def costs_more(reads: float) -> bool:
-        cycle = commits or best_cycle(merging, reads)
-        return merging.per_commit(reads, cycle) >= copying.per_commit(reads, cycle)
+        return total(merging, reads, commits) >= total(copying, reads, commits)
 
     if costs_more(0.0):
         return 0.0
@@ -190,14 +194,7 @@ def break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:
             commits,
         )
         if even is not None:
-            rows.append(
-                (
-                    version,
-                    *(
-                        value if math.isfinite(value) else None
-                        for value in (even.reads, even.low, even.high)
-                    ),
-                )
-            )
+            values = (even.reads, even.low, even.high)
+            rows.append((version, *(v if math.isfinite(v) else None for v in values)))
     columns = {"format_version": COUNT, "reads_per_commit": NUMBER, "from": NUMBER, "to": NUMBER}
     return Grid("Copy-on-write is cheaper above", columns, rows)

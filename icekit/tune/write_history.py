@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from icekit.facts.metadata import Json
 from icekit.facts.model import TableFacts
 from icekit.facts.where import where
 from icekit.sql import Identifier, identifier, literal
+from icekit.tune.ddl import first_fitting
 from icekit.units import percent
 
 if TYPE_CHECKING:
@@ -269,23 +270,19 @@ def synthetic(
             "The table has no column of a plain type to choose rows by; give your own statement."
         )
     hashed = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
-    places, reached = (
-        ([""] * commits, 1.0)
-        if shape.spread == SCATTERED
-        else _places(lake, facts, shape, commits, is_copied)
-    )
+    parts = [("", facts.data.record_count)] * commits
+    if shape.spread == CLUSTERED:
+        parts = _clusters(lake, facts, shape, commits, is_copied=is_copied)
+    reached = sum(rows for _, rows in parts) / commits / max(facts.data.record_count, 1)
     limit = max(1, round(min(1.0, shape.share / max(reached, 1e-9)) * _UNIT))
-    made = []
-    for number, predicate in enumerate(places):
+    statements = []
+    for number, (predicate, _) in enumerate(parts):
         # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a
         # DELETE.
         chosen = f"pmod(xxhash64({hashed}, {number}), {_UNIT}) < {limit}"
-        made.append(
-            _statement(
-                facts, shape.operation, f"({predicate}) AND {chosen}" if predicate else chosen
-            )
-        )
-    return made
+        condition = f"({predicate}) AND {chosen}" if predicate else chosen
+        statements.append(_statement(facts, shape.operation, condition))
+    return statements
 
 
 def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[Identifier], str]:
@@ -311,41 +308,16 @@ def _tops(facts: TableFacts) -> list[Column]:
     ]
 
 
-def _places(
-    lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied: bool
-) -> tuple[list[str], float]:
-    """Where each commit's rows are, and the share of all rows that one such place holds: partitions
-    where there are, else files.
+def _clusters(
+    lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool
+) -> list[tuple[str, int]]:
+    """For each commit a predicate for where its rows are, and the rows there: partitions where
+    there are enough, else files.
     """
-    left = sorted(
-        facts.of_kind(Kind.DATA),
-        key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
-    )
-    total = max(facts.data.record_count, 1)
     files = max(1, round(shape.file_share * facts.data.file_count))
-    predicates: list[str] = []
-    rows = 0
-    while (
-        len(predicates) < commits
-        and left
-        and not facts.spec(left[0].partition.spec_id).is_unpartitioned
-    ):
-        taken = [left.pop()]
-        while left and sum(g.file_count for g in taken) + left[-1].file_count <= files:
-            taken.append(left.pop())
-        predicate = where(
-            facts.catalog,
-            facts.specs_by_id,
-            facts.columns,
-            [g.partition for g in taken],
-            of_rows=True,
-        )
-        if predicate is None:
-            break
-        predicates.append(predicate)
-        rows += sum(g.record_count for g in taken)
-    if len(predicates) == commits:
-        return predicates, rows / commits / total
+    parts = _partitions(facts, files, commits)
+    if len(parts) == commits:
+        return parts
     if is_copied:
         raise ParameterError(
             "A copied sample has too few partitions to cluster changes in; give spread=scattered, "
@@ -364,8 +336,30 @@ def _places(
             "own statement."
         )
     each = len(listed) // commits
-    parts: list[Sequence[tuple[str, int]]] = [
-        listed[i * each : (i + 1) * each] for i in range(commits)
+    chunks = [listed[i * each : (i + 1) * each] for i in range(commits)]
+    return [
+        (f"_file IN ({', '.join(literal(path) for path, _ in chunk)})", sum(n for _, n in chunk))
+        for chunk in chunks
     ]
-    chosen = [f"_file IN ({', '.join(literal(path) for path, _ in part)})" for part in parts]
-    return chosen, sum(records for part in parts for _, records in part) / commits / total
+
+
+def _partitions(facts: TableFacts, files: int, commits: int) -> list[tuple[str, int]]:
+    """Predicates for the last partitions with this many files together, and their rows."""
+    parts: list[tuple[str, int]] = []
+    left = sorted(
+        facts.of_kind(Kind.DATA),
+        key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
+    )[::-1]
+    while (
+        len(parts) < commits
+        and left
+        and not facts.spec(left[-1].partition.spec_id).is_unpartitioned
+    ):
+        taken = first_fitting(left, files, lambda g: g.file_count)
+        left = left[len(taken) :]
+        partitions = [g.partition for g in taken]
+        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True)
+        if predicate is None:
+            break
+        parts.append((predicate, sum(g.record_count for g in taken)))
+    return parts

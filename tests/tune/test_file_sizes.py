@@ -27,7 +27,6 @@ from icekit.tune.file_sizes import (
     better_mode,
     is_better_size,
     next_advisory,
-    tune_file_sizes,
 )
 from icekit.tune.in_force import in_force
 from tests.factories import TARGET, file_group, partition, table_facts
@@ -133,7 +132,7 @@ def made(
 
 
 def tune(lake: Lake, table: Any, **options: Any) -> Answer:
-    return tune_file_sizes(lake, table, progress=lambda _: None, **options)
+    return lake.tune("file-sizes", table, progress=lambda _: None, **options)
 
 
 def state(lake: Lake, table: tuple[str, str]) -> tuple[Any, ...]:

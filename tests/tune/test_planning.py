@@ -19,7 +19,6 @@ from icekit.tune.planning import (
     PLANNING,
     REWRITTEN,
     Storage,
-    tune_planning,
 )
 from tests.factories import table_facts
 
@@ -142,8 +141,8 @@ def test_a_rewrite_of_fragmented_manifests_is_tried_on_a_clone(
     monkeypatch.setattr(planning, "_GAIN", -1e9)
     before = lake.observe("lab.fragmented_manifests").snapshot_id
 
-    answer = tune_planning(
-        lake,
+    answer = lake.tune(
+        "planning",
         "lab.fragmented_manifests",
         filters=["carrier = 'HA'"],
         repeats=1,
@@ -161,16 +160,16 @@ def test_a_rewrite_of_fragmented_manifests_is_tried_on_a_clone(
 @pytest.mark.spark
 @pytest.mark.lab("empty")
 def test_an_empty_table_has_nothing_to_plan_and_repeats_are_at_least_one(lake: Lake) -> None:
-    assert tune_planning(lake, "lab.empty").script.sql == ()
+    assert lake.tune("planning", "lab.empty").script.sql == ()
     with pytest.raises(ParameterError, match="repeats is 0"):
-        tune_planning(lake, "lab.empty", repeats=0)
+        lake.tune("planning", "lab.empty", repeats=0)
 
 
 @pytest.mark.spark
 @pytest.mark.lab("healthy_unpartitioned")
 def test_a_trial_ends_at_its_budget_and_answers_nothing(lake: Lake) -> None:
-    answer = tune_planning(
-        lake, "lab.healthy_unpartitioned", budget_seconds=1e-9, progress=lambda _: None
+    answer = lake.tune(
+        "planning", "lab.healthy_unpartitioned", budget_seconds=1e-9, progress=lambda _: None
     )
 
     assert answer.confidence is Confidence.NONE
