@@ -479,7 +479,7 @@ SECTIONS: Mapping[str, type[Settings]] = {
     "maintain": MaintainSection,
 }
 #: What each question of ``icekit tune`` is asked with.
-QUESTIONS: Mapping[str, type[Settings]] = {
+QUESTIONS: Mapping[str, type[TuneOptions]] = {
     "file-sizes": FileSizesOptions,
     "metrics-columns": MetricsColumnsOptions,
     "layout": LayoutOptions,

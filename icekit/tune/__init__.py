@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.errors import require_known
+from icekit.errors import ParameterError, require_known, require_number
 from icekit.options import commands
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
+    from icekit.tune.answer import Answer
 
 #: The questions by name.
 QUESTIONS = {
@@ -21,6 +22,11 @@ QUESTIONS = {
     "layout": "partitioning, sort order and bloom filters for the filters of your queries",
     "write-mode": "merge-on-read or copy-on-write, tried on clones with your own statement",
     "planning": "where scans are planned, manifests, object store paths",
+}
+_IF_EMPTY = {
+    "file-sizes": "there is nothing to measure",
+    "layout": "there is no layout to tune",
+    "write-mode": "there is nothing to measure",
 }
 _NOT_OPTIONS = {*commands.OfTable.settings(), *commands.Output.settings(), "statement_file"}
 
@@ -32,15 +38,17 @@ def tune(
     *,
     progress: Callable[[str], None] = print,
     **options: Any,
-) -> Any:
+) -> Answer:
     """Answer one of :data:`QUESTIONS` about a table; only reads the table.
 
     The options are those of the question in :mod:`icekit.options.commands`; raises
     :class:`~icekit.errors.ParameterError` for an unknown question or option.
     """
+    from icekit.catalog.lake import session_of
+    from icekit.sandbox.trial import Budget, Trial
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
-    answers: Mapping[str, Callable[..., Any]] = {
+    answers: Mapping[str, Callable[..., Answer]] = {
         "file-sizes": file_sizes.tune_file_sizes,
         "metrics-columns": metrics_columns.tune_metrics_columns,
         "layout": layout.tune_layout,
@@ -52,4 +60,24 @@ def tune(
     known = [name for name in kind.settings() if name not in _NOT_OPTIONS]
     for name in options:
         require_known(name, known, f"{question} option")
-    return answers[question](lake, table, kind.of(options), progress)
+    settings = kind.of(options)
+    given = settings.only(*known)
+    _check(given)
+    trial = Trial.of(
+        lake,
+        table,
+        Budget(settings.budget_seconds, settings.budget_bytes),
+        given.get("sample_bytes") or "1 GB",
+        progress,
+        if_empty=_IF_EMPTY.get(question, ""),
+    )
+    with session_of(lake):
+        return answers[question](trial, settings)
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if name in ("commits", "repeats") and value < 1:
+            raise ParameterError(f"{name} is {value}, but must be 1 or more.")
+        if name in ("reads_per_day", "reads_per_commit", "compact_every"):
+            require_number(name, value)

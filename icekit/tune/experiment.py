@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from icekit.errors import ParameterError
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.units import count, percent
 
 #: What a variant changes of a sandbox before it is measured.
 SetUp = Callable[[Sandbox], object]
-#: One round of a workload: runs it in the sandbox of a variant, and returns figures by the name of
-# their measure.
-Workload = Callable[[str, Sandbox], Mapping[str, float]]
+#: Figures by the name of their measure.
+Figures = dict[str, float]
+#: One round of a workload: runs it in the sandbox of a variant.
+Workload = Callable[[str, Sandbox], Figures]
 
 
 def mean(weighted: Iterable[tuple[float, float]]) -> float:
@@ -27,13 +27,6 @@ def mean(weighted: Iterable[tuple[float, float]]) -> float:
     return sum(weight * value for weight, value in pairs) / (
         sum(weight for weight, _ in pairs) or 1.0
     )
-
-
-def require_one_or_more(**counts: int) -> None:
-    """Raise :class:`~icekit.errors.ParameterError` for a count below 1."""
-    for name, number in counts.items():
-        if number < 1:
-            raise ParameterError(f"{name} is {number}, but must be 1 or more.")
 
 
 def unchanged(_: Sandbox) -> None:

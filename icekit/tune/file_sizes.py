@@ -7,12 +7,9 @@ partitioning or an order become ``none`` for appends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
 from icekit.answer.grid import BYTES, COUNT, SECONDS, SHARE, TEXT, Grid
-from icekit.catalog.lake import session_of
 from icekit.diagnose import diagnose
 from icekit.diagnose.writes import append_rhythm
 from icekit.engine.bridge import session_value
@@ -23,12 +20,11 @@ from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size, split_bytes
 from icekit.options.commands import FileSizesOptions
-from icekit.sandbox.trial import Budget, Sandbox, Trial
-from icekit.sql import Identifier, set_properties, set_session
+from icekit.sandbox.trial import Sandbox, Trial
+from icekit.sql import set_properties, set_session
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
 from icekit.tune.commits import (
     TOLERANCE,
-    TrialRows,
     Written,
     large_commit,
     trial_target,
@@ -45,14 +41,9 @@ from icekit.tune.distribution import (
     effective,
     other_modes,
 )
-from icekit.tune.experiment import Experiment
-from icekit.tune.in_force import InForce, in_force
+from icekit.tune.experiment import Experiment, Figures, SetUp
+from icekit.tune.in_force import in_force
 from icekit.units import count, percent, raised, size, span
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from icekit.catalog import Lake
 
 NOW, SIZED = "now", "another advisory size"
 FILES, MEAN, WELL_SIZED = (
@@ -99,83 +90,48 @@ _GAIN = 0.15
 _ROOM, _TRIES = 0.9, 2
 
 
-def tune_file_sizes(
-    lake: Lake,
-    table: str | Identifier,
-    options: FileSizesOptions,
-    progress: Callable[[str], None],
-) -> Answer:
+def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     """Write rows of a typical and of a large commit again to clones, under each distribution mode
     and another advisory size; only reads the table.
 
-    A trial writes rows of at most ``sample_bytes`` at a time. Raises
-    :class:`~icekit.errors.ParameterError` for a table without data files.
+    A trial writes rows of at most ``sample_bytes`` at a time.
     """
-    trial = Trial.of(
-        lake,
-        table,
-        Budget(options.budget_seconds, options.budget_bytes),
-        options.sample_bytes,
-        progress,
-        if_empty="there is nothing to measure",
-    )
-    with session_of(lake) as spark:
-        commits = Commits.of(spark, trial)
-        experiment = Experiment(
-            trial=trial,
-            variants=dict.fromkeys(commits.settings, commits.scale),
-            measures=_MEASURES,
-        )
-        with experiment.open():
-            _measure(experiment, commits)
+    commits = Commits(trial)
+    variants: dict[str, SetUp] = dict.fromkeys(commits.settings, commits.scale)
+    experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
+    with experiment.open():
+        _measure(experiment, commits)
     return _answer(experiment, commits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Commits:
     """The rows of a typical and of a large commit, the session settings under which each variant
     writes them, and what each wrote of the large one.
     """
 
-    facts: TableFacts
-    session: Mapping[str, str | None]
-    mode: InForce
-    target_bytes: int
-    sources: Mapping[str, TrialRows | None]
-    settings: dict[str, dict[str, str]]
-    written: dict[str, Written] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, spark: SparkSession, trial: Trial) -> Commits:
-        """What to write of a table, and the modes to try."""
-        facts = trial.facts
-        session = {
+    def __init__(self, trial: Trial) -> None:
+        self.facts, spark = trial.facts, trial.lake.spark
+        self.session = {
             name: session_value(spark, name)
             for name in (DISTRIBUTION_SESSION, _ADVISORY_SESSION, _ADAPTIVE, _SPARK_ADVISORY)
         }
-        mode, target = distribution(facts, session), trial_target(facts, trial.sample_bytes)
-        files = metadata_table_sql(spark, trial.lake.sql_name(facts.table), "data_files")
-        return cls(
-            facts=facts,
-            session=session,
-            mode=mode,
-            target_bytes=target,
-            sources={
-                FILES: typical_commit(
-                    facts, sample_bytes=trial.sample_bytes, tasks=cluster_of(spark).tasks
-                ),
-                LARGE_FILES: large_commit(
-                    facts, files, target_bytes=target, sample_bytes=trial.sample_bytes
-                ),
-            },
-            settings={
-                NOW: {},
-                **{
-                    m: {DISTRIBUTION_SESSION: m} for m in other_modes(facts, effective(facts, mode))
-                },
-                SIZED: {},
-            },
-        )
+        self.mode = distribution(self.facts, self.session)
+        self.target_bytes = trial_target(self.facts, trial.sample_bytes)
+        files = metadata_table_sql(spark, trial.lake.sql_name(self.facts.table), "data_files")
+        sample = trial.sample_bytes
+        self.sources = {
+            FILES: typical_commit(self.facts, sample_bytes=sample, tasks=cluster_of(spark).tasks),
+            LARGE_FILES: large_commit(
+                self.facts, files, target_bytes=self.target_bytes, sample_bytes=sample
+            ),
+        }
+        modes = other_modes(self.facts, effective(self.facts, self.mode))
+        self.settings: dict[str, dict[str, str]] = {
+            NOW: {},
+            **{mode: {DISTRIBUTION_SESSION: mode} for mode in modes},
+            SIZED: {},
+        }
+        self.written: dict[str, Written] = {}
 
     def scale(self, box: Sandbox) -> None:
         """Give a sandbox the target size of the trial."""
@@ -188,9 +144,9 @@ class Commits:
                 )
             )
 
-    def write(self, name: str, box: Sandbox) -> dict[str, float]:
+    def write(self, name: str, box: Sandbox) -> Figures:
         """Write both commits under the settings of a variant."""
-        figures: dict[str, float] = {}
+        figures: Figures = {}
         for files, mean, share in (
             (FILES, MEAN, WELL_SIZED),
             (LARGE_FILES, LARGE_MEAN, LARGE_WELL_SIZED),
@@ -237,14 +193,17 @@ def better_mode(measured: Measurements) -> str | None:
     """Hash where it writes clearly fewer files than the mode in force; None where that mode stays.
     A shuffle is only worth what it saves.
     """
-    counts = {
-        m: sum(measured.value(m, measure) or 0 for measure in (FILES, LARGE_FILES))
-        for m in (NOW, HASH, RANGE)
-        if m in measured.rounds
-    }
-    if HASH not in counts or NOW not in counts:
+    if NOW not in measured.rounds or HASH not in measured.rounds:
         return None
-    return HASH if counts[NOW] - counts[HASH] > max(1, _GAIN * counts[HASH]) else None
+    now, hashed = (
+        sum(measured.value(mode, files) or 0 for files in (FILES, LARGE_FILES))
+        for mode in (NOW, HASH)
+    )
+    return HASH if _are_fewer(now, hashed) else None
+
+
+def _are_fewer(before: float, after: float) -> bool:
+    return before - after > max(1, _GAIN * after)
 
 
 def next_advisory(
@@ -255,7 +214,7 @@ def next_advisory(
 
     None without a shuffle, or where the last commit has as few files as it can: then no size helps.
     """
-    last = written.get(SIZED) if tried else written.get(base)
+    last = written.get(SIZED if tried else base)
     if (
         last is None
         or not last.shuffle_bytes
@@ -263,29 +222,20 @@ def next_advisory(
         or last.largest_partition_bytes < target_bytes
     ):
         return None
-    if (
-        last.files <= last.fewest * (1 + TOLERANCE)
-        and last.size_in_bytes / last.files >= (1 - TOLERANCE) * target_bytes
-    ):
+    mean, room = last.size_in_bytes / last.files, _ROOM * target_bytes
+    if last.files <= last.fewest * (1 + TOLERANCE) and mean >= (1 - TOLERANCE) * target_bytes:
         return None
-    advisory = round(_ROOM * target_bytes * last.shuffle_bytes / last.size_in_bytes)
-    if tried:
-        # The result of the first size corrects the ratio.
-        advisory = round(
-            int(tried)
-            * min(2.0, max(0.5, _ROOM * target_bytes / (last.size_in_bytes / last.files)))
-        )
-    return advisory if not tried or abs(advisory / int(tried) - 1) > TOLERANCE / 3 else None
+    if not tried:
+        return round(room * last.shuffle_bytes / last.size_in_bytes)
+    # The result of the first size corrects the ratio.
+    ratio = min(2.0, max(0.5, room / mean))
+    return round(int(tried) * ratio) if abs(ratio - 1) > TOLERANCE / 3 else None
 
 
 def is_better_size(written: Mapping[str, Written], base: str) -> bool:
     """Tell whether the other advisory size writes clearly fewer files."""
     before, after = written.get(base), written.get(SIZED)
-    return (
-        before is not None
-        and after is not None
-        and before.files - after.files > max(1, _GAIN * after.files)
-    )
+    return before is not None and after is not None and _are_fewer(before.files, after.files)
 
 
 def _answer(experiment: Experiment, commits: Commits) -> Answer:
@@ -352,33 +302,24 @@ def _target(facts: TableFacts) -> list[Change]:
 def _mode(commits: Commits, best: str | None, measured: Measurements) -> list[Change]:
     facts, mode = commits.facts, commits.mode
     now = effective(facts, mode)
-    files = {
-        m: measured.value(m, FILES) or measured.value(m, LARGE_FILES)
+    counts = {
+        now if m == NOW else m: measured.value(m, FILES) or measured.value(m, LARGE_FILES)
         for m in (NOW, NONE, HASH, RANGE)
         if m in measured.rounds
     }
-    tried = ", ".join(
-        f"{number:,} under {now if m == NOW else m}"
-        for m, number in files.items()
-        if number is not None
-    )
-    why = (
-        f"Data files of a commit: {tried}; in force because of {mode.origin}."
-        if tried
-        else f"Not tried; in force because of {mode.origin}."
-    )
+    listed = ", ".join(f"{n:,} under {m}" for m, n in counts.items() if n is not None)
+    tried = f"Data files of a commit: {listed}" if listed else "Not tried"
+    why = f"{tried}; in force because of {mode.origin}."
     if best is None:
         return [Change(DISTRIBUTION, now, now, why)]
     effect = (
         "rows are shuffled once before they are written, which takes time and adds latency to a "
         "stream"
     )
-    changes = (
-        [to_set(facts, {DISTRIBUTION: best}, why, now=now, side_effect=effect)]
-        if facts.properties.get(DISTRIBUTION) != best
-        else []
-    )
-    return [*changes, *overriding(mode)]
+    changes = overriding(mode)
+    if facts.properties.get(DISTRIBUTION) != best:
+        changes.insert(0, to_set(facts, {DISTRIBUTION: best}, why, now=now, side_effect=effect))
+    return changes
 
 
 def _advisory(commits: Commits, measured: Measurements, base: str) -> list[Change]:
@@ -407,16 +348,8 @@ def _adaptive(session: Mapping[str, str | None]) -> list[Change]:
         "Without adaptive execution the advisory size has no effect: each shuffle has "
         "spark.sql.shuffle.partitions tasks."
     )
-    return [
-        Change(
-            _ADAPTIVE,
-            "false",
-            "true",
-            why,
-            set_session(_ADAPTIVE, "true"),
-            set_session(_ADAPTIVE, "false"),
-        )
-    ]
+    sql, undo = (set_session(_ADAPTIVE, value) for value in ("true", "false"))
+    return [Change(_ADAPTIVE, "false", "true", why, sql, undo)]
 
 
 def _interval(facts: TableFacts) -> list[Change]:
@@ -426,28 +359,25 @@ def _interval(facts: TableFacts) -> list[Change]:
     rhythm = append_rhythm(
         [c for c in facts.history.commits if c.added_data_files and c.added_bytes]
     )
-    if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= min_file_size(
-        facts.target_bytes
-    ):
+    least = min_file_size(facts.target_bytes)
+    if rhythm is None or not 0 < 2 * rhythm.bytes_per_partition <= least:
         return []
     largest = max((g.size_in_bytes for g in facts.of_kind(Kind.DATA)), default=0)
-    each = (
-        f"A commit adds {size(rhythm.bytes_per_partition)} to a partition, so no setting makes a "
-        f"file of {size(facts.target_bytes)}"
+    now_ms = rhythm.seconds * 1000
+    interval = span(now_ms * least / rhythm.bytes_per_partition)
+    advice = (
+        f". One commit every {interval} instead of every {span(now_ms)} would. Commit less often, "
+        "or compact (icekit compact)."
     )
     if largest < facts.target_bytes and not facts.default_spec.is_unpartitioned:
-        why = (
-            f"{each}, and the largest partition has only {size(largest)}: use a coarser partition "
+        advice = (
+            f", and the largest partition has only {size(largest)}: use a coarser partition "
             "transform (icekit tune layout)."
         )
-    else:
-        interval = span(
-            rhythm.seconds * 1000 * min_file_size(facts.target_bytes) / rhythm.bytes_per_partition
-        )
-        why = (
-            f"{each}. One commit every {interval} instead of every {span(rhythm.seconds * 1000)} "
-            "would. Commit less often, or compact (icekit compact)."
-        )
+    why = (
+        f"A commit adds {size(rhythm.bytes_per_partition)} to a partition, so no setting makes a "
+        f"file of {size(facts.target_bytes)}{advice}"
+    )
     return [Change(COMMIT_FREQUENCY, "as it is", "lower", why)]
 
 
@@ -489,22 +419,23 @@ def _notes(commits: Commits, advised: str) -> Iterator[str]:
     for source in filter(None, commits.sources.values()):
         yield f"Written again: {source.described}."
     last = commits.written.get(advised)
-    if last is not None and last.tasks:
-        yield (
-            f"{count(last.tasks, 'task')} wrote {count(last.files, 'file')} in "
-            f"{count(last.partitions, 'partition')}: a file never spans partitions."
-        )
-    if last is not None and last.spilled_bytes:
-        yield (
-            f"Sorting spilled {size(last.spilled_bytes)} to disk: give tasks more memory, or "
-            "executors fewer cores."
-        )
-    if last is not None and last.largest_partition_bytes < target:
-        share = percent(last.largest_partition_bytes / target)
-        yield (
-            f"No partition of a large commit gets more than {size(last.largest_partition_bytes)}, "
-            f"{share} of the target."
-        )
+    if last is not None:
+        if last.tasks:
+            yield (
+                f"{count(last.tasks, 'task')} wrote {count(last.files, 'file')} in "
+                f"{count(last.partitions, 'partition')}: a file never spans partitions."
+            )
+        if last.spilled_bytes:
+            yield (
+                f"Sorting spilled {size(last.spilled_bytes)} to disk: give tasks more memory, or "
+                "executors fewer cores."
+            )
+        if last.largest_partition_bytes < target:
+            share = percent(last.largest_partition_bytes / target)
+            yield (
+                f"No partition of a large commit gets more than {size(last.largest_partition_bytes)}, "
+                f"{share} of the target."
+            )
     if target < facts.target_bytes:
         yield (
             f"Tried with a target of {size(target)}, as the sample has too few files of "

@@ -12,41 +12,21 @@ SESSION, PROPERTY, DEFAULT = "session", "table property", "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """One place where a setting may be set; ``value`` is None if it is not set there."""
+class InForce:
+    """The setting that decides: where it is set (session, table property or default), under which
+    name, and its value; None if nothing is set.
+    """
 
     where: str
     name: str
     value: str | None
 
-
-@dataclass(frozen=True, slots=True)
-class InForce:
-    """All the places a setting may come from, highest precedence first."""
-
-    links: tuple[Link, ...]
-
-    @property
-    def decides(self) -> Link | None:
-        """The place that decides; None if nothing is set."""
-        return next((link for link in self.links if link.value is not None), None)
-
-    @property
-    def value(self) -> str | None:
-        """The value in force."""
-        return self.decides.value if self.decides else None
-
     @property
     def origin(self) -> str:
         """The origin in words: ``table property write.distribution-mode``."""
-        link = self.decides
-        if link is None:
+        if self.value is None:
             return "not set"
-        return (
-            link.name
-            if link.where == DEFAULT and link.name
-            else f"{link.where} {link.name}".strip()
-        )
+        return self.name if self.where == DEFAULT else f"{self.where} {self.name}"
 
 
 def in_force(
@@ -55,5 +35,6 @@ def in_force(
     table: tuple[str, str | None] = ("", None),
     default: tuple[str, str | None] = ("default", None),
 ) -> InForce:
-    """Order the places; each is a name and its value there (None: not set)."""
-    return InForce((Link(SESSION, *session), Link(PROPERTY, *table), Link(DEFAULT, *default)))
+    """Which of several settings decides; each is a name and its value there (None: not set)."""
+    places = (InForce(SESSION, *session), InForce(PROPERTY, *table))
+    return next((p for p in places if p.value is not None), InForce(DEFAULT, *default))

@@ -5,32 +5,26 @@ partition spec and a bloom filter, each written and planned.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE
-from icekit.catalog.lake import session_of
 from icekit.engine.planner import kind, nodes, query_of_frame
-from icekit.errors import require_number
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import undo_order
 from icekit.options.commands import LayoutOptions
-from icekit.sandbox.trial import Budget, Sandbox, Trial
-from icekit.sql import Identifier, identifier, set_properties
+from icekit.sandbox.trial import Sandbox, Trial
+from icekit.sql import identifier, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
 from icekit.tune.ddl import SORT, ZORDER, fields_of, own_order, spec_name
-from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
-from icekit.tune.filters import Filter
+from icekit.tune.experiment import Experiment, Figures, SetUp, mean, unchanged
+from icekit.tune.filters import Asked
 from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, layouts, sort_columns
 from icekit.tune.queries import read_filters, sample
 from icekit.units import count, percent, plain, raised, size, span
-
-if TYPE_CHECKING:
-    from icekit.catalog import Lake
 
 NOW = "now"
 READ, OPENED, ROWS = (
@@ -101,30 +95,24 @@ def saves_by_bloom(measured: Measurements, name: str) -> bool:
     """Tell whether a bloom filter saves more of the rows that lookups read than it makes files
     grow.
     """
-    before, after = measured.value(NOW, ROWS), measured.value(name, ROWS)
-    sizes = measured.value(NOW, SIZE), measured.value(name, SIZE)
-    if not before or after is None or not sizes[0] or sizes[1] is None:
+    rows, sizes = (measured.pair(figure, NOW, name) for figure in (ROWS, SIZE))
+    if rows is None or sizes is None or not rows[0] or not sizes[0]:
         return False
-    return 1 - after / before - max(0.0, sizes[1] / sizes[0] - 1) >= GAIN
+    return 1 - rows[1] / rows[0] - max(0.0, sizes[1] / sizes[0] - 1) >= GAIN
 
 
 def queries_until_paid(measured: Measurements, name: str) -> int | None:
     """After how many queries the bytes that they no longer read equal those that the rewrite reads
     and writes; None if it saves none.
     """
-    values = [
-        measured.value(variant, measure) for variant in (NOW, name) for measure in (READ, SIZE)
-    ]
-    if any(value is None for value in values):
+    read, sizes = (measured.pair(figure, NOW, name) for figure in (READ, SIZE))
+    if read is None or sizes is None:
         return None
-    read_before, size_before, read_after, size_after = (float(value or 0.0) for value in values)
-    saved = read_before * size_before - read_after * size_after
-    return math.ceil((size_before + size_after) / saved) if saved > 0 else None
+    saved = read[0] * sizes[0] - read[1] * sizes[1]
+    return math.ceil(sum(sizes) / saved) if saved > 0 else None
 
 
-def tune_layout(
-    lake: Lake, table: str | Identifier, options: LayoutOptions, progress: Callable[[str], None]
-) -> Answer:
+def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     """Write other sort orders and partition specs to clones, and let Iceberg plan the filters of
     queries on each; only reads the table.
 
@@ -133,44 +121,33 @@ def tune_layout(
     samples of that size, with files scaled down like partitions. With ``reads_per_day``, a layout
     that such queries do not pay back within a year is not advised.
 
-    Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read,
-    and for a table without data.
+    Raises :class:`~icekit.errors.ParameterError` for filters that cannot be read.
     """
-    require_number("reads_per_day", options.reads_per_day)
-    trial = Trial.of(
-        lake,
-        table,
-        Budget(options.budget_seconds, options.budget_bytes),
-        options.sample_bytes,
-        progress,
-        if_empty="there is no layout to tune",
+    lake, facts = trial.lake, trial.facts
+    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+    columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
+    if not columns:
+        return _unknown(facts, queries.notes)
+    drawn = sample(lake, facts, columns, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
+    current = fields_of(facts.default_spec)
+    tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
+    workload = Workload(facts, tried)
+    variants: dict[str, SetUp] = {NOW: unchanged}
+    variants |= {name: partial(workload.set_up, name) for name in tried}
+    experiment = Experiment(
+        trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
     )
-    facts = trial.facts
-    with session_of(lake):
-        queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
-        columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
-        if not columns:
-            return _unknown(facts, queries.notes)
-        drawn = sample(lake, facts, columns, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
-        current = fields_of(facts.default_spec)
-        tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
-        workload = Workload(facts, tried)
-        variants: dict[str, SetUp] = {NOW: unchanged}
-        variants |= {name: partial(workload.set_up, name) for name in tried}
-        experiment = Experiment(
-            trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
-        )
-        filters = count(len(queries.filters), "different filter")
-        progress(f"{facts.name}: {filters}, {count(len(tried), 'layout')} to write")
-        with experiment.open():
-            box = experiment.boxes.get(NOW)
-            if box is not None and box.is_sample:
-                # Values from the sample, which may not have those of the table; and files in the
-                # scale of the others.
-                _write(box, facts, Layout(current), is_sorted=False)
-                drawn = sample(lake, box.observe(), columns, rows=_SAMPLED_ROWS)
-            workload.asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
-            experiment.measure("the filters", workload.measure)
+    filters = count(len(queries.filters), "different filter")
+    trial.progress(f"{facts.name}: {filters}, {count(len(tried), 'layout')} to write")
+    with experiment.open():
+        box = experiment.boxes.get(NOW)
+        if box is not None and box.is_sample:
+            # Values from the sample, which may not have those of the table; and files in the
+            # scale of the others.
+            _write(box, facts, Layout(current), is_sorted=False)
+            drawn = sample(lake, box.observe(), columns, rows=_SAMPLED_ROWS)
+        workload.asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+        experiment.measure("the filters", workload.measure)
     return _answer(experiment, tried, queries.notes, options.reads_per_day)
 
 
@@ -182,14 +159,14 @@ class Workload:
 
     facts: TableFacts
     tried: Mapping[str, Layout]
-    asked: Sequence[tuple[Filter, str]] = ()
+    asked: Asked = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def set_up(self, name: str, box: Sandbox) -> None:
         """Write a layout to its sandbox."""
         self.seconds[name] = _write(box, self.facts, self.tried[name])
 
-    def measure(self, name: str, box: Sandbox) -> dict[str, float]:
+    def measure(self, name: str, box: Sandbox) -> Figures:
         """Let Iceberg plan each filter; where a bloom filter is tried, also run lookups and count
         the rows that scans return to Spark.
         """
@@ -197,7 +174,7 @@ class Workload:
         data = facts.data
         # A filter for values that are not in a sample reads nothing in any layout.
         plans = [(f.weight, box.plan(where)) for f, where in self.asked]
-        figures: dict[str, float] = {FILES: data.file_count, SIZE: data.size_in_bytes}
+        figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
         if plans:
             figures[READ] = mean((w, plan.share_of(data.size_in_bytes)) for w, plan in plans)
             figures[OPENED] = mean((w, plan.data_files) for w, plan in plans)

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer.grid import BYTES, NAME, NUMBER, SECONDS, TEXT, Grid
-from icekit.catalog.lake import session_of
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.definition import Column
 from icekit.facts.lineage import choose_snapshot
@@ -30,12 +29,12 @@ from icekit.facts.metadata_file import load_metadata
 from icekit.facts.model import TableFacts
 from icekit.facts.where import NO_BOUNDS
 from icekit.options.commands import MetricsColumnsOptions
-from icekit.sandbox.trial import Budget, Sandbox, Trial
-from icekit.sql import Identifier, call, display_name, set_properties
+from icekit.sandbox.trial import Sandbox, Trial
+from icekit.sql import call, display_name, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
-from icekit.tune.experiment import Experiment, SetUp, mean
-from icekit.tune.filters import NULLS, Filter, columns_of, leaves
+from icekit.tune.experiment import Experiment, Figures, SetUp, mean
+from icekit.tune.filters import NULLS, Asked, Filter, columns_of, leaves
 from icekit.tune.queries import Sample, read_filters, sample
 from icekit.units import count, percent, plain, raised, size
 
@@ -103,11 +102,8 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
             by_id[i] for key in facts.equality_keys for i in key.field_ids if i in by_id
         ],
     }
-    uses_of: dict[str, tuple[str, ...]] = {}
-    for role, names in uses.items():
-        for name in dict.fromkeys(names):
-            uses_of[name] = (*uses_of.get(name, ()), role)
-    return uses_of
+    named = dict.fromkeys(name for names in uses.values() for name in names)
+    return {name: tuple(role for role, names in uses.items() if name in names) for name in named}
 
 
 def needed_length(values: Iterable[Any]) -> int | None:
@@ -210,16 +206,13 @@ def chosen(
     or unused statistics are gone.
     """
     for name in (USED, BOUNDS):
-        read, before = measured.value(name, READ), measured.value(NOW, READ)
-        if (
-            name not in variants
-            or read is None
-            or before is None
-            or any(a > b for a, b in zip(reads[name], reads[NOW], strict=True))
-        ):
+        pair = measured.pair(READ, NOW, name)
+        if name not in variants or pair is None:
             continue
-        smaller = (measured.value(name, BYTES_OF) or 0.0) < (measured.value(NOW, BYTES_OF) or 0.0)
-        if saves_files(before, read) or (name == USED and smaller):
+        if any(a > b for a, b in zip(reads[name], reads[NOW], strict=True)):
+            continue
+        sizes = measured.pair(BYTES_OF, NOW, name)
+        if saves_files(*pair) or (name == USED and sizes is not None and sizes[1] < sizes[0]):
             return name
     return None
 
@@ -229,12 +222,7 @@ def saves_files(before: float, after: float) -> bool:
     return before - after >= max(1.0, _GAIN * before)
 
 
-def tune_metrics_columns(
-    lake: Lake,
-    table: str | Identifier,
-    options: MetricsColumnsOptions,
-    progress: Callable[[str], None],
-) -> Answer:
+def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer:
     """Measure the statistics of a table's columns, and write other metrics modes to clones; only
     reads the table.
 
@@ -242,36 +230,33 @@ def tune_metrics_columns(
     else the columns that the table declares. A table larger than ``sample_bytes`` is tried on
     copied samples of that size.
 
-    Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for an event
-    log that cannot be read.
+    Raises :class:`~icekit.errors.ParameterError` for an invalid filter, and for an event log that
+    cannot be read.
     """
-    budget = Budget(options.budget_seconds, options.budget_bytes)
-    trial = Trial.of(lake, table, budget, options.sample_bytes, progress)
-    facts = trial.facts
-    with session_of(lake):
-        queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
-        if not facts.data.file_count or not queries.filters:
-            return _unknown(facts, queries.notes)
-        filtered = columns_of(queries.filters)
-        names = [
-            n
-            for n in filtered
-            if n in facts.by_name and not facts.by_name[n].type.startswith(NO_BOUNDS)
-        ]
-        drawn = sample(lake, facts, names, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
-        modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
-        settings = proposals(facts, modes, entry)
-        variants: dict[str, SetUp] = {
-            name: partial(_write, properties=properties)
-            for name, properties in {NOW: {}, **settings}.items()
-        }
-        experiment = Experiment(
-            trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
-        )
-        asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
-        reads: dict[str, list[int]] = {}
-        with experiment.open():
-            experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
+    lake, facts = trial.lake, trial.facts
+    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+    if not facts.data.file_count or not queries.filters:
+        return _unknown(facts, queries.notes)
+    filtered = columns_of(queries.filters)
+    names = [
+        n
+        for n in filtered
+        if n in facts.by_name and not facts.by_name[n].type.startswith(NO_BOUNDS)
+    ]
+    drawn = sample(lake, facts, names, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
+    modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
+    settings = proposals(facts, modes, entry)
+    variants: dict[str, SetUp] = {
+        name: partial(_write, properties=properties)
+        for name, properties in {NOW: {}, **settings}.items()
+    }
+    experiment = Experiment(
+        trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
+    )
+    asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+    reads: dict[str, list[int]] = {}
+    with experiment.open():
+        experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
     best = chosen(experiment.measured, reads, settings)
     why = _unused(facts, modes, entry)
     verdict, changes = (
@@ -322,9 +307,7 @@ def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
     box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)))
 
 
-def _measure(
-    name: str, box: Sandbox, asked: Sequence[tuple[Filter, str]], reads: dict[str, list[int]]
-) -> dict[str, float]:
+def _measure(name: str, box: Sandbox, asked: Asked, reads: dict[str, list[int]]) -> Figures:
     reads[name] = [box.plan(where).data_files for _, where in asked]
     read = mean((f.weight, files) for (f, _), files in zip(asked, reads[name], strict=True))
     return {READ: read, BYTES_OF: box.observe().manifests.data_bytes, PLANNING: box.plan().seconds}

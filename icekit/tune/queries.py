@@ -35,6 +35,8 @@ from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.filters import (
     Anything,
+    Asked,
+    Columns,
     Filter,
     Leaf,
     Node,
@@ -158,9 +160,7 @@ class Filters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    def asked(
-        self, drawn: Sample, columns: Mapping[str, Column], most: int
-    ) -> list[tuple[Filter, str]]:
+    def asked(self, drawn: Sample, columns: Columns, most: int) -> Asked:
         """The filters with the greatest weight, with values, and their SQL."""
         bound = sorted(bind(self.filters, drawn), key=lambda f: -f.weight)
         return predicates(bound[:most], columns)
@@ -231,7 +231,7 @@ def names_ever(lake: Lake, facts: TableFacts) -> dict[str, Column]:
 
 
 def _stated(
-    lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column], unknown: set[str]
+    lake: Lake, facts: TableFacts, text: str, known: Columns, unknown: set[str]
 ) -> list[Node]:
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     name = lake.sql_name(facts.table)
@@ -269,7 +269,7 @@ _TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*
 def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
     """What to write in place of a function of a time column, which Iceberg does not receive."""
     for function, term in dict.fromkeys(
-        (found[1].lower(), found[2]) for found in _TIME_FUNCTION.finditer(text)
+        (match[1].lower(), match[2]) for match in _TIME_FUNCTION.finditer(text)
     ):
         column = facts.by_name.get(term.replace("`", ""))
         unit = f"years({term}), which counts from 1970" if function == "year" else f"days({term})"
@@ -280,7 +280,7 @@ def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
             )
 
 
-def _tree(description: str, known: Mapping[str, Column], unknown: set[str]) -> Node:
+def _tree(description: str, known: Columns, unknown: set[str]) -> Node:
     """The filters of a scan as a tree, from Iceberg's description of it."""
     try:
         return parse(filters_of(description), known, unknown)
@@ -340,11 +340,11 @@ def sample(
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
     share = min(1.0, 1.1 * rows / max(read, 1))
     terms = []
-    for place, name in enumerate(columns):
+    for number, name in enumerate(columns):
         column = facts.by_name[name]
         kind = column.type.partition("[")[0]
         value = scalar_sql(identifier(*column.names), _SPARK_TYPES.get(kind, kind))
-        terms.append(f"{value} AS c{place}")
+        terms.append(f"{value} AS c{number}")
     # With an id, the columns would be those of the snapshot, and not those that the table has now.
     version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
     table = arrow_of(
@@ -356,7 +356,9 @@ def sample(
             f"_pos LIMIT {rows}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])
-    return {name: table.column(place).drop_null().to_pylist() for place, name in enumerate(columns)}
+    return {
+        name: table.column(number).drop_null().to_pylist() for number, name in enumerate(columns)
+    }
 
 
 def bind(filters: Sequence[Filter], drawn: Sample) -> tuple[Filter, ...]:
@@ -372,8 +374,8 @@ def bind(filters: Sequence[Filter], drawn: Sample) -> tuple[Filter, ...]:
         return leaf if leaf.is_bound or not values else replace(leaf, values=(draw.choice(values),))
 
     return tuple(
-        Filter(with_leaves(one.tree, bound), one.weight / draws)
-        for one in filters
-        for draws in [1 if all(leaf.is_bound for leaf in leaves(one.tree)) else DRAWS]
+        Filter(with_leaves(f.tree, bound), f.weight / draws)
+        for f in filters
+        for draws in [1 if all(leaf.is_bound for leaf in leaves(f.tree)) else DRAWS]
         for _ in range(draws)
     )

@@ -28,6 +28,8 @@ from icekit.units import percent
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
+#: A statement for any table, named with its catalog.
+ForTable = Callable[[Identifier], str]
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
 OPERATIONS = ("delete", "update", "merge")
 #: Kinds of commits that change existing rows. An upsert writes equality deletes, which no write
@@ -74,11 +76,10 @@ class PastCommit:
             for name in ("deleted", "updated", "inserted")
             if _MERGE + name in summary
         ]
-        operation = str(summary.get("operation") or "unknown")
-        kind, mode, rows = operation, None, None
+        kind, mode, rows = str(summary.get("operation") or "unknown"), None, None
         # A dynamic overwrite puts other rows in the place of whole partitions.
-        if operation in ("append", "replace") or summary.get("replace-partitions") == "true":
-            kind = operation
+        if kind in ("append", "replace") or summary.get("replace-partitions") == "true":
+            pass
         elif equalities:
             kind, rows = "upsert", max(equalities, added_rows)
         elif merged:
@@ -86,20 +87,13 @@ class PastCommit:
         elif positions:
             # An update writes each row that it deletes again; a MERGE of an older Spark may look
             # like one.
-            kind, mode, rows = (
-                "update" if added else "delete",
-                MERGE_ON_READ,
-                max(positions, added_rows),
-            )
+            kind = "update" if added else "delete"
+            mode, rows = MERGE_ON_READ, max(positions, added_rows)
         elif removed and not added:
             kind = "drop"
         elif removed and added_rows <= removed_rows:
-            is_update = added_rows == removed_rows
-            kind, mode, rows = (
-                "update" if is_update else "delete",
-                COPY_ON_WRITE,
-                None if is_update else removed_rows - added_rows,
-            )
+            mode, rows = COPY_ON_WRITE, removed_rows - added_rows or None
+            kind = "delete" if rows else "update"
         before = number("total-data-files") - added + removed
         touched = removed if mode == COPY_ON_WRITE else min(number("added-delete-files"), before)
         return cls(
@@ -129,11 +123,8 @@ class WriteHistory:
         """Row-level commits a day; None with fewer than two snapshots. The first commit starts the
         clock.
         """
-        span = (
-            self.commits[-1].committed_at_ms - self.commits[0].committed_at_ms
-            if self.commits
-            else 0
-        )
+        times = [commit.committed_at_ms for commit in self.commits]
+        span = times[-1] - times[0] if times else 0
         return sum(c.kind in ROW_LEVEL for c in self.commits[1:]) / span * _DAY_MS if span else None
 
     @property
@@ -164,15 +155,8 @@ class WriteHistory:
         rows = []
         for (kind, mode), number in numbers.most_common():
             same = [c for c in self.commits if (c.kind, c.mode) == (kind, mode)]
-            rows.append(
-                (
-                    kind,
-                    mode,
-                    number,
-                    _median(c.rows_changed for c in same),
-                    _median(c.file_share for c in same),
-                )
-            )
+            medians = _median(c.rows_changed for c in same), _median(c.file_share for c in same)
+            rows.append((kind, mode, number, *medians))
         return Grid("Past commits", columns, rows)
 
 
@@ -258,7 +242,7 @@ def shaped_like(
 
 def synthetic(
     lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool = False
-) -> list[Callable[[Identifier], str]]:
+) -> list[ForTable]:
     """Statements of a shape, each for other rows of the table as it is now.
 
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
@@ -285,12 +269,11 @@ def synthetic(
     return statements
 
 
-def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[Identifier], str]:
+def _statement(facts: TableFacts, operation: str, predicate: str) -> ForTable:
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
-    sources = {f.source for s in facts.specs for f in s.fields} | {
-        f.source for f in facts.sort_order
-    }
+    sources = {f.source for spec in facts.specs for f in spec.fields}
+    sources |= {f.source for f in facts.sort_order}
     tops = [c.name for c in _tops(facts)]
     # Set to itself: the row is rewritten, wherever it belongs.
     column = identifier(next((name for name in tops if name not in sources), tops[0]))

@@ -15,24 +15,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from icekit.answer.grid import BYTES, NUMBER, SECONDS
-from icekit.catalog.lake import session_of
 from icekit.engine.effort import CLOCK
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
-from icekit.errors import ParameterError, StatementRefused, require_number
+from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.head import head
 from icekit.facts.model import TableFacts
 from icekit.options.commands import WriteModeOptions
 from icekit.resolve.convert import convert
-from icekit.sandbox.trial import Budget, Sandbox, Trial
+from icekit.sandbox.trial import Sandbox, Trial
 from icekit.secrets import scrub
-from icekit.sql import Identifier, call, display_name, identifier, set_properties
+from icekit.sql import call, display_name, identifier, set_properties
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, median, to_set
-from icekit.tune.experiment import Experiment, SetUp, require_one_or_more
+from icekit.tune.experiment import Experiment, Figures, SetUp
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_cost import (
@@ -50,15 +48,13 @@ from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,
     OPERATIONS,
+    ForTable,
     Shape,
     WriteHistory,
     shaped_like,
     synthetic,
 )
 from icekit.units import count, elapsed, percent, plain, raised
-
-if TYPE_CHECKING:
-    from icekit.catalog import Lake
 
 COMMIT, SCAN, COMPACTION = "cost of a commit", "cost of a scan", "cost of a compaction"
 OPENS, WRITTEN, FILES = (
@@ -252,12 +248,7 @@ class _Case:
         )
 
 
-def tune_write_mode(
-    lake: Lake,
-    table: str | Identifier,
-    options: WriteModeOptions,
-    progress: Callable[[str], None],
-) -> Answer:
+def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     """Measure the cost of merge-on-read and copy-on-write for a table, and advise one; zero and
     empty text stand for what the history says.
 
@@ -271,38 +262,28 @@ def tune_write_mode(
 
     Raises :class:`~icekit.errors.ParameterError` and :class:`~icekit.errors.StatementRefused`.
     """
-    _check(options)
-    with session_of(lake):
-        own = _own_statement(lake, table, options.statement) if options.statement else None
-        trial = Trial.of(
-            lake,
-            table,
-            Budget(options.budget_seconds, options.budget_bytes),
-            options.sample_bytes or "1 GB",
-            progress,
-            if_empty="there is nothing to measure",
-        )
-        facts = trial.facts
-        if options.read_filter is not None:
-            # Before anything is written for it.
-            rows = lake.spark.table(identifier(*lake.sql_name(facts.table)))
-            read_predicate(lake.spark, rows, options.read_filter)
-        history = WriteHistory.of(head(lake, facts.table).lineage())
-        shape = shaped_like(
-            facts, history, **options.only("operation", "share", "spread", "file_share")
-        )
-        workload = Workload(own, shape, options)
-        reads, reads_from = _reads(facts, history, options)
-        modes = _modes(max(facts.format_version, 2))
-        experiment = Experiment(
-            trial=trial,
-            variants={mode.name: set_up_as(facts, mode, progress) for mode in modes},
-            measures=_MEASURES,
-            always_sample=bool(options.sample_bytes),
-            spare=1,
-        )
-        with experiment.open():
-            workload.run(experiment)
+    lake, facts = trial.lake, trial.facts
+    own = _own_statement(trial, options) if options.statement else None
+    if options.read_filter is not None:
+        # Before anything is written for it.
+        rows = lake.spark.table(identifier(*lake.sql_name(facts.table)))
+        read_predicate(lake.spark, rows, options.read_filter)
+    history = WriteHistory.of(head(lake, facts.table).lineage())
+    shape = shaped_like(
+        facts, history, **options.only("operation", "share", "spread", "file_share")
+    )
+    workload = Workload(own, shape, options)
+    reads, reads_from = _reads(facts, history, options)
+    modes = _modes(max(facts.format_version, 2))
+    experiment = Experiment(
+        trial=trial,
+        variants={mode.name: set_up_as(facts, mode, trial.progress) for mode in modes},
+        measures=_MEASURES,
+        always_sample=bool(options.sample_bytes),
+        spare=1,
+    )
+    with experiment.open():
+        workload.run(experiment)
     cycle = options.compact_every or round(history.commits_between_compactions or 0) or None
     costs = costs_of(experiment.measured, modes, workload.commits, facts.data.file_count)
     for each in costs if reads is not None else ():
@@ -325,24 +306,18 @@ def tune_write_mode(
     )
 
 
-def _check(options: WriteModeOptions) -> None:
-    require_one_or_more(**options.only("commits", "repeats"))
-    for name, number in options.only("reads_per_day", "reads_per_commit", "compact_every").items():
-        require_number(name, number)
-    shape = options.only("operation", "share", "spread", "file_share")
-    if options.statement and any(shape.values()):
+def _own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
+    """Read a person's statement, and refuse one that Spark cannot analyse, or that is for another
+    table or branch, before the trial.
+    """
+    if any(options.only("operation", "share", "spread", "file_share").values()):
         raise ParameterError(
             "Your own statement determines the operation and the rows; leave out operation, "
             "share, spread and file_share."
         )
-
-
-def _own_statement(lake: Lake, table: str | Identifier, sql: str) -> Statement:
-    """Read a person's statement, and refuse one that Spark cannot analyse, or that is for another
-    table or branch, before the trial.
-    """
-    parsed = parse(lake.spark, sql)
-    name = lake.sql_name(lake.identifier(table) if isinstance(table, str) else table)
+    lake = trial.lake
+    parsed = parse(lake.spark, options.statement)
+    name = lake.sql_name(trial.facts.table)
     if tuple(p.casefold() for p in parsed.target) != tuple(p.casefold() for p in name):
         raise ParameterError(
             f"The statement writes to {display_name(parsed.target)}, not to {display_name(name)}; "
@@ -409,7 +384,7 @@ class Workload:
         """How many statements are run."""
         return 1 if self.own is not None else self.options.commits
 
-    def statements(self, trial: Trial, box: Sandbox | None) -> list[Callable[[Identifier], str]]:
+    def statements(self, trial: Trial, box: Sandbox | None) -> list[ForTable]:
         """The statements, each for any table; ``box`` is a sandbox of the trial."""
         if self.own is not None:
             return [self.own.on]
@@ -431,9 +406,7 @@ class Workload:
             box.scan(read_filter)
         for number, statement in enumerate(statements, 1):
 
-            def commit(
-                _: str, box: Sandbox, statement: Callable[[Identifier], str] = statement
-            ) -> dict[str, float]:
+            def commit(_: str, box: Sandbox, statement: ForTable = statement) -> Figures:
                 return run_commit(box, statement, is_own=is_own)
 
             experiment.measure(f"commit {number} of {len(statements)}", commit)
@@ -456,9 +429,7 @@ class Workload:
         )
 
 
-def run_commit(
-    box: Sandbox, statement: Callable[[Identifier], str], *, is_own: bool
-) -> dict[str, float]:
+def run_commit(box: Sandbox, statement: ForTable, *, is_own: bool) -> Figures:
     """Run one statement, which may write the entire table; raises StatementRefused with the
     engine's reason if a person's own one fails.
     """
