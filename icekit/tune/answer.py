@@ -30,6 +30,7 @@ from icekit.tune.in_force import SESSION, InForce
 
 #: Properties that no statement can undo.
 _ONE_WAY = frozenset({"format-version"})
+_CHECK_FIRST = "Check first; this must return 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,21 +307,17 @@ class Answer(Shown):
             self.measured.effects(self.now, self.advised),
             Sentence(f"{self.confidence}: {self.because}", "Confidence"),
             *([Sentence(f"{effects}.", "Side effects")] if effects else []),
-            *(Sql("Check first; this must return 0", _check(c)) for c in changed),
+            *(Sql(_CHECK_FIRST, _check(c)) for c in changed),
             Sql("SQL", self.script.sql),
             Sql("Undo", self.script.undo),
             *(
                 block
-                for c in by_hand
+                for c in (*by_hand, *instead)
                 for block in (
-                    Sentence(_reason(c), "Change by hand"),
-                    Sql("Check first; this must return 0", _check(c)),
+                    Sentence(_reason(c), "Alternative" if c.sql else "Change by hand"),
+                    Sql(_CHECK_FIRST, _check(c)),
+                    Sql("SQL", c.statements),
                 )
-            ),
-            *(
-                block
-                for c in instead
-                for block in (Sentence(_reason(c), "Alternative"), Sql("SQL", c.statements))
             ),
             Folded("Why", [Sentence(_reason(c)) for c in changed]),
             Folded("Also checked", [Sentence(_reason(c)) for c in kept]),
@@ -372,9 +369,5 @@ def _check(change: Change) -> tuple[str, ...]:
 def _reason(change: Change) -> str:
     if change.now is None and change.proposed is None:
         return f"{change.setting}: {change.why}"
-    values = (
-        change.now or "not set"
-        if change.proposed == change.now
-        else f"{change.now or 'not set'} → {change.proposed or 'not set'}"
-    )
-    return f"{change.setting}: {values}. {change.why}"
+    values = dict.fromkeys(value or "not set" for value in (change.now, change.proposed))
+    return f"{change.setting}: {' → '.join(values)}. {change.why}"

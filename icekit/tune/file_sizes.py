@@ -41,7 +41,7 @@ from icekit.tune.distribution import (
     effective,
     other_modes,
 )
-from icekit.tune.experiment import Experiment, Figures, SetUp
+from icekit.tune.experiment import Experiment, Figures
 from icekit.tune.in_force import in_force
 from icekit.units import count, percent, raised, size, span
 
@@ -97,7 +97,7 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     A trial writes rows of at most ``sample_bytes`` at a time.
     """
     commits = Commits(trial)
-    variants: dict[str, SetUp] = dict.fromkeys(commits.settings, commits.scale)
+    variants = dict.fromkeys(commits.settings, commits.scale)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
         _measure(experiment, commits)
@@ -279,24 +279,23 @@ def _verdict(experiment: Experiment, changes: Sequence[Change], advised: str | N
         gain = experiment.measured.gain(NOW, advised)
         also = " Also commit less often, or compact." if is_frequent else ""
         return f"{first}{raised(' and '.join(steps))}{gain}.{also}"
-    advice = "Commit less often, or compact" if is_frequent else "No change"
-    if first and not is_frequent:
-        advice = "No other change"
+    kept = "No other change" if first else "No change"
+    advice = "Commit less often, or compact" if is_frequent else kept
     return f"{first}{advice}: no setting that was tried makes fewer or better-sized files."
 
 
-def _target(facts: TableFacts) -> list[Change]:
+def _target(facts: TableFacts) -> Iterator[Change]:
     """Raise a target that is far below a read split, before anything that is measured against
     it.
     """
-    finding = next((f for f in diagnose(facts) if f.name == "target_too_small"), None)
-    if finding is None:
-        return []
-    why = (
-        f"{raised(finding.evidence)}. The rest was measured with the current target: ask again "
-        "after this change."
-    )
-    return [to_set(facts, {TARGET: str(split_bytes(facts))}, why, now=facts.properties.get(TARGET))]
+    for finding in diagnose(facts):
+        if finding.name == "target_too_small":
+            why = (
+                f"{raised(finding.evidence)}. The rest was measured with the current target: ask "
+                "again after this change."
+            )
+            target = {TARGET: str(split_bytes(facts))}
+            yield to_set(facts, target, why, now=facts.properties.get(TARGET))
 
 
 def _mode(commits: Commits, best: str | None, measured: Measurements) -> list[Change]:
@@ -341,15 +340,14 @@ def _advisory(commits: Commits, measured: Measurements, base: str) -> list[Chang
     ]
 
 
-def _adaptive(session: Mapping[str, str | None]) -> list[Change]:
-    if (session[_ADAPTIVE] or "true").lower() == "true":
-        return []
-    why = (
-        "Without adaptive execution the advisory size has no effect: each shuffle has "
-        "spark.sql.shuffle.partitions tasks."
-    )
-    sql, undo = (set_session(_ADAPTIVE, value) for value in ("true", "false"))
-    return [Change(_ADAPTIVE, "false", "true", why, sql, undo)]
+def _adaptive(session: Mapping[str, str | None]) -> Iterator[Change]:
+    if (session[_ADAPTIVE] or "true").lower() != "true":
+        why = (
+            "Without adaptive execution the advisory size has no effect: each shuffle has "
+            "spark.sql.shuffle.partitions tasks."
+        )
+        sql, undo = (set_session(_ADAPTIVE, value) for value in ("true", "false"))
+        yield Change(_ADAPTIVE, "false", "true", why, sql, undo)
 
 
 def _interval(facts: TableFacts) -> list[Change]:
@@ -441,6 +439,3 @@ def _notes(commits: Commits, advised: str) -> Iterator[str]:
             f"Tried with a target of {size(target)}, as the sample has too few files of "
             f"{size(facts.target_bytes)}; sizes are scaled."
         )
-
-
-__all__ = ["tune_file_sizes"]

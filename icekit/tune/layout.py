@@ -5,7 +5,7 @@ partition spec and a bloom filter, each written and planned.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -20,10 +20,10 @@ from icekit.sql import identifier, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
 from icekit.tune.ddl import SORT, ZORDER, fields_of, own_order, spec_name
-from icekit.tune.experiment import Experiment, Figures, SetUp, mean, unchanged
+from icekit.tune.experiment import Experiment, Figures, mean, unchanged
 from icekit.tune.filters import Asked
-from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, layouts, sort_columns
-from icekit.tune.queries import read_filters, sample
+from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, layouts
+from icekit.tune.queries import read_filters, sample, sort_columns
 from icekit.units import count, percent, plain, raised, size, span
 
 NOW = "now"
@@ -132,10 +132,11 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     current = fields_of(facts.default_spec)
     tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
     workload = Workload(facts, tried)
-    variants: dict[str, SetUp] = {NOW: unchanged}
-    variants |= {name: partial(workload.set_up, name) for name in tried}
     experiment = Experiment(
-        trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
+        trial=trial,
+        variants={NOW: unchanged, **{name: partial(workload.set_up, name) for name in tried}},
+        measures=_MEASURES,
+        always_sample=trial.is_large,
     )
     filters = count(len(queries.filters), "different filter")
     trial.progress(f"{facts.name}: {filters}, {count(len(tried), 'layout')} to write")
@@ -278,7 +279,7 @@ def _answer(
             f"{raised(best)}: filters read {then} of the bytes instead of {percent(now)}.{pays}"
         )
         why = f"Filters read {percent(now)} of the bytes now and {then} {best}."
-        changes = _changes(facts, tried[best], why, measured.value(best, REWRITE))
+        changes = list(_changes(facts, tried[best], why, measured.value(best, REWRITE)))
     for bloom, layout in tried.items():
         if layout.bloom and saves_by_bloom(measured, bloom):
             before, after = (plain(measured.value(name, ROWS) or 0) for name in (NOW, bloom))
@@ -300,21 +301,18 @@ def _bloom(facts: TableFacts, column: str, before: str, after: str) -> Change:
 
 def _order_now(facts: TableFacts) -> str:
     own = own_order(facts)
-    return (
-        str(own)
-        if own is not None
-        else "unordered"
-        if not facts.sort_order
-        else "an order of transforms"
-    )
+    if own is not None:
+        return str(own)
+    return "an order of transforms" if facts.sort_order else "unordered"
 
 
-def _changes(facts: TableFacts, layout: Layout, why: str, seconds: float | None) -> list[Change]:
+def _changes(
+    facts: TableFacts, layout: Layout, why: str, seconds: float | None
+) -> Iterator[Change]:
     """The spec, the order, and the rewrite of existing data files, which comes last, after all
     settings that affect writes.
     """
     current, table, columns = fields_of(facts.default_spec), facts.sql_name, facts.by_name
-    changes = []
     if layout.spec != current:
         sql, undo = (
             "; ".join(ddl.change_spec(table, columns, *pair))
@@ -324,31 +322,27 @@ def _changes(facts: TableFacts, layout: Layout, why: str, seconds: float | None)
             "jobs that overwrite by partition replace other partitions than before, and "
             "storage-partitioned joins need the same buckets on both sides"
         )
-        changes.append(
-            Change(
-                SPEC,
-                spec_name(current),
-                spec_name(layout.spec),
-                f"{why} Only new data uses the new spec.",
-                sql,
-                undo,
-                side_effect=effect,
-            )
+        yield Change(
+            SPEC,
+            spec_name(current),
+            spec_name(layout.spec),
+            f"{why} Only new data uses the new spec.",
+            sql,
+            undo,
+            side_effect=effect,
         )
     order = layout.order
     if order is not None and order.kind == SORT:
         by_partition = bool(layout.spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes
         sql = ddl.write_order(table, columns, order.columns, by_partition=by_partition)
-        changes.append(
-            Change(
-                ORDER,
-                _order_now(facts),
-                str(order),
-                why,
-                sql,
-                undo_order(table, facts),
-                side_effect="each write needs one more shuffle and sort",
-            )
+        yield Change(
+            ORDER,
+            _order_now(facts),
+            str(order),
+            why,
+            sql,
+            undo_order(table, facts),
+            side_effect="each write needs one more shuffle and sort",
         )
     time = f", about {span(seconds * 1000)} at the speed of the trial" if seconds else ""
     again = (
@@ -358,10 +352,4 @@ def _changes(facts: TableFacts, layout: Layout, why: str, seconds: float | None)
     )
     files = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
     reads = f"The rewrite reads and writes {files}{time}, in parts.{again}"
-    changes.append(
-        ddl.rewrite_old(facts, reads, order, by_table=order is None and bool(facts.sort_order))
-    )
-    return changes
-
-
-__all__ = ["Layout", "tune_layout"]
+    yield ddl.rewrite_old(facts, reads, order, by_table=order is None and bool(facts.sort_order))

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from icekit.facts.model import TableFacts
-from icekit.facts.where import NO_BOUNDS
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
 from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves
-from icekit.tune.queries import Sample
+from icekit.tune.queries import Sample, sort_columns
 
 _COARSER = {"hour": "day", "day": "month", "month": "year"}
 
@@ -50,16 +49,6 @@ class Layout:
             return order
         spec = f"by {spec_name(self.spec)}"
         return spec if self.order is None else f"{spec}, {order}"
-
-
-def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
-    """The columns in filters that rows can be sorted by, the most used first."""
-    known, weights = facts.by_name, dict[str, float]()
-    for f in filters:
-        for column in {leaf.column for leaf in leaves(f.tree) if leaf.kind != NULLS}:
-            if column in known and not known[column].type.startswith(NO_BOUNDS):
-                weights[column] = weights.get(column, 0.0) + f.weight
-    return sorted(weights, key=lambda column: -weights[column])
 
 
 def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> Iterator[Layout]:

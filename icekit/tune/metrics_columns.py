@@ -33,9 +33,9 @@ from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import call, display_name, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
-from icekit.tune.experiment import Experiment, Figures, SetUp, mean
+from icekit.tune.experiment import Experiment, Figures, mean
 from icekit.tune.filters import NULLS, Asked, Filter, columns_of, leaves
-from icekit.tune.queries import Sample, read_filters, sample
+from icekit.tune.queries import Sample, read_filters, sample, sort_columns
 from icekit.units import count, percent, plain, raised, size
 
 if TYPE_CHECKING:
@@ -238,15 +238,11 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
     if not facts.data.file_count or not queries.filters:
         return _unknown(facts, queries.notes)
     filtered = columns_of(queries.filters)
-    names = [
-        n
-        for n in filtered
-        if n in facts.by_name and not facts.by_name[n].type.startswith(NO_BOUNDS)
-    ]
+    names = sort_columns(facts, queries.filters)
     drawn = sample(lake, facts, names, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
     modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
     settings = proposals(facts, modes, entry)
-    variants: dict[str, SetUp] = {
+    variants = {
         name: partial(_write, properties=properties)
         for name, properties in {NOW: {}, **settings}.items()
     }
@@ -446,6 +442,3 @@ def _columns(
         "bytes_per_entry": NUMBER,
     }
     return Grid("Statistics of columns in manifest entries, before compression", columns, rows, 20)
-
-
-__all__ = ["tune_metrics_columns"]

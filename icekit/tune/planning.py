@@ -22,7 +22,7 @@ from icekit.options.commands import PlanningOptions
 from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
-from icekit.tune.experiment import Experiment, Figures, SetUp, mean, unchanged
+from icekit.tune.experiment import Experiment, Figures, mean, unchanged
 from icekit.tune.filters import Asked, leaves
 from icekit.tune.in_force import InForce, in_force
 from icekit.tune.queries import read_filters, sample
@@ -87,9 +87,10 @@ def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     drawn = sample(lake, facts, sorted({leaf.column for leaf in unbound}), rows=1_000)
     asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
     rewrite = partial(_rewrite_manifests, size_in_bytes=facts.manifests.data_bytes)
-    variants: dict[str, SetUp] = dict.fromkeys((NOW, LOCAL, DISTRIBUTED), unchanged)
     experiment = Experiment(
-        trial=trial, variants={**variants, REWRITTEN: rewrite}, measures=_MEASURES
+        trial=trial,
+        variants={NOW: unchanged, LOCAL: unchanged, DISTRIBUTED: unchanged, REWRITTEN: rewrite},
+        measures=_MEASURES,
     )
     with experiment.open():
         plan = partial(_plan, asked=asked)
@@ -347,20 +348,15 @@ def object_storage(facts: TableFacts, storage: Storage) -> Change:
     """Spread files over hashed paths where one prefix may get more requests than S3 allows."""
     name = "write.object-storage.enabled"
     now = (facts.properties.get(name) or "false").lower()
-    if storage.scheme not in _OBJECT_STORES:
-        return Change(
-            name,
-            now,
-            now,
-            f"The table is stored on {storage.scheme}:, which does not throttle requests by "
-            "prefix.",
+    why = f"The table is stored on {storage.scheme}:, which does not throttle requests by prefix."
+    if storage.scheme in _OBJECT_STORES:
+        why = (
+            f"{percent(storage.largest_prefix_share)} of {count(storage.file_count, 'file')} are "
+            f"under one prefix, {percent(storage.hashed_share)} have a hash in their path; this "
+            f"session's task slots make at most {storage.gets_per_second:,.0f} requests per "
+            f"second, and S3 allows {_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for "
+            "one prefix."
         )
-    why = (
-        f"{percent(storage.largest_prefix_share)} of {count(storage.file_count, 'file')} are "
-        f"under one prefix, {percent(storage.hashed_share)} have a hash in their path; this "
-        f"session's task slots make at most {storage.gets_per_second:,.0f} requests per second, "
-        f"and S3 allows {_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for one prefix."
-    )
     if now == "true" or not storage.is_at_risk:
         return Change(name, now, now, why)
     effect = (
@@ -393,6 +389,3 @@ def _verdict(measured: Measurements, changes: Sequence[Change]) -> str:
             else f"No change: a query opens {count(round(opened), 'data manifest')}{timed}."
         )
     return f"{raised(' and '.join(steps))}{measured.gain(NOW, _advised(changes))}."
-
-
-__all__ = ["tune_planning"]

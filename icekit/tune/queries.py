@@ -30,10 +30,11 @@ from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import TableFacts
 from icekit.facts.spark_entries import scalar_sql
-from icekit.facts.where import lookup_of
+from icekit.facts.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.filters import (
+    NULLS,
     Anything,
     Asked,
     Columns,
@@ -164,6 +165,18 @@ class Filters:
         """The filters with the greatest weight, with values, and their SQL."""
         bound = sorted(bind(self.filters, drawn), key=lambda f: -f.weight)
         return predicates(bound[:most], columns)
+
+
+def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
+    """The columns in filters that rows can be sorted by, and whose values matter, the most used
+    first.
+    """
+    known, weights = facts.by_name, dict[str, float]()
+    for f in filters:
+        for column in {leaf.column for leaf in leaves(f.tree) if leaf.kind != NULLS}:
+            if column in known and not known[column].type.startswith(NO_BOUNDS):
+                weights[column] = weights.get(column, 0.0) + f.weight
+    return sorted(weights, key=lambda column: -weights[column])
 
 
 def read_filters(

@@ -178,9 +178,11 @@ def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None
     if copying is None or not merging:
         return None
     rival = max(merging, key=lambda c: break_even(copying, c, commits))
-    low = break_even(copying.shifted(-1), rival.shifted(1), commits)
-    high = break_even(copying.shifted(1), rival.shifted(-1), commits)
-    return BreakEven(break_even(copying, rival, commits), low, high)
+    # As measured, and where repeats favour one mode or the other most.
+    reads, low, high = (
+        break_even(copying.shifted(-sign), rival.shifted(sign), commits) for sign in (0, 1, -1)
+    )
+    return BreakEven(reads, low, high)
 
 
 def break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:

@@ -91,41 +91,38 @@ _V2 = (
 
 def costs_of(
     measured: Measurements, modes: Sequence[Mode], commits: int, data_files: int
-) -> tuple[Costs, ...]:
+) -> Iterator[Costs]:
     """The costs of the modes that were measured completely; reads of copy-on-write, which leaves no
     deletes, are what the others are held against.
     """
     reference = measured.value(COPY_ON_WRITE, SCAN)
-    costs = []
     for mode in modes:
+        name = mode.name
         write, scan, compaction = (
-            measured.value(mode.name, measure) for measure in (COMMIT, SCAN, COMPACTION)
+            measured.value(name, measure) for measure in (COMMIT, SCAN, COMPACTION)
         )
         if mode.is_copy_on_write:
             compaction = 0.0
         if write is None or scan is None or reference is None or compaction is None:
             continue
-        opens = measured.value(mode.name, OPENS) or 0.0
+        opens = measured.value(name, OPENS) or 0.0
         share = opens / max(data_files, 1)
-        error = measured.spread(mode.name, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
-        costs.append(
-            Costs(
-                mode=mode,
-                write=write,
-                scan=reference,
-                data_files=data_files,
-                open_seconds=max(0.0, scan - reference) / opens if opens else 0.0,
-                # A data file has at most one vector, so those of several commits overlap.
-                touched=share / commits
-                if mode.granularity
-                else 1 - (1 - min(share, 1.0)) ** (1 / commits),
-                compaction=compaction,
-                commits=commits,
-                write_error=measured.spread(mode.name, COMMIT),
-                open_error=error / opens if opens else 0.0,
-            )
+        error = measured.spread(name, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
+        yield Costs(
+            mode=mode,
+            write=write,
+            scan=reference,
+            data_files=data_files,
+            open_seconds=max(0.0, scan - reference) / opens if opens else 0.0,
+            # A data file has at most one vector, so those of several commits overlap.
+            touched=share / commits
+            if mode.granularity
+            else 1 - (1 - min(share, 1.0)) ** (1 / commits),
+            compaction=compaction,
+            commits=commits,
+            write_error=measured.spread(name, COMMIT),
+            open_error=error / opens if opens else 0.0,
         )
-    return tuple(costs)
 
 
 def is_settled(measured: Measurements) -> bool:
@@ -141,10 +138,8 @@ def is_settled(measured: Measurements) -> bool:
 
 def current_mode(facts: TableFacts, operation: str) -> Mode:
     """The current write mode of an operation."""
-    mode, version = (
-        facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE,
-        max(facts.format_version, 2),
-    )
+    mode = facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE
+    version = max(facts.format_version, 2)
     if mode == COPY_ON_WRITE or version >= 3:
         return Mode(mode, version)
     # The property's default says partition, but Spark writes per file unless it is set
@@ -219,7 +214,7 @@ class _Case:
             return change, verdict, None
         is_upgrade = self.facts.format_version < 2 and not mode.is_copy_on_write
         properties = {
-            **({_GRANULARITY: mode.granularity} if mode.granularity else {}),
+            **_granularity(mode),
             **({"format-version": "2"} if is_upgrade else {}),
             self.setting: mode.mode,
         }
@@ -285,9 +280,11 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     with experiment.open():
         workload.run(experiment)
     cycle = options.compact_every or round(history.commits_between_compactions or 0) or None
-    costs = costs_of(experiment.measured, modes, workload.commits, facts.data.file_count)
-    for each in costs if reads is not None else ():
-        experiment.measured.add(each.mode.name, {TOTAL: total(each, reads or 0.0, cycle)})
+    files = facts.data.file_count
+    costs = tuple(costs_of(experiment.measured, modes, workload.commits, files))
+    if reads is not None:
+        for each in costs:
+            experiment.measured.add(each.mode.name, {TOTAL: total(each, reads, cycle)})
     changes, verdict, advised = advise(facts, costs, workload.operation, reads, cycle)
     unknown = {
         "confidence": Confidence.NONE,
@@ -333,10 +330,13 @@ def _own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
 
 
 def _modes(version: int) -> tuple[Mode, ...]:
-    kinds = (
-        [Mode(MERGE_ON_READ, 2, "file"), Mode(MERGE_ON_READ, 2, "partition")] if version < 3 else []
-    )
-    return (Mode(COPY_ON_WRITE, version), *kinds, Mode(MERGE_ON_READ, 3))
+    granularities = ("file", "partition") if version < 3 else ()
+    merging = (Mode(MERGE_ON_READ, 2, granularity) for granularity in granularities)
+    return (Mode(COPY_ON_WRITE, version), *merging, Mode(MERGE_ON_READ, 3))
+
+
+def _granularity(mode: Mode) -> dict[str, str]:
+    return {_GRANULARITY: mode.granularity} if mode.granularity else {}
 
 
 def set_up_as(facts: TableFacts, mode: Mode, progress: Callable[[str], None]) -> SetUp:
@@ -350,13 +350,9 @@ def set_up_as(facts: TableFacts, mode: Mode, progress: Callable[[str], None]) ->
             with box.budget.watching(box.lake.spark):
                 convert(box.lake.spark, box.name)
             compact(box)
-        modes = {f"write.{operation}.mode": mode.mode for operation in OPERATIONS}
-        granularity = {_GRANULARITY: mode.granularity} if mode.granularity else {}
-        box.set(
-            set_properties(
-                box.name, {"format-version": str(mode.format_version), **modes, **granularity}
-            )
-        )
+        properties = {"format-version": str(mode.format_version), **_granularity(mode)}
+        properties |= {f"write.{operation}.mode": mode.mode for operation in OPERATIONS}
+        box.set(set_properties(box.name, properties))
 
     return set_up
 
@@ -388,9 +384,9 @@ class Workload:
         """The statements, each for any table; ``box`` is a sandbox of the trial."""
         if self.own is not None:
             return [self.own.on]
-        if box is None or not box.is_sample:
-            return synthetic(trial.lake, trial.facts, self.shape, self.commits)
-        return synthetic(trial.lake, box.observe(), self.shape, self.commits, is_copied=True)
+        copy = box.observe() if box is not None and box.is_sample else None
+        is_copied, facts = copy is not None, copy or trial.facts
+        return synthetic(trial.lake, facts, self.shape, self.commits, is_copied=is_copied)
 
     def run(self, experiment: Experiment) -> None:
         """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a
@@ -506,6 +502,3 @@ def _notes(
             f"Costs are those of a sample; the table is {experiment.scale:,.1f} times as large, "
             "and modes are compared, not times."
         )
-
-
-__all__ = ["tune_write_mode"]
