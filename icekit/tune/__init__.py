@@ -62,7 +62,11 @@ def tune(
         require_known(name, known, f"{question} option")
     settings = kind.of(options)
     given = settings.only(*known)
-    _check(given)
+    for name, value in given.items():
+        if name in ("commits", "repeats") and value < 1:
+            raise ParameterError(f"{name} is {value}, but must be 1 or more.")
+        if name in ("reads_per_day", "reads_per_commit", "compact_every"):
+            require_number(name, value)
     trial = Trial.of(
         lake,
         table,
@@ -73,11 +77,3 @@ def tune(
     )
     with session_of(lake):
         return answers[question](trial, settings)
-
-
-def _check(given: Mapping[str, Any]) -> None:
-    for name, value in given.items():
-        if name in ("commits", "repeats") and value < 1:
-            raise ParameterError(f"{name} is {value}, but must be 1 or more.")
-        if name in ("reads_per_day", "reads_per_commit", "compact_every"):
-            require_number(name, value)

@@ -185,18 +185,18 @@ class Measurements:
         values = sorted(self.rounds.get(variant, {}).get(name, ()))
         return values[1] - values[0] if len(values) > 1 else 0.0
 
-    def grid(self, caption: str = "Measured") -> Grid:
+    def grid(self) -> Grid:
         """A row per variant, and a column for each measure that has a value."""
         names = {name for figures in self.rounds.values() for name in figures}
         measures = [m for m in self.measures if m.name in names]
         columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
         rows = [(v, *(self.value(v, m.name) for m in measures)) for v in self.rounds]
-        return Grid(caption, {"variant": NAME(""), **columns}, rows)
+        return Grid("Measured", {"variant": NAME(""), **columns}, rows)
 
     def pair(self, name: str, now: str, after: str) -> tuple[float, float] | None:
         """A figure of two variants; None unless both were measured."""
-        values = self.value(now, name), self.value(after, name)
-        return None if values[0] is None or values[1] is None else (values[0], values[1])
+        before, then = self.value(now, name), self.value(after, name)
+        return None if before is None or then is None else (before, then)
 
     def effects(self, now: str, after: str | None) -> Grid:
         """What changes from one variant to another, gains first and costs last; empty without the

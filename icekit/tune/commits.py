@@ -17,7 +17,6 @@ from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
 from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
-from icekit.facts.snapshots import Commit
 from icekit.facts.where import where
 from icekit.resolve.listing import partition_text
 from icekit.sandbox.trial import Sandbox, packed
@@ -62,7 +61,11 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> Trial
     wrote them. Of others the original distribution is not known, so ``tasks`` read them in no
     particular order.
     """
-    appends = [pair for pair in pairwise(facts.history.commits) if _is_append(pair[1])][-_RECENT:]
+    appends = [
+        (before, commit)
+        for before, commit in pairwise(facts.history.commits)
+        if commit.operation == "append" and commit.added_data_files and commit.added_records
+    ][-_RECENT:]
     if not appends:
         return None
     appends.sort(key=lambda pair: pair[1].added_records or 0)
@@ -87,14 +90,6 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> Trial
         size_in_bytes=added,
         options=options,
         tasks=tasks,
-    )
-
-
-def _is_append(commit: Commit) -> bool:
-    return (
-        commit.operation == "append"
-        and bool(commit.added_data_files)
-        and bool(commit.added_records)
     )
 
 

@@ -39,7 +39,7 @@ from icekit.tune.distribution import (
     RANGE,
     distribution,
     effective,
-    other_modes,
+    possible_modes,
 )
 from icekit.tune.experiment import Experiment, Figures
 from icekit.tune.in_force import in_force
@@ -125,12 +125,9 @@ class Commits:
                 self.facts, files, target_bytes=self.target_bytes, sample_bytes=sample
             ),
         }
-        modes = other_modes(self.facts, effective(self.facts, self.mode))
-        self.settings: dict[str, dict[str, str]] = {
-            NOW: {},
-            **{mode: {DISTRIBUTION_SESSION: mode} for mode in modes},
-            SIZED: {},
-        }
+        now = effective(self.facts, self.mode)
+        others = {m: {DISTRIBUTION_SESSION: m} for m in possible_modes(self.facts) if m != now}
+        self.settings: dict[str, dict[str, str]] = {NOW: {}, **others, SIZED: {}}
         self.written: dict[str, Written] = {}
 
     def scale(self, box: Sandbox) -> None:

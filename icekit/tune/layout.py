@@ -283,20 +283,16 @@ def _answer(
     for bloom, layout in tried.items():
         if layout.bloom and saves_by_bloom(measured, bloom):
             before, after = (plain(measured.value(name, ROWS) or 0) for name in (NOW, bloom))
-            change = _bloom(facts, layout.bloom, before, after)
+            why = (
+                f"Lookups on {layout.bloom} read {after} rows instead of {before} with a bloom "
+                "filter; the table stays as it is partitioned and sorted."
+            )
+            change = to_set(facts, _bloom_properties(facts, layout.bloom), why, now=None)
             changes.append(replace(change, is_alternative=best is not None))
             if best is None:
                 reads = f"lookups read {after} rows instead of {before}"
                 best, verdict = bloom, f"Set a bloom filter on {layout.bloom}: {reads}."
     return experiment.answer("layout", verdict, changes, notes, advised=best)
-
-
-def _bloom(facts: TableFacts, column: str, before: str, after: str) -> Change:
-    why = (
-        f"Lookups on {column} read {after} rows instead of {before} with a bloom filter; the table "
-        "stays as it is partitioned and sorted."
-    )
-    return to_set(facts, _bloom_properties(facts, column), why, now=None)
 
 
 def _order_now(facts: TableFacts) -> str:

@@ -255,11 +255,7 @@ def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer
         experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
     best = chosen(experiment.measured, reads, settings)
     why = _unused(facts, modes, entry)
-    verdict, changes = (
-        _no_change(facts, experiment.measured, why)
-        if best is None
-        else _changes(facts, experiment.measured, best, settings[best], why)
-    )
+    verdict, changes = _advice(facts, experiment.measured, best, settings, why)
     rewritten = "Both tables were rewritten, so that only the metrics of their columns differ."
     return experiment.answer(
         "metrics-columns",
@@ -361,38 +357,35 @@ def _unused(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> s
     )
 
 
-def _mode_now(facts: TableFacts) -> str:
-    return facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
-
-
-def _no_change(facts: TableFacts, measured: Measurements, why: str) -> tuple[str, list[Change]]:
-    before, now = measured.value(NOW, READ), _mode_now(facts)
-    read = "nothing was measured"
-    if before is not None:
-        read = f"a filter reads {plain(before)} of {count(facts.data.file_count, 'data file')}"
-    verdict = f"No change: {read}, and no other metrics mode is worth it."
-    return verdict, [Change(DEFAULT, now, now, why)]
-
-
-def _changes(
-    facts: TableFacts, measured: Measurements, best: str, properties: Mapping[str, str], why: str
+def _advice(
+    facts: TableFacts,
+    measured: Measurements,
+    best: str | None,
+    settings: Mapping[str, Mapping[str, str]],
+    why: str,
 ) -> tuple[str, list[Change]]:
     """The verdict, and the properties of a variant with the rewrite of existing files."""
-    before, after = (measured.value(name, READ) or 0.0 for name in (NOW, best))
+    now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
+    before, after = (measured.value(name, READ) for name in (NOW, best or NOW))
+    if best is None or before is None or after is None:
+        read = "nothing was measured"
+        if before is not None:
+            read = f"a filter reads {plain(before)} of {count(facts.data.file_count, 'data file')}"
+        verdict = f"No change: {read}, and no other metrics mode is worth it."
+        return verdict, [Change(DEFAULT, now, now, why)]
     old, new = (size(measured.value(name, BYTES_OF) or 0.0) for name in (NOW, best))
     gain = (
         f"a filter reads {plain(after)} instead of {plain(before)} data files, and manifests take "
         f"{new} instead of {old}"
     )
+    properties = settings[best]
     names = [name.removeprefix("write.metadata.metrics.") for name in properties]
     listed = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
     verdict = f"Set {count(len(names), 'property', 'properties')} ({listed}): {gain}."
-    effect = None
-    if best == USED:
-        effect = _EFFECT
-    else:
-        why = f"{raised(gain)}."
-    change = to_set(facts, properties, why, now=_mode_now(facts), side_effect=effect)
+    effect = _EFFECT if best == USED else None
+    change = to_set(
+        facts, properties, why if effect else f"{raised(gain)}.", now=now, side_effect=effect
+    )
     return verdict, [change, _old_files(facts, is_worth_it=saves_files(before, after))]
 
 

@@ -64,6 +64,8 @@ _WRITES = (
     "OverwritePartitionsDynamic",
 )
 _DAY_MS = 86_400_000
+#: An event of a log, or a node of a plan in it.
+Event = Mapping[str, Any]
 
 
 def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
@@ -75,7 +77,7 @@ def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
     :class:`~icekit.errors.ParameterError` for a file that cannot be read, or if there is no query
     at all.
     """
-    event: Mapping[str, Any] | None = None
+    event: Event | None = None
     for event in _events(Path(path)):
         scans = _scans(event.get("sparkPlanInfo") or {}, ".".join(table))
         yield int(event.get("time") or 0), scans
@@ -97,7 +99,7 @@ def reads_per_day(path: str, table: Identifier) -> float:
     return sum(is_read for _, is_read in reads) / max(1.0, days)
 
 
-def _scans(plan: Mapping[str, Any], name: str) -> list[str]:
+def _scans(plan: Event, name: str) -> list[str]:
     scans = []
     for node in _nodes(plan):
         kind, text = (str(node.get(key, "")) for key in ("nodeName", "simpleString"))
@@ -110,7 +112,7 @@ def _scans(plan: Mapping[str, Any], name: str) -> list[str]:
     return scans
 
 
-def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _nodes(plan: Event) -> Iterator[Event]:
     waiting = [plan]
     while waiting:
         node = waiting.pop()
@@ -118,7 +120,7 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         waiting += node.get("children") or ()
 
 
-def _events(path: Path) -> Iterator[Mapping[str, Any]]:
+def _events(path: Path) -> Iterator[Event]:
     if not path.exists():
         raise ParameterError(f"There is no event log {path}; give a file, or a folder of them.")
     for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file() and p.name[0] != "."):
@@ -133,11 +135,11 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
             ) from None
 
 
-def _started(lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
+def _started(lines: Iterator[str]) -> Iterator[Event]:
     """The events of queries; the last line of a killed application may be cut off, and is left out
     if there are others.
     """
-    event: Mapping[str, Any] = {}
+    event: Event = {}
     for line in lines:
         # Most events are of tasks, and parsing JSON takes most of the time.
         if _START in line:

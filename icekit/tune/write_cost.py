@@ -122,13 +122,11 @@ class BreakEven:
             return "merge-on-read is cheaper at any number of reads"
         if not self.reads:
             return "copy-on-write is cheaper at any number of reads"
+        reads = f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit"
+        if self.low >= self.high:
+            return reads
         high = "more" if math.isinf(self.high) else plain(self.high, 2)
-        interval = (
-            f" (between {plain(self.low, 2)} and {high} by repeated measurements)"
-            if self.low < self.high
-            else ""
-        )
-        return f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit{interval}"
+        return f"{reads} (between {plain(self.low, 2)} and {high} by repeated measurements)"
 
 
 def best_cycle(costs: Costs, reads: float) -> int:
