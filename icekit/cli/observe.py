@@ -1,4 +1,4 @@
-"""``icekit look``, ``plan``, ``compare`` and ``report``: observe and diagnose tables with the given options."""
+"""``icekit look``, ``plan``, ``compare`` and ``report``: observe and diagnose tables."""
 
 from __future__ import annotations
 

@@ -31,17 +31,14 @@ from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
 from icekit.report.index import Index, closing, write_index
+from icekit.report.observing import FactsCache, TimedOut, kept, observed
 from icekit.report.rendering import (
-    FactsCache,
     Kernel,
     Kernels,
-    TimedOut,
     clear,
     imports,
-    kept,
     limited,
     notebook_path,
-    observed,
     rendered,
 )
 from icekit.report.result import KERNELS, Options, ReportRun, Row, exit_status

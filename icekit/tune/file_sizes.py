@@ -428,8 +428,8 @@ def _notes(commits: Commits, advised: str) -> Iterator[str]:
         if last.largest_partition_bytes < target:
             share = percent(last.largest_partition_bytes / target)
             yield (
-                f"No partition of a large commit gets more than {size(last.largest_partition_bytes)}, "
-                f"{share} of the target."
+                "No partition of a large commit gets more than "
+                f"{size(last.largest_partition_bytes)}, {share} of the target."
             )
     if target < facts.target_bytes:
         yield (

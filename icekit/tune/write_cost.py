@@ -75,11 +75,11 @@ class Costs:
     open_error: float = 0.0
 
     def reached(self, commits: int) -> float:
-        """The share of the data files that so many commits reach, if each draws its files again."""
+        """The share of the data files that ``commits`` reach, if each draws its files again."""
         return float(1 - (1 - min(self.touched, 1.0)) ** commits)
 
     def opens(self, commits: int) -> float:
-        """The delete files that a scan opens after so many commits: position deletes pile up, and a
+        """The delete files that a scan opens after ``commits``: position deletes pile up, and a
         data file has at most one vector.
         """
         return self.data_files * (
@@ -87,7 +87,7 @@ class Costs:
         )
 
     def per_commit(self, reads: float, commits: int) -> float:
-        """What a commit costs, on average over a cycle of so many commits, with the reads that
+        """What a commit costs, on average over a cycle of this many commits, with the reads that
         follow it.
         """
         opens = sum(map(self.opens, range(1, commits + 1))) / commits
@@ -114,7 +114,7 @@ class BreakEven:
     high: float
 
     def is_close(self, reads: float) -> bool:
-        """Tell whether so many reads are too close to say which mode is cheaper."""
+        """Tell whether this many reads are too close to say which mode is cheaper."""
         return self.low < self.high and self.low <= reads <= self.high
 
     def __str__(self) -> str:
@@ -147,7 +147,7 @@ def total(costs: Costs, reads: float, commits: int | None) -> float:
 
 
 def break_even(copying: Costs, merging: Costs, commits: int | None) -> float:
-    """Reads per commit above which copy-on-write costs less, with so many commits between
+    """Reads per commit above which copy-on-write costs less, with this many commits between
     compactions (None: the cheapest number).
     """
 

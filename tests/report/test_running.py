@@ -33,7 +33,8 @@ from icekit.report import (
     notebook_path,
     report,
 )
-from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
+from icekit.report.observing import TimedOut, observed
+from icekit.report.rendering import ENGINE, Kernel, Kernels, limited
 from tests.history.test_stores import record
 from tests.offline import catalog_of
 
