@@ -96,7 +96,7 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
 
     A trial writes rows of at most ``sample_bytes`` at a time.
     """
-    commits = Commits(trial)
+    commits = CommitTrial(trial)
     variants = dict.fromkeys(commits.settings, commits.scale)
     experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
     with experiment.open():
@@ -104,7 +104,7 @@ def tune_file_sizes(trial: Trial, _: FileSizesOptions) -> Answer:
     return _answer(experiment, commits)
 
 
-class Commits:
+class CommitTrial:
     """The rows of a typical and of a large commit, the session settings under which each variant
     writes them, and what each wrote of the large one.
     """
@@ -169,7 +169,7 @@ class Commits:
         return figures
 
 
-def _measure(experiment: Experiment, commits: Commits) -> None:
+def _measure(experiment: Experiment, commits: CommitTrial) -> None:
     """Write under each mode, then with another advisory size under the better one."""
     modes = [name for name in commits.settings if name != SIZED]
     experiment.measure("commits under each distribution mode", commits.write, only=modes)
@@ -235,7 +235,7 @@ def is_better_size(written: Mapping[str, Written], base: str) -> bool:
     return before is not None and after is not None and _are_fewer(before.files, after.files)
 
 
-def _answer(experiment: Experiment, commits: Commits) -> Answer:
+def _answer(experiment: Experiment, commits: CommitTrial) -> Answer:
     measured = experiment.measured
     best = better_mode(measured)
     is_sized = is_better_size(commits.written, best or NOW)
@@ -295,7 +295,7 @@ def _target(facts: TableFacts) -> Iterator[Change]:
             yield to_set(facts, target, why, now=facts.properties.get(TARGET))
 
 
-def _mode(commits: Commits, best: str | None, measured: Measurements) -> list[Change]:
+def _mode(commits: CommitTrial, best: str | None, measured: Measurements) -> list[Change]:
     facts, mode = commits.facts, commits.mode
     now = effective(facts, mode)
     counts = {
@@ -318,7 +318,7 @@ def _mode(commits: Commits, best: str | None, measured: Measurements) -> list[Ch
     return changes
 
 
-def _advisory(commits: Commits, measured: Measurements, base: str) -> list[Change]:
+def _advisory(commits: CommitTrial, measured: Measurements, base: str) -> list[Change]:
     """Set the advisory size that was tried, scaled from the target of the trial to the table's."""
     facts, tried = commits.facts, int(commits.settings[SIZED][_ADVISORY_SESSION])
     value = str(round(tried * facts.target_bytes / commits.target_bytes))
@@ -376,7 +376,7 @@ def _interval(facts: TableFacts) -> list[Change]:
     return [Change(COMMIT_FREQUENCY, "as it is", "lower", why)]
 
 
-def _settings(commits: Commits) -> Grid:
+def _settings(commits: CommitTrial) -> Grid:
     """What decides the size of a file of appends, and where it is set."""
     facts, session, mode = commits.facts, commits.session, commits.mode
     advisory = in_force(
@@ -405,7 +405,7 @@ def _settings(commits: Commits) -> Grid:
     )
 
 
-def _notes(commits: Commits, advised: str) -> Iterator[str]:
+def _notes(commits: CommitTrial, advised: str) -> Iterator[str]:
     facts, target = commits.facts, commits.target_bytes
     yield (
         f"The table has {count(facts.data.file_count, 'data file')} of "

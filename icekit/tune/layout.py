@@ -131,7 +131,7 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     drawn = sample(lake, facts, columns, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
     current = fields_of(facts.default_spec)
     tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
-    workload = Workload(facts, tried)
+    workload = LayoutTrial(facts, tried)
     experiment = Experiment(
         trial=trial,
         variants={NOW: unchanged, **{name: partial(workload.set_up, name) for name in tried}},
@@ -153,7 +153,7 @@ def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
 
 
 @dataclass(slots=True)
-class Workload:
+class LayoutTrial:
     """The layouts to write, and the filters to plan on each; ``seconds`` are those of the
     rewrites.
     """

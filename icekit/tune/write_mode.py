@@ -267,7 +267,7 @@ def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     shape = shaped_like(
         facts, history, **options.only("operation", "share", "spread", "file_share")
     )
-    workload = Workload(own, shape, options)
+    workload = WriteTrial(own, shape, options)
     reads, reads_from = _reads(facts, history, options)
     modes = _modes(max(facts.format_version, 2))
     experiment = Experiment(
@@ -358,7 +358,7 @@ def set_up_as(facts: TableFacts, mode: Mode, progress: Callable[[str], None]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class WriteTrial:
     """A person's own statement, or synthetic ones of a shape, and the scans and the compaction
     after them.
     """
