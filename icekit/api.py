@@ -132,8 +132,7 @@ class Lake(catalog.Lake):
         """
         from icekit.tune import tune
 
-        answer: Answer = tune(self, question, table, **options)
-        return answer
+        return tune(self, question, table, **options)
 
     def read_resolved(
         self, table: str | Identifier, *, progress: Callable[[str], None] = print

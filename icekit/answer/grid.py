@@ -69,19 +69,19 @@ class Grid:
     if_empty: str = "No rows."
 
     def __getitem__(self, name: str) -> list[Any]:
-        place = list(self.columns).index(name)
-        return [row[place] for row in self.rows]
+        index = list(self.columns).index(name)
+        return [row[index] for row in self.rows]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def only(self, *names: str, first: int | None = None) -> Grid:
         """The named columns, in the given order; ``first`` limits the number of rows."""
-        places = [list(self.columns).index(name) for name in names]
+        indices = [list(self.columns).index(name) for name in names]
         return Grid(
             self.caption,
             {name: self.columns[name] for name in names},
-            [[row[place] for place in places] for row in self.rows[:first]],
+            [[row[index] for index in indices] for row in self.rows[:first]],
             self.shown,
             self.if_empty,
         )
@@ -93,19 +93,19 @@ class Grid:
         rows = [self._heads(), *self._written()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         sides = ["<" if unit.is_text else ">" for unit in self.columns.values()]
-        told = [
+        lines = [
             indent + "  ".join(map("{:{}{}}".format, row, sides, widths)).rstrip() for row in rows
         ]
-        return [*told, indent + self._more()] if self._more() else told
+        return [*lines, indent + self._more()] if self._more() else lines
 
     def html(self) -> str:
         """The same as HTML, with the caption above if there is one; empty without rows."""
         if not self.rows:
             return ""
-        said = f"<p>{html.prose(self.caption)}:</p>" if self.caption else ""
+        caption = f"<p>{html.prose(self.caption)}:</p>" if self.caption else ""
         more = f"<p>{self._more()}</p>" if self._more() else ""
         return (
-            said
+            caption
             + html.table(
                 self._heads(), self._written(), [not unit.is_text for unit in self.columns.values()]
             )

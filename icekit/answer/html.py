@@ -117,10 +117,6 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> str:
     )
 
 
-# --- Complete pages that open offline, also on a phone; their templates are in ``templates`` and
-# escape their values
-
-
 def render(template: str, **values: Any) -> str:
     """A page from a template; pass existing HTML as :class:`markupsafe.Markup`."""
     return str(_environment().get_template(template).render(**values))
@@ -130,12 +126,12 @@ def render(template: str, **values: Any) -> str:
 def _environment() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("icekit.answer"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"count": count, "size": size, "span": span, "unbroken": unbroken}
-    return made
+    environment.filters |= {"count": count, "size": size, "span": span, "unbroken": unbroken}
+    return environment

@@ -126,13 +126,13 @@ def _lines(block: Block, width: int | None) -> list[str]:
             )
         case Item():
             names = max((len(name) for name, _ in block.pairs), default=0)
-            said = [
+            pairs = [
                 line
                 for name, text in block.pairs
                 for line in _wrapped(f"  {name:{names}}  ", text, width)
             ]
             title = _wrapped("", block.title, width) if block.title else []
-            return [*title, *said, *(f"  {each}" for each in block.statements)]
+            return [*title, *pairs, *(f"  {each}" for each in block.statements)]
         case Grid():
             return [
                 *([f"{block.caption}:"] if block.caption and block.rows else []),
@@ -178,7 +178,7 @@ def _html(block: Block) -> str:
         case Item():
             title = f'<p class="title">{html.prose(block.title)}</p>' if block.title else ""
             pairs = (
-                html.definitions((name, html.prose(said)) for name, said in block.pairs)
+                html.definitions((name, html.prose(value)) for name, value in block.pairs)
                 if block.pairs
                 else ""
             )

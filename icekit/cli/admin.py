@@ -57,15 +57,15 @@ def clones(options: ClonesOptions) -> int:
 
     lake = connect(options.catalog or None)
     try:
-        found = stale_clones(lake)
+        listed = stale_clones(lake)
         now = time.time_ns() // 1_000_000
-        if not found:
+        if not listed:
             say("There are no stale clones.")
-        for stale in found:
+        for stale in listed:
             say(stale.line(now))
             say(f"  {stale.drop};")
             say(f"  folder {stale.scratch or 'unknown'}")
-        dead = [stale for stale in found if stale.is_dead]
+        dead = [stale for stale in listed if stale.is_dead]
         if options.remove and dead:
             removed = remove_stale(lake, dead)
             say(f"\n{count(len(removed), 'clone')} removed.")

@@ -1,4 +1,4 @@
-"""``icekit look``, ``plan``, ``compare`` and ``report``: observe and diagnose tables with the given options."""
+"""``icekit look``, ``plan``, ``compare`` and ``report``: observe and diagnose tables."""
 
 from __future__ import annotations
 
@@ -206,10 +206,12 @@ def compare_states(options: CompareOptions) -> int:
 
     lake = connect(options.catalog or None)
     try:
-        found = compare(options.before, options.after, lake=lake, thresholds=limits_of(options))
+        comparison = compare(
+            options.before, options.after, lake=lake, thresholds=limits_of(options)
+        )
     finally:
         lake.close()
-    say(as_json(found.document()) if options.json else found.text(_width()))
+    say(as_json(comparison.document()) if options.json else comparison.text(_width()))
     return EXIT_HEALTHY
 
 

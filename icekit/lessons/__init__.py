@@ -112,7 +112,9 @@ def measure(lake: Lake, query: str, *, runs: int = RUNS) -> QueryCost:
         if run:
             took.append(time.monotonic() - started)
         scans = [
-            said for node in nodes(query_of_frame(frame).executedPlan()) if (said := _metrics(node))
+            metrics
+            for node in nodes(query_of_frame(frame).executedPlan())
+            if (metrics := _metrics(node))
         ]
         if not scans:
             raise ParameterError(
@@ -174,9 +176,6 @@ def _files(folder: Path) -> list[Path]:
     ]
 
 
-# --- Compare two measurements
-
-
 _COLUMNS = {"what": TEXT(""), "before": FIGURE, "after": FIGURE, "factor": FIGURE("")}
 _Figure = tuple[str, float, Callable[[float], str]]
 
@@ -197,8 +196,8 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
     """Compare two measurements of the same query, or of the same table's folder."""
     pairs = zip(_figures(before), _figures(after), strict=True)
     rows = tuple(
-        (name, told(old), told(new), _factor(old, new, *_WORDS.get(told, ("fewer", "more"))))
-        for (name, old, told), (_, new, _) in pairs
+        (name, unit(old), unit(new), _factor(old, new, *_WORDS.get(unit, ("fewer", "more"))))
+        for (name, old, unit), (_, new, _) in pairs
     )
     if isinstance(before, QueryCost) and isinstance(after, QueryCost):
         same = before.rows == after.rows
@@ -219,25 +218,25 @@ def compare(before: QueryCost | FolderSize, after: QueryCost | FolderSize) -> Be
     return BeforeAfter(rows, "All files in the table's folder, referenced or not.")
 
 
-def _warm(found: QueryCost) -> str:
-    return count(len(found.runs), "warm run")
+def _warm(cost: QueryCost) -> str:
+    return count(len(cost.runs), "warm run")
 
 
-def _figures(found: QueryCost | FolderSize) -> Sequence[_Figure]:
-    if isinstance(found, FolderSize):
+def _figures(measured: QueryCost | FolderSize) -> Sequence[_Figure]:
+    if isinstance(measured, FolderSize):
         return (
-            ("data and delete files", found.data_files, _count),
-            ("bytes of data", found.data_bytes, size),
-            ("metadata files", found.metadata_files, _count),
-            ("bytes of metadata", found.metadata_bytes, size),
+            ("data and delete files", measured.data_files, _count),
+            ("bytes of data", measured.data_bytes, size),
+            ("metadata files", measured.metadata_files, _count),
+            ("bytes of metadata", measured.metadata_bytes, size),
         )
     return (
-        ("the query", found.seconds, elapsed),
-        ("planning", found.planning_seconds, elapsed),
-        ("data files opened", found.data_files, _count),
-        ("delete files opened with them", found.delete_files, _count),
-        ("manifests read", found.manifests, _count),
-        ("size of the data files opened", found.bytes, size),
+        ("the query", measured.seconds, elapsed),
+        ("planning", measured.planning_seconds, elapsed),
+        ("data files opened", measured.data_files, _count),
+        ("delete files opened with them", measured.delete_files, _count),
+        ("manifests read", measured.manifests, _count),
+        ("size of the data files opened", measured.bytes, size),
     )
 
 

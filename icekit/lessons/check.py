@@ -38,17 +38,18 @@ class Checked:
     """
 
     is_done: bool
-    said: str
+    sentence: str
 
     def __repr__(self) -> str:
-        return f"{'✔' if self.is_done else '…'} {self.said}"
+        mark = "✔" if self.is_done else "…"
+        return f"{mark} {self.sentence}"
 
     def _repr_html_(self) -> str:
         mark = "fine" if self.is_done else "info"
         badge = "done" if self.is_done else "not yet"
         return html.framed(
             f'<div class="card {mark}"><p><span class="badge">{badge}</span> '
-            f"{html.prose(self.said)}</p></div>"
+            f"{html.prose(self.sentence)}</p></div>"
         )
 
 
@@ -96,22 +97,22 @@ def read_off(number: object, facts: TableFacts) -> str:
 @exercise
 def within_budget(plan: object, facts: TableFacts, most_bytes: int) -> str:
     """Check that a plan reads at most ``most_bytes`` and saves something."""
-    made = _plan_for(plan, facts)
-    if not made.actions:
+    planned = _plan_for(plan, facts)
+    if not planned.actions:
         raise NotYet(
             "The plan is empty: its budget is too small for a single partition, or it leaves "
             "alone files written in the last hour."
         )
-    read = made.prediction.bytes_in
+    read = planned.prediction.bytes_in
     if read > most_bytes:
         raise NotYet(
             f"The plan reads {size(read)}, more than tonight's budget of {size(most_bytes)}; give "
             "the plan a budget."
         )
-    saved = made.prediction.file_opens_saved
+    saved = planned.prediction.file_opens_saved
     return (
-        f"The plan reads {size(read)}, and a scan opens {saved:,} fewer "
-        f"{'file' if saved == 1 else 'files'}. The rest can wait until tomorrow night."
+        f"The plan reads {size(read)}, and a scan opens {count(saved, 'fewer file')}. The rest "
+        "can wait until tomorrow night."
     )
 
 
@@ -158,9 +159,9 @@ def one_partition(plan: object, facts: TableFacts, least_ratio: float) -> str:
     """Check that a plan takes exactly the partitions with at least ``least_ratio`` position deletes
     per row.
     """
-    made = _plan_for(plan, facts)
+    planned = _plan_for(plan, facts)
     wanted = {r.partition for r in delete_ratios(facts) if (r.by_records or 0) >= least_ratio}
-    taken = {p for action in made.actions for p in action.partitions}
+    taken = {p for action in planned.actions for p in action.partitions}
     if extra := taken - wanted:
         raise NotYet(
             f"The plan takes {count(len(taken), 'partition')}, {len(extra):,} of them with "
@@ -172,7 +173,7 @@ def one_partition(plan: object, facts: TableFacts, least_ratio: float) -> str:
             f"{percent(least_ratio)} of their rows or more."
         )
     return (
-        f"{', '.join(made.actions[0].partition_names)} is rewritten; the other partitions wait "
+        f"{', '.join(planned.actions[0].partition_names)} is rewritten; the other partitions wait "
         "until a rewrite is worth it."
     )
 
@@ -268,13 +269,13 @@ def who_pays(column: object, before: TableFacts, after: TableFacts) -> str:
     was, now = (facts.metrics_sample.column(column) for facts in (before, after))
     if was is None or now is None or was.stab_share is None or now.stab_share is None:
         raise NotYet(f"There is no column {column!r} with bounds in both tables of columns.")
-    said = (
+    message = (
         f"A lookup of one {column} read {percent(was.stab_share)} of the files before and reads "
         f"{percent(now.stab_share)} now."
     )
     if now.stab_share < 2 * was.stab_share or now.stab_share < 0.5:
-        raise NotYet(f"{said} Look for a column that reads more files now.")
-    return f"{said} Rows can have only one order, so some queries pay for it."
+        raise NotYet(f"{message} Look for a column that reads more files now.")
+    return f"{message} Rows can have only one order, so some queries pay for it."
 
 
 @exercise
@@ -284,20 +285,20 @@ def pays_back(
     """Check that a plan has most of the savings of a complete rewrite for a part of its bytes; the
     limits are shares.
     """
-    made = _plan_for(plan, facts)
-    win = made.prediction.file_opens_saved / everything.prediction.file_opens_saved
-    cost = made.prediction.bytes_in / everything.prediction.bytes_in
-    said = (
+    planned = _plan_for(plan, facts)
+    win = planned.prediction.file_opens_saved / everything.prediction.file_opens_saved
+    cost = planned.prediction.bytes_in / everything.prediction.bytes_in
+    message = (
         f"The plan saves {percent(win)} of the possible file opens for {percent(cost)} of the bytes"
     )
     if win < least_win:
-        raise NotYet(f"{said}; it should save {percent(least_win)}.")
+        raise NotYet(f"{message}; it should save {percent(least_win)}.")
     if cost > most_bytes:
         raise NotYet(
-            f"{said}; it should read at most {percent(most_bytes)}. Most of these files are "
+            f"{message}; it should read at most {percent(most_bytes)}. Most of these files are "
             "well-sized, and a rewrite gains nothing."
         )
-    return f"{said}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - cost)}."
+    return f"{message}. The rest would save {percent(max(1 - win, 0))} for {percent(1 - cost)}."
 
 
 @exercise
@@ -305,7 +306,7 @@ def left_alone(reason: object, plan: Plan) -> str:
     """Check the reason why a plan leaves alone files that were just written."""
     if not isinstance(reason, str):
         raise NotYet("Assign the plan's reason to answer: plan.left_alone has the reasons.")
-    if reason not in {found.reason for found in plan.left_alone if found.is_recent}:
+    if reason not in {skipped.reason for skipped in plan.left_alone if skipped.is_recent}:
         raise NotYet(
             f"{reason!r} is not the reason for the partition that was just written; look at "
             "careful.left_alone."
@@ -368,9 +369,6 @@ def _plan_for(plan: object, facts: TableFacts) -> Plan:
     if plan.table != facts.table:
         raise NotYet(f"That is a plan for {plan.name}; make one for {facts.name}.")
     return plan
-
-
-# --- Start a lesson: restored tables, and a separate ledger
 
 
 def begin(*tables: str) -> Lake:

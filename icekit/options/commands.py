@@ -11,9 +11,6 @@ from icekit.options import Settings, listed, number, setting
 _TIME, _SIZE, _SQL, _FILE, _N = "TIME", "SIZE", "SQL", "FILE", "N"
 
 
-# --- What several commands share
-
-
 class OfCatalog(Settings):
     """A catalog."""
 
@@ -104,9 +101,6 @@ class LeaveAlone(Settings):
     )
 
 
-# --- Observe
-
-
 class StartOptions(Output, OfTable):
     """``00_start_here``."""
 
@@ -171,9 +165,6 @@ class ReportOptions(ReportSection, _Gate, OfSnapshot, OfCatalog):
     output: str = setting("reports", "folder to write to")
     junit: str = setting("", "also write JUnit XML, a case per table", _FILE)
     jobs: int = setting(4, "tables observed at the same time", _N)
-
-
-# --- Change
 
 
 class Running(Output, OfTable):
@@ -328,9 +319,6 @@ class MaintainOptions(Judging, MaintainSection, Running):
     """``icekit maintain`` and ``03_maintain``."""
 
 
-# --- Tune
-
-
 class TrialBudget(Settings):
     """What a trial may cost."""
 
@@ -443,9 +431,6 @@ class ReviewMergeOptions(Output, TrialBudget, OfCatalog):
     budget_seconds: float = setting(1800.0, "with --prove: end the trial after N seconds", _N)
 
 
-# --- Schedule, lab and admin
-
-
 class PolicyFile(Settings):
     """``icekit schedule check``."""
 
@@ -494,7 +479,7 @@ SECTIONS: Mapping[str, type[Settings]] = {
     "maintain": MaintainSection,
 }
 #: What each question of ``icekit tune`` is asked with.
-QUESTIONS: Mapping[str, type[Settings]] = {
+QUESTIONS: Mapping[str, type[TuneOptions]] = {
     "file-sizes": FileSizesOptions,
     "metrics-columns": MetricsColumnsOptions,
     "layout": LayoutOptions,

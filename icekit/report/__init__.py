@@ -14,8 +14,9 @@ import secrets
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -30,17 +31,14 @@ from icekit.history.store import Health, SqliteStore, Store, health
 from icekit.maintain.savings import Savings, wins
 from icekit.notebook import limits
 from icekit.report.index import Index, closing, write_index
+from icekit.report.observing import FactsCache, TimedOut, kept, observed
 from icekit.report.rendering import (
-    FactsCache,
     Kernel,
     Kernels,
-    TimedOut,
     clear,
     imports,
-    kept,
     limited,
     notebook_path,
-    observed,
     rendered,
 )
 from icekit.report.result import KERNELS, Options, ReportRun, Row, exit_status
@@ -49,10 +47,6 @@ from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.terminal import never_silent, stderr_to_file
 from icekit.units import count
-
-# --- Work on many tables at once: threads that observe, threads that render, and a row for each
-# finished table
-
 
 T = TypeVar("T")
 
@@ -71,7 +65,7 @@ class _Observed:
     name: Identifier
     facts_file: Path
     seconds: float
-    wins: Savings
+    savings: Savings
     health: Health
 
 
@@ -93,12 +87,8 @@ class Workers:
         history_of: Callable[[str, Path], str],
         known: FactsCache | None = None,
     ) -> None:
-        self._lake, self._options, self._run_id, self._history_of = (
-            lake,
-            options,
-            run_id,
-            history_of,
-        )
+        self._lake, self._options = lake, options
+        self._run_id, self._history_of = run_id, history_of
         self._known = known or FactsCache()
         self._output = options.output.resolve()
         self._count = len(names)
@@ -149,13 +139,13 @@ class Workers:
                 name = self._todo.get_nowait()
             except queue.Empty:
                 return
-            made = self._guarded(name, self._observe_one)
-            if isinstance(made, Row):
-                self._done.put(made)
+            observed_table = self._guarded(name, self._observe_one)
+            if isinstance(observed_table, Row):
+                self._done.put(observed_table)
                 continue
             while not self._stopped.is_set():
                 with contextlib.suppress(queue.Full):
-                    self._ready.put(made, timeout=_PATIENCE)
+                    self._ready.put(observed_table, timeout=_PATIENCE)
                     break
 
     def _observe_one(self, name: Identifier) -> _Observed:
@@ -168,14 +158,13 @@ class Workers:
             self._options.timeout_seconds,
             collect=self._known.observe,
         )
-        chosen = limits(self._options.thresholds)
-        won = wins(facts, findings, chosen)
-        known = health(facts, findings, won, self._run_id)
+        savings = wins(facts, findings, limits(self._options.thresholds))
+        known = health(facts, findings, savings, self._run_id)
         return _Observed(
             name,
             kept(facts, Path(self._scratch.name)),
             time.monotonic() - started - waited,
-            won,
+            savings,
             known,
         )
 
@@ -190,7 +179,7 @@ class Workers:
                         lambda _, item=item: self._render_one(item, kernel),  # type: ignore[misc]
                     )
                     # What was observed is known, whatever became of the notebook.
-                    self._done.put(replace(row, wins=item.wins, health=item.health))
+                    self._done.put(replace(row, savings=item.savings, health=item.health))
                     with contextlib.suppress(OSError):  # its folder goes with the run
                         item.facts_file.unlink(missing_ok=True)
 
@@ -281,38 +270,28 @@ def report(
     row that says so and does not stop the others; nor does a glob that matches nothing, as long as
     another table is found, nor a history that cannot be written. When the run is interrupted
     (Ctrl-C, or a signal), finished tables keep their reports, and ``index.html`` lists them.
-    ``part``
-    numbers them after earlier ones. Raises
-    :class:`~icekit.errors.IcekitError` only for problems of all tables: the profile, the catalog, a
-    parameter.
+    ``part`` numbers them after earlier ones. Raises :class:`~icekit.errors.IcekitError` only for
+    problems of all tables: the profile, the catalog, a parameter.
     """
-    chosen = limits(options.thresholds, options.fail_on)
+    thresholds = limits(options.thresholds, options.fail_on)
     lake = connect(options.catalog or None)
-    lost: list[str] = []
-    names = lake.match(tables, lost)
-    output = options.output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
-    asked = [display_name(name) for name in names]
+    problems: list[str] = []
+    names = lake.match(tables, problems)
+    options.output.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC)
     run_id = f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
-    for problem in lost:
+    for problem in problems:
         progress(problem)
     if part is None:
+        part = Part(0, len(names))
         progress(f"{count(len(names), 'table')} of catalog {lake.name}")
-    before, altogether = (part.before, part.altogether) if part else (0, len(names))
     # The kernel's and papermill's own notes; what matters of them is in the rows.
     logging.getLogger("papermill").setLevel(logging.CRITICAL)
     rows: list[Row] = []
     kept_in = store(options.history, lake)
     with _absolute_lake(), ended_like_interrupted():
-        remembered = kept_in.last(asked, other_than=run_id) if kept_in else {}
-
-        def history_of(table: str, folder: Path) -> str:
-            """A file with the earlier runs of one table for its notebook, empty without any: a
-            notebook's kernel opens no catalog.
-            """
-            path = folder / f"{slug(table)}.history.db"
-            return str(path) if SqliteStore(path).append(remembered.get(table, ())) else ""
+        asked = [display_name(name) for name in names]
+        earlier = kept_in.last(asked, other_than=run_id) if kept_in else {}
 
         def index() -> Path:
             shown = Index(
@@ -320,41 +299,48 @@ def report(
                 made_at=f"{now:%Y-%m-%d %H:%M} UTC",
                 catalog=lake.name,
                 pending=len(names) - len(rows),
-                remembered=remembered,
-                thresholds=chosen,
-                problems=lost,
+                remembered=earlier,
+                thresholds=thresholds,
+                problems=problems,
             )
-            return write_index(shown, output / "index.html")
+            return write_index(shown, options.output.resolve() / "index.html")
 
+        history = partial(_history_of, earlier)
+        workers = Workers(lake, names, options, run_id, history_of=history, known=part.known)
         try:
-            with (
-                never_silent("working on the reports"),
-                stderr_to_file(),
-                Workers(
-                    lake,
-                    names,
-                    options,
-                    run_id,
-                    history_of=history_of,
-                    known=part.known if part else None,
-                ) as crew,
-            ):
-                due = time.monotonic() + _INDEX_SECONDS
-                for row in crew.rows():
-                    rows.append(row)
-                    progress(
-                        f"[{before + len(rows)}/{altogether}] {row.said}, {row.seconds:.1f} "
-                        f"s{f': {row.error}' if row.error else ''}"
-                    )
-                    if (began := time.monotonic()) > due:
-                        index()
-                        due = next_index(began, time.monotonic())
+            with never_silent("working on the reports"), stderr_to_file(), workers:
+                _follow(workers.rows(), rows, part, progress, index)
         finally:
-            lost += remember(kept_in, rows, progress)
+            problems += remember(kept_in, rows, progress)
             page = index()
-    return ReportRun(
-        tuple(rows), page, exit_status(rows, options.fail_on, lost), run_id, tuple(lost)
-    )
+    status = exit_status(rows, options.fail_on, problems)
+    return ReportRun(tuple(rows), page, status, run_id, tuple(problems))
+
+
+def _history_of(remembered: Mapping[str, Sequence[Health]], table: str, folder: Path) -> str:
+    """A file with the earlier runs of one table for its notebook, empty without any: a notebook's
+    kernel opens no catalog.
+    """
+    path = folder / f"{slug(table)}.history.db"
+    return str(path) if SqliteStore(path).append(remembered.get(table, ())) else ""
+
+
+def _follow(
+    finished: Iterable[Row],
+    rows: list[Row],
+    part: Part,
+    progress: Callable[[str], None],
+    index: Callable[[], object],
+) -> None:
+    """Collect the rows of finished tables, report each, and write the index now and then."""
+    due = time.monotonic() + _INDEX_SECONDS
+    for row in finished:
+        rows.append(row)
+        number, error = part.before + len(rows), f": {row.error}" if row.error else ""
+        progress(f"[{number}/{part.altogether}] {row.summary}, {row.seconds:.1f} s{error}")
+        if (began := time.monotonic()) > due:
+            index()
+            due = next_index(began, time.monotonic())
 
 
 def next_index(began: float, ended: float) -> float:
@@ -376,8 +362,8 @@ def remember(
         if (problem := outside(error)) is None:
             raise
         # The reports are there: a history that cannot be written must not take them away.
-        progress(said := f"The history was not written: {problem}")
-        return [said]
+        progress(message := f"The history was not written: {problem}")
+        return [message]
     return []
 
 

@@ -111,7 +111,8 @@ def write_index(index: Index, path: Path) -> Path:
         for row in ranked
         if row.health and row.table in earlier
     }
-    is_listed = any(row.wins is not None and row.wins.orphan_files is not None for row in ranked)
+    savings = [row.savings for row in ranked if row.savings]
+    is_listed = any(each.orphan_files is not None for each in savings)
     figures = [column for column in _FIGURES if is_listed or column is not _ORPHANS]
     columns = [*_COLUMNS, *figures]
     numbers, first = Counter(row.status for row in ranked), _first(ranked)
@@ -125,12 +126,12 @@ def write_index(index: Index, path: Path) -> Path:
         verdict=_verdict(numbers, len(ranked)),
         first=first,
         command=_plan(first, index.catalog) if first else "",
-        totals=_totals([row.wins for row in ranked if row.wins]),
+        totals=_totals(savings),
         compared=len(compared),
         worse=[
-            (row, "; ".join(compared[row.table].worse))
+            (row, "; ".join(comparison.worse))
             for row in ranked
-            if row.table in compared and compared[row.table].worse
+            if (comparison := compared.get(row.table)) and comparison.worse
         ],
         most_worse=_MOST_WORSE,
         better=sum(bool(each.better) for each in compared.values()),
@@ -144,34 +145,32 @@ def write_index(index: Index, path: Path) -> Path:
             for name, each in groupby(c.group for c in columns if not c.is_more)
         ],
         columns=columns,
-        ranks={status: place for place, status in enumerate(STATUSES)},
+        ranks={status: number for number, status in enumerate(STATUSES)},
         signs=_SIGNS,
-        rows=[
-            (
-                row,
-                [
-                    pair
-                    for pair in zip(_FIGURES, _cells(row, compared.get(row.table)), strict=True)
-                    if pair[0] in figures
-                ],
-            )
-            for row in ranked
-        ],
+        rows=[(row, _shown(row, compared.get(row.table), figures)) for row in ranked],
         link=_link,
         finds=_finds,
     )
     return write_text(path, page)
 
 
+def _shown(
+    row: Row, compared: Comparison | None, figures: Sequence[_Column]
+) -> list[tuple[_Column, _Cell]]:
+    """A table's cells with their columns, as far as they are shown."""
+    pairs = zip(_FIGURES, _cells(row, compared), strict=True)
+    return [(column, cell) for column, cell in pairs if column in figures]
+
+
 def rank(row: Row) -> tuple[int, int, int, int, str]:
     """The order of the index: unreadable tables, then scan savings, freed storage, severity,
     name.
     """
-    grave, won = STATUSES.index(row.status), row.wins or Savings()
+    grave, savings = STATUSES.index(row.status), row.savings or Savings()
     return (
         grave if row.status not in JUDGED else len(STATUSES),
-        -won.saved,
-        -won.storage_bytes,
+        -savings.saved,
+        -savings.storage_bytes,
         grave,
         row.table,
     )
@@ -254,11 +253,11 @@ def _totals(each: Sequence[Savings]) -> list[_Box]:
 
 def _cells(row: Row, compared: Comparison | None) -> list[_Cell]:
     """A table's cells, in the order of :data:`_FIGURES`."""
-    won, data = row.wins, row.outcome.totals["data"] if row.outcome else None
-    share = won.share if won else None
+    savings, data = row.savings, row.outcome.totals["data"] if row.outcome else None
+    share = savings.share if savings else None
     has_findings = row.outcome is not None and bool(row.outcome.findings)
     # No finding of such a table has a saving that can be worked out: that is not to save nothing.
-    unknown = won is not None and (share is None or (not share and has_findings))
+    unknown = savings is not None and (share is None or (not share and has_findings))
     of_cost = (
         _Cell(percent(share), share, share)
         if share
@@ -268,47 +267,49 @@ def _cells(row: Row, compared: Comparison | None) -> list[_Cell]:
     )
     return [
         of_cost,
-        _of(won.opens_saved, won.opens) if won else _Cell(),
-        _of(won.delete_rows_gone, won.delete_rows) if won else _Cell(),
-        _of(won.manifests_gone, won.manifests) if won else _Cell(),
-        _bytes(won.rewrite_bytes if won else None),
+        _of(savings.opens_saved, savings.opens) if savings else _Cell(),
+        _of(savings.delete_rows_gone, savings.delete_rows) if savings else _Cell(),
+        _of(savings.manifests_gone, savings.manifests) if savings else _Cell(),
+        _bytes(savings.rewrite_bytes if savings else None),
         _Cell("", len(compared.worse) + bool(compared.trend) / 2, note=compared)
         if compared
         else _Cell(value=0),
-        _bytes(won.saved if won else None),
+        _bytes(savings.saved if savings else None),
         _Cell(f"{data['file_count']:,}", data["file_count"]) if data else _Cell(),
         _bytes(data["size_in_bytes"] if data else None),
-        _bytes(won.expirable_bytes if won else None),
-        _orphans(won),
+        _bytes(savings.expirable_bytes if savings else None),
+        _orphans(savings),
         _Cell(f"{row.seconds:.1f}", row.seconds),
     ]
 
 
-def _of(saved: int, there: int) -> _Cell:
-    return _Cell(f"{saved:,} of {there:,}" if there else "0", saved)
+def _of(saved: int, total: int) -> _Cell:
+    return _Cell(f"{saved:,} of {total:,}" if total else "0", saved)
 
 
 def _bytes(value: int | None) -> _Cell:
     return _Cell() if value is None else _Cell(size(value), value)
 
 
-def _orphans(won: Savings | None) -> _Cell:
-    if won is None or won.orphan_files is None:
+def _orphans(savings: Savings | None) -> _Cell:
+    if savings is None or savings.orphan_files is None:
         return _Cell()
-    files = count(won.orphan_files, "file")
-    if won.orphan_bytes is None:
+    files = count(savings.orphan_files, "file")
+    if savings.orphan_bytes is None:
         # Files that nobody could weigh sort above none at all.
-        return _Cell(files, min(won.orphan_files, 1))
-    return _Cell(f"{_held(won)}, {files}" if won.orphan_files else "0", won.orphan_bytes)
+        return _Cell(files, min(savings.orphan_files, 1))
+    return _Cell(
+        f"{_held(savings)}, {files}" if savings.orphan_files else "0", savings.orphan_bytes
+    )
 
 
-def _held(won: Savings) -> str:
-    return about(won.orphan_bytes or 0, is_estimate=won.are_orphans_estimated)
+def _held(savings: Savings) -> str:
+    return about(savings.orphan_bytes or 0, is_estimate=savings.are_orphans_estimated)
 
 
 def _finds(row: Row) -> str:
-    found = titles([f["name"] for f in row.outcome.findings]) if row.outcome else []
-    return row.error or ", ".join(found) or "nothing to do"
+    names = titles([f["name"] for f in row.outcome.findings]) if row.outcome else []
+    return row.error or ", ".join(names) or "nothing to do"
 
 
 def _link(row: Row) -> Any:

@@ -17,11 +17,11 @@ def write_junit(run: ReportRun, fail_on: str, path: Path) -> Path:
     errors.
     """
     suite = ElementTree.Element("testsuite", name="icekit report")
-    found = {"failure": 0, "error": 0}
+    numbers = {"failure": 0, "error": 0}
     cases = [(row.table, row.status, row.seconds, row.error or "", row.outcome) for row in run.rows]
     for name, status, seconds, error, outcome in [
         *cases,
-        *(("report", "misconfigured", 0.0, said, None) for said in run.problems),
+        *(("report", "misconfigured", 0.0, problem, None) for problem in run.problems),
     ]:
         case = ElementTree.SubElement(
             suite, "testcase", name=_clean(name), classname="icekit", time=f"{seconds:.3f}"
@@ -30,16 +30,18 @@ def write_junit(run: ReportRun, fail_on: str, path: Path) -> Path:
             f"{finding['severity']}: {finding['name']}"
             for finding in (outcome.findings if outcome else ())
         ]
-        said = _clean("\n".join([error, *findings] if error else findings))
+        message = _clean("\n".join([error, *findings] if error else findings))
         verdict = "error" if outcome is None else "failure" if gated(outcome.worst, fail_on) else ""
         if verdict:
-            found[verdict] += 1
-            ElementTree.SubElement(case, verdict, type=status, message=said.split("\n", 1)[0][:300])
-        ElementTree.SubElement(case, "system-out").text = said
+            numbers[verdict] += 1
+            ElementTree.SubElement(
+                case, verdict, type=status, message=message.split("\n", 1)[0][:300]
+            )
+        ElementTree.SubElement(case, "system-out").text = message
     suite.attrib |= {
         "tests": str(len(suite)),
-        "failures": str(found["failure"]),
-        "errors": str(found["error"]),
+        "failures": str(numbers["failure"]),
+        "errors": str(numbers["error"]),
     }
     root = ElementTree.Element("testsuites")
     root.append(suite)

@@ -42,14 +42,16 @@ def write_page(notebook: Any, title: str, path: Path, *, failed: bool = False) -
     nbconvert's ``basic`` template renders the cells and nothing around them: its full
     templates fetch scripts when a page is opened, and are not made for a phone.
     """
-    found = [_section(heading, cells) for heading, cells in _by_heading(without_widgets(notebook))]
-    is_whole = failed or all(one.heading != _FIRST for one in found)
-    shown = [
-        one
-        for one in found
-        if is_whole or re.search('<(img|table|div class="(finding|card))', one.body)
+    sections = [
+        _section(heading, cells) for heading, cells in _by_heading(without_widgets(notebook))
     ]
-    shown.sort(key=lambda one: one.heading != _FIRST)
+    is_whole = failed or all(section.heading != _FIRST for section in sections)
+    shown = [
+        section
+        for section in sections
+        if is_whole or re.search('<(img|table|div class="(finding|card))', section.body)
+    ]
+    shown.sort(key=lambda section: section.heading != _FIRST)
     return write_text(
         path,
         render(
@@ -101,18 +103,18 @@ def _section(heading: str, part: Any) -> _Section:
 
 def _exporter() -> Any:
     """The exporter of this thread, whose templates are compiled once."""
-    made = getattr(_OWN, "exporter", None)
-    if made is None:
+    exporter = getattr(_OWN, "exporter", None)
+    if exporter is None:
         from nbconvert import HTMLExporter
 
-        made = _OWN.exporter = HTMLExporter(  # type: ignore[no-untyped-call]
+        exporter = _OWN.exporter = HTMLExporter(  # type: ignore[no-untyped-call]
             template_name="basic",
             exclude_input=True,
             exclude_input_prompt=True,
             exclude_output_prompt=True,
             exclude_anchor_links=True,
         )
-    return made
+    return exporter
 
 
 def without_widgets(notebook: Any) -> Any:

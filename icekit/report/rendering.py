@@ -1,5 +1,5 @@
-"""Observe a table within its time limit, execute the notebook on its facts in a kernel, and write
-its page.
+"""Execute the notebook on the facts of a table in a warm kernel, within the table's time limit, and
+write its page.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import nbformat
 from jupyter_client.manager import AsyncKernelManager
@@ -23,150 +23,15 @@ from nbclient import NotebookClient
 from papermill.clientwrap import PapermillNotebookClient
 from papermill.engines import NBClientEngine, papermill_engines
 
-from icekit.catalog import Lake
-from icekit.catalog.lake import DeadlineExceeded, Waited, in_time, tagged
-from icekit.diagnose import diagnose
-from icekit.diagnose.document import ReportedHealth, load_facts, read, save_facts
-from icekit.diagnose.findings import Findings
-from icekit.engine import interrupting
-from icekit.errors import EXIT_CRASHED, IcekitError, MetadataUnreadable
-from icekit.facts.model import TableFacts
-from icekit.notebook import limits
+from icekit.diagnose.document import ReportedHealth, read
+from icekit.errors import MetadataUnreadable
+from icekit.report.observing import timed_out
 from icekit.report.page import write_page
 from icekit.report.result import Options
 from icekit.saving import slug, write_text
 from icekit.secrets import mask_data, scrub
 from icekit.sql import Identifier, display_name
 
-# --- Keep the facts of observed tables, each until its table changes
-
-
-class FactsCache:
-    """Facts in files of a folder, for later requests for the same tables; only their names are in
-    memory.
-
-    Facts are valid while the table's metadata file is the one they were collected from: every
-    commit, and every change of a property, writes a new file. Storage changes without a new one
-    (``remove_orphan_files`` commits nothing), so call :meth:`forget` after any action on a table.
-    Without a folder nothing is saved. Threads may share it.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
-        self._at: dict[Identifier, tuple[str, bool]] = {}
-
-    def forget(self, name: Identifier) -> None:
-        """Make the next call collect the table's facts again."""
-        self._at.pop(name, None)
-
-    def observe(
-        self, lake: Lake, name: Identifier, *, storage: bool = False, **asked: Any
-    ) -> TableFacts:
-        """As :func:`icekit.facts.observe`; the facts are collected if they are unknown, or the
-        table has changed.
-
-        ``storage`` asks for facts about the table's storage; the result may include them anyway.
-        """
-        from icekit.facts import observe
-
-        collect = functools.partial(observe, lake, name, storage=storage, **asked)
-        if self._folder is None:
-            return collect()
-        kept = self._folder / f"{slug(display_name(name))}.facts.json"
-        # Read before the facts are collected, because changes during the collection are not seen.
-        at = lake.tables.source(name).metadata_location
-        if self._at.get(name) in ((at, True), (at, storage)):
-            return load_facts(kept)
-        facts = collect()
-        # With a full disk, facts are not kept but collected again.
-        with contextlib.suppress(OSError):
-            save_facts(facts, kept)
-            self._at[name] = (at, storage)
-        return facts
-
-
-# --- Collect the facts of one table for its notebook within its time limit
-
-
-class TimedOut(IcekitError):
-    """A table took longer than its time limit."""
-
-    exit_status = EXIT_CRASHED
-
-
-class Observed(NamedTuple):
-    """Facts and findings of one table; ``waited`` are seconds spent starting Spark, for all
-    tables.
-    """
-
-    facts: TableFacts
-    findings: Findings
-    waited: float = 0.0
-
-
-def observed(
-    lake: Lake,
-    name: Identifier,
-    options: Options,
-    seconds: float | None = None,
-    *,
-    collect: Callable[..., TableFacts],
-) -> Observed:
-    """A table's facts and findings; cancels its Spark work and raises :class:`TimedOut` after the
-    time limit.
-
-    Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` is
-    :meth:`FactsCache.observe`, or takes the same arguments.
-    """
-    chosen, waited = limits(options.thresholds), Waited()
-
-    def work(taken: Lake) -> TableFacts:
-        return collect(
-            taken,
-            name,
-            ref=options.ref or None,
-            collector=options.collector,
-            size_ratios=chosen.size_ratios,
-            filter_columns=list(options.filter_columns) or None,
-            storage=options.storage,
-        )
-
-    if seconds is None:
-        with tagged(lake, interrupting.new_tag(), waited) as taken:
-            facts = work(taken)
-    else:
-        try:
-            facts = in_time(lake, seconds, work, waited=waited)
-        except DeadlineExceeded:
-            raise timed_out(name, seconds) from None
-    return Observed(
-        facts, diagnose(facts, chosen, session_conf=lake.session_conf()), waited.seconds
-    )
-
-
-def timed_out(name: Identifier, seconds: float) -> TimedOut:
-    """The error message for a table that took too long."""
-    return TimedOut(
-        f"{display_name(name)} was not finished within {seconds:,.0f} s. Raise --timeout "
-        "(`timeout` under `report` in a policy), or report on this table alone, with --collector "
-        "spark if it is large."
-    )
-
-
-def clear(output: Path, name: Identifier) -> None:
-    """Remove what an earlier run left of a table."""
-    base = slug(display_name(name))
-    for suffix in (".html", ".json", ".ipynb", ".error.txt"):
-        (output / f"{base}{suffix}").unlink(missing_ok=True)
-
-
-def kept(facts: TableFacts, scratch: Path) -> Path:
-    """Facts in a file, for the notebook."""
-    return save_facts(facts, scratch / f"{slug(facts.name)}.facts.json")
-
-
-# --- Keep kernels warm: one notebook after another in one process, each as if in a new kernel
-#
 # Starting a kernel and importing what the notebook imports takes longer than running it. A kernel
 # that has run one notebook has all of that; before the next its namespace, history and counter are
 # reset (``InteractiveShell.reset``), so that the same cells give the same outputs and numbers.
@@ -323,6 +188,13 @@ NOTEBOOK = "01_diagnose.ipynb"
 _LATER = "import matplotlib.pyplot, pandas"
 
 
+def clear(output: Path, name: Identifier) -> None:
+    """Remove what an earlier run left of a table."""
+    base = slug(display_name(name))
+    for suffix in (".html", ".json", ".ipynb", ".error.txt"):
+        (output / f"{base}{suffix}").unlink(missing_ok=True)
+
+
 def rendered(
     kernel: Kernel,
     name: Identifier,
@@ -350,15 +222,16 @@ def rendered(
                 raise timed_out(name, options.timeout_seconds or 0.0) from None
             raise
     ran = time.monotonic()
-    said = None if error else read(output / f"{base}.json")
+    document = None if error else read(output / f"{base}.json")
+    status = document.status if document else "crashed"
     page = write_page(
         notebook,
-        f"{table}: {said.status if said else 'crashed'}",
+        f"{table}: {status}",
         output / f"{base}.html",
-        failed=said is None,
+        failed=document is None,
     )
     stages = {"notebook": ran - started, "page": time.monotonic() - ran}
-    return page, said, error, stages
+    return page, document, error, stages
 
 
 def _parameters(options: Options, table: str, facts_file: Path, history: str) -> dict[str, Any]:

@@ -74,7 +74,7 @@ class Options:
 class Row:
     """One table of a run: its result, and its page.
 
-    ``wins`` and ``health`` are None if the table could not be read. ``seconds`` are work on the
+    ``savings`` and ``health`` are None if the table could not be read. ``seconds`` are work on the
     table, and ``stages`` the seconds of ``observe``, ``notebook`` and ``page``: neither includes
     waiting for a free thread, a kernel or Spark.
     """
@@ -85,12 +85,12 @@ class Row:
     outcome: ReportedHealth | None = None
     page: str | None = None
     error: str | None = None
-    wins: Savings | None = None
+    savings: Savings | None = None
     health: Health | None = None
     stages: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def said(self) -> str:
+    def summary(self) -> str:
         """``db.events: critical, 2 findings``."""
         findings = self.outcome.findings if self.outcome else ()
         return f"{self.table}: {self.status}" + (
@@ -118,10 +118,10 @@ def exit_status(rows: Sequence[Row], fail_on: str, problems: Sequence[str] = ())
     """
     from icekit.notebook import gated
 
-    found = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}
+    statuses = {EXIT_MISCONFIGURED if problems else EXIT_HEALTHY}
     for row in rows:
         if row.status not in JUDGED:
-            found.add(Status(row.status).exit_status)
+            statuses.add(Status(row.status).exit_status)
         elif row.outcome and gated(row.outcome.worst, fail_on):
-            found.add(EXIT_UNHEALTHY)
-    return max(found)
+            statuses.add(EXIT_UNHEALTHY)
+    return max(statuses)

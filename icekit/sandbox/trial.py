@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from icekit.engine.metadata_tables import metadata_table, spread
 from icekit.engine.planner import PlannedScan, plan_scan
 from icekit.errors import CloneRefused, ParameterError, SparkUnavailable, require_seconds
 from icekit.facts.collect import observe
-from icekit.facts.files import Kind, Partition
+from icekit.facts.files import FileGroup, Kind, Partition
 from icekit.facts.head import head, since
 from icekit.facts.metadata import Json
 from icekit.facts.model import TableFacts
@@ -434,17 +434,20 @@ def some_partitions(facts: TableFacts, sample_bytes: int) -> list[Partition]:
         for g in facts.of_kind(Kind.DATA)
         if g.partition.spec_id in usable and askable(facts.spec(g.partition.spec_id), g.partition)
     ]
-    taken: list[Partition] = []
-    reached = 0
-    for group in sorted(
+    scattered = sorted(
         groups, key=lambda g: zlib.crc32(repr((g.partition.spec_id, g.partition.values)).encode())
-    ):
-        if reached + group.size_in_bytes <= sample_bytes:
-            taken.append(group.partition)
+    )
+    return [g.partition for g in packed(scattered, sample_bytes)[:MOST_PARTITIONS]]
+
+
+def packed(groups: Iterable[FileGroup], limit_bytes: int) -> list[FileGroup]:
+    """The groups that fit this many bytes together, each if there is room left for it."""
+    fitting, reached = [], 0
+    for group in groups:
+        if reached + group.size_in_bytes <= limit_bytes:
+            fitting.append(group)
             reached += group.size_in_bytes
-        if len(taken) == MOST_PARTITIONS:
-            break
-    return taken
+    return fitting
 
 
 def some_files(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:

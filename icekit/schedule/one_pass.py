@@ -31,7 +31,7 @@ from icekit.maintain.plan import plan_maintenance_table
 from icekit.maintain.savings import wins
 from icekit.notebook import gated
 from icekit.report import FactsCache, Part, ReportRun, report
-from icekit.report.rendering import Observed, observed
+from icekit.report.observing import Observed, observed
 from icekit.run.blocked import clearing, holding, plan_of
 from icekit.run.verbs import interrupted, new_run_id, resume, run
 from icekit.saving import write_json
@@ -205,7 +205,10 @@ class _Pass:
                     Status.MISCONFIGURED if row.status == Status.MISCONFIGURED else Status.CRASHED
                 )
                 if row.outcome is not None:
-                    one.health, one.saved = row.outcome.status, row.wins.saved if row.wins else 0
+                    one.health, one.saved = (
+                        row.outcome.status,
+                        row.savings.saved if row.savings else 0,
+                    )
                     one.reported = (
                         Status.UNHEALTHY
                         if gated(row.outcome.worst, rule.fail_on)

@@ -8,9 +8,9 @@ import math
 import re
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 from icekit.answer import html
@@ -63,68 +63,86 @@ def card(
     sentence about what compaction would leave alone now (:func:`icekit.maintain.savings.waiting`).
     ``color`` adds ANSI colours, for a terminal.
     """
-    columns = max(width, _LEAST) if width is not None else _UNLIMITED
+    screen = _Screen(max(width, _LEAST) if width is not None else _UNLIMITED, color)
+    parts = [
+        _title(screen, facts, findings.worst),
+        _facts(screen, facts, thresholds),
+        screen.rows("findings", _verdict(facts, findings)),
+        _findings(screen, findings),
+        screen.rows("not now", later, None) if later else [],
+        _step(screen, findings),
+    ]
+    return "\n".join(line for part in parts for line in part)
 
-    def painted(text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if color and code and text.strip() else text
 
-    def rows(label: str, said: str, at_most: int | None = 2) -> list[str]:
-        parts = _wrapped(said, columns - _LABEL, at_most)
+@dataclass(frozen=True, slots=True)
+class _Screen:
+    """A terminal's width, and whether it has colours."""
+
+    columns: int
+    is_colored: bool
+
+    def painted(self, text: str, code: str) -> str:
+        is_painted = self.is_colored and code and text.strip()
+        return f"\x1b[{code}m{text}\x1b[0m" if is_painted else text
+
+    def rows(self, label: str, sentence: str, at_most: int | None = 2) -> list[str]:
+        """A sentence with its label in front of the first of its lines."""
+        first, *rest = _wrapped(sentence, self.columns - _LABEL, at_most)
         return [
-            painted((label if i == 0 else "").ljust(_LABEL), _DIM) + part
-            for i, part in enumerate(parts)
+            self.painted(label.ljust(_LABEL), _DIM) + first,
+            *(" " * _LABEL + part for part in rest),
         ]
 
-    worst = findings.worst
-    mood = f"{SYMBOLS[worst]} {worst.name.lower()}" if worst is not None else "✔ healthy"
-    title = _cut(
-        f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})",
-        columns - len(mood) - 2,
-    )
-    told = [
-        painted(title, _BOLD)
-        + "  "
-        + painted(mood, _PAINT[worst] if worst is not None else _GREEN),
-        painted("─" * min(columns, WIDTH), _DIM),
+
+def _title(screen: _Screen, facts: TableFacts, worst: Severity | None) -> list[str]:
+    mood, code = "✔ healthy", _GREEN
+    if worst is not None:
+        mood, code = f"{SYMBOLS[worst]} {worst.name.lower()}", _PAINT[worst]
+    name = f"{shorten(printable(facts.name), 50)}  (format version {facts.format_version})"
+    title = _cut(name, screen.columns - len(mood) - 2)
+    return [
+        f"{screen.painted(title, _BOLD)}  {screen.painted(mood, code)}",
+        screen.painted("─" * min(screen.columns, WIDTH), _DIM),
     ]
+
+
+def _facts(screen: _Screen, facts: TableFacts, thresholds: Thresholds | None) -> Iterator[str]:
     for name, sentence in lines(facts, thresholds):
-        told += rows(name, sentence)
+        yield from screen.rows(name, sentence)
         if name == "data files" and facts.data.file_count:
-            told += [
-                painted(_bar(each), _GREEN if each.is_left_alone else _PLAIN)
-                for each in size_classes(facts, thresholds)
-            ]
-    told += rows("findings", _verdict(facts, findings))
+            for each in size_classes(facts, thresholds):
+                yield screen.painted(_bar(each), _GREEN if each.is_left_alone else _PLAIN)
+
+
+def _findings(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
     covered = _covered(findings)
+    # With few findings there is room for each in full.
+    at_most = None if len(findings) <= 2 else 2
     for finding in findings[:FINDINGS]:
-        mark = painted(f"  {SYMBOLS[finding.severity]} ", _PAINT[finding.severity])
-        # With few findings there is room for each in full.
-        parts = _wrapped(
-            f"{finding.title}{covered[finding.name]}: {finding.evidence}",
-            columns - 4,
-            None if len(findings) <= 2 else 2,
-        )
-        told += [(mark if i == 0 else "    ") + part for i, part in enumerate(parts)]
+        sentence = f"{finding.title}{covered[finding.name]}: {finding.evidence}"
+        first, *rest = _wrapped(sentence, screen.columns - 4, at_most)
+        mark = f"  {SYMBOLS[finding.severity]} "
+        yield screen.painted(mark, _PAINT[finding.severity]) + first
+        yield from (f"    {part}" for part in rest)
     if len(findings) > FINDINGS:
-        told.append(f"    and {len(findings) - FINDINGS} more")
-    if later:
-        told += rows("not now", later, None)
+        yield f"    and {len(findings) - FINDINGS} more"
+
+
+def _step(screen: _Screen, findings: Sequence[Finding]) -> Iterator[str]:
     step = _next_step(findings)
     if step is not None:
-        told += rows("next", f"{step.title}: {step.remedy}", None)
-        told += (
-            [f"  {step.command}"]
-            if step.command
-            else [f"  {line}" for line in _sql_lines(step.sql[0], columns)]
-        )
-    return "\n".join(told)
+        yield from screen.rows("next", f"{step.title}: {step.remedy}", None)
+        sql = [step.command] if step.command else _sql_lines(step.sql[0], screen.columns)
+        yield from (f"  {line}" for line in sql)
 
 
 def _bar(each: SizeClass) -> str:
     """A size range as a line; a single file is still visible."""
     bar = "█" * math.ceil(_BAR * each.share_of_files)
     label = "no rewrite" if each.is_left_alone else ""
-    return f"{label:<{_LABEL}}{each.label:<17} {bar}{' ' if bar else ''}{each}"
+    figures = f"{bar} {each}".lstrip()
+    return f"{label:<{_LABEL}}{each.label:<17} {figures}"
 
 
 def _covered(findings: Sequence[Finding]) -> dict[str, str]:
@@ -152,12 +170,12 @@ def _next_step(findings: Sequence[Finding]) -> Finding | None:
 
 def _sql_lines(statement: str, width: int) -> list[str]:
     """A complete statement in lines."""
-    told = [""]
+    lines = [""]
     for word in _SQL_WORD.findall(printable(statement)):
-        if told[-1] and len(told[-1]) + len(word) >= width - 2:
-            told.append("")
-        told[-1] += f"{' ' if told[-1] else ''}{word}"
-    return told
+        if lines[-1] and len(lines[-1]) + len(word) >= width - 2:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".lstrip()
+    return lines
 
 
 def _wrapped(text: str, width: int, at_most: int | None) -> list[str]:
@@ -180,15 +198,10 @@ def _columns(text: str) -> int:
 
 def _cut(text: str, width: int) -> str:
     """Cut a line to ``width`` columns; East Asian characters take two."""
-    sizes = [2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text]
-    if sum(sizes) <= width:
+    if _columns(text) <= width:
         return text
-    taken = 0
-    for place, columns in enumerate(sizes):
-        taken += columns
-        if taken >= width:
-            return text[:place] + "…"
-    return text
+    reached = accumulate(map(_columns, text))
+    return text[: next(i for i, columns in enumerate(reached) if columns >= width)] + "…"
 
 
 def card_html(
@@ -207,17 +220,16 @@ def card_html(
         f'<p class="title">{mood} {html.text(facts.name)} <small>format version '
         f"{facts.format_version}</small></p>"
     )
-    said = [(name, html.prose(sentence)) for name, sentence in lines(facts, thresholds)]
+    pairs = [(name, html.prose(sentence)) for name, sentence in lines(facts, thresholds)]
     if sizes := sizes_html(facts, thresholds):
-        said.insert(3, ("sizes", sizes))
+        pairs.insert(3, ("sizes", sizes))
     if counted:
-        said.append(("findings", html.text(_verdict(facts, findings))))
+        pairs.append(("findings", html.text(_verdict(facts, findings))))
     else:
-        said += _findings_html(facts, findings)
-    return html.framed(
-        '<div class="card '
-        f'{worst.name.lower() if worst is not None else "fine"}">{heading}{html.definitions((name.capitalize(), value) for name, value in said)}</div>'
-    )
+        pairs += _findings_html(facts, findings)
+    listed = html.definitions((name.capitalize(), value) for name, value in pairs)
+    css = worst.name.lower() if worst is not None else "fine"
+    return html.framed(f'<div class="card {css}">{heading}{listed}</div>')
 
 
 @dataclass(frozen=True, repr=False)
@@ -268,17 +280,17 @@ def _findings_html(facts: TableFacts, findings: Sequence[Finding]) -> list[tuple
     ]
     if not rows or not _is_searched(facts):
         rows.append(f"<p>{html.text(_verdict(facts, findings))}</p>")
-    told = [("findings", "".join(rows))]
+    pairs = [("findings", "".join(rows))]
     step = _next_step(findings)
     if step is not None:
-        told.append(
+        pairs.append(
             (
                 "next",
                 f"for {html.text(step.title)}: "
                 f"{html.prose(step.remedy)}{html.statements(step.sql[:1])}",
             )
         )
-    return told
+    return pairs
 
 
 def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
@@ -294,9 +306,6 @@ def sizes_html(facts: TableFacts, thresholds: Thresholds | None = None) -> str:
             f'<td><span class="track">{bar}</span></td><td>{html.prose(str(each))}{note}</td></tr>'
         )
     return f'<div class="scroll"><table><tbody>{"".join(cells)}</tbody></table></div>'
-
-
-# --- A table's health in a dozen short lines
 
 
 #: A mean that differs from the median by this factor misleads: a few unusual files dominate it.
@@ -328,10 +337,10 @@ def _snapshot(facts: TableFacts) -> str:
             if facts.history.snapshot_count
             else "none: the table is empty; its metadata lists no snapshots"
         )
-    told = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
+    sentence = f"{facts.snapshot_id} of {moment(facts.snapshot_ms)}"
     if facts.collected_at_ms > facts.snapshot_ms:
-        told += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
-    return told + (f" ({facts.ref})" if facts.ref else "")
+        sentence += f", {span(facts.collected_at_ms - facts.snapshot_ms)} old"
+    return sentence + (f" ({facts.ref})" if facts.ref else "")
 
 
 def _partitions(facts: TableFacts) -> str:
@@ -341,9 +350,9 @@ def _partitions(facts: TableFacts) -> str:
         for f in fields
     )
     used = dict.fromkeys(facts.partitions())
-    told = f"{len(used):,} by {by}" if by else "unpartitioned"
+    sentence = f"{len(used):,} by {by}" if by else "unpartitioned"
     old = {p.spec_id for p in used} - {facts.default_spec_id}
-    return told + (f"; {count(len(old), 'older spec')} in use" if old else "")
+    return sentence + (f"; {count(len(old), 'older spec')} in use" if old else "")
 
 
 def _data(facts: TableFacts, thresholds: Thresholds | None) -> str:
@@ -378,60 +387,58 @@ def _deletes(facts: TableFacts) -> str:
         (Kind.EQUALITY_DELETES, "equality delete file"),
         (Kind.DELETION_VECTORS, "deletion vector"),
     )
-    told = [
+    parts = [
         count(total.file_count, noun)
         for kind, noun in kinds
         if (total := facts.total(kind)).file_count
     ]
     misfiled = sum(each.file_count for each in facts.unapplied_in(DeleteState.MISFILED))
     if unapplied := sum(each.file_count for each in facts.unapplied) - misfiled:
-        told.append(
-            f"{count(unapplied, 'delete file')} that {'applies' if unapplied == 1 else 'apply'} "
-            "to no data file"
-        )
+        verb = "applies" if unapplied == 1 else "apply"
+        parts.append(f"{count(unapplied, 'delete file')} that {verb} to no data file")
     if misfiled:
         # Whether they apply depends on the version of Iceberg.
-        told.append(count(misfiled, "misfiled delete file"))
-    if not told:
+        parts.append(count(misfiled, "misfiled delete file"))
+    if not parts:
         return "none"
     share = (
         "no data to compare with"
         if ratio.by_records is None
         else f"{percent(ratio.by_records)} of the data records"
     )
-    return f"{', '.join(told)}; {count(ratio.delete_record_count, 'record')}, {share}"
+    return f"{', '.join(parts)}; {count(ratio.delete_record_count, 'record')}, {share}"
 
 
 def _manifests(facts: TableFacts) -> str:
     m = facts.manifests
     if not m.data_count and not m.delete_count:
         return "none"
-    told = [
-        f"{count(n, f'{what} manifest')}, {size(held)}"
-        for what, n, held in (
-            ("data", m.data_count, m.data_bytes),
-            ("delete", m.delete_count, m.delete_bytes),
+    parts = [
+        f"{count(n, noun)}, {size(size_in_bytes)}"
+        for noun, n, size_in_bytes in (
+            ("data manifest", m.data_count, m.data_bytes),
+            ("delete manifest", m.delete_count, m.delete_bytes),
         )
         if n
     ]
     if m.data_count:
-        told[0] += f", {m.data_entry_count / m.data_count:,.1f} files each"
-    return "; ".join(told)
+        parts[0] += f", {m.data_entry_count / m.data_count:,.1f} files each"
+    return "; ".join(parts)
 
 
 def _history(facts: TableFacts) -> str:
     h = facts.history
-    told = count(h.snapshot_count, "snapshot")
+    sentence = count(h.snapshot_count, "snapshot")
     if (
         h.oldest_snapshot_ms is not None
         and h.newest_snapshot_ms is not None
         and h.snapshot_count > 1
     ):
         lasted = h.newest_snapshot_ms - h.oldest_snapshot_ms
-        told += f" {'in' if lasted < 1000 else 'over'} {span(lasted)}"
+        sentence += f" in {span(lasted)}" if lasted < 1000 else f" over {span(lasted)}"
     if h.median_seconds_between_commits is not None:
-        told += f", median gap {span(h.median_seconds_between_commits * 1000)}"
-    return told + f"; {count(h.metadata_log_count, 'metadata file')} in the log"
+        sentence += f", median gap {span(h.median_seconds_between_commits * 1000)}"
+    return sentence + f"; {count(h.metadata_log_count, 'metadata file')} in the log"
 
 
 def _writes(facts: TableFacts) -> str:
@@ -452,6 +459,6 @@ def _is_searched(facts: TableFacts) -> bool:
 def _storage(facts: TableFacts) -> str:
     """What was looked for in storage, and what was not."""
     gaps = {"missing": facts.missing and facts.missing.unchecked, "orphan": facts.unlisted}
-    told = [f"not searched for {kind} files: {why}" for kind, why in gaps.items() if why]
+    reasons = [f"not searched for {kind} files: {why}" for kind, why in gaps.items() if why]
     searched = " and ".join(kind for kind, why in gaps.items() if not why)
-    return "; ".join([*([f"searched for {searched} files"] if searched else []), *told])
+    return "; ".join([*([f"searched for {searched} files"] if searched else []), *reasons])

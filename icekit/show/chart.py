@@ -101,12 +101,12 @@ class Chart:
         return stream.getvalue()
 
     def _repr_html_(self) -> str:
-        said = html.text(self.alt)
+        alt = html.text(self.alt)
         if self.figure is None:
-            return html.framed(f"<p>{said}</p>")
+            return html.framed(f"<p>{alt}</p>")
         source = base64.b64encode(self.png()).decode()
         return html.framed(
-            f'<img alt="{said}" width="800" style="max-width:100%;height:auto" '
+            f'<img alt="{alt}" width="800" style="max-width:100%;height:auto" '
             f'src="data:image/png;base64,{source}">',
             # The sentence is already in alt: a screen reader must not read it twice.
             f'<p aria-hidden="true">{html.prose(self.alt)}</p>',

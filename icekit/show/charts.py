@@ -209,33 +209,30 @@ def partitions(facts: TableFacts) -> Chart:
         partition_rows(axes, [facts.partition_name(g.partition) for g in groups])
     everywhere = facts.of_kind(Kind.DATA)
     enough = sum(expected_files(g.size_in_bytes, facts.target_bytes) for g in everywhere)
-    told = (
+    sentence = (
         f"{count(facts.data.file_count, 'data file')} of {facts.name} in "
         f"{count(len(everywhere), 'partition')}; within these partitions, {enough:,} of "
         f"{size(facts.target_bytes)} would be enough. The worst is "
         f"{facts.partition_name(groups[0].partition)} with {count(files[0], 'file')}; "
         f"{needed[0]:,} would be enough."
     )
-    return Chart(figure, title, told, tables.worst_partitions(facts, WORST))
+    return Chart(figure, title, sentence, tables.worst_partitions(facts, WORST))
 
 
-# --- Draw the savings of a plan
-
-
-def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Chart:
+def candidates(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Chart:
     """File opens that a full scan saves, by bytes rewritten, most saved per byte first."""
     title = f"Savings of a rewrite: {facts.name}"
-    if not found:
+    if not ranked:
         return nothing(title, "No partition is worth a rewrite under this policy: nothing to draw.")
-    spent = [0, *accumulate(c.bytes_in for c in found)]
-    won = [0, *accumulate(c.file_opens_saved for c in found)]
-    taken = coverage(found, plan)
+    spent = [0, *accumulate(c.bytes_in for c in ranked)]
+    won = [0, *accumulate(c.file_opens_saved for c in ranked)]
+    taken = coverage(ranked, plan)
     total = facts.data.size_in_bytes
     with styled():
         figure, (axes,) = canvas(title, 3.8)
         axes.step(spent, won, where="post", color=GREY, linewidth=1.2)
         axes.plot(
-            spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(found), "candidate")
+            spent[1:], won[1:], "o", color=BLUE, markersize=6, label=count(len(ranked), "candidate")
         )
         if taken.candidates:
             label = f"this plan: {size(taken.bytes_in)}"
@@ -256,19 +253,19 @@ def candidates(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Cha
         axes.set_xlabel("Bytes rewritten")
         axes.set_ylabel("File opens saved")
         legend(axes, columns=1)
-    best = found[0]
-    told = (
-        f"{count(len(found), 'candidate')} of {facts.name} would save a full scan "
+    best = ranked[0]
+    sentence = (
+        f"{count(len(ranked), 'candidate')} of {facts.name} would save a full scan "
         f"{count(won[-1], 'file open')} for {size(spent[-1])} rewritten; the best, "
         f"{facts.partition_name(best.partitions[0])}, saves {best.file_opens_saved:,} for "
         f"{size(best.bytes_in)}. The plan takes {count(taken.candidates, 'candidate')}: "
         f"{percent(taken.share_won or 0)} of the possible savings for "
         f"{percent(taken.bytes_in / max(total, 1))} of the table's bytes."
     )
-    return Chart(figure, title, told, candidate_grid(facts, found, plan))
+    return Chart(figure, title, sentence, candidate_grid(facts, ranked, plan))
 
 
-def candidate_grid(facts: TableFacts, found: Sequence[Candidate], plan: Plan) -> Grid:
+def candidate_grid(facts: TableFacts, ranked: Sequence[Candidate], plan: Plan) -> Grid:
     """Candidates, most file opens saved per byte first."""
     columns = {
         "partition": NAME,
@@ -292,6 +289,6 @@ def candidate_grid(facts: TableFacts, found: Sequence[Candidate], plan: Plan) ->
             c.file_opens_saved,
             chosen.issuperset(c.partitions),
         )
-        for c in found
+        for c in ranked
     ]
     return Grid("", columns, rows)

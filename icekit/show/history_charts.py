@@ -126,12 +126,12 @@ def commits(facts: TableFacts) -> Chart:
         legend(files, columns=3)
         legend(sizes)
     when = " to ".join(dict.fromkeys(moment(c.committed_at_ms) for c in (adding[0], adding[-1])))
-    made = ", ".join(f"{times:,} {operation}" for operation, times in operations)
+    kinds = ", ".join(f"{times:,} {operation}" for operation, times in operations)
     kept = facts.history.commits
     of = f" of the newest {len(kept):,}" if len(adding) < len(kept) else ""
     noun = "commit" if len(kept) == 1 else "commits"
     sentence = (
-        f"{len(adding):,}{of} {noun} of {facts.name}, {when} ({made}), added "
+        f"{len(adding):,}{of} {noun} of {facts.name}, {when} ({kinds}), added "
         f"{count(sum(c.added_data_files or 0 for c in adding), 'data file')} and "
         f"{count(sum(c.added_delete_files or 0 for c in adding), 'delete file')}, "
         f"{plain(statistics.median(map(_added, adding)), 4)} per commit (median)"
@@ -190,9 +190,6 @@ def _time_axis(axes: Axes, moments_ms: Sequence[int], label: str) -> None:
     axes.set_xlabel(label)
 
 
-# --- Draw the figure of a table that reaches its threshold first, over the stored runs
-
-
 def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = None) -> Chart:
     """The figure that reaches its threshold first (file size if none does) over the runs, oldest
     first; the sentence says what got worse or better.
@@ -235,7 +232,7 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
             written(axes.yaxis, measure.write)
         _time_axis(axes, times, "Observed at (UTC)")
         legend(axes, columns=3)
-    told = (
+    sentence = (
         f"{count(len(runs), 'run')} of {table} from {moment(runs[0].observed_at_ms)} to "
         f"{moment(runs[-1].observed_at_ms)}; {compared}."
     )
@@ -249,4 +246,4 @@ def trend(table: str, runs: Sequence[Health], thresholds: Thresholds | None = No
         (at(run.observed_at_ms), *(m.value(run) for m in MEASURES), run.status)
         for run in reversed(runs)
     ]
-    return Chart(figure, title, told, Grid("", columns, rows))
+    return Chart(figure, title, sentence, Grid("", columns, rows))

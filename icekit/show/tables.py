@@ -131,9 +131,6 @@ def size_classes(facts: TableFacts, thresholds: Thresholds | None = None) -> tup
     return tuple(classes)
 
 
-# --- The tables
-
-
 def files(facts: TableFacts) -> Grid:
     """Number, size and records of the files of each kind."""
     columns = {
@@ -146,7 +143,9 @@ def files(facts: TableFacts) -> Grid:
         "max_file_size_in_bytes": BYTES("largest"),
         "partition_count": COUNT("partitions"),
     }
-    there = [(kind, facts.total(kind), facts.of_kind(kind)) for kind in Kind if facts.of_kind(kind)]
+    totals = [
+        (kind, facts.total(kind), facts.of_kind(kind)) for kind in Kind if facts.of_kind(kind)
+    ]
     rows = [
         (
             kind.value,
@@ -158,7 +157,7 @@ def files(facts: TableFacts) -> Grid:
             t.max_bytes,
             len(groups),
         )
-        for kind, t, groups in there
+        for kind, t, groups in totals
     ]
     return Grid("", columns, rows)
 
@@ -277,7 +276,7 @@ def manifests(facts: TableFacts) -> Grid:
         "entries_per_manifest": NUMBER("entries per manifest"),
     }
     target, m = facts.int_setting("commit.manifest.target-size-bytes"), facts.manifests
-    found = [
+    kinds = [
         ("data", m.data_count, m.data_bytes, m.data_entry_count),
         ("deletes", m.delete_count, m.delete_bytes, m.delete_entry_count),
     ]
@@ -285,13 +284,13 @@ def manifests(facts: TableFacts) -> Grid:
         (
             content,
             number,
-            expected_manifests(held, target),
-            held,
-            held / number,
+            expected_manifests(size_in_bytes, target),
+            size_in_bytes,
+            size_in_bytes / number,
             entries,
             entries / number,
         )
-        for content, number, held, entries in found
+        for content, number, size_in_bytes, entries in kinds
         if number
     ]
     return Grid("", columns, rows)
@@ -353,10 +352,10 @@ def columns(facts: TableFacts) -> Grid:
     }
     rows = []
     for c in facts.columns:
-        found = sample.column(c.name)
+        column = sample.column(c.name)
         seen = (
-            (found.bounds_file_count, found.counts_file_count, found.stab_share)
-            if found
+            (column.bounds_file_count, column.counts_file_count, column.stab_share)
+            if column
             else (None, None, None)
         )
         rows.append(

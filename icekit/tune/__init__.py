@@ -4,15 +4,16 @@ advised.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from icekit.errors import require_known
+from icekit.errors import ParameterError, require_known, require_number
+from icekit.options import commands
 from icekit.sql import Identifier
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
+    from icekit.tune.answer import Answer
 
 #: The questions by name.
 QUESTIONS = {
@@ -22,15 +23,32 @@ QUESTIONS = {
     "write-mode": "merge-on-read or copy-on-write, tried on clones with your own statement",
     "planning": "where scans are planned, manifests, object store paths",
 }
+_IF_EMPTY = {
+    "file-sizes": "there is nothing to measure",
+    "layout": "there is no layout to tune",
+    "write-mode": "there is nothing to measure",
+}
+_NOT_OPTIONS = {*commands.OfTable.settings(), *commands.Output.settings(), "statement_file"}
 
 
-def answering(question: str) -> Callable[..., Any]:
-    """The function that answers a question; raises :class:`~icekit.errors.ParameterError` for an
-    unknown question.
+def tune(
+    lake: Lake,
+    question: str,
+    table: str | Identifier,
+    *,
+    progress: Callable[[str], None] = print,
+    **options: Any,
+) -> Answer:
+    """Answer one of :data:`QUESTIONS` about a table; only reads the table.
+
+    The options are those of the question in :mod:`icekit.options.commands`; raises
+    :class:`~icekit.errors.ParameterError` for an unknown question or option.
     """
+    from icekit.catalog.lake import session_of
+    from icekit.sandbox.trial import Budget, Trial
     from icekit.tune import file_sizes, layout, metrics_columns, planning, write_mode
 
-    answers: dict[str, Callable[..., Any]] = {
+    answers: Mapping[str, Callable[..., Answer]] = {
         "file-sizes": file_sizes.tune_file_sizes,
         "metrics-columns": metrics_columns.tune_metrics_columns,
         "layout": layout.tune_layout,
@@ -38,19 +56,24 @@ def answering(question: str) -> Callable[..., Any]:
         "planning": planning.tune_planning,
     }
     require_known(question, QUESTIONS, "question")
-    return answers[question]
-
-
-def tune(lake: Lake, question: str, table: str | Identifier, **options: Any) -> Any:
-    """Answer one of :data:`QUESTIONS` about a table; only reads the table.
-
-    The options are those of the function that answers; raises
-    :class:`~icekit.errors.ParameterError` for an unknown option.
-    """
-    answer = answering(question)
-    known = [
-        name for name, p in inspect.signature(answer).parameters.items() if p.kind is p.KEYWORD_ONLY
-    ]
+    kind = commands.QUESTIONS[question]
+    known = [name for name in kind.settings() if name not in _NOT_OPTIONS]
     for name in options:
         require_known(name, known, f"{question} option")
-    return answer(lake, table, **options)
+    settings = kind.of(options)
+    given = settings.only(*known)
+    for name, value in given.items():
+        if name in ("commits", "repeats") and value < 1:
+            raise ParameterError(f"{name} is {value}, but must be 1 or more.")
+        if name in ("reads_per_day", "reads_per_commit", "compact_every"):
+            require_number(name, value)
+    trial = Trial.of(
+        lake,
+        table,
+        Budget(settings.budget_seconds, settings.budget_bytes),
+        given.get("sample_bytes") or "1 GB",
+        progress,
+        if_empty=_IF_EMPTY.get(question, ""),
+    )
+    with session_of(lake):
+        return answers[question](trial, settings)

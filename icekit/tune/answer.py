@@ -26,10 +26,11 @@ from icekit.sql import (
     statements,
     unset_properties,
 )
-from icekit.tune.in_force import Link
+from icekit.tune.in_force import SESSION, InForce
 
 #: Properties that no statement can undo.
 _ONE_WAY = frozenset({"format-version"})
+_CHECK_FIRST = "Check first; this must return 0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,34 +78,28 @@ def to_set(
     side_effect: str | None = None,
 ) -> Change:
     """A change of table properties; it is named after the last of them."""
-    table = facts.sql_name
-    name, value = list(properties.items())[-1]
-    undo = "; ".join(_undone(table, facts.properties, properties)) or None
+    pairs = tuple(properties.items())
+    setting, value = pairs[-1]
     return Change(
-        name,
+        setting,
         now,
         value,
         why,
-        set_properties(table, dict(properties)),
-        undo,
-        tuple(properties.items()),
-        side_effect,
+        set_properties(facts.sql_name, dict(pairs)),
+        "; ".join(_undone(facts.sql_name, facts.properties, properties)) or None,
+        properties=pairs,
+        side_effect=side_effect,
     )
 
 
-def overriding(link: Link, why: str = "") -> Change:
-    """Reset a setting of the session that overrides the table's property."""
-    reason = (
-        f"The session's {link.name} = {link.value} overrides the table's property. {why}".rstrip()
-    )
-    return Change(
-        link.name,
-        link.value,
-        None,
-        reason,
-        reset_session(link.name),
-        set_session(link.name, link.value or ""),
-    )
+def overriding(setting: InForce, why: str = "") -> list[Change]:
+    """Reset the session's setting where it overrides the table's property."""
+    name, value = setting.name, setting.value
+    if setting.where != SESSION:
+        return []
+    reason = f"The session's {name} = {value} overrides the table's property. {why}".rstrip()
+    undo = set_session(name, value or "")
+    return [Change(name, value, None, reason, reset_session(name), undo)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +137,12 @@ def script(table: Identifier, existing: Mapping[str, str], changes: Iterable[Cha
 def _undone(
     table: Identifier, existing: Mapping[str, str], properties: Mapping[str, str]
 ) -> list[str]:
-    back = {
-        name: existing[name] for name in properties if name in existing and name not in _ONE_WAY
-    }
-    gone = [name for name in properties if name not in existing and name not in _ONE_WAY]
+    undoable = [name for name in properties if name not in _ONE_WAY]
+    changed = {name: existing[name] for name in undoable if name in existing}
+    added = [name for name in undoable if name not in existing]
     return [
-        *([set_properties(table, back)] if back else []),
-        *([unset_properties(table, gone)] if gone else []),
+        *([set_properties(table, changed)] if changed else []),
+        *([unset_properties(table, added)] if added else []),
     ]
 
 
@@ -191,46 +185,38 @@ class Measurements:
         values = sorted(self.rounds.get(variant, {}).get(name, ()))
         return values[1] - values[0] if len(values) > 1 else 0.0
 
-    def grid(self, caption: str = "Measured") -> Grid:
+    def grid(self) -> Grid:
         """A row per variant, and a column for each measure that has a value."""
-        measures = [
-            m for m in self.measures if any(m.name in figures for figures in self.rounds.values())
-        ]
-        columns = {
-            "variant": NAME(""),
-            **{m.name.replace(" ", "_"): m.unit(m.name) for m in measures},
-        }
-        return Grid(
-            caption,
-            columns,
-            [
-                (variant, *(self.value(variant, m.name) for m in measures))
-                for variant in self.rounds
-            ],
-        )
+        names = {name for figures in self.rounds.values() for name in figures}
+        measures = [m for m in self.measures if m.name in names]
+        columns = {m.name.replace(" ", "_"): m.unit(m.name) for m in measures}
+        rows = [(v, *(self.value(v, m.name) for m in measures)) for v in self.rounds]
+        return Grid("Measured", {"variant": NAME(""), **columns}, rows)
+
+    def pair(self, name: str, now: str, after: str) -> tuple[float, float] | None:
+        """A figure of two variants; None unless both were measured."""
+        before, then = self.value(now, name), self.value(after, name)
+        return None if before is None or then is None else (before, then)
 
     def effects(self, now: str, after: str | None) -> Grid:
         """What changes from one variant to another, gains first and costs last; empty without the
         other.
         """
-        pairs = (
-            [(m, self.value(now, m.name), self.value(after, m.name)) for m in self.measures]
-            if after is not None
-            else []
-        )
-        rows = [
-            (
-                m.name,
-                "–" if before is None else m.unit.write(before),
-                m.unit.write(then),
-                "cost" if m.is_cost else "",
-            )
-            for m, before, then in sorted(pairs, key=lambda pair: pair[0].is_cost)
-            if then is not None and then != before
-        ]
+        rows = []
+        for m in sorted(self.measures, key=lambda m: m.is_cost):
+            before, then = (self.value(name or "", m.name) for name in (now, after))
+            if then is not None and then != before:
+                written = "–" if before is None else m.unit.write(before)
+                rows.append((m.name, written, m.unit.write(then), "cost" if m.is_cost else ""))
         return Grid(
             "", {"figure": TEXT(""), "now": FIGURE, "after": FIGURE, "kind": TEXT("")}, rows
         )
+
+    def gain(self, now: str, after: str | None) -> str:
+        """The first effect in words, after a colon; empty without any."""
+        for name, before, then, _ in self.effects(now, after).rows[:1]:
+            return f": {name} {then} instead of {before}"
+        return ""
 
 
 class Confidence(StrEnum):
@@ -309,10 +295,11 @@ class Answer(Shown):
         and the measurements, folded.
         """
         kind, label = self.badge()
-        changed = [c for c in self.changes if c.is_change and c.sql and not c.is_alternative]
-        by_hand = [c for c in self.changes if c.is_change and not c.sql]
-        instead = [c for c in self.changes if c.is_change and c.sql and c.is_alternative]
         kept = [c for c in self.changes if not c.is_change]
+        by_hand = [c for c in self.changes if c.is_change and not c.sql]
+        stated = [c for c in self.changes if c.sql]
+        changed = [c for c in stated if not c.is_alternative]
+        instead = [c for c in stated if c.is_alternative]
         effects = "; ".join(c.side_effect for c in changed if c.side_effect)
         return [
             Badge(kind, label, self.name, self.question.replace("-", " ")),
@@ -320,21 +307,17 @@ class Answer(Shown):
             self.measured.effects(self.now, self.advised),
             Sentence(f"{self.confidence}: {self.because}", "Confidence"),
             *([Sentence(f"{effects}.", "Side effects")] if effects else []),
-            *(Sql("Check first; this must return 0", _check(c)) for c in changed),
+            *(Sql(_CHECK_FIRST, _check(c)) for c in changed),
             Sql("SQL", self.script.sql),
             Sql("Undo", self.script.undo),
             *(
                 block
-                for c in by_hand
+                for c in (*by_hand, *instead)
                 for block in (
-                    Sentence(_reason(c), "Change by hand"),
-                    Sql("Check first; this must return 0", _check(c)),
+                    Sentence(_reason(c), "Alternative" if c.sql else "Change by hand"),
+                    Sql(_CHECK_FIRST, _check(c)),
+                    Sql("SQL", c.statements),
                 )
-            ),
-            *(
-                block
-                for c in instead
-                for block in (Sentence(_reason(c), "Alternative"), Sql("SQL", c.statements))
             ),
             Folded("Why", [Sentence(_reason(c)) for c in changed]),
             Folded("Also checked", [Sentence(_reason(c)) for c in kept]),
@@ -386,9 +369,5 @@ def _check(change: Change) -> tuple[str, ...]:
 def _reason(change: Change) -> str:
     if change.now is None and change.proposed is None:
         return f"{change.setting}: {change.why}"
-    values = (
-        change.now or "not set"
-        if change.proposed == change.now
-        else f"{change.now or 'not set'} → {change.proposed or 'not set'}"
-    )
-    return f"{change.setting}: {values}. {change.why}"
+    values = dict.fromkeys(value or "not set" for value in (change.now, change.proposed))
+    return f"{change.setting}: {' → '.join(values)}. {change.why}"

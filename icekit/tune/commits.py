@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 from icekit.engine.compat import at_snapshot
 from icekit.engine.metadata_tables import metadata_table
 from icekit.engine.planner import kind, metric, nodes_with_searches, ran_command
-from icekit.facts.files import FileGroup, Kind
+from icekit.facts.files import Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import min_file_size
-from icekit.facts.snapshots import Commit
 from icekit.facts.where import where
 from icekit.resolve.listing import partition_text
-from icekit.sandbox.trial import Sandbox
+from icekit.sandbox.trial import Sandbox, packed
 from icekit.sql import Identifier, identifier, literal
 from icekit.units import count, size
 
@@ -63,42 +62,34 @@ def typical_commit(facts: TableFacts, *, sample_bytes: int, tasks: int) -> Trial
     particular order.
     """
     appends = [
-        (before, commit) for before, commit in pairwise(facts.history.commits) if _is_append(commit)
+        (before, commit)
+        for before, commit in pairwise(facts.history.commits)
+        if commit.operation == "append" and commit.added_data_files and commit.added_records
     ][-_RECENT:]
     if not appends:
         return None
-    before, commit = sorted(appends, key=lambda pair: pair[1].added_records or 0)[
-        (len(appends) - 1) // 2
-    ]
+    appends.sort(key=lambda pair: pair[1].added_records or 0)
+    before, commit = appends[(len(appends) - 1) // 2]
     added = commit.added_bytes or 0
     if added > sample_bytes:
         return None
     is_scattered = (commit.added_data_files or 1) >= _SCATTERED * (
         max(commit.changed_partitions or 1, 1) + added // facts.target_bytes
     )
-    how = (
-        "one task per file that it wrote"
-        if is_scattered
-        else f"read by {count(max(1, tasks), 'task')} in no particular order"
-    )
+    tasks = max(1, tasks)
+    how = f"read by {count(tasks, 'task')} in no particular order"
     options = {
         "start-snapshot-id": str(before.snapshot_id),
         "end-snapshot-id": str(commit.snapshot_id),
     }
+    if is_scattered:
+        how, tasks, options["file-open-cost"] = "one task per file that it wrote", 0, _ALONE
     return TrialRows(
         described=f"the rows of a typical commit ({commit.added_records or 0:,} rows, {how})",
         table=facts.sql_name,
         size_in_bytes=added,
-        options={**options, "file-open-cost": _ALONE} if is_scattered else options,
-        tasks=0 if is_scattered else max(1, tasks),
-    )
-
-
-def _is_append(commit: Commit) -> bool:
-    return (
-        commit.operation == "append"
-        and bool(commit.added_data_files)
-        and bool(commit.added_records)
+        options=options,
+        tasks=tasks,
     )
 
 
@@ -130,18 +121,14 @@ def large_commit(
     if not groups:
         return None
     wanted = min(sample_bytes, ENOUGH * target_bytes * 5 // 4)
-    taken = _taken(groups, wanted)
-    is_whole = len(taken) == len(groups)
+    # The smallest group that has enough by itself, else the largest ones until there is enough.
+    alone = [g for g in groups if g.size_in_bytes >= wanted]
+    taken = alone[-1:] or packed(groups[: ENOUGH * 4], wanted)[:ENOUGH]
+    partitions = [g.partition for g in taken]
     predicate = (
-        None
-        if is_whole
-        else where(
-            facts.catalog,
-            facts.specs_by_id,
-            facts.columns,
-            [g.partition for g in taken],
-            of_rows=True,
-        )
+        where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True)
+        if len(taken) < len(groups)
+        else None
     )
     chosen = taken if predicate else groups
     total = sum(g.size_in_bytes for g in chosen)
@@ -156,11 +143,13 @@ def large_commit(
         )
         has_many = facts.data.file_count * share >= ENOUGH * 4
         conditions.append(f"_file IN ({paths})" if has_many else f"rand(7) < {share:.6f}")
+    else:
+        share = 1.0
     split = max(_MIN_SPLIT_BYTES, min(_SPLIT_BYTES, target_bytes // 4))
     # The current snapshot is read without its id: with it, Spark reads the columns of the snapshot,
     # not those that the table has now.
     at = at_snapshot(facts.snapshot_id or 0) if facts.ref else {}
-    size_in_bytes = round(total * (share if share < 0.9 else 1.0))
+    size_in_bytes = round(total * share)
     return TrialRows(
         described=f"{size(size_in_bytes)} of rows of {count(len(chosen), 'partition')} in one "
         f"commit (read by tasks of {size(split)})",
@@ -169,18 +158,6 @@ def large_commit(
         options={**at, "split-size": str(split), "file-open-cost": "0"},
         where=" AND ".join(conditions),
     )
-
-
-def _taken(groups: Sequence[FileGroup], wanted: int) -> list[FileGroup]:
-    """The smallest group that has enough by itself, else the largest ones until there is enough."""
-    alone = [g for g in groups if g.size_in_bytes >= wanted]
-    if alone:
-        return [alone[-1]]
-    taken: list[FileGroup] = []
-    for group in groups[: ENOUGH * 4]:
-        if not taken or sum(g.size_in_bytes for g in taken) + group.size_in_bytes <= wanted:
-            taken.append(group)
-    return taken[:ENOUGH]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +190,8 @@ def write(box: Sandbox, rows: TrialRows, target_bytes: int, settings: Mapping[st
         done = box.run(sql, expected_bytes=rows.size_in_bytes, settings=settings)
     if not done.snapshots:
         return Written(0, 0, 0, 0, 0, 0, seconds=done.seconds)
-    snapshot_id, cut, small = (
-        int(done.snapshots[-1]["snapshot-id"]),
-        max(1, int(target_bytes * (1 - TOLERANCE))),
-        min_file_size(target_bytes),
-    )
+    snapshot_id = int(done.snapshots[-1]["snapshot-id"])
+    cut, small = max(1, int(target_bytes * (1 - TOLERANCE))), min_file_size(target_bytes)
     entries = metadata_table(box.lake.spark, box.name, "entries", snapshot_id)
     row = box.lake.spark.sql(
         f"""SELECT coalesce(sum(n), 0) AS files, coalesce(sum(b), 0) AS size_in_bytes, coalesce(sum(small), 0) AS small_bytes,

@@ -4,16 +4,18 @@ data files, and their undo; pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from icekit.facts.definition import Column, PartitionSpec
-from icekit.facts.files import Kind, Partition, Scalar
+from icekit.facts.definition import PartitionSpec
+from icekit.facts.files import FileGroup, Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import quoted
 from icekit.facts.where import MOST_PARTITIONS, askable, unfiltered_fields, where
 from icekit.sql import Identifier, display_name, identifier, rewrite_data_files, transform_of
 from icekit.tune.answer import Change
+from icekit.tune.filters import Columns
 from icekit.units import count
 
 SORT, ZORDER = "sort", "zorder"
@@ -77,12 +79,12 @@ def own_order(facts: TableFacts) -> RowOrder | None:
     return RowOrder(SORT, tuple(columns)) if columns else None
 
 
-def _terms(columns: Mapping[str, Column], names: Sequence[str]) -> str:
+def _terms(columns: Columns, names: Sequence[str]) -> str:
     return ", ".join(f"{quoted(columns, n)} ASC NULLS FIRST" for n in names)
 
 
 def write_order(
-    table: Identifier, columns: Mapping[str, Column], names: Sequence[str], *, by_partition: bool
+    table: Identifier, columns: Columns, names: Sequence[str], *, by_partition: bool
 ) -> str:
     """The statement that new writes are ordered by; ``by_partition`` brings each partition to one
     task instead of sorting all rows.
@@ -95,7 +97,7 @@ def write_order(
 
 def rewrite(
     table: Identifier,
-    columns: Mapping[str, Column],
+    columns: Columns,
     order: RowOrder | None,
     where: str | None = None,
     options: Mapping[str, str] | None = None,
@@ -111,12 +113,9 @@ def rewrite(
     """
     sorting: dict[str, str] = {"strategy": "sort"} if order is not None or by_table else {}
     if order is not None:
-        terms = (
-            _terms(columns, order.columns)
-            if order.kind == SORT
-            else ", ".join(quoted(columns, n) for n in order.columns)
-        )
-        sorting["sort_order"] = terms if order.kind == SORT else f"zorder({terms})"
+        listed = ", ".join(quoted(columns, n) for n in order.columns)
+        is_sort = order.kind == SORT
+        sorting["sort_order"] = _terms(columns, order.columns) if is_sort else f"zorder({listed})"
     asked = {} if where is None else {"where": where}
     return rewrite_data_files(
         table[0],
@@ -131,15 +130,15 @@ def rewrite_old(
     facts: TableFacts, why: str, order: RowOrder | None = None, *, by_table: bool = False
 ) -> Change:
     """Rewrite the existing data files; of a large table, the portion that a predicate selects."""
-    is_large = facts.data.size_in_bytes > PORTION_BYTES
-    predicate, files = portion(facts, PORTION_BYTES) if is_large else (None, 0)
-    if is_large and predicate is None:
-        why += (
-            " No predicate selects a part of the table by partitions: call rewrite_data_files "
-            "with a where of your own."
-        )
-        return Change(OLD_DATA, "as they are", "rewritten in parts", why)
-    if predicate is not None:
+    predicate = None
+    if facts.data.size_in_bytes > PORTION_BYTES:
+        predicate, files = portion(facts, PORTION_BYTES)
+        if predicate is None:
+            why += (
+                " No predicate selects a part of the table by partitions: call rewrite_data_files "
+                "with a where of your own."
+            )
+            return Change(OLD_DATA, "as they are", "rewritten in parts", why)
         why += (
             f" The statement is for one portion of {count(files, 'data file')}: continue with "
             "other partitions."
@@ -163,24 +162,34 @@ def portion(facts: TableFacts, limit_bytes: int) -> tuple[str | None, int]:
     gone, a value has no literal.
     """
     groups = sorted(
-        facts.of_kind(Kind.DATA),
+        (g for g in facts.of_kind(Kind.DATA) if _is_askable(facts, g.partition)),
         key=lambda g: (g.partition.spec_id, [_comparable(v) for v in g.partition.values]),
     )
-    taken: list[Partition] = []
-    reached = files = 0
-    for group in reversed(groups):
-        spec = facts.spec(group.partition.spec_id)
-        if (
-            spec.is_unpartitioned
-            or unfiltered_fields(spec, facts.columns)
-            or not askable(spec, group.partition)
-        ):
-            continue
-        if taken and (reached + group.size_in_bytes > limit_bytes or len(taken) >= MOST_PARTITIONS):
-            break
-        taken.append(group.partition)
-        reached, files = reached + group.size_in_bytes, files + group.file_count
-    return (where(facts.catalog, facts.specs_by_id, facts.columns, taken) if taken else None), files
+    last = first_fitting(
+        groups[: -MOST_PARTITIONS - 1 : -1], limit_bytes, lambda g: g.size_in_bytes
+    )
+    files, partitions = sum(g.file_count for g in last), [g.partition for g in last]
+    if not partitions:
+        return None, 0
+    return where(facts.catalog, facts.specs_by_id, facts.columns, partitions), files
+
+
+def first_fitting(
+    groups: Sequence[FileGroup], most: int, size: Callable[[FileGroup], int]
+) -> list[FileGroup]:
+    """The first groups whose sizes are at most this together, one at least."""
+    reached = accumulate(map(size, groups))
+    fitting = [g for g, total in zip(groups, reached, strict=True) if total <= most]
+    return fitting or list(groups[:1])
+
+
+def _is_askable(facts: TableFacts, partition: Partition) -> bool:
+    spec = facts.spec(partition.spec_id)
+    return (
+        not spec.is_unpartitioned
+        and not unfiltered_fields(spec, facts.columns)
+        and askable(spec, partition)
+    )
 
 
 def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:
@@ -191,7 +200,7 @@ def _comparable(value: Scalar) -> tuple[bool, bool, float, str]:
 
 
 def change_spec(
-    table: Identifier, columns: Mapping[str, Column], old: Sequence[Field], new: Sequence[Field]
+    table: Identifier, columns: Columns, old: Sequence[Field], new: Sequence[Field]
 ) -> tuple[str, ...]:
     """The statements from one spec to another: each replaces, adds or drops one field; called the
     other way round they undo.
@@ -203,12 +212,11 @@ def change_spec(
     def term(field: Field) -> str:
         return transform_of(quoted(columns, field.column), field.transform)
 
-    both = min(len(gone), len(added))
-    return (
-        *(
-            f"ALTER TABLE {name} REPLACE PARTITION FIELD {term(a)} WITH {term(b)}"
-            for a, b in zip(gone, added, strict=False)
-        ),
-        *(f"ALTER TABLE {name} DROP PARTITION FIELD {term(f)}" for f in gone[both:]),
-        *(f"ALTER TABLE {name} ADD PARTITION FIELD {term(f)}" for f in added[both:]),
-    )
+    edits = [
+        f"REPLACE PARTITION FIELD {term(a)} WITH {term(b)}"
+        for a, b in zip(gone, added, strict=False)
+    ]
+    both = len(edits)
+    edits += [f"DROP PARTITION FIELD {term(f)}" for f in gone[both:]]
+    edits += [f"ADD PARTITION FIELD {term(f)}" for f in added[both:]]
+    return tuple(f"ALTER TABLE {name} {edit}" for edit in edits)

@@ -19,12 +19,10 @@ DISTRIBUTION, DISTRIBUTION_SESSION = (
 def distribution(facts: TableFacts, session: Mapping[str, str | None]) -> InForce:
     """The distribution mode of appends, and the place that decides it."""
     stated = next(d for d in facts.distribution if d.operation == "append")
-    given = facts.properties.get(DISTRIBUTION)
     return in_force(
-        "distribution mode",
-        session=[(DISTRIBUTION_SESSION, session[DISTRIBUTION_SESSION])],
-        properties=[(DISTRIBUTION, given)],
-        default=("default" if given else stated.origin, None if given else stated.mode),
+        session=(DISTRIBUTION_SESSION, session[DISTRIBUTION_SESSION]),
+        table=(DISTRIBUTION, facts.properties.get(DISTRIBUTION)),
+        default=(stated.origin, stated.mode),
     )
 
 
@@ -38,14 +36,6 @@ def possible_modes(facts: TableFacts) -> tuple[str, ...]:
     """The modes that differ for appends: hash needs a partitioning, range a partitioning or an
     order.
     """
-    is_partitioned = not facts.default_spec.is_unpartitioned
-    return (
-        NONE,
-        *([HASH] if is_partitioned else []),
-        *([RANGE] if is_partitioned or facts.sort_order else []),
-    )
-
-
-def other_modes(facts: TableFacts, now: str) -> list[str]:
-    """The modes to try next to the one in force."""
-    return [mode for mode in possible_modes(facts) if mode != now]
+    if not facts.default_spec.is_unpartitioned:
+        return NONE, HASH, RANGE
+    return (NONE, RANGE) if facts.sort_order else (NONE,)

@@ -7,16 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from icekit.sandbox.trial import Sandbox, Trial
-from icekit.tune.answer import Confidence, Measure, Measurements
+from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
 from icekit.units import count, percent
 
 #: What a variant changes of a sandbox before it is measured.
 SetUp = Callable[[Sandbox], object]
-#: One round of a workload: runs it in the sandbox of a variant, and returns figures by the name of
-# their measure.
-Workload = Callable[[str, Sandbox], Mapping[str, float]]
+#: Figures by the name of their measure.
+Figures = dict[str, float]
+#: One round of a workload: runs it in the sandbox of a variant.
+Workload = Callable[[str, Sandbox], Figures]
 
 
 def mean(weighted: Iterable[tuple[float, float]]) -> float:
@@ -109,10 +111,8 @@ class Experiment:
     def confidence(self) -> tuple[Confidence, str]:
         """How sure an answer from these measurements is, and why."""
         if not self.measured.rounds:
-            return (
-                Confidence.NONE,
-                f"nothing was measured{f': {self.trial.stopped}' if self.trial.stopped else ''}.",
-            )
+            why = f": {self.trial.stopped}" if self.trial.stopped else ""
+            return Confidence.NONE, f"nothing was measured{why}."
         if self.trial.stopped:
             return Confidence.LOW, f"the trial is incomplete: {self.trial.stopped}."
         if self.is_sample:
@@ -121,3 +121,25 @@ class Experiment:
                 f"tried on a copied sample of {percent(1 / self.scale)} of the table.",
             )
         return Confidence.HIGH, "tried on zero-copy clones of the table."
+
+    def answer(
+        self,
+        question: str,
+        verdict: str,
+        changes: Iterable[Change],
+        notes: Iterable[str] = (),
+        **fields: Any,
+    ) -> Answer:
+        """The answer from these measurements; ``fields`` are others of it."""
+        confidence, because = self.confidence()
+        fields = {"confidence": confidence, "because": because, **fields}
+        return Answer(
+            question=question,
+            facts=self.trial.facts,
+            verdict=verdict,
+            changes=tuple(changes),
+            measured=self.measured,
+            notes=tuple(notes),
+            stopped=self.trial.stopped,
+            **fields,
+        )

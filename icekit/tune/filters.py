@@ -15,6 +15,8 @@ from icekit.facts.files import Scalar
 from icekit.facts.where import among, literal_of, start_of
 from icekit.sql import identifier
 
+#: The leaf columns of a table by name.
+Columns = Mapping[str, Column]
 EQUALITY, NULLS = "equality", "nulls"
 _KINDS = {"=": EQUALITY, "in": EQUALITY, "is null": NULLS}
 
@@ -79,6 +81,15 @@ class Filter:
         return tuple(dict.fromkeys(leaf.column for leaf in leaves(self.tree)))
 
 
+#: Filters with their SQL.
+Asked = list[tuple[Filter, str]]
+
+
+def columns_of(filters: Iterable[Filter]) -> tuple[str, ...]:
+    """The columns in filters, those of the first one first."""
+    return tuple(dict.fromkeys(column for f in filters for column in f.columns))
+
+
 def leaves(node: Node) -> Iterator[Leaf]:
     """The conditions on columns in a tree."""
     if isinstance(node, Leaf):
@@ -114,7 +125,7 @@ def with_leaves(node: Node, change: Callable[[Leaf], Node]) -> Node:
     return _joined(type(node), [with_leaves(part, change) for part in node.parts])
 
 
-def sql(node: Node, columns: Mapping[str, Column]) -> str:
+def sql(node: Node, columns: Columns) -> str:
     """A tree as a predicate of Spark SQL that Iceberg receives completely; ``columns`` are the
     table's leaves by name.
 
@@ -124,9 +135,8 @@ def sql(node: Node, columns: Mapping[str, Column]) -> str:
     if isinstance(node, Anything):
         return "true"
     if isinstance(node, (All, Either)):
-        return f" {'AND' if isinstance(node, All) else 'OR'} ".join(
-            f"({sql(part, columns)})" for part in node.parts
-        )
+        word = " AND " if isinstance(node, All) else " OR "
+        return word.join(f"({sql(part, columns)})" for part in node.parts)
     column = columns[node.column]
     term = identifier(*column.names)
     if node.kind == NULLS:
@@ -140,23 +150,19 @@ def sql(node: Node, columns: Mapping[str, Column]) -> str:
     return f"{term} {node.op} {literal_of(column.type, node.values[0])}"
 
 
-def predicates(
-    filters: Iterable[Filter], columns: Mapping[str, Column]
-) -> list[tuple[Filter, str]]:
+def predicates(filters: Iterable[Filter], columns: Columns) -> Asked:
     """The filters with their SQL, except filters without values, on dropped columns, or with values
     that have no literal.
     """
-    found = []
-    for one in filters:
+    stated = []
+    for f in filters:
         try:
-            found.append((one, sql(one.tree, columns)))
+            stated.append((f, sql(f.tree, columns)))
         except (KeyError, ValueError, OverflowError):
             continue
-    return found
+    return stated
 
 
-# --- Parse filters as Iceberg writes them into the description of a scan; pure
-#
 # The one language in which both a person's SQL (planned by Spark) and a Spark event log state what
 # reached Iceberg: ``time_hour >= 1357344000000000, (carrier = 'UA' OR carrier IN ('AA', 'DL'))``.
 # Source: ``Spark3Util.DescribeExpressionVisitor``. Quotes inside a text are not escaped there: a
@@ -174,11 +180,11 @@ class Unreadable(ValueError):
 
 def filters_of(description: str) -> str:
     """The filters in a scan's description; empty if it has none."""
-    found = _SCAN.search(description)
-    return found[1] if found else ""
+    match = _SCAN.search(description)
+    return match[1] if match else ""
 
 
-def parse(text: str, columns: Mapping[str, Column], unknown: set[str]) -> Node:
+def parse(text: str, columns: Columns, unknown: set[str]) -> Node:
     """The filters of a scan, which all hold, as a tree; ``columns`` decide how values are read,
     under any name they ever had.
 
@@ -187,16 +193,16 @@ def parse(text: str, columns: Mapping[str, Column], unknown: set[str]) -> Node:
     """
     reader = _Reader(text, columns, unknown)
     parts = []
-    while reader.place < len(text):
+    while reader.position < len(text):
         parts.append(reader.expression())
-        if not reader.skip(", ") and reader.place < len(text):
+        if not reader.skip(", ") and reader.position < len(text):
             raise Unreadable(text)
     return conjunction(parts)
 
 
 class _Reader:
-    def __init__(self, text: str, columns: Mapping[str, Column], unknown: set[str]) -> None:
-        self.text, self.columns, self.unknown, self.place = text, columns, unknown, 0
+    def __init__(self, text: str, columns: Columns, unknown: set[str]) -> None:
+        self.text, self.columns, self.unknown, self.position = text, columns, unknown, 0
         # A name may contain anything, so known columns are tried, the longest name first.
         names = "|".join(map(re.escape, sorted(columns, key=len, reverse=True)))
         self.condition = re.compile(
@@ -207,15 +213,15 @@ class _Reader:
         )
 
     def skip(self, token: str) -> bool:
-        is_next = self.text.startswith(token, self.place)
-        self.place += len(token) * is_next
+        is_next = self.text.startswith(token, self.position)
+        self.position += len(token) * is_next
         return is_next
 
-    def take(self, found: re.Match[str] | None) -> re.Match[str]:
-        if found is None:
+    def take(self, match: re.Match[str] | None) -> re.Match[str]:
+        if match is None:
             raise Unreadable(self.text)
-        self.place = found.end()
-        return found
+        self.position = match.end()
+        return match
 
     def expect(self, token: str) -> None:
         if not self.skip(token):
@@ -232,18 +238,18 @@ class _Reader:
                 node = disjunction((node, self.expression()))
             self.expect(")")
             return Anything() if is_negated else node
-        if found := _ANYTHING.match(self.text, self.place):
-            self.take(found)
+        if match := _ANYTHING.match(self.text, self.position):
+            self.take(match)
             return Anything()
         return self.predicate()
 
     def predicate(self) -> Node:
-        start = self.place
-        found = self.take(self.condition.match(self.text, start))
-        unit, name, op = found.groups()
+        start = self.position
+        match = self.take(self.condition.match(self.text, start))
+        unit, name, op = match.groups()
         column = self.columns.get(name)
         if column is None:
-            self.unknown.add(self.text[start : found.start(3) - 1])
+            self.unknown.add(self.text[start : match.start(3) - 1])
         if op.endswith("NULL"):
             return Leaf(column.name, "is null") if column and op == "IS NULL" else Anything()
         self.skip(" ")
@@ -270,7 +276,7 @@ class _Reader:
         return tuple(values)
 
     def value(self, kind: str) -> Scalar:
-        text, word = self.take(_VALUE.match(self.text, self.place)).groups()
+        text, word = self.take(_VALUE.match(self.text, self.position)).groups()
         return _scalar(word, kind) if text is None else text
 
 

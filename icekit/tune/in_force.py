@@ -6,59 +6,35 @@ session, then table property, then default.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 SESSION, PROPERTY, DEFAULT = "session", "table property", "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """One place where a setting may be set; ``value`` is None if it is not set there."""
+class InForce:
+    """The setting that decides: where it is set (session, table property or default), under which
+    name, and its value; None if nothing is set.
+    """
 
     where: str
     name: str
     value: str | None
 
-
-@dataclass(frozen=True, slots=True)
-class InForce:
-    """A setting with all the places it may come from, highest precedence first."""
-
-    setting: str
-    links: tuple[Link, ...]
-
-    @property
-    def decides(self) -> Link | None:
-        """The place that decides; None if nothing is set."""
-        return next((link for link in self.links if link.value is not None), None)
-
-    @property
-    def value(self) -> str | None:
-        """The value in force."""
-        return self.decides.value if self.decides else None
-
     @property
     def origin(self) -> str:
         """The origin in words: ``table property write.distribution-mode``."""
-        link = self.decides
-        if link is None:
+        if self.value is None:
             return "not set"
-        return (
-            link.name
-            if link.where == DEFAULT and link.name
-            else f"{link.where} {link.name}".strip()
-        )
+        return self.name if self.where == DEFAULT else f"{self.where} {self.name}"
 
 
 def in_force(
-    setting: str,
     *,
-    session: Sequence[tuple[str, str | None]] = (),
-    properties: Sequence[tuple[str, str | None]] = (),
+    session: tuple[str, str | None] = ("", None),
+    table: tuple[str, str | None] = ("", None),
     default: tuple[str, str | None] = ("default", None),
 ) -> InForce:
-    """Order the places; each is a name and its value there (None: not set)."""
-    links = [Link(SESSION, name, value) for name, value in session]
-    links += [Link(PROPERTY, name, value) for name, value in properties]
-    return InForce(setting, (*links, Link(DEFAULT, *default)))
+    """Which of several settings decides; each is a name and its value there (None: not set)."""
+    places = (InForce(SESSION, *session), InForce(PROPERTY, *table))
+    return next((p for p in places if p.value is not None), InForce(DEFAULT, *default))

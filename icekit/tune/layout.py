@@ -5,31 +5,26 @@ partition spec and a bloom filter, each written and planned.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from icekit.answer.grid import BYTES, COUNT, NUMBER, SECONDS, SHARE
-from icekit.catalog.lake import session_of
 from icekit.engine.planner import kind, nodes, query_of_frame
-from icekit.errors import require_number
 from icekit.facts.metadata import ROW_GROUP, TARGET
 from icekit.facts.model import TableFacts
 from icekit.facts.sort_order import undo_order
-from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
-from icekit.sql import Identifier, identifier, set_properties
+from icekit.options.commands import LayoutOptions
+from icekit.sandbox.trial import Sandbox, Trial
+from icekit.sql import identifier, set_properties
 from icekit.tune import ddl
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
 from icekit.tune.ddl import SORT, ZORDER, fields_of, own_order, spec_name
-from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
-from icekit.tune.filters import Filter, predicates
-from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, column_weights, layouts
-from icekit.tune.queries import bind, read_filters, sample
-from icekit.units import count, percent, plain, size, span
-
-if TYPE_CHECKING:
-    from icekit.catalog import Lake
+from icekit.tune.experiment import Experiment, Figures, mean, unchanged
+from icekit.tune.filters import Asked
+from icekit.tune.layouts import ENABLED, GAIN, NDV, Layout, layouts
+from icekit.tune.queries import read_filters, sample, sort_columns
+from icekit.units import count, percent, plain, raised, size, span
 
 NOW = "now"
 READ, OPENED, ROWS = (
@@ -100,39 +95,24 @@ def saves_by_bloom(measured: Measurements, name: str) -> bool:
     """Tell whether a bloom filter saves more of the rows that lookups read than it makes files
     grow.
     """
-    before, after = measured.value(NOW, ROWS), measured.value(name, ROWS)
-    sizes = measured.value(NOW, SIZE), measured.value(name, SIZE)
-    if not before or after is None or not sizes[0] or sizes[1] is None:
+    rows, sizes = (measured.pair(figure, NOW, name) for figure in (ROWS, SIZE))
+    if rows is None or sizes is None or not rows[0] or not sizes[0]:
         return False
-    return 1 - after / before - max(0.0, sizes[1] / sizes[0] - 1) >= GAIN
+    return 1 - rows[1] / rows[0] - max(0.0, sizes[1] / sizes[0] - 1) >= GAIN
 
 
 def queries_until_paid(measured: Measurements, name: str) -> int | None:
     """After how many queries the bytes that they no longer read equal those that the rewrite reads
     and writes; None if it saves none.
     """
-    values = [
-        measured.value(variant, measure) for variant in (NOW, name) for measure in (READ, SIZE)
-    ]
-    if any(value is None for value in values):
+    read, sizes = (measured.pair(figure, NOW, name) for figure in (READ, SIZE))
+    if read is None or sizes is None:
         return None
-    read_before, size_before, read_after, size_after = (float(value or 0.0) for value in values)
-    saved = read_before * size_before - read_after * size_after
-    return math.ceil((size_before + size_after) / saved) if saved > 0 else None
+    saved = read[0] * sizes[0] - read[1] * sizes[1]
+    return math.ceil(sum(sizes) / saved) if saved > 0 else None
 
 
-def tune_layout(
-    lake: Lake,
-    table: str | Identifier,
-    *,
-    filters: Sequence[str] = (),
-    event_log: str = "",
-    reads_per_day: float = 0,
-    budget_seconds: float = BUDGET_SECONDS,
-    budget_bytes: str = BUDGET_BYTES,
-    sample_bytes: str = "1 GB",
-    progress: Callable[[str], None] = print,
-) -> Answer:
+def tune_layout(trial: Trial, options: LayoutOptions) -> Answer:
     """Write other sort orders and partition specs to clones, and let Iceberg plan the filters of
     queries on each; only reads the table.
 
@@ -141,58 +121,71 @@ def tune_layout(
     samples of that size, with files scaled down like partitions. With ``reads_per_day``, a layout
     that such queries do not pay back within a year is not advised.
 
-    Raises :class:`~icekit.errors.ParameterError` for parameters and filters that cannot be read,
-    and for a table without data.
+    Raises :class:`~icekit.errors.ParameterError` for filters that cannot be read.
     """
-    require_number("reads_per_day", reads_per_day)
-    trial = Trial.of(
-        lake,
-        table,
-        Budget(budget_seconds, budget_bytes),
-        sample_bytes,
-        progress,
-        if_empty="there is no layout to tune",
+    lake, facts = trial.lake, trial.facts
+    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+    columns = sort_columns(facts, queries.filters)[:_MOST_COLUMNS]
+    if not columns:
+        return _unknown(facts, queries.notes)
+    drawn = sample(lake, facts, columns, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
+    current = fields_of(facts.default_spec)
+    tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
+    workload = LayoutTrial(facts, tried)
+    experiment = Experiment(
+        trial=trial,
+        variants={NOW: unchanged, **{name: partial(workload.set_up, name) for name in tried}},
+        measures=_MEASURES,
+        always_sample=trial.is_large,
     )
-    facts = trial.facts
-    with session_of(lake):
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
-        columns = list(column_weights(facts, queries.filters))[:_MOST_COLUMNS]
-        if not columns:
-            return _unknown(facts, queries.notes)
-        drawn = sample(lake, facts, columns, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
-        current = fields_of(facts.default_spec)
-        tried = {layout.name(current): layout for layout in layouts(facts, queries.filters, drawn)}
-        variants: dict[str, SetUp] = {NOW: unchanged}
-        rewriting: dict[str, float] = {}
-        variants |= {
-            name: partial(_write, facts=facts, layout=layout, name=name, seconds=rewriting)
-            for name, layout in tried.items()
-        }
-        experiment = Experiment(
-            trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
-        )
-        progress(
-            f"{facts.name}: {count(len(queries.filters), 'different filter')}, "
-            f"{count(len(tried), 'layout')} to write"
-        )
-        with experiment.open():
-            box = experiment.boxes.get(NOW)
-            if box is not None and box.is_sample:
-                # Values from the sample, which may not have those of the table; and files in the
-                # scale of the others.
-                _write(box, facts, Layout(current), NOW, {}, is_sorted=False)
-                drawn = sample(lake, box.observe(), columns, rows=_SAMPLED_ROWS)
-            bound = sorted(bind(queries.filters, drawn), key=lambda f: -f.weight)[:_MOST_FILTERS]
-            asked = predicates(bound, facts.by_name)
-            blooms = {layout.bloom for layout in tried.values() if layout.bloom}
-            lookups = {
-                c: [where for f, where in asked if f.columns == (c,)][:_LOOKUPS] for c in blooms
-            }
-            experiment.measure(
-                "the filters",
-                partial(_measure, asked=asked, tried=tried, lookups=lookups, seconds=rewriting),
-            )
-    return _answer(trial, experiment, tried, queries.notes, reads_per_day)
+    filters = count(len(queries.filters), "different filter")
+    trial.progress(f"{facts.name}: {filters}, {count(len(tried), 'layout')} to write")
+    with experiment.open():
+        box = experiment.boxes.get(NOW)
+        if box is not None and box.is_sample:
+            # Values from the sample, which may not have those of the table; and files in the
+            # scale of the others.
+            _write(box, facts, Layout(current), is_sorted=False)
+            drawn = sample(lake, box.observe(), columns, rows=_SAMPLED_ROWS)
+        workload.asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+        experiment.measure("the filters", workload.measure)
+    return _answer(experiment, tried, queries.notes, options.reads_per_day)
+
+
+@dataclass(slots=True)
+class LayoutTrial:
+    """The layouts to write, and the filters to plan on each; ``seconds`` are those of the
+    rewrites.
+    """
+
+    facts: TableFacts
+    tried: Mapping[str, Layout]
+    asked: Asked = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def set_up(self, name: str, box: Sandbox) -> None:
+        """Write a layout to its sandbox."""
+        self.seconds[name] = _write(box, self.facts, self.tried[name])
+
+    def measure(self, name: str, box: Sandbox) -> Figures:
+        """Let Iceberg plan each filter; where a bloom filter is tried, also run lookups and count
+        the rows that scans return to Spark.
+        """
+        facts = box.observe()
+        data = facts.data
+        # A filter for values that are not in a sample reads nothing in any layout.
+        plans = [(f.weight, box.plan(where)) for f, where in self.asked]
+        figures: Figures = {FILES: data.file_count, SIZE: data.size_in_bytes}
+        if plans:
+            figures[READ] = mean((w, plan.share_of(data.size_in_bytes)) for w, plan in plans)
+            figures[OPENED] = mean((w, plan.data_files) for w, plan in plans)
+        bloom = next((layout.bloom for layout in self.tried.values() if layout.bloom), "")
+        if bloom and (name == NOW or self.tried[name].bloom):
+            lookups = [where for f, where in self.asked if f.columns == (bloom,)][:_LOOKUPS]
+            figures[ROWS] = sum(_rows_read(box, facts, bloom, where) for where in lookups)
+        if name in self.seconds:
+            figures[REWRITE] = self.seconds[name]
+        return figures
 
 
 def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
@@ -201,23 +194,14 @@ def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
         facts=facts,
         verdict="No advice: the filters of your queries are not known. Give filters, an event "
         "log, or declare icekit.filter-columns.",
-        confidence=Confidence.NONE,
         because="without filters, no layout is better than another.",
         notes=tuple(notes),
     )
 
 
-def _write(
-    box: Sandbox,
-    facts: TableFacts,
-    layout: Layout,
-    name: str,
-    seconds: dict[str, float],
-    *,
-    is_sorted: bool = True,
-) -> None:
+def _write(box: Sandbox, facts: TableFacts, layout: Layout, *, is_sorted: bool = True) -> float:
     """Write a layout to a sandbox; the files of a sample are scaled down like its partitions, so
-    that a partition has as many as in the table.
+    that a partition has as many as in the table. Returns the seconds, scaled to the table.
     """
     existing = box.observe()
     if box.is_sample:
@@ -237,7 +221,7 @@ def _write(
         ddl.rewrite(box.name, facts.by_name, layout.order, options=_WHOLE, by_table=by_table),
         expected_bytes=box.size_in_bytes,
     )
-    seconds[name] = done.seconds * box.scale
+    return done.seconds * box.scale
 
 
 def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
@@ -250,34 +234,6 @@ def _bloom_properties(facts: TableFacts, column: str) -> dict[str, str]:
         NDV + column: str(max(1, min(rows, facts.data.record_count))),
         ENABLED + column: "true",
     }
-
-
-def _measure(
-    name: str,
-    box: Sandbox,
-    asked: Sequence[tuple[Filter, str]],
-    tried: Mapping[str, Layout],
-    lookups: Mapping[str, Sequence[str]],
-    seconds: Mapping[str, float],
-) -> dict[str, float]:
-    """Let Iceberg plan each filter; where a bloom filter is tried, also run lookups and count the
-    rows that scans return to Spark.
-    """
-    facts = box.observe()
-    # A filter for values that are not in a sample reads nothing in any layout.
-    plans = [(f.weight, box.plan(where)) for f, where in asked]
-    figures: dict[str, float] = {FILES: facts.data.file_count, SIZE: facts.data.size_in_bytes}
-    if plans:
-        figures[READ] = mean(
-            (weight, plan.share_of(facts.data.size_in_bytes)) for weight, plan in plans
-        )
-        figures[OPENED] = mean((weight, plan.data_files) for weight, plan in plans)
-    bloom = tried[name].bloom if name in tried else next(iter(lookups), "")
-    if bloom:
-        figures[ROWS] = sum(_rows_read(box, facts, bloom, where) for where in lookups[bloom])
-    if name in seconds:
-        figures[REWRITE] = seconds[name]
-    return figures
 
 
 def _rows_read(box: Sandbox, facts: TableFacts, column: str, where: str) -> int:
@@ -295,103 +251,64 @@ def _rows_read(box: Sandbox, facts: TableFacts, column: str, where: str) -> int:
 
 
 def _answer(
-    trial: Trial,
     experiment: Experiment,
     tried: Mapping[str, Layout],
     notes: Sequence[str],
     reads_per_day: float,
 ) -> Answer:
-    facts, measured = trial.facts, experiment.measured
-    best = chosen(measured, tried)
+    facts, measured = experiment.trial.facts, experiment.measured
     now = measured.value(NOW, READ)
-    paid = queries_until_paid(measured, best) if best is not None else None
-    late = reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day
-    confidence, because = experiment.confidence()
-    bloom = next(
-        (name for name, layout in tried.items() if layout.bloom and saves_by_bloom(measured, name)),
-        None,
-    )
-    changes: list[Change] = []
     if now is None:
-        verdict = (
-            "No advice: no filter could be "
-            f"planned{f' ({trial.stopped})' if trial.stopped else ''}."
-        )
-        confidence = Confidence.NONE
-    elif best is None or late:
-        why = "no layout that was tried saves enough"
-        if late and paid is not None:
-            # Spans are in milliseconds.
-            why = (
-                f"{best} saves bytes, but queries pay the rewrite back only in "
-                f"{span(paid / reads_per_day * 86_400_000)} ({paid:,} queries)"
-            )
+        stopped = f" ({experiment.trial.stopped})" if experiment.trial.stopped else ""
+        verdict = f"No advice: no filter could be planned{stopped}."
+        return experiment.answer("layout", verdict, (), notes, confidence=Confidence.NONE)
+    best, why = chosen(measured, tried), "no layout that was tried saves enough"
+    paid = queries_until_paid(measured, best) if best is not None else None
+    if reads_per_day and paid is not None and paid > _PAYBACK_DAYS * reads_per_day:
+        # Spans are in milliseconds.
+        days = span(paid / reads_per_day * 86_400_000)
+        back = f"queries pay the rewrite back only in {days} ({paid:,} queries)"
+        best, why = None, f"{best} saves bytes, but {back}"
+    if best is None:
         verdict = f"No change: filters read {percent(now)} of the bytes, and {why}."
-        changes.append(Change(ORDER, _order_now(facts), _order_now(facts), verdict))
-        best = None
+        changes = [Change(ORDER, _order_now(facts), _order_now(facts), verdict)]
     else:
         then = percent(measured.value(best, READ) or 0.0)
         pays = f" {paid:,} queries pay the rewrite back." if paid is not None else ""
         verdict = (
-            f"{best[0].upper()}{best[1:]}: filters read {then} of the bytes instead of "
-            f"{percent(now)}.{pays}"
+            f"{raised(best)}: filters read {then} of the bytes instead of {percent(now)}.{pays}"
         )
-        changes += _changes(
-            facts,
-            tried[best],
-            f"Filters read {percent(now)} of the bytes now and {then} {best}.",
-            measured.value(best, REWRITE),
-        )
-    if bloom is not None:
-        column = tried[bloom].bloom
-        rows = [plain(measured.value(variant, ROWS) or 0) for variant in (NOW, bloom)]
-        why = (
-            f"Lookups on {column} read {rows[1]} rows instead of {rows[0]} with a bloom filter; "
-            "the table stays as it is partitioned and sorted."
-        )
-        changes.append(
-            replace(
-                to_set(facts, _bloom_properties(facts, column), why, now=None),
-                is_alternative=best is not None,
+        why = f"Filters read {percent(now)} of the bytes now and {then} {best}."
+        changes = list(_changes(facts, tried[best], why, measured.value(best, REWRITE)))
+    for bloom, layout in tried.items():
+        if layout.bloom and saves_by_bloom(measured, bloom):
+            before, after = (plain(measured.value(name, ROWS) or 0) for name in (NOW, bloom))
+            why = (
+                f"Lookups on {layout.bloom} read {after} rows instead of {before} with a bloom "
+                "filter; the table stays as it is partitioned and sorted."
             )
-        )
-        if best is None:
-            best, verdict = (
-                bloom,
-                f"Set a bloom filter on {column}: lookups read {rows[1]} rows instead of "
-                f"{rows[0]}.",
-            )
-    return Answer(
-        question="layout",
-        facts=facts,
-        verdict=verdict,
-        changes=tuple(changes),
-        measured=measured,
-        advised=best,
-        confidence=confidence,
-        because=because,
-        notes=tuple(notes),
-        stopped=trial.stopped,
-    )
+            change = to_set(facts, _bloom_properties(facts, layout.bloom), why, now=None)
+            changes.append(replace(change, is_alternative=best is not None))
+            if best is None:
+                reads = f"lookups read {after} rows instead of {before}"
+                best, verdict = bloom, f"Set a bloom filter on {layout.bloom}: {reads}."
+    return experiment.answer("layout", verdict, changes, notes, advised=best)
 
 
 def _order_now(facts: TableFacts) -> str:
     own = own_order(facts)
-    return (
-        str(own)
-        if own is not None
-        else "unordered"
-        if not facts.sort_order
-        else "an order of transforms"
-    )
+    if own is not None:
+        return str(own)
+    return "an order of transforms" if facts.sort_order else "unordered"
 
 
-def _changes(facts: TableFacts, layout: Layout, why: str, seconds: float | None) -> list[Change]:
+def _changes(
+    facts: TableFacts, layout: Layout, why: str, seconds: float | None
+) -> Iterator[Change]:
     """The spec, the order, and the rewrite of existing data files, which comes last, after all
     settings that affect writes.
     """
     current, table, columns = fields_of(facts.default_spec), facts.sql_name, facts.by_name
-    changes = []
     if layout.spec != current:
         sql, undo = (
             "; ".join(ddl.change_spec(table, columns, *pair))
@@ -401,31 +318,27 @@ def _changes(facts: TableFacts, layout: Layout, why: str, seconds: float | None)
             "jobs that overwrite by partition replace other partitions than before, and "
             "storage-partitioned joins need the same buckets on both sides"
         )
-        changes.append(
-            Change(
-                SPEC,
-                spec_name(current),
-                spec_name(layout.spec),
-                f"{why} Only new data uses the new spec.",
-                sql,
-                undo,
-                side_effect=effect,
-            )
+        yield Change(
+            SPEC,
+            spec_name(current),
+            spec_name(layout.spec),
+            f"{why} Only new data uses the new spec.",
+            sql,
+            undo,
+            side_effect=effect,
         )
     order = layout.order
     if order is not None and order.kind == SORT:
         by_partition = bool(layout.spec) and facts.mean_partition_bytes <= 2 * facts.target_bytes
         sql = ddl.write_order(table, columns, order.columns, by_partition=by_partition)
-        changes.append(
-            Change(
-                ORDER,
-                _order_now(facts),
-                str(order),
-                why,
-                sql,
-                undo_order(table, facts),
-                side_effect="each write needs one more shuffle and sort",
-            )
+        yield Change(
+            ORDER,
+            _order_now(facts),
+            str(order),
+            why,
+            sql,
+            undo_order(table, facts),
+            side_effect="each write needs one more shuffle and sort",
         )
     time = f", about {span(seconds * 1000)} at the speed of the trial" if seconds else ""
     again = (
@@ -435,10 +348,4 @@ def _changes(facts: TableFacts, layout: Layout, why: str, seconds: float | None)
     )
     files = f"{size(facts.data.size_in_bytes)} in {count(facts.data.file_count, 'data file')}"
     reads = f"The rewrite reads and writes {files}{time}, in parts.{again}"
-    changes.append(
-        ddl.rewrite_old(facts, reads, order, by_table=order is None and bool(facts.sort_order))
-    )
-    return changes
-
-
-__all__ = ["Layout", "tune_layout"]
+    yield ddl.rewrite_old(facts, reads, order, by_table=order is None and bool(facts.sort_order))

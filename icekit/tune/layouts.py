@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from icekit.facts.model import TableFacts
 from icekit.tune.ddl import SORT, ZORDER, Field, RowOrder, fields_of, own_order, spec_name
 from icekit.tune.filters import EQUALITY, NULLS, Filter, leaves
-from icekit.tune.queries import Sample
+from icekit.tune.queries import Sample, sort_columns
 
 _COARSER = {"hour": "day", "day": "month", "month": "year"}
 
@@ -41,76 +42,43 @@ class Layout:
         """The name of the variant."""
         if self.bloom:
             return f"bloom filter on {self.bloom}"
-        order = (
-            f"sorted by {self.order}"
-            if self.order is not None and self.order.kind == SORT
-            else str(self.order or "sorted again")
-        )
+        order = str(self.order or "sorted again")
+        if self.order is not None and self.order.kind == SORT:
+            order = f"sorted by {order}"
         if self.spec == tuple(current):
             return order
-        return f"by {spec_name(self.spec)}" + (f", {order}" if self.order is not None else "")
+        spec = f"by {spec_name(self.spec)}"
+        return spec if self.order is None else f"{spec}, {order}"
 
 
-def column_weights(facts: TableFacts, filters: Sequence[Filter]) -> dict[str, float]:
-    """The columns in filters that rows can be sorted by, with how often they are used, most often
-    first.
-    """
-    weights: dict[str, float] = {}
-    for one in filters:
-        for column in {leaf.column for leaf in leaves(one.tree) if leaf.kind != NULLS}:
-            weights[column] = weights.get(column, 0.0) + one.weight
-    known = facts.by_name
-    usable = (
-        c
-        for c in weights
-        if c in known and not known[c].type.startswith(("struct", "list", "map", "variant", "geo"))
-    )
-    return {column: weights[column] for column in sorted(usable, key=lambda c: -weights[c])}
-
-
-def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> tuple[Layout, ...]:
+def layouts(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) -> Iterator[Layout]:
     """The layouts to try, the simplest first: the own order again, one and two sort columns,
     z-order, a coarser and a finer spec, a bloom filter.
     """
     current, own = fields_of(facts.default_spec), own_order(facts)
     single = {f.column for f in current if f.transform == "identity"}
-    first, second = ([c for c in column_weights(facts, filters) if c not in single] + ["", ""])[:2]
-    found: list[Layout] = []
-    if facts.sort_order and (own is None or own.columns[0] == first):
-        found.append(Layout(current))
-    orders = [RowOrder(SORT, (first,))] if first else []
-    if second:
-        orders += [
-            RowOrder(SORT, (first, second)),
-            RowOrder(SORT, (second, first)),
-            RowOrder(ZORDER, (first, second)),
-        ]
-    found += [Layout(current, order) for order in orders if order != own]
+    columns = tuple(c for c in sort_columns(facts, filters) if c not in single)[:2]
+    if facts.sort_order and (own is None or own.columns[0] in columns[:1]):
+        yield Layout(current)
+    orders = [RowOrder(SORT, columns[:1])] if columns else []
+    if len(columns) > 1:
+        orders += [RowOrder(SORT, columns), RowOrder(SORT, columns[::-1])]
+        orders.append(RowOrder(ZORDER, columns))
+    yield from (Layout(current, order) for order in orders if order != own)
     coarser = coarser_spec(facts, current)
     if coarser is not None:
-        found.append(Layout(coarser, orders[0] if orders else None, is_coarser=True))
-    finer = next(
-        (
-            f
-            for c in (first, second)
-            if c and (f := finer_field(facts, c, filters, drawn)) is not None
-        ),
-        None,
-    )
+        yield Layout(coarser, orders[0] if orders else None, is_coarser=True)
+    fields = (finer_field(facts, c, filters, drawn) for c in columns)
+    finer = next((field for field in fields if field is not None), None)
     if finer is not None and finer not in current:
-        rest = second if finer.column == first else first
-        found.append(Layout((*current, finer), RowOrder(SORT, (rest,)) if rest else None))
-    looked_up = next(
-        (
-            c
-            for c in (first, second)
-            if c and _is_looked_up(c, filters) and _distinct_share(drawn, c) > GAIN
-        ),
-        "",
+        rest = tuple(c for c in columns if c != finer.column)
+        yield Layout((*current, finer), RowOrder(SORT, rest) if rest else None)
+    looked_up = (
+        c for c in columns if _is_looked_up(c, filters) and _distinct_share(drawn, c) > GAIN
     )
-    if looked_up and facts.properties.get(ENABLED + looked_up, "").lower() != "true":
-        found.append(Layout(current, bloom=looked_up))
-    return tuple(found)
+    for column in islice(looked_up, 1):
+        if facts.properties.get(ENABLED + column, "").lower() != "true":
+            yield Layout(current, bloom=column)
 
 
 def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, ...] | None:
@@ -119,19 +87,17 @@ def coarser_spec(facts: TableFacts, current: tuple[Field, ...]) -> tuple[Field, 
     """
     if not current or facts.mean_partition_bytes >= facts.target_bytes / 2:
         return None
-    place = next(
+    index = next(
         (i for i in reversed(range(len(current))) if current[i].transform in _COARSER), None
     )
-    if place is None:
+    if index is None:
         return current[:-1]
-    field, mean = current[place], facts.mean_partition_bytes
+    field, mean = current[index], facts.mean_partition_bytes
     for factor in (30, 12):
         if field.transform in _COARSER and mean < facts.target_bytes / 2:
-            field, mean = (
-                Field(field.column, _COARSER[field.transform]),
-                mean * (24 if field.transform == "hour" else factor),
-            )
-    return (*current[:place], field, *current[place + 1 :])
+            mean *= 24 if field.transform == "hour" else factor
+            field = Field(field.column, _COARSER[field.transform])
+    return (*current[:index], field, *current[index + 1 :])
 
 
 def finer_field(

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer.grid import BYTES, NAME, NUMBER, SECONDS, TEXT, Grid
-from icekit.catalog.lake import session_of
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.definition import Column
 from icekit.facts.lineage import choose_snapshot
@@ -29,14 +28,15 @@ from icekit.facts.manifests import (
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.model import TableFacts
 from icekit.facts.where import NO_BOUNDS
-from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
-from icekit.sql import Identifier, call, display_name, set_properties
+from icekit.options.commands import MetricsColumnsOptions
+from icekit.sandbox.trial import Sandbox, Trial
+from icekit.sql import call, display_name, set_properties
 from icekit.tune import ddl
-from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, to_set
-from icekit.tune.experiment import Experiment, SetUp, mean
-from icekit.tune.filters import NULLS, Filter, leaves, predicates
-from icekit.tune.queries import Filters, Sample, bind, read_filters, sample
-from icekit.units import count, percent, plain, size
+from icekit.tune.answer import Answer, Change, Measure, Measurements, to_set
+from icekit.tune.experiment import Experiment, Figures, mean
+from icekit.tune.filters import NULLS, Asked, Filter, columns_of, leaves
+from icekit.tune.queries import Sample, read_filters, sample, sort_columns
+from icekit.units import count, percent, plain, raised, size
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
@@ -102,11 +102,8 @@ def roles(facts: TableFacts, filtered: Sequence[str]) -> dict[str, tuple[str, ..
             by_id[i] for key in facts.equality_keys for i in key.field_ids if i in by_id
         ],
     }
-    found: dict[str, tuple[str, ...]] = {}
-    for role, names in uses.items():
-        for name in dict.fromkeys(names):
-            found[name] = (*found.get(name, ()), role)
-    return found
+    named = dict.fromkeys(name for names in uses.values() for name in names)
+    return {name: tuple(role for role, names in uses.items() if name in names) for name in named}
 
 
 def needed_length(values: Iterable[Any]) -> int | None:
@@ -125,9 +122,8 @@ def needed_modes(facts: TableFacts, filters: Sequence[Filter], drawn: Sample) ->
     """The mode that each used column needs: the default, only counts for filters by null, or as
     many characters as tell its values apart.
     """
-    filtered = list(dict.fromkeys(column for f in filters for column in f.columns))
     modes: dict[str, str] = {}
-    for name, uses in roles(facts, filtered).items():
+    for name, uses in roles(facts, columns_of(filters)).items():
         column = facts.by_name.get(name)
         if column is None or column.type.startswith(NO_BOUNDS):
             continue
@@ -191,7 +187,7 @@ def proposals(
         for n, mode in modes.items()
         if rank(columns[n].metrics_mode) < rank(mode) and n not in identity
     }
-    found = {BOUNDS: longer} if longer else {}
+    variants = {BOUNDS: longer} if longer else {}
     idle = unused(facts, modes, entry)
     if is_worth(facts, idle, entry.share(idle)):
         kept = {
@@ -199,8 +195,8 @@ def proposals(
             for n, mode in modes.items()
             if COLUMN + n not in facts.properties
         }
-        found[USED] = {**kept, **longer, DEFAULT: NONE}
-    return found
+        variants[USED] = {**kept, **longer, DEFAULT: NONE}
+    return variants
 
 
 def chosen(
@@ -210,16 +206,13 @@ def chosen(
     or unused statistics are gone.
     """
     for name in (USED, BOUNDS):
-        read, before = measured.value(name, READ), measured.value(NOW, READ)
-        if (
-            name not in variants
-            or read is None
-            or before is None
-            or any(a > b for a, b in zip(reads[name], reads[NOW], strict=True))
-        ):
+        pair = measured.pair(READ, NOW, name)
+        if name not in variants or pair is None:
             continue
-        smaller = (measured.value(name, BYTES_OF) or 0.0) < (measured.value(NOW, BYTES_OF) or 0.0)
-        if saves_files(before, read) or (name == USED and smaller):
+        if any(a > b for a, b in zip(reads[name], reads[NOW], strict=True)):
+            continue
+        sizes = measured.pair(BYTES_OF, NOW, name)
+        if saves_files(*pair) or (name == USED and sizes is not None and sizes[1] < sizes[0]):
             return name
     return None
 
@@ -229,17 +222,7 @@ def saves_files(before: float, after: float) -> bool:
     return before - after >= max(1.0, _GAIN * before)
 
 
-def tune_metrics_columns(
-    lake: Lake,
-    table: str | Identifier,
-    *,
-    filters: Sequence[str] = (),
-    event_log: str = "",
-    budget_seconds: float = BUDGET_SECONDS,
-    budget_bytes: str = BUDGET_BYTES,
-    sample_bytes: str = "1 GB",
-    progress: Callable[[str], None] = print,
-) -> Answer:
+def tune_metrics_columns(trial: Trial, options: MetricsColumnsOptions) -> Answer:
     """Measure the statistics of a table's columns, and write other metrics modes to clones; only
     reads the table.
 
@@ -247,56 +230,59 @@ def tune_metrics_columns(
     else the columns that the table declares. A table larger than ``sample_bytes`` is tried on
     copied samples of that size.
 
-    Raises :class:`~icekit.errors.ParameterError` for an invalid filter or budget, and for an event
-    log that cannot be read.
+    Raises :class:`~icekit.errors.ParameterError` for an invalid filter, and for an event log that
+    cannot be read.
     """
-    trial = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), sample_bytes, progress)
-    facts = trial.facts
-    with session_of(lake):
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
-        if not facts.data.file_count or not queries.filters:
-            return _unknown(facts, queries.notes)
-        names = [
-            n
-            for n in queries.columns
-            if n in facts.by_name and not facts.by_name[n].type.startswith(NO_BOUNDS)
-        ]
-        drawn = sample(lake, facts, names, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
-        modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
-        settings = proposals(facts, modes, entry)
-        variants: dict[str, SetUp] = {
-            name: partial(_write, properties=properties)
-            for name, properties in {NOW: {}, **settings}.items()
-        }
-        experiment = Experiment(
-            trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
-        )
-        bound = bind(queries.filters, drawn)[:_MOST_FILTERS]
-        reads: dict[str, list[int]] = {}
-        with experiment.open():
-            asked = predicates(bound, facts.by_name)
-            experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
-    return _answer(trial, experiment, settings, modes, entry, reads, queries)
+    lake, facts = trial.lake, trial.facts
+    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+    if not facts.data.file_count or not queries.filters:
+        return _unknown(facts, queries.notes)
+    filtered = columns_of(queries.filters)
+    names = sort_columns(facts, queries.filters)
+    drawn = sample(lake, facts, names, rows=_SAMPLED_ROWS, sample_bytes=trial.sample_bytes)
+    modes, entry = needed_modes(facts, queries.filters, drawn), entry_bytes(lake, facts)
+    settings = proposals(facts, modes, entry)
+    variants = {
+        name: partial(_write, properties=properties)
+        for name, properties in {NOW: {}, **settings}.items()
+    }
+    experiment = Experiment(
+        trial=trial, variants=variants, measures=_MEASURES, always_sample=trial.is_large
+    )
+    asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+    reads: dict[str, list[int]] = {}
+    with experiment.open():
+        experiment.measure("the filters", partial(_measure, asked=asked, reads=reads), rounds=3)
+    best = chosen(experiment.measured, reads, settings)
+    why = _unused(facts, modes, entry)
+    verdict, changes = _advice(facts, experiment.measured, best, settings, why)
+    rewritten = "Both tables were rewritten, so that only the metrics of their columns differ."
+    return experiment.answer(
+        "metrics-columns",
+        verdict,
+        changes,
+        (*queries.notes, rewritten),
+        advised=best,
+        tables={"columns": _columns(facts, roles(facts, filtered), modes, entry)},
+    )
 
 
 def _unknown(facts: TableFacts, notes: Sequence[str]) -> Answer:
+    declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
+    verdict, because = (
+        "No advice: the filters of your queries are not known, so icekit cannot tell which "
+        "statistics are unused.",
+        f"declare filter columns ({declare}), or give filters or a Spark event log.",
+    )
     if not facts.data.file_count:
         verdict, because = (
             "No change: the table has no data files, so it has no statistics yet.",
             "settings apply from the first file on.",
         )
-    else:
-        declare = set_properties(facts.sql_name, {"icekit.filter-columns": "a,b"})
-        verdict = (
-            "No advice: the filters of your queries are not known, so icekit cannot tell which "
-            "statistics are unused."
-        )
-        because = f"declare filter columns ({declare}), or give filters or a Spark event log."
     return Answer(
         question="metrics-columns",
         facts=facts,
         verdict=verdict,
-        confidence=Confidence.NONE,
         because=because,
         notes=tuple(notes),
     )
@@ -313,9 +299,7 @@ def _write(box: Sandbox, properties: Mapping[str, str]) -> None:
     box.run(call(box.lake.name, "rewrite_manifests", table=display_name(box.table)))
 
 
-def _measure(
-    name: str, box: Sandbox, asked: Sequence[tuple[Filter, str]], reads: dict[str, list[int]]
-) -> dict[str, float]:
+def _measure(name: str, box: Sandbox, asked: Asked, reads: dict[str, list[int]]) -> Figures:
     reads[name] = [box.plan(where).data_files for _, where in asked]
     read = mean((f.weight, files) for (f, _), files in zip(asked, reads[name], strict=True))
     return {READ: read, BYTES_OF: box.observe().manifests.data_bytes, PLANNING: box.plan().seconds}
@@ -330,32 +314,23 @@ def entry_bytes(lake: Lake, facts: TableFacts) -> EntryBytes:
     source = lake.tables.source(facts.table)
     snapshot, _ = choose_snapshot(load_metadata(source), facts.snapshot_id)
     location = (snapshot or {}).get("manifest-list")
-    listed: Sequence[Record] = manifest_list(source.read(location), location) if location else []
-    data = [m for m in listed if not is_delete_manifest(m) and may_have_live(m)]
-    places = (
-        sorted({0, len(data) // 2, len(data) - 1})
-        if len(data) > SAMPLED_MANIFESTS
-        else range(len(data))
-    )
+    manifests: Sequence[Record] = manifest_list(source.read(location), location) if location else []
+    data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
+    if len(data) > SAMPLED_MANIFESTS:
+        data = [data[0], data[len(data) // 2], data[-1]]
     sizes: Counter[int] = Counter()
     counted: Counter[int] = Counter()
     files = 0
-    for place in places:
-        path, room = data[place]["manifest_path"], SAMPLED_FILES // len(places)
-        for entry in islice(
-            entries(source.read(path), path, frozenset((*_COUNTS, *_BOUNDS))), room
-        ):
+    for manifest in data:
+        path = manifest["manifest_path"]
+        listed = entries(source.read(path), path, frozenset((*_COUNTS, *_BOUNDS)))
+        for entry in islice(listed, SAMPLED_FILES // len(data)):
             file = entry["data_file"]
             files += 1
             counted.update(pair["key"] for pair in file.get("value_counts") or ())
             for name in (*_COUNTS, *_BOUNDS):
                 for pair in file.get(name) or ():
-                    value = (
-                        _number(pair["value"])
-                        if name in _COUNTS
-                        else _number(len(pair["value"])) + len(pair["value"])
-                    )
-                    sizes[pair["key"]] += _number(pair["key"]) + value
+                    sizes[pair["key"]] += _number(pair["key"]) + _value(pair["value"])
     return EntryBytes(files, sizes, counted)
 
 
@@ -367,77 +342,51 @@ def _number(value: int) -> int:
     return max(1, -(-((value << 1) ^ (value >> 63)).bit_length() // 7))
 
 
-def _answer(
-    trial: Trial,
-    experiment: Experiment,
-    settings: Mapping[str, Mapping[str, str]],
-    modes: Mapping[str, str],
-    entry: EntryBytes,
-    reads: Mapping[str, Sequence[int]],
-    queries: Filters,
-) -> Answer:
-    facts, measured = trial.facts, experiment.measured
-    best = chosen(measured, reads, settings)
-    before, after = (None if name is None else measured.value(name, READ) for name in (NOW, best))
+def _value(value: int | bytes) -> int:
+    return _number(value) if isinstance(value, int) else _number(len(value)) + len(value)
+
+
+def _unused(facts: TableFacts, modes: Mapping[str, str], entry: EntryBytes) -> str:
+    """The bytes of statistics without a use, in a sentence."""
     idle = unused(facts, modes, entry)
-    share = entry.share(idle)
-    idle_bytes = (
-        f"{percent(share)} of the statistics, about {size(share * facts.manifests.data_bytes)} of "
-        f"{size(facts.manifests.data_bytes)} of manifests"
-    )
-    why = (
+    share, total = entry.share(idle), facts.manifests.data_bytes
+    return (
         f"Statistics of {count(len(idle), 'column')} have no use in any known filter, sort order, "
-        f"partitioning or delete key: {idle_bytes}."
+        f"partitioning or delete key: {percent(share)} of the statistics, about "
+        f"{size(share * total)} of {size(total)} of manifests."
     )
+
+
+def _advice(
+    facts: TableFacts,
+    measured: Measurements,
+    best: str | None,
+    settings: Mapping[str, Mapping[str, str]],
+    why: str,
+) -> tuple[str, list[Change]]:
+    """The verdict, and the properties of a variant with the rewrite of existing files."""
     now = facts.properties.get(DEFAULT) or "truncate(16) for the first columns"
-    changes: list[Change] = []
+    before, after = (measured.value(name, READ) for name in (NOW, best or NOW))
     if best is None or before is None or after is None:
-        files = count(facts.data.file_count, "data file")
-        read = (
-            f"a filter reads {plain(before)} of {files}"
-            if before is not None
-            else "nothing was measured"
-        )
+        read = "nothing was measured"
+        if before is not None:
+            read = f"a filter reads {plain(before)} of {count(facts.data.file_count, 'data file')}"
         verdict = f"No change: {read}, and no other metrics mode is worth it."
-        changes.append(Change(DEFAULT, now, now, why))
-    else:
-        properties = settings[best]
-        names = ", ".join(
-            name.removeprefix("write.metadata.metrics.") for name in list(properties)[:3]
-        ) + (" …" if len(properties) > 3 else "")
-        sizes = [measured.value(name, BYTES_OF) or 0.0 for name in (NOW, best)]
-        gain = (
-            f"a filter reads {plain(after)} instead of {plain(before)} data files, and manifests "
-            f"take {size(sizes[1])} instead of {size(sizes[0])}"
-        )
-        verdict = f"Set {count(len(properties), 'property', 'properties')} ({names}): {gain}."
-        changes.append(
-            to_set(
-                facts,
-                properties,
-                why if best == USED else f"{gain[0].upper()}{gain[1:]}.",
-                now=now,
-                side_effect=_EFFECT if best == USED else None,
-            )
-        )
-        changes.append(_old_files(facts, is_worth_it=saves_files(before, after)))
-    confidence, because = experiment.confidence()
-    return Answer(
-        question="metrics-columns",
-        facts=facts,
-        verdict=verdict,
-        changes=tuple(changes),
-        measured=measured,
-        advised=best,
-        confidence=confidence,
-        because=because,
-        notes=(
-            *queries.notes,
-            "Both tables were rewritten, so that only the metrics of their columns differ.",
-        ),
-        tables={"columns": _columns(facts, roles(facts, queries.columns), modes, entry)},
-        stopped=trial.stopped,
+        return verdict, [Change(DEFAULT, now, now, why)]
+    old, new = (size(measured.value(name, BYTES_OF) or 0.0) for name in (NOW, best))
+    gain = (
+        f"a filter reads {plain(after)} instead of {plain(before)} data files, and manifests take "
+        f"{new} instead of {old}"
     )
+    properties = settings[best]
+    names = [name.removeprefix("write.metadata.metrics.") for name in properties]
+    listed = ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+    verdict = f"Set {count(len(names), 'property', 'properties')} ({listed}): {gain}."
+    effect = _EFFECT if best == USED else None
+    change = to_set(
+        facts, properties, why if effect else f"{raised(gain)}.", now=now, side_effect=effect
+    )
+    return verdict, [change, _old_files(facts, is_worth_it=saves_files(before, after))]
 
 
 def _old_files(facts: TableFacts, *, is_worth_it: bool) -> Change:
@@ -486,6 +435,3 @@ def _columns(
         "bytes_per_entry": NUMBER,
     }
     return Grid("Statistics of columns in manifest entries, before compression", columns, rows, 20)
-
-
-__all__ = ["tune_metrics_columns"]

@@ -6,32 +6,30 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from icekit.answer.grid import COUNT, NUMBER, SECONDS, TEXT, Grid
-from icekit.catalog.lake import session_of
 from icekit.engine.bridge import lent, load_table, session_value
 from icekit.engine.cluster import cluster_of
 from icekit.engine.metadata_tables import metadata_table_sql
 from icekit.engine.planner import is_scan_of, nodes, query_of
-from icekit.errors import ParameterError, StatementRefused
+from icekit.errors import StatementRefused
 from icekit.facts.model import TableFacts
-from icekit.sandbox.trial import BUDGET_BYTES, BUDGET_SECONDS, Budget, Sandbox, Trial
+from icekit.options.commands import PlanningOptions
+from icekit.sandbox.trial import Sandbox, Trial
 from icekit.sql import Identifier, call, display_name, identifier, literal
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, overriding, to_set
-from icekit.tune.experiment import Experiment, SetUp, mean, unchanged
-from icekit.tune.filters import leaves, predicates
-from icekit.tune.in_force import SESSION, InForce, in_force
-from icekit.tune.queries import bind, read_filters, sample
+from icekit.tune.experiment import Experiment, Figures, mean, unchanged
+from icekit.tune.filters import Asked, leaves
+from icekit.tune.in_force import InForce, in_force
+from icekit.tune.queries import read_filters, sample
 from icekit.units import count, elapsed, percent, plain, raised, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from icekit.catalog import Lake
 
 NOW, LOCAL, DISTRIBUTED, REWRITTEN = (
     "now",
@@ -66,64 +64,40 @@ _OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "abfs", "abfss", "wasb", "
 _HASHED = "/[01]{4}/[01]{4}/[01]{4}/[01]{8}/"
 
 
-def tune_planning(
-    lake: Lake,
-    table: str | Identifier,
-    *,
-    filters: Sequence[str] = (),
-    event_log: str = "",
-    repeats: int = 2,
-    budget_seconds: float = BUDGET_SECONDS,
-    budget_bytes: str = BUDGET_BYTES,
-    progress: Callable[[str], None] = print,
-) -> Answer:
+def tune_planning(trial: Trial, options: PlanningOptions) -> Answer:
     """Plan full scans and the filters of queries in each planning mode and with rewritten
     manifests, on zero-copy clones.
 
     ``filters`` (predicates or queries) and a Spark ``event_log`` give the filters of queries;
     without them, the declared columns do. Raises :class:`~icekit.errors.ParameterError`.
     """
-    if repeats < 1:
-        raise ParameterError(f"repeats is {repeats}, but must be 1 or more.")
-    trial = Trial.of(lake, table, Budget(budget_seconds, budget_bytes), progress=progress)
-    facts = trial.facts
-    with session_of(lake) as spark:
-        storage = storage_of(spark, facts, lake.sql_name(facts.table))
-        if not facts.data.file_count:
-            return Answer(
-                question="planning",
-                facts=facts,
-                verdict="No change: the table has no data files, so there is nothing to plan.",
-                changes=(object_storage(facts, storage),),
-                confidence=Confidence.HIGH,
-                because="a table without data files has nothing to plan.",
-            )
-        queries = read_filters(lake, facts, sql=filters, event_log=event_log)
-        unbound = {
-            leaf.column
-            for f in queries.filters[:_MOST_FILTERS]
-            for leaf in leaves(f.tree)
-            if not leaf.is_bound
-        }
-        bound = (
-            bind(queries.filters, sample(lake, facts, sorted(unbound), rows=1_000))
-            if unbound
-            else queries.filters
+    lake, facts, spark = trial.lake, trial.facts, trial.lake.spark
+    storage = storage_of(spark, facts, lake.sql_name(facts.table))
+    if not facts.data.file_count:
+        return Answer(
+            question="planning",
+            facts=facts,
+            verdict="No change: the table has no data files, so there is nothing to plan.",
+            changes=(object_storage(facts, storage),),
+            confidence=Confidence.HIGH,
+            because="a table without data files has nothing to plan.",
         )
-        weights = {where: f.weight for f, where in predicates(bound[:_MOST_FILTERS], facts.by_name)}
-        rewrite = partial(_rewrite_manifests, size_in_bytes=facts.manifests.data_bytes)
-        variants: dict[str, SetUp] = {
-            NOW: unchanged,
-            LOCAL: unchanged,
-            DISTRIBUTED: unchanged,
-            REWRITTEN: rewrite,
-        }
-        experiment = Experiment(trial=trial, variants=variants, measures=_MEASURES)
-        with experiment.open():
-            experiment.measure("the planning", partial(_plan, weights=weights), rounds=repeats + 1)
-        mode, limit = planning_mode_of(spark, facts), _max_result_bytes(spark)
-        notes = [*queries.notes, *_session_notes(spark, limit)]
-    if not weights:
+    queries = read_filters(lake, facts, sql=options.filters, event_log=options.event_log)
+    unbound = [leaf for f in queries.filters for leaf in leaves(f.tree) if not leaf.is_bound]
+    drawn = sample(lake, facts, sorted({leaf.column for leaf in unbound}), rows=1_000)
+    asked = queries.asked(drawn, facts.by_name, _MOST_FILTERS)
+    rewrite = partial(_rewrite_manifests, size_in_bytes=facts.manifests.data_bytes)
+    experiment = Experiment(
+        trial=trial,
+        variants={NOW: unchanged, LOCAL: unchanged, DISTRIBUTED: unchanged, REWRITTEN: rewrite},
+        measures=_MEASURES,
+    )
+    with experiment.open():
+        plan = partial(_plan, asked=asked)
+        experiment.measure("the planning", plan, rounds=options.repeats + 1)
+    mode, limit = planning_mode_of(spark, facts), _max_result_bytes(spark)
+    notes = [*queries.notes, *_session_notes(spark, limit)]
+    if not asked:
         notes.append(
             "The filters of your queries are not known: give filters or an event log, or declare "
             "icekit.filter-columns."
@@ -134,19 +108,13 @@ def tune_planning(
         manifests(facts, measured),
         object_storage(facts, storage),
     )
-    confidence, because = experiment.confidence()
-    return Answer(
-        question="planning",
-        facts=facts,
-        verdict=_verdict(measured, changes),
-        changes=changes,
-        measured=measured,
+    return experiment.answer(
+        "planning",
+        _verdict(measured, changes),
+        changes,
+        notes,
         advised=_advised(changes),
-        confidence=confidence,
-        because=because,
-        notes=tuple(notes),
         tables={"storage": storage.grid(mode.origin)},
-        stopped=trial.stopped,
     )
 
 
@@ -159,14 +127,13 @@ def _rewrite_manifests(box: Sandbox, size_in_bytes: int) -> None:
     box.budget.bytes_written += size_in_bytes
 
 
-def _plan(variant: str, box: Sandbox, weights: Mapping[str, float]) -> dict[str, float]:
+def _plan(variant: str, box: Sandbox, asked: Asked) -> Figures:
     """Count the manifests that each filter opens (a full scan without filters), and time a full
     scan as Spark plans it.
     """
     facts = box.observe()
-    opened = [(weight, box.plan(where).manifests) for where, weight in weights.items()] or [
-        (1.0, box.plan().manifests)
-    ]
+    opened = [(f.weight, box.plan(where).manifests) for f, where in asked]
+    opened = opened or [(1.0, box.plan().manifests)]
     figures = {OPENED: mean(opened), MANIFESTS: facts.manifests.data_count}
     if facts.data.file_count <= _MOST_FILES:
         mode = _MODES.get(variant)
@@ -192,9 +159,8 @@ def _seconds_to_plan(spark: SparkSession, table: Identifier) -> float:
 def planning_mode_of(spark: SparkSession, facts: TableFacts) -> InForce:
     """Where data manifests are planned, and which place decides it."""
     return in_force(
-        _MODE,
-        session=[(_SESSION_MODE, session_value(spark, _SESSION_MODE))],
-        properties=[(_MODE, facts.properties.get(_MODE))],
+        session=(_SESSION_MODE, session_value(spark, _SESSION_MODE)),
+        table=(_MODE, facts.properties.get(_MODE)),
         default=("the default", "auto"),
     )
 
@@ -224,10 +190,9 @@ def _session_notes(spark: SparkSession, max_result_bytes: int) -> list[str]:
     ]
 
 
-def _saves(before: float | None, after: float | None) -> bool:
-    return (
-        before is not None and after is not None and before - after >= max(_SECONDS, _GAIN * before)
-    )
+def _saves(measured: Measurements, after: str) -> bool:
+    seconds = measured.pair(PLANNING, NOW, after)
+    return seconds is not None and seconds[0] - seconds[1] >= max(_SECONDS, _GAIN * seconds[0])
 
 
 def planning_mode(
@@ -237,16 +202,16 @@ def planning_mode(
     setting takes precedence.
     """
     now = mode.value or "auto"
-    seconds = {variant: measured.value(variant, PLANNING) for variant in (NOW, LOCAL, DISTRIBUTED)}
-    local, distributed = seconds[LOCAL], seconds[DISTRIBUTED]
-    if local is None or distributed is None:
+    seconds = measured.pair(PLANNING, LOCAL, DISTRIBUTED)
+    if seconds is None:
         return (Change(_MODE, now, now, "The planning modes were not measured."),)
+    local, distributed = seconds
     times = (
         f"A full scan is planned in {elapsed(local)} in the driver and in {elapsed(distributed)} "
         "on the executors"
     )
     best = LOCAL if local <= distributed else DISTRIBUTED
-    if not _saves(seconds[NOW], seconds[best]):
+    if not _saves(measured, best):
         return (Change(_MODE, now, now, f"{times}."),)
     if best == DISTRIBUTED and max_result_bytes < _LEAST_RESULT_BYTES:
         limit = size(_LEAST_RESULT_BYTES)
@@ -260,10 +225,7 @@ def planning_mode(
         _MODE: _MODES[best],
     }
     change = to_set(facts, properties, f"{times}; it is {now} now ({mode.origin}).", now=now)
-    overrides = [
-        overriding(link) for link in (mode.decides,) if link is not None and link.where == SESSION
-    ]
-    return (change, *overrides)
+    return (change, *overriding(mode))
 
 
 def manifests(facts: TableFacts, measured: Measurements) -> Change:
@@ -271,29 +233,24 @@ def manifests(facts: TableFacts, measured: Measurements) -> Change:
     less.
     """
     existing = f"{facts.manifests.data_count:,}, {size(facts.manifests.data_bytes)}"
-    before, after = measured.value(NOW, OPENED), measured.value(REWRITTEN, OPENED)
-    number = measured.value(REWRITTEN, MANIFESTS)
-    if before is None or after is None or number is None:
+    opened, number = measured.pair(OPENED, NOW, REWRITTEN), measured.value(REWRITTEN, MANIFESTS)
+    if opened is None or number is None:
         return Change(MANIFESTS, existing, existing, "A rewrite of the manifests was not tried.")
-    opened = (
+    before, after = opened
+    why = (
         f"A query opens {plain(before)} of {facts.manifests.data_count:,} data manifests now and "
         f"{plain(after)} of {number:,} after a rewrite"
     )
     if before - after < max(_MANIFESTS_SAVED, before / 2):
-        return Change(MANIFESTS, existing, existing, f"{opened}.")
-    seconds = [measured.value(variant, PLANNING) for variant in (NOW, REWRITTEN)]
-    if not _saves(*seconds):
-        saved = elapsed(max(0.0, (seconds[0] or 0.0) - (seconds[1] or 0.0)))
-        return Change(
-            MANIFESTS,
-            existing,
-            existing,
-            f"{opened}; that saves {saved} of planning, and a rewrite is advised from "
-            f"{_SECONDS:g} s.",
-        )
+        return Change(MANIFESTS, existing, existing, f"{why}.")
+    if not _saves(measured, REWRITTEN):
+        seconds = measured.pair(PLANNING, NOW, REWRITTEN) or (0.0, 0.0)
+        saved = elapsed(max(0.0, seconds[0] - seconds[1]))
+        why += f"; that saves {saved} of planning, and a rewrite is advised from {_SECONDS:g} s."
+        return Change(MANIFESTS, existing, existing, why)
     sql = call(facts.catalog, "rewrite_manifests", table=display_name(facts.table))
     return Change(
-        MANIFESTS, existing, f"{number:,}", f"{opened}. The rewrite does not touch data files.", sql
+        MANIFESTS, existing, f"{number:,}", f"{why}. The rewrite does not touch data files.", sql
     )
 
 
@@ -391,20 +348,15 @@ def object_storage(facts: TableFacts, storage: Storage) -> Change:
     """Spread files over hashed paths where one prefix may get more requests than S3 allows."""
     name = "write.object-storage.enabled"
     now = (facts.properties.get(name) or "false").lower()
-    if storage.scheme not in _OBJECT_STORES:
-        return Change(
-            name,
-            now,
-            now,
-            f"The table is stored on {storage.scheme}:, which does not throttle requests by "
-            "prefix.",
+    why = f"The table is stored on {storage.scheme}:, which does not throttle requests by prefix."
+    if storage.scheme in _OBJECT_STORES:
+        why = (
+            f"{percent(storage.largest_prefix_share)} of {count(storage.file_count, 'file')} are "
+            f"under one prefix, {percent(storage.hashed_share)} have a hash in their path; this "
+            f"session's task slots make at most {storage.gets_per_second:,.0f} requests per "
+            f"second, and S3 allows {_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for "
+            "one prefix."
         )
-    why = (
-        f"{percent(storage.largest_prefix_share)} of {count(storage.file_count, 'file')} are "
-        f"under one prefix, {percent(storage.hashed_share)} have a hash in their path; this "
-        f"session's task slots make at most {storage.gets_per_second:,.0f} requests per second, "
-        f"and S3 allows {_GETS_PER_SECOND:,} reads and {_PUTS_PER_SECOND:,} writes for one prefix."
-    )
     if now == "true" or not storage.is_at_risk:
         return Change(name, now, now, why)
     effect = (
@@ -416,24 +368,17 @@ def object_storage(facts: TableFacts, storage: Storage) -> Change:
 
 def _advised(changes: Sequence[Change]) -> str | None:
     """The variant with the changes, as far as one was tried."""
-    by_setting = {change.setting: change for change in changes if change.is_change}
-    if MANIFESTS in by_setting:
+    proposed = {change.setting: change.proposed for change in changes if change.is_change}
+    if MANIFESTS in proposed:
         return REWRITTEN
-    mode = by_setting.get(_MODE)
-    return next(
-        (
-            variant
-            for variant, value in _MODES.items()
-            if mode is not None and mode.proposed == value
-        ),
-        None,
-    )
+    return next((name for name, mode in _MODES.items() if mode == proposed.get(_MODE)), None)
 
 
 def _verdict(measured: Measurements, changes: Sequence[Change]) -> str:
-    doing = {MANIFESTS: "rewrite the manifests"}
     steps = [
-        doing.get(c.setting, f"set {c.setting} to {c.proposed}") for c in changes if c.is_change
+        "rewrite the manifests" if c.setting == MANIFESTS else f"set {c.setting} to {c.proposed}"
+        for c in changes
+        if c.is_change
     ]
     opened, seconds = measured.value(NOW, OPENED), measured.value(NOW, PLANNING)
     if not steps:
@@ -443,9 +388,4 @@ def _verdict(measured: Measurements, changes: Sequence[Change]) -> str:
             if opened is None
             else f"No change: a query opens {count(round(opened), 'data manifest')}{timed}."
         )
-    effects = measured.effects(NOW, _advised(changes)).rows
-    gain = f": {effects[0][0]} {effects[0][2]} instead of {effects[0][1]}" if effects else ""
-    return f"{raised(' and '.join(steps))}{gain}."
-
-
-__all__ = ["tune_planning"]
+    return f"{raised(' and '.join(steps))}{measured.gain(NOW, _advised(changes))}."

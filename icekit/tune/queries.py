@@ -30,10 +30,23 @@ from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
 from icekit.facts.model import TableFacts
 from icekit.facts.spark_entries import scalar_sql
-from icekit.facts.where import lookup_of
+from icekit.facts.where import NO_BOUNDS, lookup_of
 from icekit.sandbox.trial import some_files
 from icekit.sql import Identifier, display_name, identifier
-from icekit.tune.filters import Anything, Filter, Leaf, Node, filters_of, leaves, parse, with_leaves
+from icekit.tune.filters import (
+    NULLS,
+    Anything,
+    Asked,
+    Columns,
+    Filter,
+    Leaf,
+    Node,
+    filters_of,
+    leaves,
+    parse,
+    predicates,
+    with_leaves,
+)
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -51,6 +64,8 @@ _WRITES = (
     "OverwritePartitionsDynamic",
 )
 _DAY_MS = 86_400_000
+#: An event of a log, or a node of a plan in it.
+Event = Mapping[str, Any]
 
 
 def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
@@ -62,7 +77,7 @@ def queries(path: str, table: Identifier) -> Iterator[tuple[int, list[str]]]:
     :class:`~icekit.errors.ParameterError` for a file that cannot be read, or if there is no query
     at all.
     """
-    event: Mapping[str, Any] | None = None
+    event: Event | None = None
     for event in _events(Path(path)):
         scans = _scans(event.get("sparkPlanInfo") or {}, ".".join(table))
         yield int(event.get("time") or 0), scans
@@ -84,7 +99,7 @@ def reads_per_day(path: str, table: Identifier) -> float:
     return sum(is_read for _, is_read in reads) / max(1.0, days)
 
 
-def _scans(plan: Mapping[str, Any], name: str) -> list[str]:
+def _scans(plan: Event, name: str) -> list[str]:
     scans = []
     for node in _nodes(plan):
         kind, text = (str(node.get(key, "")) for key in ("nodeName", "simpleString"))
@@ -97,7 +112,7 @@ def _scans(plan: Mapping[str, Any], name: str) -> list[str]:
     return scans
 
 
-def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _nodes(plan: Event) -> Iterator[Event]:
     waiting = [plan]
     while waiting:
         node = waiting.pop()
@@ -105,7 +120,7 @@ def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         waiting += node.get("children") or ()
 
 
-def _events(path: Path) -> Iterator[Mapping[str, Any]]:
+def _events(path: Path) -> Iterator[Event]:
     if not path.exists():
         raise ParameterError(f"There is no event log {path}; give a file, or a folder of them.")
     for file in sorted(p for p in (path, *path.rglob("*")) if p.is_file() and p.name[0] != "."):
@@ -120,11 +135,11 @@ def _events(path: Path) -> Iterator[Mapping[str, Any]]:
             ) from None
 
 
-def _started(lines: Iterator[str]) -> Iterator[Mapping[str, Any]]:
+def _started(lines: Iterator[str]) -> Iterator[Event]:
     """The events of queries; the last line of a killed application may be cut off, and is left out
     if there are others.
     """
-    event: Mapping[str, Any] = {}
+    event: Event = {}
     for line in lines:
         # Most events are of tasks, and parsing JSON takes most of the time.
         if _START in line:
@@ -148,10 +163,22 @@ class Filters:
     filters: tuple[Filter, ...]
     notes: tuple[str, ...] = ()
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns in filters, those of the most frequent filter first."""
-        return tuple(dict.fromkeys(name for one in self.filters for name in one.columns))
+    def asked(self, drawn: Sample, columns: Columns, most: int) -> Asked:
+        """The filters with the greatest weight, with values, and their SQL."""
+        bound = sorted(bind(self.filters, drawn), key=lambda f: -f.weight)
+        return predicates(bound[:most], columns)
+
+
+def sort_columns(facts: TableFacts, filters: Sequence[Filter]) -> list[str]:
+    """The columns in filters that rows can be sorted by, and whose values matter, the most used
+    first.
+    """
+    known, weights = facts.by_name, dict[str, float]()
+    for f in filters:
+        for column in {leaf.column for leaf in leaves(f.tree) if leaf.kind != NULLS}:
+            if column in known and not known[column].type.startswith(NO_BOUNDS):
+                weights[column] = weights.get(column, 0.0) + f.weight
+    return sorted(weights, key=lambda column: -weights[column])
 
 
 def read_filters(
@@ -166,11 +193,6 @@ def read_filters(
     :class:`~icekit.errors.ParameterError` for an invalid predicate on this table, and for a log
     that cannot be read.
     """
-    if isinstance(sql, str) or not all(isinstance(text, str) for text in sql):
-        raise ParameterError(
-            f"filters is {sql!r}; give a list of SQL predicates or queries (with papermill: -y "
-            "'filters: [\"id = 7\"]')."
-        )
     known = names_ever(lake, facts)
     unknown: set[str] = set()
     trees: list[Node] = []
@@ -224,7 +246,7 @@ def names_ever(lake: Lake, facts: TableFacts) -> dict[str, Column]:
 
 
 def _stated(
-    lake: Lake, facts: TableFacts, text: str, known: Mapping[str, Column], unknown: set[str]
+    lake: Lake, facts: TableFacts, text: str, known: Columns, unknown: set[str]
 ) -> list[Node]:
     """A predicate or a query as Spark pushes it to Iceberg; one tree for each scan of the table."""
     name = lake.sql_name(facts.table)
@@ -262,7 +284,7 @@ _TIME_FUNCTION = re.compile(r"(?<![.\w`])(year|date|to_date)\s*\(\s*([\w.`]+)\s*
 def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
     """What to write in place of a function of a time column, which Iceberg does not receive."""
     for function, term in dict.fromkeys(
-        (found[1].lower(), found[2]) for found in _TIME_FUNCTION.finditer(text)
+        (match[1].lower(), match[2]) for match in _TIME_FUNCTION.finditer(text)
     ):
         column = facts.by_name.get(term.replace("`", ""))
         unit = f"years({term}), which counts from 1970" if function == "year" else f"days({term})"
@@ -273,7 +295,7 @@ def _rewritable(facts: TableFacts, text: str) -> Iterator[str]:
             )
 
 
-def _tree(description: str, known: Mapping[str, Column], unknown: set[str]) -> Node:
+def _tree(description: str, known: Columns, unknown: set[str]) -> Node:
     """The filters of a scan as a tree, from Iceberg's description of it."""
     try:
         return parse(filters_of(description), known, unknown)
@@ -302,9 +324,6 @@ def merged(trees: Iterable[Node]) -> tuple[Filter, ...]:
         for tree, number in same.items()
     )
     return tuple(sorted(filters, key=lambda f: -f.weight))
-
-
-# --- Sample rows of a table, to try layouts on and to give values to filters without values
 
 
 #: The number of lookups that replace a filter without values.
@@ -336,11 +355,11 @@ def sample(
     read = facts.data.record_count * min(1.0, sample_bytes / max(facts.data.size_in_bytes, 1))
     share = min(1.0, 1.1 * rows / max(read, 1))
     terms = []
-    for place, name in enumerate(columns):
+    for number, name in enumerate(columns):
         column = facts.by_name[name]
         kind = column.type.partition("[")[0]
         value = scalar_sql(identifier(*column.names), _SPARK_TYPES.get(kind, kind))
-        terms.append(f"{value} AS c{place}")
+        terms.append(f"{value} AS c{number}")
     # With an id, the columns would be those of the snapshot, and not those that the table has now.
     version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
     table = arrow_of(
@@ -352,7 +371,9 @@ def sample(
             f"_pos LIMIT {rows}"
         )
     ).sort_by([("f", "ascending"), ("p", "ascending")])
-    return {name: table.column(place).drop_null().to_pylist() for place, name in enumerate(columns)}
+    return {
+        name: table.column(number).drop_null().to_pylist() for number, name in enumerate(columns)
+    }
 
 
 def bind(filters: Sequence[Filter], drawn: Sample) -> tuple[Filter, ...]:
@@ -368,8 +389,8 @@ def bind(filters: Sequence[Filter], drawn: Sample) -> tuple[Filter, ...]:
         return leaf if leaf.is_bound or not values else replace(leaf, values=(draw.choice(values),))
 
     return tuple(
-        Filter(with_leaves(one.tree, bound), one.weight / draws)
-        for one in filters
-        for draws in [1 if all(leaf.is_bound for leaf in leaves(one.tree)) else DRAWS]
+        Filter(with_leaves(f.tree, bound), f.weight / draws)
+        for f in filters
+        for draws in [1 if all(leaf.is_bound for leaf in leaves(f.tree)) else DRAWS]
         for _ in range(draws)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,14 +176,8 @@ def narrowed(spark: SparkSession, statement: Statement, predicate: str) -> State
     wanted = (
         predicate if statement.condition is None else f"({statement.condition}) AND ({predicate})"
     )
-    same = (new.kind, new.target, new.branch, new.alias, new.source) == (
-        statement.kind,
-        statement.target,
-        statement.branch,
-        statement.alias,
-        statement.source,
-    )
-    if not same or new.condition != wanted:
+    parts = attrgetter("kind", "target", "branch", "alias", "source")
+    if parts(new) != parts(statement) or new.condition != wanted:
         raise StatementRefused(
             f"Adding {predicate} changed more than the condition of the statement; add it by hand."
         )
@@ -276,15 +271,15 @@ def _qualified(
     taken = {p[-1] for _, p in others}
     given = target[-1] if mine[-1] not in taken else _free(f"{target[-1]}_target", taken)
     least = 2 if given == target[-1] else 1
-    found = []
+    qualified = []
     for column, parts in tree.columns():
         folded = fold(parts)
         for length in range(min(len(mine), len(parts) - 1), least - 1, -1):
             qualifier = folded[:length]
             if qualifier == mine[-length:] and not _is_shadowed(tree, column, qualifier, fold):
-                found.append((tree.span(column), parts[length:]))
+                qualified.append((tree.span(column), parts[length:]))
                 break
-    return given, tuple(found)
+    return given, tuple(qualified)
 
 
 def _is_shadowed(tree: Tree, column: Any, qualifier: Parts, fold: Any) -> bool:

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 
 from icekit.answer.grid import COUNT, NUMBER, Grid
 from icekit.engine.effort import CLOCK, CPU, TASKS
-from icekit.tune.write_history import (
-    COPY_ON_WRITE,
-)
+from icekit.tune.write_history import COPY_ON_WRITE
 from icekit.units import plain
 
 TOTAL = "cost of a commit with its reads"
@@ -77,11 +75,11 @@ class Costs:
     open_error: float = 0.0
 
     def reached(self, commits: int) -> float:
-        """The share of the data files that so many commits reach, if each draws its files again."""
+        """The share of the data files that ``commits`` reach, if each draws its files again."""
         return float(1 - (1 - min(self.touched, 1.0)) ** commits)
 
     def opens(self, commits: int) -> float:
-        """The delete files that a scan opens after so many commits: position deletes pile up, and a
+        """The delete files that a scan opens after ``commits``: position deletes pile up, and a
         data file has at most one vector.
         """
         return self.data_files * (
@@ -89,7 +87,7 @@ class Costs:
         )
 
     def per_commit(self, reads: float, commits: int) -> float:
-        """What a commit costs, on average over a cycle of so many commits, with the reads that
+        """What a commit costs, on average over a cycle of this many commits, with the reads that
         follow it.
         """
         opens = sum(map(self.opens, range(1, commits + 1))) / commits
@@ -116,7 +114,7 @@ class BreakEven:
     high: float
 
     def is_close(self, reads: float) -> bool:
-        """Tell whether so many reads are too close to say which mode is cheaper."""
+        """Tell whether this many reads are too close to say which mode is cheaper."""
         return self.low < self.high and self.low <= reads <= self.high
 
     def __str__(self) -> str:
@@ -124,13 +122,11 @@ class BreakEven:
             return "merge-on-read is cheaper at any number of reads"
         if not self.reads:
             return "copy-on-write is cheaper at any number of reads"
+        reads = f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit"
+        if self.low >= self.high:
+            return reads
         high = "more" if math.isinf(self.high) else plain(self.high, 2)
-        interval = (
-            f" (between {plain(self.low, 2)} and {high} by repeated measurements)"
-            if self.low < self.high
-            else ""
-        )
-        return f"copy-on-write is cheaper above {plain(self.reads, 2)} reads per commit{interval}"
+        return f"{reads} (between {plain(self.low, 2)} and {high} by repeated measurements)"
 
 
 def best_cycle(costs: Costs, reads: float) -> int:
@@ -143,14 +139,20 @@ def best_cycle(costs: Costs, reads: float) -> int:
     return min(candidates, key=lambda commits: costs.per_commit(reads, commits))
 
 
+def total(costs: Costs, reads: float, commits: int | None) -> float:
+    """What a commit costs with its reads, with ``commits`` between compactions (None: the cheapest
+    number).
+    """
+    return costs.per_commit(reads, commits or best_cycle(costs, reads))
+
+
 def break_even(copying: Costs, merging: Costs, commits: int | None) -> float:
-    """Reads per commit above which copy-on-write costs less, with so many commits between
+    """Reads per commit above which copy-on-write costs less, with this many commits between
     compactions (None: the cheapest number).
     """
 
     def costs_more(reads: float) -> bool:
-        cycle = commits or best_cycle(merging, reads)
-        return merging.per_commit(reads, cycle) >= copying.per_commit(reads, cycle)
+        return total(merging, reads, commits) >= total(copying, reads, commits)
 
     if costs_more(0.0):
         return 0.0
@@ -174,9 +176,11 @@ def interval_of(costs: Sequence[Costs], commits: int | None) -> BreakEven | None
     if copying is None or not merging:
         return None
     rival = max(merging, key=lambda c: break_even(copying, c, commits))
-    low = break_even(copying.shifted(-1), rival.shifted(1), commits)
-    high = break_even(copying.shifted(1), rival.shifted(-1), commits)
-    return BreakEven(break_even(copying, rival, commits), low, high)
+    # As measured, and where repeats favour one mode or the other most.
+    reads, low, high = (
+        break_even(copying.shifted(-sign), rival.shifted(sign), commits) for sign in (0, 1, -1)
+    )
+    return BreakEven(reads, low, high)
 
 
 def break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:
@@ -190,14 +194,7 @@ def break_even_grid(costs: Sequence[Costs], commits: int | None) -> Grid:
             commits,
         )
         if even is not None:
-            rows.append(
-                (
-                    version,
-                    *(
-                        value if math.isfinite(value) else None
-                        for value in (even.reads, even.low, even.high)
-                    ),
-                )
-            )
+            values = (even.reads, even.low, even.high)
+            rows.append((version, *(v if math.isfinite(v) else None for v in values)))
     columns = {"format_version": COUNT, "reads_per_commit": NUMBER, "from": NUMBER, "to": NUMBER}
     return Grid("Copy-on-write is cheaper above", columns, rows)

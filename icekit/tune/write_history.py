@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,14 @@ from icekit.facts.metadata import Json
 from icekit.facts.model import TableFacts
 from icekit.facts.where import where
 from icekit.sql import Identifier, identifier, literal
+from icekit.tune.ddl import first_fitting
 from icekit.units import percent
 
 if TYPE_CHECKING:
     from icekit.catalog import Lake
 
+#: A statement for any table, named with its catalog.
+ForTable = Callable[[Identifier], str]
 COPY_ON_WRITE, MERGE_ON_READ = "copy-on-write", "merge-on-read"
 OPERATIONS = ("delete", "update", "merge")
 #: Kinds of commits that change existing rows. An upsert writes equality deletes, which no write
@@ -73,11 +76,10 @@ class PastCommit:
             for name in ("deleted", "updated", "inserted")
             if _MERGE + name in summary
         ]
-        operation = str(summary.get("operation") or "unknown")
-        kind, mode, rows = operation, None, None
+        kind, mode, rows = str(summary.get("operation") or "unknown"), None, None
         # A dynamic overwrite puts other rows in the place of whole partitions.
-        if operation in ("append", "replace") or summary.get("replace-partitions") == "true":
-            kind = operation
+        if kind in ("append", "replace") or summary.get("replace-partitions") == "true":
+            pass
         elif equalities:
             kind, rows = "upsert", max(equalities, added_rows)
         elif merged:
@@ -85,20 +87,13 @@ class PastCommit:
         elif positions:
             # An update writes each row that it deletes again; a MERGE of an older Spark may look
             # like one.
-            kind, mode, rows = (
-                "update" if added else "delete",
-                MERGE_ON_READ,
-                max(positions, added_rows),
-            )
+            kind = "update" if added else "delete"
+            mode, rows = MERGE_ON_READ, max(positions, added_rows)
         elif removed and not added:
             kind = "drop"
         elif removed and added_rows <= removed_rows:
-            is_update = added_rows == removed_rows
-            kind, mode, rows = (
-                "update" if is_update else "delete",
-                COPY_ON_WRITE,
-                None if is_update else removed_rows - added_rows,
-            )
+            mode, rows = COPY_ON_WRITE, removed_rows - added_rows or None
+            kind = "delete" if rows else "update"
         before = number("total-data-files") - added + removed
         touched = removed if mode == COPY_ON_WRITE else min(number("added-delete-files"), before)
         return cls(
@@ -128,11 +123,8 @@ class WriteHistory:
         """Row-level commits a day; None with fewer than two snapshots. The first commit starts the
         clock.
         """
-        span = (
-            self.commits[-1].committed_at_ms - self.commits[0].committed_at_ms
-            if self.commits
-            else 0
-        )
+        times = [commit.committed_at_ms for commit in self.commits]
+        span = times[-1] - times[0] if times else 0
         return sum(c.kind in ROW_LEVEL for c in self.commits[1:]) / span * _DAY_MS if span else None
 
     @property
@@ -163,15 +155,8 @@ class WriteHistory:
         rows = []
         for (kind, mode), number in numbers.most_common():
             same = [c for c in self.commits if (c.kind, c.mode) == (kind, mode)]
-            rows.append(
-                (
-                    kind,
-                    mode,
-                    number,
-                    _median(c.rows_changed for c in same),
-                    _median(c.file_share for c in same),
-                )
-            )
+            medians = _median(c.rows_changed for c in same), _median(c.file_share for c in same)
+            rows.append((kind, mode, number, *medians))
         return Grid("Past commits", columns, rows)
 
 
@@ -257,7 +242,7 @@ def shaped_like(
 
 def synthetic(
     lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool = False
-) -> list[Callable[[Identifier], str]]:
+) -> list[ForTable]:
     """Statements of a shape, each for other rows of the table as it is now.
 
     A MERGE needs a key, which nobody has named, so an UPDATE stands in for it: it writes the same
@@ -269,31 +254,26 @@ def synthetic(
             "The table has no column of a plain type to choose rows by; give your own statement."
         )
     hashed = ", ".join(identifier(c.name) for c in columns[:_HASHED_COLUMNS])
-    places, reached = (
-        ([""] * commits, 1.0)
-        if shape.spread == SCATTERED
-        else _places(lake, facts, shape, commits, is_copied)
-    )
+    parts = [("", facts.data.record_count)] * commits
+    if shape.spread == CLUSTERED:
+        parts = _clusters(lake, facts, shape, commits, is_copied=is_copied)
+    reached = sum(rows for _, rows in parts) / commits / max(facts.data.record_count, 1)
     limit = max(1, round(min(1.0, shape.share / max(reached, 1e-9)) * _UNIT))
-    made = []
-    for number, predicate in enumerate(places):
+    statements = []
+    for number, (predicate, _) in enumerate(parts):
         # Other rows each time; and no BETWEEN, which Iceberg 1.12 cannot take of an expression in a
         # DELETE.
         chosen = f"pmod(xxhash64({hashed}, {number}), {_UNIT}) < {limit}"
-        made.append(
-            _statement(
-                facts, shape.operation, f"({predicate}) AND {chosen}" if predicate else chosen
-            )
-        )
-    return made
+        condition = f"({predicate}) AND {chosen}" if predicate else chosen
+        statements.append(_statement(facts, shape.operation, condition))
+    return statements
 
 
-def _statement(facts: TableFacts, operation: str, predicate: str) -> Callable[[Identifier], str]:
+def _statement(facts: TableFacts, operation: str, predicate: str) -> ForTable:
     if operation == "delete":
         return lambda table: f"DELETE FROM {identifier(*table)} WHERE {predicate}"
-    sources = {f.source for s in facts.specs for f in s.fields} | {
-        f.source for f in facts.sort_order
-    }
+    sources = {f.source for spec in facts.specs for f in spec.fields}
+    sources |= {f.source for f in facts.sort_order}
     tops = [c.name for c in _tops(facts)]
     # Set to itself: the row is rewritten, wherever it belongs.
     column = identifier(next((name for name in tops if name not in sources), tops[0]))
@@ -311,41 +291,16 @@ def _tops(facts: TableFacts) -> list[Column]:
     ]
 
 
-def _places(
-    lake: Lake, facts: TableFacts, shape: Shape, commits: int, is_copied: bool
-) -> tuple[list[str], float]:
-    """Where each commit's rows are, and the share of all rows that one such place holds: partitions
-    where there are, else files.
+def _clusters(
+    lake: Lake, facts: TableFacts, shape: Shape, commits: int, *, is_copied: bool
+) -> list[tuple[str, int]]:
+    """For each commit a predicate for where its rows are, and the rows there: partitions where
+    there are enough, else files.
     """
-    left = sorted(
-        facts.of_kind(Kind.DATA),
-        key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
-    )
-    total = max(facts.data.record_count, 1)
     files = max(1, round(shape.file_share * facts.data.file_count))
-    predicates: list[str] = []
-    rows = 0
-    while (
-        len(predicates) < commits
-        and left
-        and not facts.spec(left[0].partition.spec_id).is_unpartitioned
-    ):
-        taken = [left.pop()]
-        while left and sum(g.file_count for g in taken) + left[-1].file_count <= files:
-            taken.append(left.pop())
-        predicate = where(
-            facts.catalog,
-            facts.specs_by_id,
-            facts.columns,
-            [g.partition for g in taken],
-            of_rows=True,
-        )
-        if predicate is None:
-            break
-        predicates.append(predicate)
-        rows += sum(g.record_count for g in taken)
-    if len(predicates) == commits:
-        return predicates, rows / commits / total
+    parts = _partitions(facts, files, commits)
+    if len(parts) == commits:
+        return parts
     if is_copied:
         raise ParameterError(
             "A copied sample has too few partitions to cluster changes in; give spread=scattered, "
@@ -364,8 +319,30 @@ def _places(
             "own statement."
         )
     each = len(listed) // commits
-    parts: list[Sequence[tuple[str, int]]] = [
-        listed[i * each : (i + 1) * each] for i in range(commits)
+    chunks = [listed[i * each : (i + 1) * each] for i in range(commits)]
+    return [
+        (f"_file IN ({', '.join(literal(path) for path, _ in chunk)})", sum(n for _, n in chunk))
+        for chunk in chunks
     ]
-    chosen = [f"_file IN ({', '.join(literal(path) for path, _ in part)})" for part in parts]
-    return chosen, sum(records for part in parts for _, records in part) / commits / total
+
+
+def _partitions(facts: TableFacts, files: int, commits: int) -> list[tuple[str, int]]:
+    """Predicates for the last partitions with this many files together, and their rows."""
+    parts: list[tuple[str, int]] = []
+    left = sorted(
+        facts.of_kind(Kind.DATA),
+        key=lambda g: (g.partition.spec_id, [str(v) for v in g.partition.values]),
+    )[::-1]
+    while (
+        len(parts) < commits
+        and left
+        and not facts.spec(left[-1].partition.spec_id).is_unpartitioned
+    ):
+        taken = first_fitting(left, files, lambda g: g.file_count)
+        left = left[len(taken) :]
+        partitions = [g.partition for g in taken]
+        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, partitions, of_rows=True)
+        if predicate is None:
+            break
+        parts.append((predicate, sum(g.record_count for g in taken)))
+    return parts

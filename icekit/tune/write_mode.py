@@ -13,47 +13,48 @@ deletion vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from icekit.answer.grid import BYTES, NUMBER, SECONDS
-from icekit.catalog.lake import session_of
 from icekit.engine.effort import CLOCK
 from icekit.engine.errors import engine_errors, reason
 from icekit.engine.planner import query_of
 from icekit.engine.predicate import read_predicate
-from icekit.errors import ParameterError, StatementRefused, require_number
+from icekit.errors import ParameterError, StatementRefused
 from icekit.facts.head import head
 from icekit.facts.model import TableFacts
+from icekit.options.commands import WriteModeOptions
 from icekit.resolve.convert import convert
-from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
+from icekit.sandbox.trial import Sandbox, Trial
 from icekit.secrets import scrub
-from icekit.sql import Identifier, call, display_name, identifier, set_properties
+from icekit.sql import call, display_name, identifier, set_properties
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements, median, to_set
-from icekit.tune.experiment import Experiment, SetUp
+from icekit.tune.experiment import Experiment, Figures, SetUp
 from icekit.tune.queries import reads_per_day as read_from_log
 from icekit.tune.statement import Statement, parse
 from icekit.tune.write_cost import (
     TOTAL,
     UNITS,
+    BreakEven,
     Costs,
     Mode,
     best_cycle,
     break_even_grid,
     interval_of,
+    total,
 )
 from icekit.tune.write_history import (
     COPY_ON_WRITE,
     MERGE_ON_READ,
     OPERATIONS,
+    ForTable,
+    Shape,
     WriteHistory,
     shaped_like,
     synthetic,
 )
 from icekit.units import count, elapsed, percent, plain, raised
-
-if TYPE_CHECKING:
-    from icekit.catalog import Lake
 
 COMMIT, SCAN, COMPACTION = "cost of a commit", "cost of a scan", "cost of a compaction"
 OPENS, WRITTEN, FILES = (
@@ -90,45 +91,38 @@ _V2 = (
 
 def costs_of(
     measured: Measurements, modes: Sequence[Mode], commits: int, data_files: int
-) -> tuple[Costs, ...]:
+) -> Iterator[Costs]:
     """The costs of the modes that were measured completely; reads of copy-on-write, which leaves no
     deletes, are what the others are held against.
     """
     reference = measured.value(COPY_ON_WRITE, SCAN)
-    costs = []
     for mode in modes:
-        write, scan = measured.value(mode.name, COMMIT), measured.value(mode.name, SCAN)
-        compaction, opens = (
-            measured.value(mode.name, COMPACTION),
-            measured.value(mode.name, OPENS) or 0.0,
+        name = mode.name
+        write, scan, compaction = (
+            measured.value(name, measure) for measure in (COMMIT, SCAN, COMPACTION)
         )
-        share = opens / max(data_files, 1)
-        if (
-            write is None
-            or scan is None
-            or reference is None
-            or (compaction is None and not mode.is_copy_on_write)
-        ):
+        if mode.is_copy_on_write:
+            compaction = 0.0
+        if write is None or scan is None or reference is None or compaction is None:
             continue
-        error = measured.spread(mode.name, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
-        costs.append(
-            Costs(
-                mode=mode,
-                write=write,
-                scan=reference,
-                data_files=data_files,
-                open_seconds=max(0.0, scan - reference) / opens if opens else 0.0,
-                # A data file has at most one vector, so those of several commits overlap.
-                touched=share / commits
-                if mode.granularity
-                else 1 - (1 - min(share, 1.0)) ** (1 / commits),
-                compaction=compaction or 0.0,
-                commits=commits,
-                write_error=measured.spread(mode.name, COMMIT),
-                open_error=error / opens if opens else 0.0,
-            )
+        opens = measured.value(name, OPENS) or 0.0
+        share = opens / max(data_files, 1)
+        error = measured.spread(name, SCAN) + measured.spread(COPY_ON_WRITE, SCAN)
+        yield Costs(
+            mode=mode,
+            write=write,
+            scan=reference,
+            data_files=data_files,
+            open_seconds=max(0.0, scan - reference) / opens if opens else 0.0,
+            # A data file has at most one vector, so those of several commits overlap.
+            touched=share / commits
+            if mode.granularity
+            else 1 - (1 - min(share, 1.0)) ** (1 / commits),
+            compaction=compaction,
+            commits=commits,
+            write_error=measured.spread(name, COMMIT),
+            open_error=error / opens if opens else 0.0,
         )
-    return tuple(costs)
 
 
 def is_settled(measured: Measurements) -> bool:
@@ -144,10 +138,8 @@ def is_settled(measured: Measurements) -> bool:
 
 def current_mode(facts: TableFacts, operation: str) -> Mode:
     """The current write mode of an operation."""
-    mode, version = (
-        facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE,
-        max(facts.format_version, 2),
-    )
+    mode = facts.setting(f"write.{operation}.mode") or COPY_ON_WRITE
+    version = max(facts.format_version, 2)
     if mode == COPY_ON_WRITE or version >= 3:
         return Mode(mode, version)
     # The property's default says partition, but Spark writes per file unless it is set
@@ -162,109 +154,96 @@ def advise(
     reads: float | None,
     commits: int | None,
 ) -> tuple[tuple[Change, ...], str, str | None]:
-    """The changes, the verdict and the variant advised, with so many reads per commit and commits
-    between compactions (None: not known, the cheapest).
+    """The changes, the verdict and the variant advised, at a number of ``reads`` per commit and of
+    ``commits`` between compactions (None: not known, the cheapest).
     """
     setting, current = f"write.{operation}.mode", current_mode(facts, operation)
     own = [c for c in costs if c.mode.format_version == current.format_version]
     even = interval_of(own, commits)
     existing = next((c for c in own if c.mode == current), None)
     if even is None or existing is None:
-        kept = Change(
-            setting, current.mode, current.mode, "Too little was measured to compare the modes."
-        )
-        return (kept,), "No advice: too little was measured to compare the modes.", None
+        why = "too little was measured to compare the modes."
+        return (_kept(setting, current, raised(why)),), f"No advice: {why}", None
     if reads is None:
-        kept = Change(setting, current.mode, current.mode, f"{raised(str(even))}.")
-        return (
-            (kept,),
-            f"No advice: the number of reads of the table is not known. {raised(str(even))}. Give "
-            "reads_per_day.",
-            None,
-        )
+        why = f"{raised(str(even))}."
+        verdict = f"the number of reads of the table is not known. {why} Give reads_per_day."
+        return (_kept(setting, current, why),), f"No advice: {verdict}", None
+    case = _Case(facts, setting, even, reads, commits)
+    best = min(own, key=case.cost)
+    change, verdict, advised = case.advice(existing, best)
+    newer = [c for c in costs if c.mode.format_version > current.format_version]
+    upgrade = case.upgrade(best, min(newer, key=case.cost)) if newer else None
+    if upgrade is None:
+        return (change,), verdict, advised
+    version = f"Format version {upgrade.proposed} would cost less"
+    return (change, upgrade), f"{verdict} {version}, but the upgrade cannot be undone.", advised
 
-    def total(one: Costs) -> float:
-        return one.per_commit(reads, commits or best_cycle(one, reads))
 
-    best = min(own, key=total)
-    gain = 1 - total(best) / total(existing) if total(existing) else 0.0
-    figures = (
-        f"a commit costs {elapsed(total(existing))} now and {elapsed(total(best))} with "
-        f"{best.mode.name}, at {plain(reads)} reads per commit"
-    )
-    changes: list[Change] = []
-    advised = None
-    if best.mode.mode != current.mode and even.is_close(reads):
-        verdict = f"Too close to call at {plain(reads)} reads per commit: {even}."
-        changes.append(Change(setting, current.mode, current.mode, verdict))
-    elif best.mode == current or gain < _MARGIN:
-        verdict = (
-            f"No change: {current.name} costs least, or nearly, at {plain(reads)} reads per "
-            f"commit; {even}."
+def _kept(setting: str, mode: Mode, why: str) -> Change:
+    return Change(setting, mode.mode, mode.mode, why)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """The costs of modes at a number of reads per commit and of commits between compactions."""
+
+    facts: TableFacts
+    setting: str
+    even: BreakEven
+    reads: float
+    commits: int | None
+
+    def cost(self, costs: Costs) -> float:
+        return total(costs, self.reads, self.commits)
+
+    def advice(self, existing: Costs, best: Costs) -> tuple[Change, str, str | None]:
+        """The change, the verdict and the variant advised, within the table's format version."""
+        now, mode = existing.mode, best.mode
+        before, after = self.cost(existing), self.cost(best)
+        gain = 1 - after / before if before else 0.0
+        at = f"at {plain(self.reads)} reads per commit"
+        figures = (
+            f"a commit costs {elapsed(before)} now and {elapsed(after)} with {mode.name}, {at}"
         )
-        changes.append(Change(setting, current.mode, current.mode, f"{raised(figures)}; {even}."))
-    else:
-        properties = {_GRANULARITY: best.mode.granularity} if best.mode.granularity else {}
-        if facts.format_version < 2 and not best.mode.is_copy_on_write:
-            properties["format-version"] = "2"
-        properties[setting] = best.mode.mode
-        effect = _V2 if "format-version" in properties else None
-        changes.append(
-            to_set(
-                facts,
-                properties,
-                f"It saves {percent(gain)}: {figures}; {even}.",
-                now=current.mode,
-                side_effect=effect,
-            )
-        )
-        advised = best.mode.name
-        verdict = (
-            f"Set {setting} to "
-            f"{best.mode.mode}{f', {best.mode.granularity} granularity' if best.mode.granularity else ''}: "
-            f"{figures}."
-        )
-    newer = min(
-        (c for c in costs if c.mode.format_version > current.format_version),
-        key=total,
-        default=None,
-    )
-    # The upgrade cannot be undone, so a gain within the error does not count.
-    error = best.write_error + (newer.write_error if newer is not None else 0.0)
-    if newer is not None and total(best) - total(newer) > max(error, _MARGIN * total(best)):
+        if mode.mode != now.mode and self.even.is_close(self.reads):
+            verdict = f"Too close to call {at}: {self.even}."
+            return _kept(self.setting, now, verdict), verdict, None
+        if mode == now or gain < _MARGIN:
+            change = _kept(self.setting, now, f"{raised(figures)}; {self.even}.")
+            verdict = f"No change: {now.name} costs least, or nearly, {at}; {self.even}."
+            return change, verdict, None
+        is_upgrade = self.facts.format_version < 2 and not mode.is_copy_on_write
+        properties = {
+            **_granularity(mode),
+            **({"format-version": "2"} if is_upgrade else {}),
+            self.setting: mode.mode,
+        }
+        why = f"It saves {percent(gain)}: {figures}; {self.even}."
+        effect = _V2 if is_upgrade else None
+        change = to_set(self.facts, properties, why, now=now.mode, side_effect=effect)
+        granularity = f", {mode.granularity} granularity" if mode.granularity else ""
+        return change, f"Set {self.setting} to {mode.mode}{granularity}: {figures}.", mode.name
+
+    def upgrade(self, best: Costs, newer: Costs) -> Change | None:
+        """Another format version; None unless it saves more than the error, because the upgrade
+        cannot be undone.
+        """
+        before, after = self.cost(best), self.cost(newer)
+        if before - after <= max(best.write_error + newer.write_error, _MARGIN * before):
+            return None
         version = str(newer.mode.format_version)
-        sql = set_properties(facts.sql_name, {"format-version": version, setting: newer.mode.mode})
-        why = f"A commit costs {elapsed(total(newer))} with {newer.mode.name}; {_V3}."
-        changes.append(
-            Change(
-                "format-version", str(facts.format_version), version, why, sql, is_alternative=True
-            )
+        properties = {"format-version": version, self.setting: newer.mode.mode}
+        return Change(
+            "format-version",
+            str(self.facts.format_version),
+            version,
+            f"A commit costs {elapsed(after)} with {newer.mode.name}; {_V3}.",
+            set_properties(self.facts.sql_name, properties),
+            is_alternative=True,
         )
-        verdict += f" Format version {version} would cost less, but the upgrade cannot be undone."
-    return tuple(changes), verdict, advised
 
 
-def tune_write_mode(
-    lake: Lake,
-    table: str | Identifier,
-    *,
-    statement: str = "",
-    operation: str = "",
-    share: float = 0,
-    spread: str = "",
-    file_share: float = 0,
-    reads_per_day: float = 0,
-    reads_per_commit: float = 0,
-    event_log: str = "",
-    read_filter: str | None = None,
-    commits: int = 2,
-    repeats: int = 3,
-    compact_every: int = 0,
-    budget_seconds: float = 1800,
-    budget_bytes: str = BUDGET_BYTES,
-    sample_bytes: str = "",
-    progress: Callable[[str], None] = print,
-) -> Answer:
+def tune_write_mode(trial: Trial, options: WriteModeOptions) -> Answer:
     """Measure the cost of merge-on-read and copy-on-write for a table, and advise one; zero and
     empty text stand for what the history says.
 
@@ -278,101 +257,64 @@ def tune_write_mode(
 
     Raises :class:`~icekit.errors.ParameterError` and :class:`~icekit.errors.StatementRefused`.
     """
-    for name, number in {"commits": commits, "repeats": repeats}.items():
-        if number < 1:
-            raise ParameterError(f"{name} is {number}, but must be 1 or more.")
-    for name, value in {
-        "reads_per_day": reads_per_day,
-        "reads_per_commit": reads_per_commit,
-        "compact_every": compact_every,
-    }.items():
-        require_number(name, value)
-    if statement and (operation or share or spread or file_share):
+    lake, facts = trial.lake, trial.facts
+    own = _own_statement(trial, options) if options.statement else None
+    if options.read_filter is not None:
+        # Before anything is written for it.
+        rows = lake.spark.table(identifier(*lake.sql_name(facts.table)))
+        read_predicate(lake.spark, rows, options.read_filter)
+    history = WriteHistory.of(head(lake, facts.table).lineage())
+    shape = shaped_like(
+        facts, history, **options.only("operation", "share", "spread", "file_share")
+    )
+    workload = WriteTrial(own, shape, options)
+    reads, reads_from = _reads(facts, history, options)
+    modes = _modes(max(facts.format_version, 2))
+    experiment = Experiment(
+        trial=trial,
+        variants={mode.name: set_up_as(facts, mode, trial.progress) for mode in modes},
+        measures=_MEASURES,
+        always_sample=bool(options.sample_bytes),
+        spare=1,
+    )
+    with experiment.open():
+        workload.run(experiment)
+    cycle = options.compact_every or round(history.commits_between_compactions or 0) or None
+    files = facts.data.file_count
+    costs = tuple(costs_of(experiment.measured, modes, workload.commits, files))
+    if reads is not None:
+        for each in costs:
+            experiment.measured.add(each.mode.name, {TOTAL: total(each, reads, cycle)})
+    changes, verdict, advised = advise(facts, costs, workload.operation, reads, cycle)
+    unknown = {
+        "confidence": Confidence.NONE,
+        "because": f"too little was measured ({trial.stopped}).",
+    }
+    notes = _notes(experiment, costs, reads, cycle, reads_from)
+    return experiment.answer(
+        "write-mode",
+        verdict,
+        changes,
+        (f"Tried {workload}.", *notes),
+        now=current_mode(facts, workload.operation).name,
+        advised=advised,
+        tables={"break_even": break_even_grid(costs, cycle), "history": history.grid()},
+        **({} if costs else unknown),
+    )
+
+
+def _own_statement(trial: Trial, options: WriteModeOptions) -> Statement:
+    """Read a person's statement, and refuse one that Spark cannot analyse, or that is for another
+    table or branch, before the trial.
+    """
+    if any(options.only("operation", "share", "spread", "file_share").values()):
         raise ParameterError(
             "Your own statement determines the operation and the rows; leave out operation, "
             "share, spread and file_share."
         )
-    with session_of(lake):
-        own = _own_statement(lake, table, statement) if statement else None
-        budget = Budget(budget_seconds, budget_bytes)
-        trial = Trial.of(
-            lake,
-            table,
-            budget,
-            sample_bytes or "1 GB",
-            progress,
-            if_empty="there is nothing to measure",
-        )
-        facts = trial.facts
-        if read_filter is not None:
-            # Before anything is written for it.
-            read_predicate(
-                lake.spark, lake.spark.table(identifier(*lake.sql_name(facts.table))), read_filter
-            )
-        history = WriteHistory.of(head(lake, facts.table).lineage())
-        shape = shaped_like(
-            facts, history, operation=operation, share=share, spread=spread, file_share=file_share
-        )
-        reads, reads_from = _reads(facts, history, reads_per_commit, reads_per_day, event_log)
-        modes = _modes(max(facts.format_version, 2))
-        experiment = Experiment(
-            trial=trial,
-            variants={mode.name: set_up_as(facts, mode, progress) for mode in modes},
-            measures=_MEASURES,
-            always_sample=bool(sample_bytes),
-            spare=1,
-        )
-        described = f"your {own.kind}" if own is not None else str(shape)
-        with experiment.open():
-            box = experiment.boxes.get(COPY_ON_WRITE)
-            rows, is_copied = (
-                (box.observe(), True) if box is not None and box.is_sample else (facts, False)
-            )
-            statements = (
-                (own.on,)
-                if own is not None
-                else synthetic(lake, rows, shape, commits, is_copied=is_copied)
-            )
-            progress(f"{display_name(facts.table)}: {described}, in {count(len(modes), 'mode')}")
-            _run(experiment, statements, read_filter, repeats, is_own=own is not None)
-    operation = own.kind.lower() if own is not None else shape.operation
-    cycle = compact_every or round(history.commits_between_compactions or 0) or None
-    costs = costs_of(
-        experiment.measured, modes, 1 if own is not None else commits, facts.data.file_count
-    )
-    for one in costs if reads is not None else ():
-        experiment.measured.add(
-            one.mode.name,
-            {TOTAL: one.per_commit(reads or 0.0, cycle or best_cycle(one, reads or 0.0))},
-        )
-    changes, verdict, advised = advise(facts, costs, operation, reads, cycle)
-    confidence, because = (
-        experiment.confidence()
-        if costs
-        else (Confidence.NONE, f"too little was measured ({trial.stopped}).")
-    )
-    return Answer(
-        question="write-mode",
-        facts=facts,
-        verdict=verdict,
-        changes=changes,
-        measured=experiment.measured,
-        now=current_mode(facts, operation).name,
-        advised=advised,
-        confidence=confidence,
-        because=because,
-        notes=(f"Tried {described}.", *_notes(experiment, costs, reads, reads_from, cycle)),
-        tables={"break_even": break_even_grid(costs, cycle), "history": history.grid()},
-        stopped=trial.stopped,
-    )
-
-
-def _own_statement(lake: Lake, table: str | Identifier, sql: str) -> Statement:
-    """Read a person's statement, and refuse one that Spark cannot analyse, or that is for another
-    table or branch, before the trial.
-    """
-    parsed = parse(lake.spark, sql)
-    name = lake.sql_name(lake.identifier(table) if isinstance(table, str) else table)
+    lake = trial.lake
+    parsed = parse(lake.spark, options.statement)
+    name = lake.sql_name(trial.facts.table)
     if tuple(p.casefold() for p in parsed.target) != tuple(p.casefold() for p in name):
         raise ParameterError(
             f"The statement writes to {display_name(parsed.target)}, not to {display_name(name)}; "
@@ -388,10 +330,13 @@ def _own_statement(lake: Lake, table: str | Identifier, sql: str) -> Statement:
 
 
 def _modes(version: int) -> tuple[Mode, ...]:
-    kinds = (
-        [Mode(MERGE_ON_READ, 2, "file"), Mode(MERGE_ON_READ, 2, "partition")] if version < 3 else []
-    )
-    return (Mode(COPY_ON_WRITE, version), *kinds, Mode(MERGE_ON_READ, 3))
+    granularities = ("file", "partition") if version < 3 else ()
+    merging = (Mode(MERGE_ON_READ, 2, granularity) for granularity in granularities)
+    return (Mode(COPY_ON_WRITE, version), *merging, Mode(MERGE_ON_READ, 3))
+
+
+def _granularity(mode: Mode) -> dict[str, str]:
+    return {_GRANULARITY: mode.granularity} if mode.granularity else {}
 
 
 def set_up_as(facts: TableFacts, mode: Mode, progress: Callable[[str], None]) -> SetUp:
@@ -405,63 +350,82 @@ def set_up_as(facts: TableFacts, mode: Mode, progress: Callable[[str], None]) ->
             with box.budget.watching(box.lake.spark):
                 convert(box.lake.spark, box.name)
             compact(box)
-        modes = {f"write.{operation}.mode": mode.mode for operation in OPERATIONS}
-        granularity = {_GRANULARITY: mode.granularity} if mode.granularity else {}
-        box.set(
-            set_properties(
-                box.name, {"format-version": str(mode.format_version), **modes, **granularity}
-            )
-        )
+        properties = {"format-version": str(mode.format_version), **_granularity(mode)}
+        properties |= {f"write.{operation}.mode": mode.mode for operation in OPERATIONS}
+        box.set(set_properties(box.name, properties))
 
     return set_up
 
 
-def _run(
-    experiment: Experiment,
-    statements: Sequence[Callable[[Identifier], str]],
-    read_filter: str | None,
-    repeats: int,
-    *,
-    is_own: bool,
-) -> None:
-    """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a warm-up
-    on a spare clone.
+@dataclass(frozen=True, slots=True)
+class WriteTrial:
+    """A person's own statement, or synthetic ones of a shape, and the scans and the compaction
+    after them.
     """
-    for box in experiment.spares:
-        run_commit(box, statements[0], is_own=is_own)
-        box.scan(read_filter)
-    for number, statement in enumerate(statements, 1):
 
-        def commit(
-            _: str, box: Sandbox, statement: Callable[[Identifier], str] = statement
-        ) -> dict[str, float]:
-            return run_commit(box, statement, is_own=is_own)
+    own: Statement | None
+    shape: Shape
+    options: WriteModeOptions
 
-        experiment.measure(f"commit {number} of {len(statements)}", commit)
-    if experiment.boxes and not any(
-        experiment.measured.value(name, FILES) for name in experiment.boxes
-    ):
-        raise ParameterError(
-            "The statement changes no row of this table, so there is nothing to compare; give a "
-            "statement that changes rows."
+    def __str__(self) -> str:
+        return f"your {self.own.kind}" if self.own is not None else str(self.shape)
+
+    @property
+    def operation(self) -> str:
+        """Delete, update or merge."""
+        return self.own.kind.lower() if self.own is not None else self.shape.operation
+
+    @property
+    def commits(self) -> int:
+        """How many statements are run."""
+        return 1 if self.own is not None else self.options.commits
+
+    def statements(self, trial: Trial, box: Sandbox | None) -> list[ForTable]:
+        """The statements, each for any table; ``box`` is a sandbox of the trial."""
+        if self.own is not None:
+            return [self.own.on]
+        copy = box.observe() if box is not None and box.is_sample else None
+        is_copied, facts = copy is not None, copy or trial.facts
+        return synthetic(trial.lake, facts, self.shape, self.commits, is_copied=is_copied)
+
+    def run(self, experiment: Experiment) -> None:
+        """Commit, scan until the deletes stand out, and compact, in every mode in turn; after a
+        warm-up on a spare clone.
+        """
+        trial, boxes = experiment.trial, experiment.boxes
+        statements = self.statements(trial, boxes.get(COPY_ON_WRITE))
+        modes = count(len(experiment.variants), "mode")
+        trial.progress(f"{display_name(trial.facts.table)}: {self}, in {modes}")
+        is_own, read_filter = self.own is not None, self.options.read_filter
+        for box in experiment.spares:
+            run_commit(box, statements[0], is_own=is_own)
+            box.scan(read_filter)
+        for number, statement in enumerate(statements, 1):
+
+            def commit(_: str, box: Sandbox, statement: ForTable = statement) -> Figures:
+                return run_commit(box, statement, is_own=is_own)
+
+            experiment.measure(f"commit {number} of {len(statements)}", commit)
+        if boxes and not any(experiment.measured.value(name, FILES) for name in boxes):
+            raise ParameterError(
+                "The statement changes no row of this table, so there is nothing to compare; give "
+                "a statement that changes rows."
+            )
+        experiment.measure("the delete files", lambda _, box: {OPENS: box.plan().delete_opens})
+        experiment.measure(
+            "the scans",
+            lambda _, box: {SCAN: box.scan(read_filter).cost},
+            rounds=self.options.repeats,
+            most_rounds=self.options.repeats * _MOST_ROUNDS,
+            is_settled=is_settled,
         )
-    experiment.measure("the delete files", lambda _, box: {OPENS: box.plan().delete_opens})
-    experiment.measure(
-        "the scans",
-        lambda _, box: {SCAN: box.scan(read_filter).cost},
-        rounds=repeats,
-        most_rounds=repeats * _MOST_ROUNDS,
-        is_settled=is_settled,
-    )
-    experiment.measure(
-        "the compaction",
-        lambda name, box: {} if name == COPY_ON_WRITE else {COMPACTION: compact(box)},
-    )
+        experiment.measure(
+            "the compaction",
+            lambda name, box: {} if name == COPY_ON_WRITE else {COMPACTION: compact(box)},
+        )
 
 
-def run_commit(
-    box: Sandbox, statement: Callable[[Identifier], str], *, is_own: bool
-) -> dict[str, float]:
+def run_commit(box: Sandbox, statement: ForTable, *, is_own: bool) -> Figures:
     """Run one statement, which may write the entire table; raises StatementRefused with the
     engine's reason if a person's own one fails.
     """
@@ -486,14 +450,14 @@ def compact(box: Sandbox) -> float:
 
 
 def _reads(
-    facts: TableFacts, history: WriteHistory, per_commit: float, per_day: float, event_log: str
+    facts: TableFacts, history: WriteHistory, options: WriteModeOptions
 ) -> tuple[float | None, str]:
     """Reads per row-level commit and their source; None if they are not known."""
-    if per_commit:
-        return per_commit, "as stated"
-    source = "as stated"
-    if not per_day and event_log:
-        per_day, source = read_from_log(event_log, facts.table), "from the event log"
+    if options.reads_per_commit:
+        return options.reads_per_commit, "as stated"
+    per_day, source = options.reads_per_day, "as stated"
+    if not per_day and options.event_log:
+        per_day, source = read_from_log(options.event_log, facts.table), "from the event log"
     if not per_day:
         return None, "not known"
     if not history.writes_per_day:
@@ -512,36 +476,29 @@ def _notes(
     experiment: Experiment,
     costs: Sequence[Costs],
     reads: float | None,
-    reads_from: str,
     cycle: int | None,
-) -> tuple[str, ...]:
-    unit = next((box.unit for box in experiment.boxes.values()), CLOCK)
-    notes = [UNITS[unit]]
+    reads_from: str,
+) -> Iterator[str]:
+    yield UNITS[next((box.unit for box in experiment.boxes.values()), CLOCK)]
     if reads is not None:
-        notes.append(f"Reads per commit: {plain(reads)}, {reads_from}.")
-        cycles = {
-            one.mode.name: best_cycle(one, reads) for one in costs if not one.mode.is_copy_on_write
-        }
+        yield f"Reads per commit: {plain(reads)}, {reads_from}."
         cheapest = ", ".join(
-            f"every {count(number, 'commit')} with {name.removeprefix('merge-on-read, ')}"
-            for name, number in cycles.items()
+            f"every {count(best_cycle(each, reads), 'commit')} with {each.mode.name}"
+            for each in costs
+            if not each.mode.is_copy_on_write
         )
-        notes.append(
+        yield (
             f"Compacted every {count(cycle, 'commit')}; cheapest is {cheapest}."
             if cycle
             else f"Compacted {cheapest}, which is cheapest."
         )
     if costs and not is_settled(experiment.measured):
-        notes.append(
+        yield (
             "Deletes slow a scan by little more than repeated scans differ: more commits or "
             "repeats would narrow the break-even point."
         )
     if experiment.is_sample:
-        notes.append(
+        yield (
             f"Costs are those of a sample; the table is {experiment.scale:,.1f} times as large, "
             "and modes are compared, not times."
         )
-    return tuple(notes)
-
-
-__all__ = ["tune_write_mode"]

@@ -12,7 +12,7 @@ from icekit.api import Lake
 from icekit.sql import identifier, literal
 from icekit.tune.answer import Answer
 from icekit.tune.commits import TOLERANCE
-from icekit.tune.file_sizes import ADVISORY, LARGE_FILES, LARGE_MEAN, NOW, SIZED, tune_file_sizes
+from icekit.tune.file_sizes import ADVISORY, LARGE_FILES, LARGE_MEAN, NOW, SIZED
 from icekit.units import size
 from rigs.bench.measure import Others, show
 
@@ -108,7 +108,7 @@ def measure(
             f"CREATE OR REPLACE TABLE {full} USING iceberg {by} TBLPROPERTIES ({pairs}) AS SELECT "
             f"id, cast(id * 10 / {count} > 9 AS int) AS p, {columns} FROM range(0, {count}, 1, 8)"
         )
-        return tune_file_sizes(lake, name, budget_seconds=600, progress=lambda _: None)
+        return lake.tune("file-sizes", name, budget_seconds=600, progress=lambda _: None)
     finally:
         lake.spark.sql(f"DROP TABLE IF EXISTS {full} PURGE")
 

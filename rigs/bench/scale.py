@@ -94,7 +94,7 @@ def _of_steps(table: str) -> dict[str, Any]:
     import icekit
     from icekit.diagnose import diagnose
     from icekit.facts.model import TableFacts
-    from icekit.report.rendering import kept
+    from icekit.report.observing import kept
 
     lake, seconds = icekit.connect(), {}
 

@@ -19,7 +19,7 @@ from icekit.lab import build
 from icekit.sandbox.trial import Budget, Trial
 from icekit.tune.write_cost import Mode
 from icekit.tune.write_history import COPY_ON_WRITE, Shape, synthetic
-from icekit.tune.write_mode import COMMIT, compact, run_commit, set_up_as, tune_write_mode
+from icekit.tune.write_mode import COMMIT, compact, run_commit, set_up_as
 from icekit.units import size
 from rigs.bench.measure import Others, show
 
@@ -116,8 +116,8 @@ def _bench(lake: Lake, scale: int, commits: int) -> None:
 
 def _one(lake: Lake, facts: TableFacts, workload: Workload, commits: int) -> tuple[str, ...]:
     shape = workload.shape
-    answer = tune_write_mode(
-        lake,
+    answer = lake.tune(
+        "write-mode",
         facts.table,
         operation=shape.operation,
         share=shape.share,

@@ -13,7 +13,6 @@ from icekit.engine.predicate import LONGEST, read_predicate
 from icekit.errors import EXIT_MISCONFIGURED, ParameterError
 from icekit.sql import identifier
 from icekit.tune.queries import read_filters
-from icekit.tune.write_mode import tune_write_mode
 from icekit.units import shorten
 
 pytestmark = pytest.mark.spark
@@ -196,7 +195,7 @@ def test_no_filter_escapes_its_place(table: Lake, text: str) -> None:
     with pytest.raises(ParameterError, match="as one expression"):
         read_filters(table, facts, sql=[text])
     with pytest.raises(ParameterError, match="as one expression"):
-        tune_write_mode(table, NAME, read_filter=text)
+        table.tune("write-mode", NAME, read_filter=text)
     with pytest.raises(ParameterError, match="as one expression"):
         plan_conversion(table, NAME, where=text)
 

@@ -182,7 +182,7 @@ def test_what_the_plan_leaves_does_not_come_out_below_nothing() -> None:
         plan(ONE, size=MIB, saved=120), EVERYTHING, SMALL, least_win=0.9, most_bytes=0.4
     )
 
-    assert won.said.endswith("The rest would save 0 % for 90 %.")
+    assert won.sentence.endswith("The rest would save 0 % for 90 %.")
 
 
 def test_what_is_said_is_escaped(golden: Golden) -> None:

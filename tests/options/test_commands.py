@@ -14,7 +14,6 @@ from icekit.errors import ParameterError
 from icekit.options import commands
 from icekit.options.commands import NOTEBOOKS, QUESTIONS, SECTIONS
 from icekit.report import Options as ReportOptions
-from icekit.tune import answering
 from icekit.tune.merge import review_merge
 
 # : The command of each notebook and of each section of a policy; a report is a notebook for many
@@ -56,23 +55,6 @@ def test_a_command_its_notebook_and_its_section_have_the_same_names_and_the_same
         assert command is other
     if name == "01_diagnose":
         assert theirs.keys() - ours.keys() == ALONE - {"json"}
-
-
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_has_only_options_that_it_takes_with_its_defaults(question: str) -> None:
-    taken = inspect.signature(answering(question)).parameters
-    options = QUESTIONS[question]().only(*QUESTIONS[question].settings())
-    own = {
-        name: value
-        for name, value in options.items()
-        if name not in ("catalog", "table", "output", "statement_file")
-    }
-
-    assert set(own) <= set(taken)
-    assert {
-        name: value for name, value in own.items() if value and value != taken[name].default
-    } == {}
-    assert ("trial" in taken) == ("trial" in own)
 
 
 def test_a_review_has_the_defaults_of_its_function() -> None:

@@ -8,7 +8,7 @@ import pytest
 from icekit.catalog.lake import Cancelled, in_time
 from icekit.errors import IcekitError
 from icekit.report import Options
-from icekit.report.rendering import observed
+from icekit.report.observing import observed
 from tests.factories import table_facts
 
 

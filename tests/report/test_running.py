@@ -33,7 +33,8 @@ from icekit.report import (
     notebook_path,
     report,
 )
-from icekit.report.rendering import ENGINE, Kernel, Kernels, TimedOut, limited, observed
+from icekit.report.observing import TimedOut, observed
+from icekit.report.rendering import ENGINE, Kernel, Kernels, limited
 from tests.child import python
 from tests.history.test_stores import record
 from tests.offline import lake_in
@@ -276,7 +277,7 @@ def test_whatever_goes_wrong_for_a_table_it_gets_its_row(many: Path, tmp_path: P
         made["db.t02"].error
         == "CancelledError: the loop is closed; for details see db.t02.error.txt"
     )
-    assert made["db.t02"].wins is not None
+    assert made["db.t02"].savings is not None
 
 
 def test_observing_that_does_not_end_is_left_behind(many: Path) -> None:

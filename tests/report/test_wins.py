@@ -352,7 +352,7 @@ def row(
         "lake", table, status, None, (), {"data": {"file_count": 9, "size_in_bytes": 10}}, 0.1
     )
     won = Savings(saved=saved, scan_cost=100, expirable_bytes=frees)
-    return Row(table, status, 1.0, outcome, f"{table}.html", wins=won, **more)  # type: ignore[arg-type]
+    return Row(table, status, 1.0, outcome, f"{table}.html", savings=won, **more)  # type: ignore[arg-type]
 
 
 def written(folder: Path, *rows: Row, **more: Any) -> str:
@@ -426,7 +426,7 @@ def test_the_index_weighs_orphans_only_where_storage_was_listed(
     tmp_path: Path, golden: Golden
 ) -> None:
     def of(table: str, **told: int) -> Row:
-        return dataclasses.replace(row(table), wins=Savings(scan_cost=100, **told))
+        return dataclasses.replace(row(table), savings=Savings(scan_cost=100, **told))
 
     exact = of("a", orphan_files=7, orphan_bytes=3 * MIB, orphan_files_weighed=7)
     unweighed, estimated = (

@@ -19,7 +19,7 @@ from icekit.tune.answer import (
     script,
     to_set,
 )
-from icekit.tune.in_force import SESSION, Link, in_force
+from icekit.tune.in_force import in_force
 from tests.factories import table_facts
 
 TABLE = ("lake", "db", "odd`name")
@@ -90,23 +90,20 @@ def test_a_format_version_has_no_undo() -> None:
 
 
 def test_a_setting_of_the_session_is_reset() -> None:
-    change = overriding(
-        Link(SESSION, "spark.sql.iceberg.distribution-mode", "none"), "It costs 3 files."
-    )
+    setting = in_force(session=("spark.sql.iceberg.distribution-mode", "none"))
+    (change,) = overriding(setting, "It costs 3 files.")
 
     assert change.sql == "RESET `spark.sql.iceberg.distribution-mode`"
     assert change.undo == "SET `spark.sql.iceberg.distribution-mode` = `none`"
 
 
 def test_what_is_set_nearest_to_the_write_is_in_force() -> None:
-    mode = in_force(
-        "m", session=[("spark.sql.iceberg.m", "none")], properties=[("write.m", "hash")]
-    )
+    mode = in_force(session=("spark.sql.iceberg.m", "none"), table=("write.m", "hash"))
 
     assert mode.value == "none"
     assert mode.origin == "session spark.sql.iceberg.m"
-    assert in_force("x", default=("default of the codec", "1")).origin == "default of the codec"
-    assert in_force("x").value is None
+    assert in_force(default=("default of the codec", "1")).origin == "default of the codec"
+    assert in_force().value is None
 
 
 def measurements() -> Measurements:

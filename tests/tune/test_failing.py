@@ -9,9 +9,6 @@ import pytest
 from icekit.api import Lake
 from icekit.errors import StatementRefused
 from icekit.sql import identifier
-from icekit.tune.file_sizes import tune_file_sizes
-from icekit.tune.layout import tune_layout
-from icekit.tune.write_mode import tune_write_mode
 
 pytestmark = pytest.mark.spark
 
@@ -30,21 +27,21 @@ def broken(lake: Lake, scratch: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ask", "options"),
+    ("question", "options"),
     [
-        pytest.param(tune_file_sizes, {}, id="file-sizes"),
-        pytest.param(tune_layout, {"filters": ["id = 7", "id = 70", "id = 700"]}, id="layout"),
+        pytest.param("file-sizes", {}, id="file-sizes"),
+        pytest.param("layout", {"filters": ["id = 7", "id = 70", "id = 700"]}, id="layout"),
         pytest.param(
-            tune_write_mode, {"operation": "update", "commits": 1, "repeats": 1}, id="write-mode"
+            "write-mode", {"operation": "update", "commits": 1, "repeats": 1}, id="write-mode"
         ),
     ],
 )
 def test_the_trial_ends_and_the_answer_says_why(
-    lake: Lake, broken: str, ask: Any, options: dict[str, Any]
+    lake: Lake, broken: str, question: str, options: dict[str, Any]
 ) -> None:
     before = lake.observe(broken).snapshot_id
 
-    answer = ask(lake, broken, progress=lambda _: None, **options)
+    answer = lake.tune(question, broken, progress=lambda _: None, **options)
 
     assert "Spark failed during the trial" in str(answer.stopped)
     assert not answer.is_answered
@@ -56,6 +53,6 @@ def test_a_statement_of_a_persons_own_is_refused(lake: Lake, broken: str) -> Non
     statement = f"UPDATE {identifier(lake.name, *broken.split('.'))} SET p = p WHERE id = 7"
 
     with pytest.raises(StatementRefused, match="could not run the statement on a clone"):
-        tune_write_mode(
-            lake, broken, statement=statement, commits=1, repeats=1, progress=lambda _: None
+        lake.tune(
+            "write-mode", broken, statement=statement, commits=1, repeats=1, progress=lambda _: None
         )

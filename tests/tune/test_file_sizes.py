@@ -27,7 +27,6 @@ from icekit.tune.file_sizes import (
     better_mode,
     is_better_size,
     next_advisory,
-    tune_file_sizes,
 )
 from icekit.tune.in_force import in_force
 from tests.factories import TARGET, file_group, partition, table_facts
@@ -57,7 +56,7 @@ def test_hash_is_advised_where_it_writes_clearly_fewer_files() -> None:
 
 def test_modes_without_something_to_bring_rows_together_by_are_none() -> None:
     plain = table_facts(specs=(PartitionSpec(0, ()),), sort_order=())
-    mode = in_force("mode", properties=[(DISTRIBUTION, "hash")])
+    mode = in_force(table=(DISTRIBUTION, "hash"))
 
     assert possible_modes(plain) == (NONE,)
     assert effective(plain, mode) == NONE
@@ -133,7 +132,7 @@ def made(
 
 
 def tune(lake: Lake, table: Any, **options: Any) -> Answer:
-    return tune_file_sizes(lake, table, progress=lambda _: None, **options)
+    return lake.tune("file-sizes", table, progress=lambda _: None, **options)
 
 
 def state(lake: Lake, table: tuple[str, str]) -> tuple[Any, ...]:

@@ -27,7 +27,6 @@ from icekit.tune.layout import (
     chosen,
     queries_until_paid,
     saves_by_bloom,
-    tune_layout,
 )
 from icekit.tune.layouts import Layout, coarser_spec, finer_field, layouts
 from icekit.tune.queries import Sample
@@ -169,8 +168,8 @@ def test_a_bloom_filter_has_to_save_more_rows_than_it_costs_bytes() -> None:
 def test_an_unsorted_table_is_sorted_by_what_its_queries_filter_by(lake: Lake) -> None:
     before = lake.tables.source(("lab", "unclustered")).metadata_location
 
-    answer = tune_layout(lake, "lab.unclustered", progress=lambda _: None)
-    late = tune_layout(lake, "lab.unclustered", reads_per_day=0.001, progress=lambda _: None)
+    answer = lake.tune("layout", "lab.unclustered", progress=lambda _: None)
+    late = lake.tune("layout", "lab.unclustered", reads_per_day=0.001, progress=lambda _: None)
 
     assert answer.advised == "sorted by tailnum"
     assert (answer.measured.value(NOW, READ) or 0) > 0.9
@@ -185,8 +184,8 @@ def test_an_unsorted_table_is_sorted_by_what_its_queries_filter_by(lake: Lake) -
 @pytest.mark.spark
 @pytest.mark.lab("delays")
 def test_days_that_are_far_too_small_become_months(lake: Lake) -> None:
-    answer = tune_layout(
-        lake, "lab.delays", filters=["carrier = 'UA' AND flight = 15"], progress=lambda _: None
+    answer = lake.tune(
+        "layout", "lab.delays", filters=["carrier = 'UA' AND flight = 15"], progress=lambda _: None
     )
 
     assert [c.proposed for c in answer.changes if c.setting == SPEC] == ["month(time_hour)"]
@@ -199,13 +198,13 @@ def test_days_that_are_far_too_small_become_months(lake: Lake) -> None:
 @pytest.mark.spark
 @pytest.mark.lab("healthy_unpartitioned", "empty")
 def test_a_healthy_table_is_left_alone_and_an_empty_one_refused(lake: Lake) -> None:
-    answer = tune_layout(lake, "lab.healthy_unpartitioned", progress=lambda _: None)
+    answer = lake.tune("layout", "lab.healthy_unpartitioned", progress=lambda _: None)
 
     assert not answer.is_change
     assert answer.confidence is Confidence.HIGH
     assert [c.setting for c in answer.changes] == [ORDER]
-    unknown = tune_layout(
-        lake,
+    unknown = lake.tune(
+        "layout",
         "lab.healthy_unpartitioned",
         filters=["year(time_hour) = 2013"],
         progress=lambda _: None,
@@ -213,14 +212,14 @@ def test_a_healthy_table_is_left_alone_and_an_empty_one_refused(lake: Lake) -> N
     assert unknown.confidence is Confidence.NONE
     assert any("system.years(time_hour)" in note for note in unknown.notes)
     with pytest.raises(ParameterError, match="no data files"):
-        tune_layout(lake, "lab.empty", progress=lambda _: None)
+        lake.tune("layout", "lab.empty", progress=lambda _: None)
 
 
 @pytest.mark.spark
 @pytest.mark.soak
 @pytest.mark.lab("unclustered")
 def test_a_table_larger_than_its_sample_is_tried_on_copies(lake: Lake) -> None:
-    answer = tune_layout(lake, "lab.unclustered", sample_bytes="1 MB", progress=lambda _: None)
+    answer = lake.tune("layout", "lab.unclustered", sample_bytes="1 MB", progress=lambda _: None)
 
     assert answer.confidence is Confidence.MEDIUM
     assert (answer.measured.value("sorted by tailnum", READ) or 1) < (

@@ -28,7 +28,6 @@ from icekit.tune.metrics_columns import (
     proposals,
     rank,
     roles,
-    tune_metrics_columns,
 )
 from tests.factories import table_facts
 
@@ -113,7 +112,7 @@ def test_a_variant_is_advised_if_no_filter_loses_and_files_or_bytes_are_saved() 
 def test_long_common_prefixes_get_longer_bounds_and_a_lookup_reads_one_file(lake: Lake) -> None:
     before = lake.tables.source(("lab", "urls")).metadata_location
 
-    answer = tune_metrics_columns(lake, "lab.urls", progress=lambda _: None)
+    answer = lake.tune("metrics-columns", "lab.urls", progress=lambda _: None)
 
     assert answer.advised == BOUNDS
     assert (
@@ -131,7 +130,7 @@ def test_long_common_prefixes_get_longer_bounds_and_a_lookup_reads_one_file(lake
 @pytest.mark.soak
 @pytest.mark.lab("wide_table")
 def test_statistics_that_nothing_uses_are_left_out_of_a_wide_table(lake: Lake) -> None:
-    answer = tune_metrics_columns(lake, "lab.wide_table", progress=lambda _: None)
+    answer = lake.tune("metrics-columns", "lab.wide_table", progress=lambda _: None)
 
     assert answer.advised == USED
     assert (answer.measured.value(USED, BYTES_OF) or 1) < 0.5 * (
@@ -143,8 +142,8 @@ def test_statistics_that_nothing_uses_are_left_out_of_a_wide_table(lake: Lake) -
 @pytest.mark.spark
 @pytest.mark.lab("healthy_partitioned", "empty")
 def test_a_healthy_table_stays_and_one_without_data_or_filters_is_not_judged(lake: Lake) -> None:
-    healthy = tune_metrics_columns(lake, "lab.healthy_partitioned", progress=lambda _: None)
-    empty = tune_metrics_columns(lake, "lab.empty", progress=lambda _: None)
+    healthy = lake.tune("metrics-columns", "lab.healthy_partitioned", progress=lambda _: None)
+    empty = lake.tune("metrics-columns", "lab.empty", progress=lambda _: None)
 
     assert not healthy.is_change
     assert healthy.confidence == Confidence.HIGH

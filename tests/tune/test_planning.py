@@ -9,7 +9,7 @@ from icekit.errors import ParameterError
 from icekit.sandbox.stale import stale_clones
 from icekit.tune import planning
 from icekit.tune.answer import Confidence, Measurements
-from icekit.tune.in_force import InForce, in_force
+from icekit.tune.in_force import in_force
 from icekit.tune.planning import (
     DISTRIBUTED,
     LOCAL,
@@ -19,14 +19,13 @@ from icekit.tune.planning import (
     PLANNING,
     REWRITTEN,
     Storage,
-    tune_planning,
 )
 from tests.factories import table_facts
 
 FACTS = table_facts(catalog="lake", table=("db", "events"))
 FILES = Storage("file", "HadoopFileIO", 1_000, 10, 0.5, 0.0, 0, 100.0, 10)
 S3 = replace(FILES, scheme="s3", file_io="S3FileIO")
-AUTO = in_force("read.data-planning-mode", default=("the default", "auto"))
+AUTO = in_force(default=("the default", "auto"))
 ENOUGH = 1 << 30
 
 
@@ -74,7 +73,7 @@ def test_a_small_gain_moves_nothing(seconds: tuple[float, float, float]) -> None
 
 
 def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
-    mode: InForce = in_force("m", session=[("spark.sql.iceberg.data-planning-mode", "local")])
+    mode = in_force(session=("spark.sql.iceberg.data-planning-mode", "local"))
     changes = planning.planning_mode(
         FACTS, measured(now=10.0, local=10.0, distributed=4.0), mode, max_result_bytes=ENOUGH
     )
@@ -142,8 +141,8 @@ def test_a_rewrite_of_fragmented_manifests_is_tried_on_a_clone(
     monkeypatch.setattr(planning, "_GAIN", -1e9)
     before = lake.observe("lab.fragmented_manifests").snapshot_id
 
-    answer = tune_planning(
-        lake,
+    answer = lake.tune(
+        "planning",
         "lab.fragmented_manifests",
         filters=["carrier = 'HA'"],
         repeats=1,
@@ -161,16 +160,16 @@ def test_a_rewrite_of_fragmented_manifests_is_tried_on_a_clone(
 @pytest.mark.spark
 @pytest.mark.lab("empty")
 def test_an_empty_table_has_nothing_to_plan_and_repeats_are_at_least_one(lake: Lake) -> None:
-    assert tune_planning(lake, "lab.empty").script.sql == ()
+    assert lake.tune("planning", "lab.empty").script.sql == ()
     with pytest.raises(ParameterError, match="repeats is 0"):
-        tune_planning(lake, "lab.empty", repeats=0)
+        lake.tune("planning", "lab.empty", repeats=0)
 
 
 @pytest.mark.spark
 @pytest.mark.lab("healthy_unpartitioned")
 def test_a_trial_ends_at_its_budget_and_answers_nothing(lake: Lake) -> None:
-    answer = tune_planning(
-        lake, "lab.healthy_unpartitioned", budget_seconds=1e-9, progress=lambda _: None
+    answer = lake.tune(
+        "planning", "lab.healthy_unpartitioned", budget_seconds=1e-9, progress=lambda _: None
     )
 
     assert answer.confidence is Confidence.NONE

@@ -16,7 +16,7 @@ from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import Identifier, display_name, identifier
 from icekit.tune.answer import Answer, Confidence
 from icekit.tune.write_cost import TOTAL
-from icekit.tune.write_mode import COMPACTION, OPENS, WRITTEN, tune_write_mode
+from icekit.tune.write_mode import COMPACTION, OPENS, WRITTEN
 
 pytestmark = pytest.mark.spark
 MERGING = ("position deletes per file", "position deletes per partition", "deletion vectors (v3)")
@@ -40,8 +40,8 @@ class Table:
         )
 
     def choose(self, **options: Any) -> Answer:
-        return tune_write_mode(
-            self.lake,
+        return self.lake.tune(
+            "write-mode",
             self.name,
             **{"commits": 1, "repeats": 1, "progress": lambda _: None, **options},
         )
@@ -202,7 +202,7 @@ def test_what_cannot_be_tried_is_said_in_a_sentence(lake: Lake, scratch: str) ->
         with pytest.raises(error, match=match):
             table.choose(**options)
     with pytest.raises(ParameterError, match="no data files"):
-        tune_write_mode(lake, (scratch, "hollow"), progress=lambda _: None)
+        lake.tune("write-mode", (scratch, "hollow"), progress=lambda _: None)
     assert not [n for n in lake.tables.names() if n[0] == NAMESPACE]
 
 

@@ -41,10 +41,6 @@ from icekit.sql import Identifier, display_name
 from icekit.status import Status
 from icekit.units import count, percent, size
 
-# --- Say in words and rows what budgets cover, and what a plan will do when it is run; no
-# ipywidgets here
-
-
 #: Statuses of an action of which something is left to do.
 LEFT = (Status.FAILED, Status.STOPPED, Status.PENDING)
 
@@ -164,8 +160,8 @@ class CompactionExplorer(Explorer):
 
     def build(self) -> Any:
         """What the policy covers, then the buttons, then what they did."""
-        self.savings, self.said = picture(), picture()
-        self.planned, self.behind, self.came = picture(), picture(), picture()
+        self.savings, self.message = picture(), picture()
+        self.planned, self.behind, self.result = picture(), picture(), picture()
         self.ask = button("Plan (dry run)", "", self._plan, style="primary")
         self.go = button("Run", "", self._confirm, style="warning")
         self.again = button("Resume", "", self._confirm_rest)
@@ -178,14 +174,14 @@ class CompactionExplorer(Explorer):
         self.view.on_hold(self._settle)
         self._follow()
         return column(
-            self.said,
+            self.message,
             self.savings,
             row(self.ask, self.go, self.again, self.progress.cancel),
             self.question.box,
             self.progress.log,
             self.behind,
             self.planned,
-            self.came,
+            self.result,
         )
 
     def _follow(self) -> None:
@@ -203,12 +199,12 @@ class CompactionExplorer(Explorer):
             "before it does"
         )
         if outcome:
-            when, self.came.value = "After the run below: ", ran_html(outcome)
+            when, self.result.value = "After the run below: ", ran_html(outcome)
         else:
-            when = self.came.value = self.behind.value = ""
+            when = self.result.value = self.behind.value = ""
         self._forget()
         covered = self._covered(self.estimate())
-        self.said.value = note(
+        self.message.value = note(
             f"{when}{covered} Estimated from facts; Plan (dry run) asks the engine's planner."
         )
         self.savings.value = self.static()

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Do long work in a thread, so that the kernel still receives the Cancel button; no ipywidgets
-# here
-
-
 T = TypeVar("T")
 Say = Callable[[str], None]
 #: What a job that was cancelled ends with.
@@ -124,14 +120,14 @@ def labelled(
 
 def button(label: str, tooltip: str, pressed: Callable[[], None], *, style: str = "") -> Any:
     """A button as wide as its label; ``tooltip`` says what it will do."""
-    made = ipw.Button(
+    control = ipw.Button(
         description=label,
         tooltip=tooltip,
         button_style=style,
         layout=ipw.Layout(width="auto"),
     )
-    made.on_click(lambda _: pressed())
-    return made
+    control.on_click(lambda _: pressed())
+    return control
 
 
 def row(*parts: Any) -> Any:
@@ -233,10 +229,6 @@ class Progress:
         )
 
 
-# --- Ask for confirmation before something is changed: a sentence that says what will be done, a
-# yes and a no
-
-
 class Question:
     """A question that is shown only while it is open; ``changed`` is called when it opens and
     closes.
@@ -280,10 +272,6 @@ class Question:
     def _no(self) -> None:
         self.close()
         self._changed()
-
-
-# --- Hold what every explorer of a notebook shows: a table at a snapshot, and the limits it is
-# judged by
 
 
 class View:

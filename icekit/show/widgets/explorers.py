@@ -35,10 +35,6 @@ from icekit.show.widgets.controls import (
 )
 from icekit.units import count, percent, plain, size
 
-# --- Describe the limits that can be moved: what each counts, where it comes from, and its range;
-# no ipywidgets here
-
-
 _SIZE = "min_file_size_ratio"
 
 
@@ -114,10 +110,6 @@ def size_ratios(facts: TableFacts, also: float) -> tuple[float, ...]:
     return tuple(sorted({also, *filter(is_exact, (round(0.05 * i, 2) for i in range(1, 21)))}))
 
 
-# --- Move a limit and see the findings change at once: the facts stay the same, and judging them is
-# arithmetic
-
-
 class ThresholdsExplorer(Explorer):
     """Findings, and the limits they depend on."""
 
@@ -157,14 +149,14 @@ class ThresholdsExplorer(Explorer):
             "set every threshold to the value in the notebook's parameters",
             self._reset,
         )
-        self.said, self.found = picture(), picture()
+        self.message, self.cards = picture(), picture()
         self.view.on_change(self._follow)
         self._show()
         rows = [
             row(self.sliders[limit.name], ipw.Label(f"{limit.unit}; {limit.source}"))
             for limit in LIMITS
         ]
-        return column(*rows, self.reset, self.said, self.found)
+        return column(*rows, self.reset, self.message, self.cards)
 
     def _slider(self, limit: Limit) -> Any:
         value = getattr(self.view.thresholds, limit.name)
@@ -207,7 +199,7 @@ class ThresholdsExplorer(Explorer):
             self.view.limit(thresholds)
         except IcekitError as problem:
             self._set(self.view.thresholds)
-            self.said.value = note(str(problem), "critical")
+            self.message.value = note(str(problem), "critical")
 
     def _set(self, limits: Thresholds) -> None:
         """Move every slider to its limit, without judging again for each."""
@@ -228,10 +220,10 @@ class ThresholdsExplorer(Explorer):
 
     def _show(self) -> None:
         changed = moved(self.view.thresholds)
-        self.said.value = (
+        self.message.value = (
             note(f"To keep these thresholds: thresholds = {changed!r}") if changed else ""
         )
-        self.found.value = self._cards()
+        self.cards.value = self._cards()
 
     def _cards(self) -> str:
         facts, findings, limits = self.view.facts, self.view.findings, self.view.thresholds
@@ -241,10 +233,6 @@ class ThresholdsExplorer(Explorer):
         )
         saves, sizes = savings_told(facts, findings, limits), sizes_html(facts, limits)
         return findings_html(findings, saves, context=[line], picture=sizes)
-
-
-# --- Draw a chart or a table of what is in view, and draw it again when another table comes into
-# view or a limit is moved
 
 
 class Following(Explorer):
@@ -302,9 +290,6 @@ class Following(Explorer):
         if widgets_on():
             return super()._repr_mimebundle_(include, exclude)
         return {"text/plain": repr(self.made), "text/html": self.made._repr_html_()}
-
-
-# --- Follow the table in view through the runs that a history keeps of it
 
 
 def trend(view: View, history: str = "") -> Following:

@@ -17,14 +17,8 @@ from icekit.errors import ParameterError, StatementRefused
 from icekit.prove.fingerprint import fingerprint
 from icekit.sandbox.trial import BUDGET_BYTES, Budget, Sandbox, Trial
 from icekit.tune.answer import Answer, Change, Confidence, Measure, Measurements
-from icekit.tune.experiment import Experiment, unchanged
-from icekit.tune.merge.engine import (
-    SHUFFLE,
-    MergePlan,
-    Scan,
-    merge_plan,
-    whole,
-)
+from icekit.tune.experiment import Experiment, Figures, unchanged
+from icekit.tune.merge.engine import SHUFFLE, MergePlan, Scan, merge_plan, whole
 from icekit.tune.merge.keys import keys_of
 from icekit.tune.merge.narrow import Rewrite, rewrite
 from icekit.tune.merge.partitioned import partitioned_join
@@ -89,7 +83,7 @@ def review_merge(
     return _answer(trial, review, measured, rows, prove=prove)
 
 
-def _planned(plan: MergePlan) -> dict[str, float]:
+def _planned(plan: MergePlan) -> Figures:
     return {FILES: plan.scan.files, OPENED: plan.size_in_bytes}
 
 
@@ -103,7 +97,7 @@ def _tried(
     statements = {NARROWER: narrower.statement, AS_IS: statement}
     rows: dict[str, str] = {}
 
-    def run(name: str, box: Sandbox) -> dict[str, float]:
+    def run(name: str, box: Sandbox) -> Figures:
         # At worst all of the target is rewritten.
         done = box.run(statements[name].on(box.name), expected_bytes=box.size_in_bytes)
         with box.budget.watching(box.lake.spark):
@@ -205,10 +199,11 @@ class MergeReview:
     def opened(self) -> str:
         """The files and bytes that the target scan opens, of all."""
         scan, total = self.plan.scan, self.total
-        deletes = f", and delete files {count(scan.delete_files, 'time')}"
+        times = count(scan.delete_files, "time")
+        deletes = f", and delete files {times}" if scan.delete_files else ""
         return (
             f"{scan.files:,} of {count(total.files, 'data file')}, {size(scan.size_in_bytes)} of "
-            f"{size(total.size_in_bytes)}{deletes if scan.delete_files else ''}"
+            f"{size(total.size_in_bytes)}{deletes}"
         )
 
 

@@ -222,13 +222,13 @@ def _projected(spark: SparkSession, keys: MergeKeys) -> DataFrame:
     columns = [
         catalyst.expressions.Alias(
             equality.resolved,
-            f"k{place}",
+            f"k{number}",
             catalyst.expressions.NamedExpression.newExprId(),
             nothing,
             none,
             nothing,
         )
-        for place, equality in enumerate(keys.equalities)
+        for number, equality in enumerate(keys.equalities)
     ]
     project = catalyst.plans.logical.Project(scala_seq(spark, columns), keys.source)
     return DataFrame(classic(spark).Dataset.ofRows(spark._jsparkSession, project), spark)

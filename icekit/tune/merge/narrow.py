@@ -90,8 +90,8 @@ def _needed(
     chosen, plan = tuple(added), planned_with(added) if added else before
     if plan.size_in_bytes >= before.size_in_bytes:
         return (), before
-    for one in sorted(added, key=lambda a: len(a.predicate("")), reverse=True):
-        fewer = tuple(a for a in chosen if a is not one)
+    for each in sorted(added, key=lambda a: len(a.predicate("")), reverse=True):
+        fewer = tuple(a for a in chosen if a is not each)
         without = planned_with(fewer) if fewer else before
         if without.size_in_bytes <= plan.size_in_bytes:
             chosen, plan = fewer, without
@@ -105,7 +105,7 @@ def _predicate(statement: Statement, added: Sequence[Added]) -> str:
 
 def _guard(statement: Statement, added: Sequence[Added]) -> str:
     """A query that counts the source's rows that the predicates would keep from matching."""
-    sides = [(a, identifier(f"k{place}")) for place, a in enumerate(added)]
+    sides = [(a, identifier(f"k{number}")) for number, a in enumerate(added)]
     selected = ", ".join(f"{a.equality.expression} AS {name}" for a, name in sides)
     tests = " AND ".join(a.passes(name) for a, name in sides)
     return (

@@ -238,13 +238,13 @@ def test_a_run_is_shown_with_its_own_plan_and_the_cells_below_are_called_behind_
 
     assert explorer.planned.value == ""
     assert explorer.plan is None
-    assert "The plan of this run" in explorer.came.value
-    assert "After the run below: This policy covers" in explorer.said.value
+    assert "The plan of this run" in explorer.result.value
+    assert "After the run below: This policy covers" in explorer.message.value
     assert "The cells below still show what was before this run" in explorer.behind.value
     assert explorer.take_outcome() is outcome
     assert explorer.behind.value == ""
     view.look_at(view.lake, observe(view.lake, "db.fine"))
-    assert (explorer.take_outcome(), explorer.came.value) == (None, ""), "it is of another table"
+    assert (explorer.take_outcome(), explorer.result.value) == (None, ""), "it is of another table"
     view.look_at(view.lake, sick)
     assert explorer.take_outcome() is outcome
 

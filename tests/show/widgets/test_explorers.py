@@ -186,11 +186,12 @@ def test_a_limit_that_moves_changes_the_findings_and_what_to_keep(view: widgets.
 
     assert "snapshots_piling_up" in view.findings.names
     assert (
-        "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}" in explorer.said.value
+        "To keep these thresholds: thresholds = {&#x27;snapshots&#x27;: 5}"
+        in explorer.message.value
     )
     explorer.reset.click()
     assert view.thresholds == Thresholds()
-    assert explorer.said.value == ""
+    assert explorer.message.value == ""
 
 
 def test_the_card_tells_sizes_apart_by_the_limit_that_was_moved(local_lake: Lake) -> None:

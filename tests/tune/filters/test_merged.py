@@ -2,14 +2,14 @@
 whatever their values.
 """
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from icekit.errors import ParameterError
+from icekit.options.commands import QUESTIONS
 from icekit.tune.filters import Anything, Filter, Leaf
-from icekit.tune.queries import MOST_VALUES, merged, read_filters
-from tests.factories import table_facts
+from icekit.tune.queries import MOST_VALUES, merged
 
 
 def test_lookups_that_are_each_asked_once_outweigh_a_few_that_are_asked_twice() -> None:
@@ -33,5 +33,6 @@ def test_equal_filters_are_one_and_those_that_ask_nothing_are_left_out() -> None
 
 @pytest.mark.parametrize("given", ["id = 7", [7]])
 def test_filters_are_a_list_of_texts_under_every_question(given: Any) -> None:
-    with pytest.raises(ParameterError, match="give a list of SQL predicates or queries"):
-        read_filters(cast("Any", None), table_facts(), sql=given)
+    for question in ("layout", "metrics-columns", "planning"):
+        with pytest.raises(ParameterError, match="filters must be a list of strings"):
+            QUESTIONS[question].of({"filters": given})
