@@ -12,7 +12,10 @@ from typing import Any
 
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
+from icekit.diagnose.findings import Severity
 from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED
+from icekit.maintain.savings import Savings
+from icekit.notebook import gated
 from icekit.saving import versions
 from icekit.schedule.policy import Rule
 from icekit.sql import Identifier, display_name
@@ -89,6 +92,11 @@ class TableResult:
         return min(
             (self.reported, *(step.status for step in self.steps)), key=lambda status: status.rank
         )
+
+    def judge(self, health: str, worst: Severity | None, savings: Savings | None) -> None:
+        """Note what its findings say, and whether they fail the gate of its rule."""
+        self.health, self.saved = health, savings.saved if savings else 0
+        self.reported = Status.UNHEALTHY if gated(worst, self.rule.fail_on) else Status.NOTHING
 
     def __str__(self) -> str:
         lines = [
