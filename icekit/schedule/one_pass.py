@@ -314,7 +314,7 @@ class _Pass:
                     plan = (section.trial and self._plan(table, command, stop)) or what
                     run_id = mark(table.rule, command) + new_run_id()
                     outcome = run(self.lake, plan, execute=True, run_id=run_id, **given)
-        except tuple(_PREVENTED) as problem:
+        except (Stopped, TableClaimed, RunDisproved) as problem:
             summary = str(problem) or "its trial was stopped; nothing was run"
             return Step(command, _PREVENTED[type(problem)], summary)
         self.known.forget(table.name)
