@@ -150,6 +150,13 @@ class EmbeddedTables:
     def __repr__(self) -> str:
         return f"embedded lake at {self.path}"
 
+    def catalog(self, name: str) -> Any:
+        """The same tables as a new pyiceberg catalog, to be closed by who asks for it."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        uri, warehouse = f"sqlite:///{self.path}/catalog.db", f"{self.path}/warehouse"
+        return SqlCatalog(name, uri=uri, warehouse=warehouse)
+
     def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
         database = self.path / "catalog.db"
         if not database.exists():

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.catalog.tables import EmbeddedTables
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError, require_known
 from icekit.lab import damaged, deletes, flights, tables, upserts  # noqa: F401 - they register
@@ -37,7 +38,6 @@ from icekit.lab.workbench import (
     embedded,
     folder_of,
     is_complete,
-    open_catalog,
 )
 from icekit.sql import identifier
 from icekit.terminal import never_silent
@@ -104,7 +104,7 @@ def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None
     flights.source()  # a missing package is reported before Spark starts
     spark = lake.spark
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed build
-    catalog = open_catalog(lake)
+    catalog = EmbeddedTables(embedded(lake)).catalog(lake.name)
     try:
         flights.write(folder, scale)
         with lent(spark, _SESSION):

@@ -207,16 +207,6 @@ def is_complete(lake: Lake, name: str, scale: int) -> bool:
     return bool(metadata["properties"].get(COMPLETE) == _mark(scale))
 
 
-def open_catalog(lake: Lake) -> Any:
-    """The embedded lake as a pyiceberg catalog, over the same database as Spark's."""
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    path = embedded(lake)
-    return SqlCatalog(
-        lake.name, uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")
-    )
-
-
 def embedded(lake: Lake) -> Path:
     """The lake's folder; raises ParameterError for a catalog that is not the embedded lake."""
     if not isinstance(lake.tables, EmbeddedTables):
