@@ -7,7 +7,6 @@ no JVM for this; a catalog known only to a Spark session does.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import importlib
 import re
@@ -278,7 +277,7 @@ class SessionTables:
     def _ask(self, question: Callable[[], T], seconds: float) -> T:
         try:
             return within(seconds, question)
-        except concurrent.futures.TimeoutError:
+        except TimeoutError:
             raise CatalogUnreachable(
                 f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s. Check its "
                 "uri and the network, and the table's metadata file: Iceberg keeps retrying a "
@@ -384,7 +383,7 @@ class ProfileTables:
             return within(seconds, question)
         except IcekitError:
             raise
-        except concurrent.futures.TimeoutError:
+        except TimeoutError:
             raise CatalogUnreachable(
                 f"Catalog {self.name!r} did not answer within {seconds:.0f} s. Check its uri and "
                 "the network."
