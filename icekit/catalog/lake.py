@@ -88,12 +88,10 @@ class Lake:
         """
         if self._borrowed is None:
             return None
-        found = {k: str(self._borrowed.conf.get(k, "true")) for k in CACHE_KEYS}
-        return found | {
-            k: str(v)
-            for k in EXECUTOR_SETTINGS
-            if (v := self._borrowed.conf.get(k, None)) is not None
-        }
+        conf = self._borrowed.conf
+        settings = {k: conf.get(k, "true") for k in CACHE_KEYS}
+        settings |= {k: conf.get(k, None) for k in EXECUTOR_SETTINGS}
+        return {k: str(v) for k, v in settings.items() if v is not None}
 
     def identifier(self, table: str) -> Identifier:
         """Parse a table name; a leading catalog name is allowed and removed."""
@@ -110,24 +108,24 @@ class Lake:
         :class:`~icekit.errors.TableNotFound`. With a list for them, sentences about such globs
         are added to it, and the method raises only if nothing at all was found.
         """
-        found: dict[Identifier, None] = {}
+        names: dict[Identifier, None] = {}
         lost: list[str] = []
         every: list[Identifier] | None = None
         for pattern in patterns:
             if not is_pattern(pattern):
-                found[self.identifier(pattern)] = None
+                names[self.identifier(pattern)] = None
                 continue
             every = self.tables.names() if every is None else every
             hits = [name for name in every if matches(pattern, name, self.name)]
+            names.update(dict.fromkeys(hits))
             if not hits:
                 near = nearest(pattern.strip("*."), {name[0] for name in every})
                 lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
-            found.update(dict.fromkeys(hits))
         if unmatched is not None:
             unmatched += lost
-        if lost and (unmatched is None or not found):
+        if lost and (unmatched is None or not names):
             raise TableNotFound(" ".join(lost))
-        return list(found)
+        return list(names)
 
     def sql_name(self, table: Identifier) -> Identifier:
         """The identifier with the catalog in front, as Spark SQL wants it."""
@@ -162,13 +160,8 @@ def connect_as(
     if borrowed is not None and _has_own(borrowed, name):
         return kind(name, None, SessionTables(name, borrowed), borrowed)
     if name == EMBEDDED:
-        path = embedded_path()
-        properties = {
-            "type": "sql",
-            "uri": f"sqlite:///{path}/catalog.db",
-            "warehouse": str(path / "warehouse"),
-        }
-        return kind(name, spark_conf(name, properties), EmbeddedTables(path), borrowed)
+        tables = EmbeddedTables(embedded_path())
+        return kind(name, spark_conf(name, tables.properties), tables, borrowed)
     properties = _profile(name)
     secrets.remember(properties)
     return kind(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
@@ -202,11 +195,11 @@ def _profile(name: str) -> dict[str, str]:
             f"{secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
         ) from None
     if properties is None:
-        there = f"the catalogs are {', '.join([EMBEDDED, *sorted(known)])}"
+        every = ", ".join([EMBEDDED, *sorted(known)])
+        hint = nearest(name, [EMBEDDED, *known], count=1) or f"; the catalogs are {every}."
         raise ProfileError(
-            f"No catalog {name!r} is "
-            f"configured{nearest(name, [EMBEDDED, *known], count=1) or f'; {there}.'} Add it to "
-            f".pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
+            f"No catalog {name!r} is configured{hint} Add it to .pyiceberg.yaml or set "
+            f"PYICEBERG_CATALOG__{name.upper()}__URI."
         )
     return {key: str(value) for key, value in _flat(properties)}
 

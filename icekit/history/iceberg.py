@@ -88,7 +88,7 @@ class IcebergStore(Store):
         from pyiceberg.expressions import And, Not
 
         def attempt() -> Mapping[str, Sequence[Health]]:
-            table, found = self._table(creates=False), dict[str, list[Health]]()
+            table, runs = self._table(creates=False), dict[str, list[Health]]()
             months = sorted(_files_by_month(table), reverse=True) if table else ()
             for month in months[:MONTHS_BACK]:
                 wanted = And(
@@ -98,10 +98,10 @@ class IcebergStore(Store):
                 )
                 for batch in table.scan(row_filter=wanted).to_arrow_batch_reader():
                     read = map(Health.of_plain, batch.to_pylist())
-                    found = newest(chain(read, *found.values()), count)
-                if all(len(found.get(name, ())) >= count for name in tables):
+                    runs = newest(chain(read, *runs.values()), count)
+                if all(len(runs.get(name, ())) >= count for name in tables):
                     break
-            return found
+            return runs
 
         return self._patiently(attempt, "read") if tables else {}
 

@@ -43,10 +43,10 @@ class Step:
         return ": ".join(filter(None, [f"{self.action} {self.status}", self.summary]))
 
 
-def planned(action: str, plan: Plan, why: str) -> Step:
+def planned(command: str, plan: Plan, why: str) -> Step:
     """A step that was not run: what it would do, and why it was not run."""
-    would = ", ".join(f"{one.procedure}: {one.prediction.change}" for one in plan.actions)
-    return Step(action, Status.PLANNED, f"{would}; {why}", figures=asdict(plan.prediction))
+    would = ", ".join(f"{action.procedure}: {action.prediction.change}" for action in plan.actions)
+    return Step(command, Status.PLANNED, f"{would}; {why}", figures=asdict(plan.prediction))
 
 
 def ran(action: str, outcome: Outcome) -> Step:
