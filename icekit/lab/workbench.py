@@ -156,14 +156,9 @@ class Lab:
 
     def days(self, first: int, count: int = 1) -> Any:
         """The flights of ``count`` days as an Arrow table; day 0 is 1 January."""
-        start = date(2013, 1, 1) + timedelta(days=first)
-        return pq.read_table(
-            self.folder,
-            filters=[
-                ("flight_date", ">=", start),
-                ("flight_date", "<", start + timedelta(days=count)),
-            ],
-        )
+        start, end = day_of(first), day_of(first + count)
+        filters = [("flight_date", ">=", start), ("flight_date", "<", end)]
+        return pq.read_table(self.folder, filters=filters)
 
     def pyiceberg_table(self) -> Any:
         """The table as pyiceberg sees it now."""
@@ -193,6 +188,11 @@ class Lab:
         """Mark the table as complete: the last step of a build."""
         self.refresh()
         self.set({COMPLETE: _mark(self.scale)})
+
+
+def day_of(number: int) -> date:
+    """A day of the year; 0 is 1 January."""
+    return date(2013, 1, 1) + timedelta(days=number)
 
 
 def is_complete(lake: Lake, name: str, scale: int) -> bool:
