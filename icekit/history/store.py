@@ -8,7 +8,7 @@ import json
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from icekit.maintain.savings import Savings
 
 
-def _column(meaning: str) -> Any:
-    return field(default=None, metadata={"meaning": meaning})
+def _column(meaning: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Health:
     Each field is a column of the stores (:data:`COLUMNS`).
     """
 
-    run_id: str = field(metadata={"meaning": "The report run; with table_name the key of a row"})
-    table_name: str = field(metadata={"meaning": "namespace.table, odd parts in backticks"})
-    observed_at_ms: int = field(
-        metadata={"meaning": "When the table was observed, in milliseconds since 1970"}
+    run_id: str = _column("The report run; with table_name the key of a row", MISSING)
+    table_name: str = _column("namespace.table, odd parts in backticks", MISSING)
+    observed_at_ms: int = _column(
+        "When the table was observed, in milliseconds since 1970", MISSING
     )
     catalog: str | None = _column("The catalog, by the name of its profile")
     table_uuid: str | None = _column("The table's UUID; it differs after the table was re-created")
     snapshot_id: int | None = _column("The snapshot observed; null for a table without snapshots")
     status: str | None = _column("healthy, or the most serious severity: info, warning, critical")
-    findings: tuple[tuple[str, str], ...] = field(
-        default=(), metadata={"meaning": "JSON list of [name, severity], most serious first"}
+    findings: tuple[tuple[str, str], ...] = _column(
+        "JSON list of [name, severity], most serious first", ()
     )
     data_files: int | None = _column("Live data files")
     data_bytes: int | None = _column("Their bytes")
