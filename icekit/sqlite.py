@@ -44,10 +44,8 @@ class SqliteFile(ABC):
 
     #: Marks the file as this kind, in SQLite's own header.
     APPLICATION: ClassVar[int]
-    #: The newest schema that is known; kept as ``user_version``.
-    SCHEMA: ClassVar[int] = 0
-    #: The oldest schema that can be read and written.
-    OLDEST: ClassVar[int] = 0
+    #: The schema that is read and written; kept as ``user_version``.
+    SCHEMA: ClassVar[int] = 1
     #: Whether readers go on while one writes.
     IS_WAL: ClassVar[bool] = False
     #: Of a folder that is made for the file.
@@ -56,10 +54,8 @@ class SqliteFile(ABC):
     path: Path
 
     @abstractmethod
-    def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
-        """Make or change tables, in the transaction of a write; ``schema`` is None for an empty
-        file.
-        """
+    def create(self, db: sqlite3.Connection) -> None:
+        """Create the tables of an empty file, in the transaction of a write."""
 
     @abstractmethod
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> Exception:
@@ -86,12 +82,10 @@ class SqliteFile(ABC):
                 if self._schema(db) is None and self.IS_WAL:
                     db.execute("PRAGMA journal_mode = WAL")
                 db.execute("BEGIN IMMEDIATE")
-                # Asked inside: another process may have made or changed the tables since.
-                schema = self._schema(db)
-                self.prepare(db, schema)
-                if schema is None:
+                # Asked inside: another process may have created the tables since.
+                if self._schema(db) is None:
+                    self.create(db)
                     db.execute(f"PRAGMA application_id = {self.APPLICATION}")
-                if schema != self.SCHEMA:
                     db.execute(f"PRAGMA user_version = {self.SCHEMA}")
                 result = work(db)
                 db.execute("COMMIT")
@@ -125,7 +119,7 @@ class SqliteFile(ABC):
             raise NotOurs("it is another program's database")
         if version > self.SCHEMA:
             raise NewerSchema(f"schema {version}, and this icekit knows {self.SCHEMA}")
-        if version < self.OLDEST:
+        if version < self.SCHEMA:
             raise EarlierSchema(
                 f"schema {version} was written by an earlier icekit and is no longer supported"
             )

@@ -12,11 +12,15 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 
+class DeadlineExceeded(TimeoutError):
+    """Work that has not ended within its time."""
+
+
 def within(
     seconds: float | None, work: Callable[[], T], *, not_counted: Callable[[], float] = lambda: 0.0
 ) -> T:
-    """Do the work in a thread that may be left behind; raises TimeoutError after ``seconds`` (None:
-    never).
+    """Do the work in a thread that may be left behind; raises
+    :class:`DeadlineExceeded` after ``seconds`` (None: never).
 
     ``not_counted`` says how many seconds so far do not count.
 
@@ -38,7 +42,7 @@ def within(
     while (left := seconds + not_counted() - (time.monotonic() - began)) > 0:
         if concurrent.futures.wait([future], left).done:
             return future.result()
-    raise TimeoutError
+    raise DeadlineExceeded
 
 
 def each_within(

@@ -7,12 +7,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from icekit import secrets
 from icekit.catalog import session
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 EMBEDDED = "lake"
 
 L = TypeVar("L", bound="Lake")
+T = TypeVar("T")
 
 
 class Lake:
@@ -88,12 +88,10 @@ class Lake:
         """
         if self._borrowed is None:
             return None
-        found = {k: str(self._borrowed.conf.get(k, "true")) for k in CACHE_KEYS}
-        return found | {
-            k: str(v)
-            for k in EXECUTOR_SETTINGS
-            if (v := self._borrowed.conf.get(k, None)) is not None
-        }
+        conf = self._borrowed.conf
+        settings = {k: conf.get(k, "true") for k in CACHE_KEYS}
+        settings |= {k: conf.get(k, None) for k in EXECUTOR_SETTINGS}
+        return {k: str(v) for k, v in settings.items() if v is not None}
 
     def identifier(self, table: str) -> Identifier:
         """Parse a table name; a leading catalog name is allowed and removed."""
@@ -110,24 +108,24 @@ class Lake:
         :class:`~icekit.errors.TableNotFound`. With a list for them, sentences about such globs
         are added to it, and the method raises only if nothing at all was found.
         """
-        found: dict[Identifier, None] = {}
+        names: dict[Identifier, None] = {}
         lost: list[str] = []
         every: list[Identifier] | None = None
         for pattern in patterns:
             if not is_pattern(pattern):
-                found[self.identifier(pattern)] = None
+                names[self.identifier(pattern)] = None
                 continue
             every = self.tables.names() if every is None else every
             hits = [name for name in every if matches(pattern, name, self.name)]
+            names.update(dict.fromkeys(hits))
             if not hits:
                 near = nearest(pattern.strip("*."), {name[0] for name in every})
                 lost.append(f"No table of catalog {self.name!r} matches {pattern!r}{near or '.'}")
-            found.update(dict.fromkeys(hits))
         if unmatched is not None:
             unmatched += lost
-        if lost and (unmatched is None or not found):
+        if lost and (unmatched is None or not names):
             raise TableNotFound(" ".join(lost))
-        return list(found)
+        return list(names)
 
     def sql_name(self, table: Identifier) -> Identifier:
         """The identifier with the catalog in front, as Spark SQL wants it."""
@@ -162,13 +160,8 @@ def connect_as(
     if borrowed is not None and _has_own(borrowed, name):
         return kind(name, None, SessionTables(name, borrowed), borrowed)
     if name == EMBEDDED:
-        path = embedded_path()
-        properties = {
-            "type": "sql",
-            "uri": f"sqlite:///{path}/catalog.db",
-            "warehouse": str(path / "warehouse"),
-        }
-        return kind(name, spark_conf(name, properties), EmbeddedTables(path), borrowed)
+        tables = EmbeddedTables(embedded_path())
+        return kind(name, spark_conf(name, tables.properties), tables, borrowed)
     properties = _profile(name)
     secrets.remember(properties)
     return kind(name, spark_conf(name, properties), ProfileTables(name, properties), borrowed)
@@ -202,11 +195,11 @@ def _profile(name: str) -> dict[str, str]:
             f"{secrets.unquoted_yaml(first_line(error))}. Correct .pyiceberg.yaml."
         ) from None
     if properties is None:
-        there = f"the catalogs are {', '.join([EMBEDDED, *sorted(known)])}"
+        every = ", ".join([EMBEDDED, *sorted(known)])
+        hint = nearest(name, [EMBEDDED, *known], count=1) or f"; the catalogs are {every}."
         raise ProfileError(
-            f"No catalog {name!r} is "
-            f"configured{nearest(name, [EMBEDDED, *known], count=1) or f'; {there}.'} Add it to "
-            f".pyiceberg.yaml or set PYICEBERG_CATALOG__{name.upper()}__URI."
+            f"No catalog {name!r} is configured{hint} Add it to .pyiceberg.yaml or set "
+            f"PYICEBERG_CATALOG__{name.upper()}__URI."
         )
     return {key: str(value) for key, value in _flat(properties)}
 
@@ -231,148 +224,56 @@ def session_of(where: Lake | SparkSession) -> Iterator[SparkSession]:
         yield where.spark
 
 
-# --- List the catalogs there are, work on one within a deadline (Spark's part can be cancelled, the
-# rest only left behind), and let go of it
+class _Timed:
+    """A lake for one piece of work: what its thread does in Spark through it ends with ``stop``.
 
-
-T = TypeVar("T")
-
-_CANCELLING_SECONDS = 60.0
-
-
-class DeadlineExceeded(TimeoutError):
-    """Work that has not ended within its time."""
-
-
-class Cancelled(Exception):
-    """Nobody waits for this work any more; raised where it asks for Spark again."""
-
-
-class Waited:
-    """Seconds that a piece of work waited for Spark to start, which serves all that comes after it,
-    too.
+    ``waited_seconds`` are those that the work waited for Spark to start, so far: the start serves
+    all that comes after it, too.
     """
 
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._since: float | None = None
-
-    @property
-    def seconds(self) -> float:
-        """So far, also while it goes on."""
-        since = self._since
-        return self._seconds + (0.0 if since is None else time.monotonic() - since)
-
-    @contextlib.contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count the block's seconds."""
-        self._since = time.monotonic()
-        try:
-            yield
-        finally:
-            self._seconds, self._since = self.seconds, None
-
-
-class _Tagged:
-    """A lake whose Spark work in this thread carries a tag, by which another thread cancels it."""
-
-    def __init__(
-        self,
-        lake: Lake,
-        tag: str,
-        tags: contextlib.ExitStack,
-        waited: Waited,
-        is_given_up: Callable[[], bool],
-    ) -> None:
-        self._lake, self._tag, self._tags = lake, tag, tags
-        self._waited, self._is_given_up = waited, is_given_up
-        self._is_tagged = False
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._starts, self._started = lake, 0.0, 0.0
+        self.stop, self.until_done = interrupting.Stop(), contextlib.ExitStack()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lake, name)
 
     @property
+    def waited_seconds(self) -> float:
+        return (self._started or time.monotonic()) - self._starts if self._starts else 0.0
+
+    @cached_property
     def spark(self) -> SparkSession:
-        """The lake's session, with the tag on whatever this thread starts in it."""
-        if self._is_given_up():
-            # It would start Spark again for nobody, once the lake is closed.
-            raise Cancelled
-        is_running = getattr(self._lake, "spark_is_running", True)
-        with contextlib.nullcontext() if is_running else self._waited.waiting():
-            spark = self._lake.spark
-        if not self._is_tagged:
-            self._is_tagged = True
-            self._tags.enter_context(interrupting.tagged(spark, self._tag))
+        # Once nobody waits for the work, it would start Spark again for nobody.
+        self.stop.check()
+        if not getattr(self._lake, "spark_is_running", True):
+            self._starts = time.monotonic()
+        spark = self._lake.spark
+        self._started = time.monotonic()
+        self.until_done.enter_context(self.stop.watching(spark))
         return spark
 
 
-@contextlib.contextmanager
-def tagged(
-    lake: Lake,
-    tag: str,
-    waited: Waited | None = None,
-    is_given_up: Callable[[], bool] = lambda: False,
-) -> Iterator[Lake]:
-    """The same lake; what this thread runs in Spark through it, within the block, ends with
-    :func:`cancel`. Starts no Spark.
+def in_time(lake: Lake, seconds: float | None, work: Callable[[Any], T]) -> T:
+    """Do work on the lake in a separate thread; raises
+    :class:`~icekit.waiting.DeadlineExceeded` after this many seconds (None: no limit).
+
+    The time to start Spark does not count (``waited_seconds`` of the lake that ``work`` gets).
+
+    When the caller stops waiting, at the limit or after Ctrl-C, the Spark work is cancelled, and the
+    work gets no Spark any more. Work without Spark cannot be stopped: its thread is left behind, and
+    ends with what it was waiting for or with the process.
     """
-    with contextlib.ExitStack() as tags:
-        yield cast("Lake", _Tagged(lake, tag, tags, waited or Waited(), is_given_up))
+    timed = _Timed(lake)
 
-
-def cancel(lake: Lake, tag: str, ended: threading.Event) -> None:
-    """Cancel what Spark does under a tag, again and again until the work has ended: it may be
-    between two jobs. Starts no Spark.
-    """
-
-    def work() -> None:
-        until = time.monotonic() + _CANCELLING_SECONDS
-        spark = None
-        while not ended.wait(interrupting.POLL_SECONDS) and time.monotonic() < until:
-            if spark is None and lake.spark_is_running:
-                # Once: the lake may be closed meanwhile, and would start another session.
-                spark = lake.spark
-            if spark is not None:
-                interrupting.cancel(spark, tag)
-
-    threading.Thread(target=work, daemon=True).start()
-
-
-def in_time(
-    lake: Lake, seconds: float | None, work: Callable[[Lake], T], *, waited: Waited | None = None
-) -> T:
-    """Do work on the lake in a separate thread; raises :class:`DeadlineExceeded` after this many
-    seconds (None: no limit).
-
-    The time to start Spark does not count.
-
-    When the caller stops waiting, at the limit or after Ctrl-C, the Spark work is cancelled by a
-    tag on its jobs, and the work gets no Spark any more. Work without Spark cannot be stopped: its
-    thread is left behind, and ends with what it was waiting for or with the process.
-    """
-    tag, waited = interrupting.new_tag(), waited or Waited()
-    ended, given_up = threading.Event(), threading.Event()
-
-    def tagged_work() -> T:
-        try:
-            with tagged(lake, tag, waited, given_up.is_set) as taken:
-                return work(taken)
-        finally:
-            ended.set()
+    def timed_work() -> T:
+        with timed.until_done:
+            return work(timed)
 
     try:
-        return within(seconds, tagged_work, not_counted=lambda: waited.seconds)
-    except (TimeoutError, KeyboardInterrupt) as stopped:
-        given_up.set()
-        if ended.is_set():
-            raise  # the work's own: a host that did not answer
-        cancel(lake, tag, ended)
-        if isinstance(stopped, TimeoutError):
-            raise DeadlineExceeded from None
-        raise
-
-
-# --- Close a lake when the process is asked to end: Spark goes without a word
+        return within(seconds, timed_work, not_counted=lambda: timed.waited_seconds)
+    finally:
+        timed.stop.set()
 
 
 #: Seconds that Spark is given to stop when the process was asked to end; its JVM goes with the

@@ -160,7 +160,8 @@ class QuickStart:
 
 def _stamped(jars: Sequence[str]) -> dict[str, list[int]]:
     """The size of each jar, and when it was written: what the JVM compares as well."""
-    return {jar: [(found := Path(jar).stat()).st_size, found.st_mtime_ns] for jar in jars}
+    stats = {jar: Path(jar).stat() for jar in jars}
+    return {jar: [stat.st_size, stat.st_mtime_ns] for jar, stat in stats.items()}
 
 
 def _hashed(known: object) -> str:

@@ -185,11 +185,11 @@ def _own_session(conf: SparkCatalogConf) -> SparkSession:
         except SparkUnavailable:
             raise
         except Exception as error:
-            said = scrub(log.read_text(errors="replace"))
+            output = scrub(log.read_text(errors="replace"))
             raise SparkUnavailable(
-                f"Spark did not start: {_reason(said) or type(error).__name__}. Check Java (17 to "
+                f"Spark did not start: {_reason(output) or type(error).__name__}. Check Java (17 to "
                 "22), that Maven packages can be fetched, and ICEKIT_SPARK_CONF, then try again.",
-                detail=scrub(f"{said}\n{error}"),
+                detail=scrub(f"{output}\n{error}"),
             ) from None
     add_catalog(_started, conf)
     return _started
@@ -222,10 +222,10 @@ def own_settings(text: str, packages: Sequence[str] = ()) -> dict[str, str]:
         pairs = [pair.partition("=") for pair in shlex.split(text)]
     except ValueError as error:
         raise SparkUnavailable(f"{form}; its value cannot be parsed: {error}.") from None
-    for place, (key, equals, _) in enumerate(pairs, 1):
+    for number, (key, equals, _) in enumerate(pairs, 1):
         if not key or not equals:
             # The word may be a secret, for example after a space that should be the =.
-            raise SparkUnavailable(f"{form}; word {place} has no = after a key.")
+            raise SparkUnavailable(f"{form}; word {number} has no = after a key.")
     settings = {
         "spark.master": "local[*]",
         "spark.jars.packages": ",".join(packages),
@@ -250,13 +250,12 @@ def check_settings(jvm: Any, settings: Mapping[str, str]) -> None:
             except Exception as error:
                 if not is_of_engine(error):
                     raise
-                said = scrub(str(error)).strip()
-                cause = re.findall(r"^: \S+?: (.+)$", said, re.M)
+                message = scrub(str(error)).strip()
+                causes = re.findall(r"^: \S+?: (.+)$", message, re.M) or message.splitlines()
                 raise SparkUnavailable(
-                    f"Spark rejects the setting {key}: "
-                    f"{(cause or said.splitlines())[0][:300].rstrip('.')}. Correct it "
+                    f"Spark rejects the setting {key}: {causes[0][:300].rstrip('.')}. Correct it "
                     "(ICEKIT_SPARK_CONF).",
-                    detail=said,
+                    detail=message,
                 ) from None
 
 
@@ -305,15 +304,12 @@ def add_catalog(spark: SparkSession, conf: SparkCatalogConf) -> None:
         if has_bridge(spark):
             _open(spark, base, conf)
         elif spark.conf.get("spark.eventLog.enabled", "false") == "true":
-            name, keys = (
-                base.rpartition(".")[2],
-                ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret)),
-            )
+            keys = ", ".join(sorted(key.removeprefix(f"{base}.") for key in secret))
             raise ProfileError(
-                f"Profile {name!r} cannot be used in this session: it is a remote one with an "
-                f"event log, and Spark would write {keys} there in plain text. Put {base} and the "
-                "settings under it into the cluster's own configuration, or turn "
-                "spark.eventLog.enabled off."
+                f"Profile {base.rpartition('.')[2]!r} cannot be used in this session: it is a "
+                f"remote one with an event log, and Spark would write {keys} there in plain text. "
+                f"Put {base} and the settings under it into the cluster's own configuration, or "
+                "turn spark.eventLog.enabled off."
             )
         else:
             secret = {}
@@ -350,13 +346,13 @@ def _open(spark: SparkSession, base: str, conf: SparkCatalogConf) -> None:
             sessions.clearActiveSession()
 
 
-def remedy(said: str, packages: Sequence[str]) -> str:
+def remedy(message: str, packages: Sequence[str]) -> str:
     """What to do about a catalog that Spark cannot open: a session has the packages that it was
     started with.
     """
     if re.search(
         "No suitable driver|ClassNotFoundException|NoClassDefFoundError|Cannot find constructor",
-        said,
+        message,
     ):
         return (
             "This Spark session was started without the packages of that catalog "
@@ -393,11 +389,11 @@ def _is_alive(spark: SparkSession) -> bool:
     return context is None or context._jsc is not None
 
 
-def _reason(said: str) -> str | None:
+def _reason(output: str) -> str | None:
     """The line of a failed start that names the cause."""
-    if wrong := re.findall(r"^(?:Invalid|Unrecognized) .*$", said, re.M):  # the JVM's own options
-        return str(wrong[0]).strip()[:300].rstrip(".")
-    lines: Sequence[str] = re.findall(
-        r"^.*(?:unresolved dependency|not found|Exception|Error).*$", said, re.M
+    # The JVM's own options first.
+    wrong = re.findall(r"^(?:Invalid|Unrecognized) .*$", output, re.M)[:1]
+    lines = wrong or re.findall(
+        r"^.*(?:unresolved dependency|not found|Exception|Error).*$", output, re.M
     )
-    return lines[-1].strip()[:300].rstrip(".") if lines else None
+    return str(lines[-1]).strip()[:300].rstrip(".") if lines else None

@@ -7,15 +7,15 @@ no JVM for this; a catalog known only to a Spark session does.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import importlib
 import re
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -134,9 +134,6 @@ def reading(location: str, read: Callable[[], bytes]) -> bytes:
         ) from None
 
 
-# --- Find the tables of the embedded lake in its SQLite catalog
-
-
 #: Who may only read cannot, until somebody who may write has put the file in order.
 _LEFT_BY_A_KILLED_WRITER = ("SQLITE_READONLY_ROLLBACK", "SQLITE_READONLY_RECOVERY")
 
@@ -149,6 +146,18 @@ class EmbeddedTables:
 
     def __repr__(self) -> str:
         return f"embedded lake at {self.path}"
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a pyiceberg catalog of the same tables."""
+        uri, warehouse = f"sqlite:///{self.path}/catalog.db", f"{self.path}/warehouse"
+        return {"type": "sql", "uri": uri, "warehouse": warehouse}
+
+    def catalog(self, name: str) -> Any:
+        """The same tables as a new pyiceberg catalog, to be closed by who asks for it."""
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        return SqlCatalog(name, **self.properties)
 
     def _query(self, sql: str, *arguments: str) -> list[tuple[Any, ...]]:
         database = self.path / "catalog.db"
@@ -219,10 +228,6 @@ class EmbeddedTables:
         """Nothing is kept open."""
 
 
-# --- Find the tables of a catalog that only a running Spark session knows; without the bridge,
-# their metadata is read as ``binaryFile``.
-
-
 # A running session may still be fetching its cluster when it is asked first.
 SESSION_SECONDS = 60.0
 
@@ -239,7 +244,7 @@ class SessionTables:
 
     def names(self) -> list[Identifier]:
         """Every table, as ``SHOW TABLES`` lists them."""
-        found: list[Identifier] = []
+        tables: set[Identifier] = set()
 
         def walk(parent: Identifier = ()) -> None:
             for (namespace,) in self.spark.sql(
@@ -247,31 +252,31 @@ class SessionTables:
             ).collect():
                 # Spark puts odd parts in backticks here.
                 parts = parse_identifier(f"{namespace}.t")[:-1]
-                if len(parts) <= len(parent):
-                    continue
-                rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *parts)}").collect()
-                found.extend((*parts, row["tableName"]) for row in rows if not row["isTemporary"])
-                walk(parts)
+                if len(parts) > len(parent):
+                    tables.update(self._tables_of(parts))
+                    walk(parts)
 
         self._ask(walk, LISTING_SECONDS)
-        return sorted(set(found))
+        return sorted(tables)
 
     def names_in(self, namespace: Identifier) -> list[Identifier]:
         """The tables of one namespace, as ``SHOW TABLES`` lists them."""
-        listing = f"SHOW TABLES IN {identifier(self.name, *namespace)}"
         try:
-            rows = self._ask(lambda: self.spark.sql(listing).collect(), LISTING_SECONDS)
+            return sorted(self._ask(lambda: self._tables_of(namespace), LISTING_SECONDS))
         except Exception as error:
             explained = explain(error, (self.name, *namespace, "*"))
             if isinstance(explained, TableNotFound):
                 return []
             raise explained from None
-        return sorted((*namespace, row["tableName"]) for row in rows if not row["isTemporary"])
+
+    def _tables_of(self, namespace: Identifier) -> list[Identifier]:
+        rows = self.spark.sql(f"SHOW TABLES IN {identifier(self.name, *namespace)}").collect()
+        return [(*namespace, row["tableName"]) for row in rows if not row["isTemporary"]]
 
     def _ask(self, question: Callable[[], T], seconds: float) -> T:
         try:
             return within(seconds, question)
-        except concurrent.futures.TimeoutError:
+        except TimeoutError:
             raise CatalogUnreachable(
                 f"Catalog {self.name!r} did not answer Spark within {seconds:.0f} s. Check its "
                 "uri and the network, and the table's metadata file: Iceberg keeps retrying a "
@@ -295,47 +300,36 @@ def spark_source(
     try:
         with quiet_errors():
             spark.sql(f"REFRESH TABLE {identifier(*table)}")
-        return _by_bridge(spark, table) if has_bridge(spark) else _by_sql(spark, table)
+        location, read = (_by_bridge if has_bridge(spark) else _by_sql)(spark, table)
     except IcekitError:
         raise
     except Exception as error:
         raise explain(error, table, names) from None
 
-
-def _by_bridge(spark: SparkSession, table: Identifier) -> TableSource:
-    loaded = load_table(spark, table)
-    io = loaded.io()
-
-    def read(location: str) -> bytes:
+    def explained(location: str) -> bytes:
         try:
-            return read_bytes(io, location)
+            return read(location)
         except Exception as error:
             raise explain(error, table) from None
 
-    return TableSource(str(loaded.operations().current().metadataFileLocation()), read)
+    return TableSource(location, explained)
 
 
-def _by_sql(spark: SparkSession, table: Identifier) -> TableSource:
+def _by_bridge(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
+    loaded = load_table(spark, table)
+    location = str(loaded.operations().current().metadataFileLocation())
+    return location, partial(read_bytes, loaded.io())
+
+
+def _by_sql(spark: SparkSession, table: Identifier) -> tuple[str, Callable[[str], bytes]]:
     def read(location: str) -> bytes:
         path = re.sub(r"([\[\]{}*?\\])", r"\\\1", location)
-        try:
-            return bytes(
-                spark.read.format("binaryFile").load(path).select("content").collect()[0][0]
-            )
-        except Exception as error:
-            raise explain(error, table) from None
+        file = spark.read.format("binaryFile").load(path).select("content").collect()
+        return bytes(file[0][0])
 
-    newest = (
-        metadata_table(spark, table, "metadata_log_entries")
-        .orderBy("timestamp", ascending=False)
-        .select("file")
-        .limit(1)
-        .collect()
-    )
-    return TableSource(str(newest[0][0]), read)
-
-
-# --- Find the tables of a catalog that a pyiceberg profile configures
+    log = metadata_table(spark, table, "metadata_log_entries")
+    newest = log.orderBy("timestamp", ascending=False).select("file").limit(1).collect()
+    return str(newest[0][0]), read
 
 
 class ProfileTables:
@@ -377,7 +371,7 @@ class ProfileTables:
             return within(seconds, question)
         except IcekitError:
             raise
-        except concurrent.futures.TimeoutError:
+        except TimeoutError:
             raise CatalogUnreachable(
                 f"Catalog {self.name!r} did not answer within {seconds:.0f} s. Check its uri and "
                 "the network."
@@ -393,9 +387,10 @@ class ProfileTables:
             if _is_missing(error):
                 raise
             if library := _not_installed(error):
+                package = "'icekit[postgres]'" if library.startswith("psycopg") else library
                 raise CatalogUnreachable(
                     f"Catalog {self.name!r} needs {library}, which is not installed. Run `pip "
-                    f"install {_package(library)}`.",
+                    f"install {package}`.",
                     detail=trace(error),
                 ) from None
             if damage := _damage(error):
@@ -415,14 +410,14 @@ class ProfileTables:
         catalog = self.catalog
 
         def walk(parent: tuple[str, ...] = ()) -> list[Identifier]:
-            found: list[Identifier] = []
+            tables: list[Identifier] = []
             for namespace in catalog.list_namespaces(parent):
                 if len(namespace) <= len(parent):
                     continue
-                found += [tuple(table) for table in catalog.list_tables(namespace)]
+                tables += [tuple(table) for table in catalog.list_tables(namespace)]
                 if self.properties.get("type") != "glue":
-                    found += walk(tuple(namespace))
-            return found
+                    tables += walk(tuple(namespace))
+            return tables
 
         # Hive and Glue connect at the first question: a dead one is told within the deadline.
         if not self._ask(catalog.list_namespaces):
@@ -532,20 +527,19 @@ def _import_client(name: str, properties: Mapping[str, str]) -> None:
         importlib.import_module("pyiceberg.io.pyarrow")
 
 
-def _not_installed(error: BaseException | None) -> str:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what it was raised from, and so on."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _not_installed(error: BaseException) -> str:
     """The library whose import failed below an error; empty if it was something else. PyIceberg
     names another one.
     """
-    while error is not None:
-        if isinstance(error, ModuleNotFoundError):
-            return (error.name or "").partition(".")[0]
-        error = error.__cause__ or error.__context__
-    return ""
-
-
-def _package(library: str) -> str:
-    """What pip installs to provide a library that a catalog needs."""
-    return "'icekit[postgres]'" if library in {"psycopg", "psycopg2"} else library
+    missing = (e.name or "" for e in _causes(error) if isinstance(e, ModuleNotFoundError))
+    return next(missing, "").partition(".")[0]
 
 
 def _read_all(io: Any, location: str) -> bytes:
@@ -560,12 +554,12 @@ def _damage(error: BaseException) -> str:
     from pydantic import ValidationError
 
     # pyiceberg has an error of the same name around it.
-    found = error if isinstance(error, ValidationError) else error.__cause__
-    if not isinstance(found, ValidationError):
+    invalid = error if isinstance(error, ValidationError) else error.__cause__
+    if not isinstance(invalid, ValidationError):
         return ""
     return "; ".join(
-        f"{'.'.join(map(str, one['loc'])) or 'the document'}: {one['msg']}"
-        for one in found.errors()[:3]
+        f"{'.'.join(map(str, field['loc'])) or 'the document'}: {field['msg']}"
+        for field in invalid.errors()[:3]
     )
 
 
@@ -573,19 +567,11 @@ def _remember_sent(error: BaseException) -> None:
     """Note what the failed request was signed with: a token that a server handed out stands in no
     profile.
     """
-    cause: BaseException | None = error
-    while cause is not None:
-        if (
-            isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None
-        ):  # of the library requests
-            remember(
-                {
-                    f"header.{name}": str(value)
-                    for name, value in request.headers.items()
-                    if is_secret(name)
-                }
-            )
-        cause = cause.__cause__ or cause.__context__
+    for cause in _causes(error):
+        # Of the library requests.
+        if isinstance(cause, OSError) and (request := getattr(cause, "request", None)) is not None:
+            sent = {f"header.{k}": str(v) for k, v in request.headers.items() if is_secret(k)}
+            remember(sent)
 
 
 def _is_missing(error: BaseException) -> bool:

@@ -64,7 +64,7 @@ def clones(options: ClonesOptions) -> int:
         for stale in listed:
             say(stale.line(now))
             say(f"  {stale.drop};")
-            say(f"  folder {stale.scratch or 'unknown'}")
+            say(f"  folder {stale.whose.scratch or 'unknown'}")
         dead = [stale for stale in listed if stale.is_dead]
         if options.remove and dead:
             removed = remove_stale(lake, dead)

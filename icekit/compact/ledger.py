@@ -90,9 +90,6 @@ _TABLES = (
     "CREATE INDEX actions_of_run ON actions (run_id)",
     "CREATE INDEX outcomes ON actions (is_outcome, ended_ms)",
 )
-# Migrates a file from schema 1 to schema 2: claims are stored by the table's UUID. No earlier
-# icekit may claim by name in the same file.
-_FROM_1 = ("ALTER TABLE claims RENAME COLUMN table_name TO key",)
 
 
 class Ledger(SqliteFile):
@@ -254,9 +251,9 @@ class Ledger(SqliteFile):
     def _documents(self, query: str, *parameters: str | int | None) -> list[str]:
         return self.read(lambda db: [str(row[0]) for row in db.execute(query, parameters)], [])
 
-    def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
-        """Create the tables, or migrate those of schema 1 to schema 2."""
-        for statement in _TABLES if schema is None else _FROM_1 if schema == 1 else ():
+    def create(self, db: sqlite3.Connection) -> None:
+        """Create the tables."""
+        for statement in _TABLES:
             db.execute(statement)
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> LedgerUnusable:  # noqa: ARG002

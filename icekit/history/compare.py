@@ -147,7 +147,8 @@ def _change(old: float | None, new: float | None) -> str | None:
         return None
     if new >= 2 * old:
         return f"× {new / old:,.0f}"
-    return f"{'+' if new > old else '−'}{percent(abs(new - old) / old)}"
+    sign = "+" if new > old else "−"
+    return f"{sign}{percent(abs(new - old) / old)}"
 
 
 def _state(facts: TableFacts) -> str:

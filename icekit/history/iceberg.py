@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from icekit.catalog import Lake
 from icekit.catalog.tables import EmbeddedTables, ProfileTables
 from icekit.errors import HistoryUnusable, IcekitError, first_line
-from icekit.history.store import COLUMNS, LAST, Health, SqliteStore, Store, by_table
+from icekit.history.store import COLUMNS, LAST, Health, SqliteStore, Store, newest
 from icekit.sqlite import patiently
 from icekit.units import at
 
@@ -43,8 +43,7 @@ _PATIENCE_SECONDS = 60.0
 
 
 class IcebergStore(Store):
-    """``icekit.health``, partitioned by ``observed_month``; the first append creates it, a later
-    icekit adds columns.
+    """``icekit.health``, partitioned by ``observed_month``; the first append creates it.
 
     An append is one commit, tried again after a conflict. When a month has
     :data:`FILES_OF_A_MONTH` files, they are combined. Old snapshots are dropped from the metadata;
@@ -86,11 +85,10 @@ class IcebergStore(Store):
         """The newest runs of each table, oldest first; streams months from the newest back until
         there are enough.
         """
-        import pyarrow as pa
         from pyiceberg.expressions import And, Not
 
         def attempt() -> Mapping[str, Sequence[Health]]:
-            table, newest = self._table(creates=False), None
+            table, runs = self._table(creates=False), dict[str, list[Health]]()
             months = sorted(_files_by_month(table), reverse=True) if table else ()
             for month in months[:MONTHS_BACK]:
                 wanted = And(
@@ -98,26 +96,17 @@ class IcebergStore(Store):
                     _among("table_name", tables),
                     Not(_among("run_id", {other_than})),
                 )
-                columns = tuple(name for name in COLUMNS if name in table.schema().column_names)
-                for batch in table.scan(
-                    row_filter=wanted, selected_fields=columns
-                ).to_arrow_batch_reader():
-                    rows = pa.Table.from_batches([batch])
-                    newest = _newest(
-                        rows if newest is None else pa.concat_tables([newest, rows]), count
-                    )
-                if (
-                    newest
-                    and min(Counter(newest["table_name"].to_pylist())[name] for name in tables)
-                    >= count
-                ):
+                for batch in table.scan(row_filter=wanted).to_arrow_batch_reader():
+                    read = map(Health.of_plain, batch.to_pylist())
+                    runs = newest(chain(read, *runs.values()), count)
+                if all(len(runs.get(name, ())) >= count for name in tables):
                     break
-            return by_table(newest.to_pylist()) if newest else {}
+            return runs
 
         return self._patiently(attempt, "read") if tables else {}
 
     def _table(self, *, creates: bool) -> Any:
-        """The table, None if it does not exist; ``creates`` also adds missing columns."""
+        """The table, None if it does not exist and is not to be created."""
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
         from pyiceberg.partitioning import PartitionField, PartitionSpec
         from pyiceberg.transforms import IdentityTransform
@@ -144,9 +133,6 @@ class IcebergStore(Store):
                 "icekit.health exists but is not this icekit's history; rename it, or keep the "
                 "history in a file (--history FILE)."
             )
-        if creates and set(COLUMNS) - set(table.schema().column_names):
-            with table.update_schema() as update:
-                update.union_by_name(schema)
         return table
 
     def _patiently(self, attempt: Callable[[], T], done: str) -> T:
@@ -197,18 +183,6 @@ def _files_by_month(table: Any) -> dict[str, int]:
     }
 
 
-def _newest(rows: Any, count: int) -> Any:
-    """The newest rows of each table, at most ``count``, as Arrow."""
-    ordered = rows.sort_by([("table_name", "ascending"), ("observed_at_ms", "descending")])
-    seen: Counter[str] = Counter()
-    places = []
-    for place, name in enumerate(ordered["table_name"].to_pylist()):
-        seen[name] += 1
-        if seen[name] <= count:
-            places.append(place)
-    return ordered.take(places)
-
-
 def _tidy(table: Any) -> None:
     """Combine the files of a month with many files, and drop old snapshots; a conflict postpones
     this.
@@ -239,14 +213,8 @@ def store(where: str, lake: Lake) -> Store | None:
     if isinstance(tables, ProfileTables):
         return IcebergStore(lambda: tables.catalog)
     if isinstance(tables, EmbeddedTables):
-        return IcebergStore(lambda: _embedded(lake.name, tables.path))
+        return IcebergStore(lambda: tables.catalog(lake.name))
     raise HistoryUnusable(
         f"Only a Spark session knows the catalog {lake.name}: keep the history in a file "
         "(--history FILE)."
     )
-
-
-def _embedded(name: str, path: Path) -> Any:
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    return SqlCatalog(name, uri=f"sqlite:///{path}/catalog.db", warehouse=f"{path}/warehouse")

@@ -8,10 +8,11 @@ import json
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.diagnose.document import status_of
 from icekit.diagnose.findings import Findings
 from icekit.errors import HistoryUnusable
 from icekit.facts.files import DELETE_KINDS
@@ -23,29 +24,28 @@ if TYPE_CHECKING:
     from icekit.maintain.savings import Savings
 
 
-def _column(meaning: str) -> Any:
-    return field(default=None, metadata={"meaning": meaning})
+def _column(meaning: str, default: Any = None) -> Any:
+    return field(default=default, metadata={"meaning": meaning})
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
     """One table at one run; the key is ``run_id`` and ``table_name``. None means unknown.
 
-    Each field is a column of the stores (:data:`COLUMNS`). New ones go at the end, and none changes
-    its meaning.
+    Each field is a column of the stores (:data:`COLUMNS`).
     """
 
-    run_id: str = field(metadata={"meaning": "The report run; with table_name the key of a row"})
-    table_name: str = field(metadata={"meaning": "namespace.table, odd parts in backticks"})
-    observed_at_ms: int = field(
-        metadata={"meaning": "When the table was observed, in milliseconds since 1970"}
+    run_id: str = _column("The report run; with table_name the key of a row", MISSING)
+    table_name: str = _column("namespace.table, odd parts in backticks", MISSING)
+    observed_at_ms: int = _column(
+        "When the table was observed, in milliseconds since 1970", MISSING
     )
     catalog: str | None = _column("The catalog, by the name of its profile")
     table_uuid: str | None = _column("The table's UUID; it differs after the table was re-created")
     snapshot_id: int | None = _column("The snapshot observed; null for a table without snapshots")
     status: str | None = _column("healthy, or the most serious severity: info, warning, critical")
-    findings: tuple[tuple[str, str], ...] = field(
-        default=(), metadata={"meaning": "JSON list of [name, severity], most serious first"}
+    findings: tuple[tuple[str, str], ...] = _column(
+        "JSON list of [name, severity], most serious first", ()
     )
     data_files: int | None = _column("Live data files")
     data_bytes: int | None = _column("Their bytes")
@@ -68,17 +68,9 @@ class Health:
 
     @classmethod
     def of_plain(cls, stored: Mapping[str, Any]) -> Health:
-        """Read a stored record; a missing column is None, an unknown column is left out."""
-        known = {f.name: stored[f.name] for f in fields(cls) if stored.get(f.name) is not None}
-        return cls(
-            **known
-            | {
-                "findings": tuple(
-                    (str(name), str(severity))
-                    for name, severity in json.loads(known.get("findings") or "[]")
-                )
-            }
-        )
+        """Read a stored record."""
+        findings = tuple((name, severity) for name, severity in json.loads(stored["findings"]))
+        return cls(**{f.name: stored[f.name] for f in fields(cls)} | {"findings": findings})
 
 
 #: Every stored column, with its type (int or str) and its meaning.
@@ -104,7 +96,7 @@ def health(facts: TableFacts, findings: Findings, savings: Savings, run_id: str)
         catalog=facts.catalog,
         table_uuid=facts.table_uuid,
         snapshot_id=facts.snapshot_id,
-        status=findings.worst.name.lower() if findings.worst else "healthy",
+        status=status_of(findings),
         findings=tuple((f.name, f.severity.name.lower()) for f in findings),
         data_files=facts.data.file_count,
         data_bytes=facts.data.size_in_bytes,
@@ -146,36 +138,27 @@ class Store(ABC):
         """
 
 
-def by_table(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Health]]:
-    """The records of stored rows by table, oldest first."""
-    found: dict[str, list[Health]] = {}
-    for record in sorted(map(Health.of_plain, rows), key=lambda record: record.observed_at_ms):
-        found.setdefault(record.table_name, []).append(record)
-    return found
+def newest(records: Iterable[Health], count: int) -> dict[str, list[Health]]:
+    """The newest ``count`` records of each table, oldest first."""
+    by_table: dict[str, list[Health]] = {}
+    for record in sorted(records, key=lambda record: record.observed_at_ms):
+        by_table.setdefault(record.table_name, []).append(record)
+    return {name: own[-count:] for name, own in by_table.items()}
 
 
 class SqliteStore(SqliteFile, Store):
-    """One table, ``health``, for one machine; a column that a later icekit adds is added to the
-    file, and is NULL in older rows.
-    """
+    """One table, ``health``, for one machine."""
 
     APPLICATION = 0x69636568  # "iceh"
-    SCHEMA = OLDEST = 1
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def append(self, records: Sequence[Health]) -> int:
         """Append the records that are not stored yet, in one transaction; returns their number."""
-
-        def work(db: sqlite3.Connection) -> int:
-            insert = (
-                f"INSERT OR IGNORE INTO health ({', '.join(COLUMNS)}) VALUES "
-                f"(:{', :'.join(COLUMNS)})"
-            )
-            return db.executemany(insert, [record.plain() for record in records]).rowcount
-
-        return self.write(work) if records else 0
+        insert = f"INSERT OR IGNORE INTO health VALUES (:{', :'.join(COLUMNS)})"
+        rows = [record.plain() for record in records]
+        return self.write(lambda db: db.executemany(insert, rows).rowcount) if rows else 0
 
     def last(
         self, tables: Sequence[str], count: int = LAST, *, other_than: str = ""
@@ -189,28 +172,18 @@ class SqliteStore(SqliteFile, Store):
 
         def work(db: sqlite3.Connection) -> dict[str, list[Health]]:
             db.row_factory = sqlite3.Row
-            rows = db.execute(
-                f"SELECT * FROM ({ranked}) WHERE newest <= ?",
-                (json.dumps(list(tables)), other_than, count),
-            )
-            return by_table(map(dict, rows))
+            wanted = (json.dumps(list(tables)), other_than, count)
+            rows = db.execute(f"SELECT * FROM ({ranked}) WHERE newest <= ?", wanted)
+            return newest(map(Health.of_plain, rows), count)
 
         return self.read(work, {})
 
-    def prepare(self, db: sqlite3.Connection, schema: int | None) -> None:
-        """Create the table, or add missing columns."""
-        if schema is None:
-            db.execute(
-                "CREATE TABLE health (table_name TEXT, run_id TEXT, observed_at_ms INTEGER, "
-                "PRIMARY KEY (table_name, run_id)) WITHOUT ROWID"
-            )
-            db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at_ms)")
-        stored = {row[1] for row in db.execute("PRAGMA table_info(health)")}
-        for name, (kind, _) in COLUMNS.items():
-            if name not in stored:
-                db.execute(
-                    f"ALTER TABLE health ADD COLUMN {name} {'INTEGER' if kind is int else 'TEXT'}"
-                )
+    def create(self, db: sqlite3.Connection) -> None:
+        """Create the table."""
+        kinds = {int: "INTEGER", str: "TEXT"}
+        columns = ", ".join(f"{name} {kinds[kind]}" for name, (kind, _) in COLUMNS.items())
+        db.execute(f"CREATE TABLE health ({columns}, PRIMARY KEY (table_name, run_id))")
+        db.execute("CREATE INDEX health_over_time ON health (table_name, observed_at_ms)")
 
     def unusable(self, error: sqlite3.Error | OSError, *, writing: bool) -> HistoryUnusable:
         """The error for a history that cannot be used."""

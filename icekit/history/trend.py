@@ -48,15 +48,17 @@ class Measure:
         return (value - limit) * self.direction >= 0
 
 
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if whole and part is not None else None
+
+
 _whole = "{:,.0f}".format
 MEASURES: tuple[Measure, ...] = (
     Measure(
         "mean size of a data file",
         size,
         -1,
-        lambda h: (
-            h.data_bytes / h.data_files if h.data_files and h.data_bytes is not None else None
-        ),
+        lambda h: _share(h.data_bytes, h.data_files),
         lambda h, t: (
             None
             if h.target_file_bytes is None
@@ -67,11 +69,7 @@ MEASURES: tuple[Measure, ...] = (
         "delete records per data record",
         percent,
         1,
-        lambda h: (
-            h.delete_records / h.data_records
-            if h.data_records and h.delete_records is not None
-            else None
-        ),
+        lambda h: _share(h.delete_records, h.data_records),
         lambda _, t: t.delete_ratio,
     ),
     Measure(
@@ -163,9 +161,9 @@ def since_reset(points: Points, direction: int) -> Points:
     worse).
     """
     start = 0
-    for place, ((_, before), (_, after)) in enumerate(itertools.pairwise(points), 1):
+    for index, ((_, before), (_, after)) in enumerate(itertools.pairwise(points), 1):
         if after < before * _RESET if direction > 0 else before < after * _RESET:
-            start = place
+            start = index
     return points[start:]
 
 
@@ -197,17 +195,13 @@ def changes(before: Health, now: Health, limits: Thresholds) -> tuple[list[str],
     worse: list[str] = []
     better: list[str] = []
     had, has = dict(before.findings), dict(now.findings)
+    rank = ["", *(severity.name.lower() for severity in Severity)].index
     for name in has | had:
-        severities = [
-            Severity.__members__.get(findings.get(name, "").upper(), 0) for findings in (had, has)
-        ]
-        state = (
-            "is new" if name not in had else "is gone" if name not in has else f"is now {has[name]}"
-        )
-        if severities[0] != severities[1]:
-            (worse if severities[1] > severities[0] else better).append(
-                f"{name.replace('_', ' ')} {state}"
-            )
+        old, new = had.get(name, ""), has.get(name, "")
+        state = f"is now {new}" if old and new else "is new" if new else "is gone"
+        if old != new:
+            changed = worse if rank(new) > rank(old) else better
+            changed.append(f"{name.replace('_', ' ')} {state}")
     for measure in MEASURES:
         was, value, limit = measure.value(before), measure.value(now), measure.limit(now, limits)
         if was is None or value is None or limit is None:

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icekit.catalog.tables import EmbeddedTables
 from icekit.engine.bridge import lent
 from icekit.errors import ParameterError, require_known
 from icekit.lab import damaged, deletes, flights, tables, upserts  # noqa: F401 - they register
@@ -37,7 +38,6 @@ from icekit.lab.workbench import (
     embedded,
     folder_of,
     is_complete,
-    open_catalog,
 )
 from icekit.sql import identifier
 from icekit.terminal import never_silent
@@ -86,9 +86,9 @@ def build(
         with never_silent("writing the flights"):
             make = until_built.enter_context(bench(lake, scale, embedded(lake) / "lab-flights"))
         progress(f"{'(Spark and the flights)':<28} {time.monotonic() - started:5.1f} s")
-        for place, table in enumerate(todo, 1):
+        for number, table in enumerate(todo, 1):
             begun = time.monotonic()
-            name = f"[{place}/{len(todo)}] {NAMESPACE}.{table.name}"
+            name = f"[{number}/{len(todo)}] {NAMESPACE}.{table.name}"
             with never_silent(name):
                 make(table.name)
             progress(f"{name:<38} {time.monotonic() - begun:5.1f} s  {table.illness}")
@@ -104,28 +104,25 @@ def bench(lake: Lake, scale: int, folder: Path) -> Iterator[Callable[[str], None
     flights.source()  # a missing package is reported before Spark starts
     spark = lake.spark
     shutil.rmtree(folder, ignore_errors=True)  # left by a killed build
-    catalog = open_catalog(lake)
+    catalog = EmbeddedTables(embedded(lake)).catalog(lake.name)
     try:
         flights.write(folder, scale)
         with lent(spark, _SESSION):
             spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
             spark.read.parquet(str(folder)).createOrReplaceTempView(FLIGHTS)
-            yield lambda name: _make(Lab(lake, spark, catalog, folder, scale, name))
+
+            def make(name: str) -> None:
+                lab = Lab(lake, spark, catalog, folder, scale, name)
+                lab.start()
+                table_of(name).build(lab)
+                lab.finish()
+                keep(lake, name)
+
+            yield make
     finally:
         spark.catalog.dropTempView(FLIGHTS)
         catalog.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _make(lab: Lab) -> None:
-    """Build one table from scratch, and keep a copy of it."""
-    lab.start()
-    table_of(lab.name).build(lab)
-    lab.finish()
-    keep(lab.lake, lab.name)
-
-
-# --- Find a table of the lab
 
 
 def table_of(name: str) -> LabTable:
@@ -134,25 +131,14 @@ def table_of(name: str) -> LabTable:
     return TABLES[name]
 
 
-# --- Restore lab tables to their state after the build, in the time that it takes to link their
-# files
-#
 # Iceberg never writes into an existing file. So a second name for each file of a finished table (a
 # hard link) is a copy without extra space, which no compaction, expiry, orphan removal or DROP can
-# reach: those only remove names.
+# reach: those only remove names. Restoring a table takes the time to link its files.
 
 
 #: The folder of the copies, in the lake but outside its warehouse, where no procedure lists files.
 KEPT = "lab-kept"
 _DOCUMENT = "kept.json"
-_COLUMNS = (
-    "catalog_name",
-    "table_namespace",
-    "table_name",
-    "metadata_location",
-    "previous_metadata_location",
-    "iceberg_type",
-)
 _OF_TABLE = "catalog_name = ? AND table_namespace = ? AND table_name = ?"
 
 
@@ -168,18 +154,15 @@ def keep(lake: Lake, name: str) -> None:
     shutil.rmtree(staged, ignore_errors=True)
     files, size_in_bytes = _link(folder_of(lake, name), staged / name)
     with _catalog(embedded(lake)) as database:
-        found = database.execute(
-            f"SELECT {', '.join(_COLUMNS)} FROM iceberg_tables WHERE {_OF_TABLE}",
-            [lake.name, NAMESPACE, name],
-        )
-        row = found.fetchone()
-    said = {
-        "version": VERSION,
-        "row": dict(zip(_COLUMNS, row, strict=True)),
-        "files": files,
-        "size_in_bytes": size_in_bytes,
-    }
-    (staged / _DOCUMENT).write_text(json.dumps(said, indent=1), encoding="utf-8")
+        database.row_factory = sqlite3.Row
+        row = database.execute(f"SELECT * FROM iceberg_tables WHERE {_OF_TABLE}", _key(lake, name))
+        record = {
+            "version": VERSION,
+            "row": dict(row.fetchone()),
+            "files": files,
+            "size_in_bytes": size_in_bytes,
+        }
+    (staged / _DOCUMENT).write_text(json.dumps(record, indent=1), encoding="utf-8")
     shutil.rmtree(home / name, ignore_errors=True)
     staged.rename(home / name)
 
@@ -242,14 +225,9 @@ def _put_back(lake: Lake, path: Path, name: str) -> None:
     staged.rename(location)
     row = kept["row"]
     with _catalog(path) as database:
-        database.execute(
-            f"DELETE FROM iceberg_tables WHERE {_OF_TABLE}", [lake.name, NAMESPACE, name]
-        )
-        marks = ", ".join("?" for _ in _COLUMNS)
-        database.execute(
-            f"INSERT INTO iceberg_tables ({', '.join(_COLUMNS)}) VALUES ({marks})",
-            [row[column] for column in _COLUMNS],
-        )
+        database.execute(f"DELETE FROM iceberg_tables WHERE {_OF_TABLE}", _key(lake, name))
+        columns = f"({', '.join(row)}) VALUES (:{', :'.join(row)})"
+        database.execute(f"INSERT INTO iceberg_tables {columns}", row)
     shutil.rmtree(old, ignore_errors=True)
     if lake.spark_is_running:
         lake.spark.sql(f"REFRESH TABLE {identifier(lake.name, NAMESPACE, name)}")
@@ -261,14 +239,16 @@ def _document(lake: Lake, name: str) -> dict[str, Any] | None:
     """
     folder = embedded(lake) / KEPT / name
     try:
-        said: dict[str, Any] = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
-        location = (
-            str(said["row"]["metadata_location"]).removeprefix("file://").removeprefix("file:")
-        )
-        here = Path(location).is_relative_to(folder_of(lake, name))
+        record: dict[str, Any] = json.loads((folder / _DOCUMENT).read_text(encoding="utf-8"))
+        location = str(record["row"]["metadata_location"]).removeprefix("file:")
+        is_here = Path(location.removeprefix("//")).is_relative_to(folder_of(lake, name))
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return said if said["version"] == VERSION and here else None
+    return record if record["version"] == VERSION and is_here else None
+
+
+def _key(lake: Lake, name: str) -> list[str]:
+    return [lake.name, NAMESPACE, name]
 
 
 def _link(source: Path, target: Path) -> tuple[int, int]:
@@ -277,14 +257,14 @@ def _link(source: Path, target: Path) -> tuple[int, int]:
     """
     files = size_in_bytes = 0
     for folder, _, names in os.walk(source):
-        there = target / Path(folder).relative_to(source)
-        there.mkdir(parents=True)
+        copy = target / Path(folder).relative_to(source)
+        copy.mkdir(parents=True)
         for name in names:
             file = os.path.join(folder, name)  # noqa: PTH118 - thousands of them
             try:
-                os.link(file, there / name)
+                os.link(file, copy / name)
             except OSError:
-                shutil.copy2(file, there / name)
+                shutil.copy2(file, copy / name)
             files, size_in_bytes = files + 1, size_in_bytes + os.stat(file).st_size  # noqa: PTH116
     return files, size_in_bytes
 

@@ -397,12 +397,12 @@ def delay_corrections(lab: Lab) -> None:
     lab.create("days(time_hour)", _MERGE_ON_READ, columns=_COLUMNS)
     # At a larger scale the same flight exists several times, but a MERGE allows one source row for
     # each.
-    some = f"month = 2 AND day BETWEEN 10 AND 12 AND flight_id < {ROWS}"
+    flown = f"month = 2 AND day BETWEEN 10 AND 12 AND flight_id < {ROWS}"
     names = _NAMES.replace("arr_delay", "coalesce(arr_delay, 0) + 5 AS arr_delay")
     added = _NAMES.replace("flight,", "flight + 10000 AS flight,", 1)
     lab.sql(
-        f"INSERT INTO {{t}} SELECT {names} FROM {{flights}} WHERE {some} AND flight % 3 = 0 "
-        f"UNION ALL SELECT {added} FROM {{flights}} WHERE {some} AND flight % 40 = 1"
+        f"INSERT INTO {{t}} SELECT {names} FROM {{flights}} WHERE {flown} AND flight % 3 = 0 "
+        f"UNION ALL SELECT {added} FROM {{flights}} WHERE {flown} AND flight % 40 = 1"
     )
 
 

@@ -7,8 +7,7 @@ does.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from datetime import date, timedelta
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from icekit.engine.compat import arrow_of
 from icekit.lab.flights import ROWS
-from icekit.lab.workbench import FLIGHTS, Lab, lab_table
+from icekit.lab.workbench import FLIGHTS, Lab, day_of, lab_table
 from icekit.sql import identifier
 
 _LONG_STREAM_COMMITS = 32
@@ -43,8 +42,8 @@ class UpsertStream:
         ids = [self._table.schema().findField(key).fieldId() for key in keys]
         gateway: Any = lab.spark.sparkContext._gateway
         self._key_ids = gateway.new_array(gateway.jvm.int, len(ids))
-        for place, field_id in enumerate(ids):
-            self._key_ids[place] = field_id
+        for index, field_id in enumerate(ids):
+            self._key_ids[index] = field_id
         self._metrics = self._java.MetricsConfig.forTable(self._table)
         self._numbers = itertools.count()
 
@@ -156,11 +155,7 @@ def equality_deletes_of_new_keys(lab: Lab) -> None:
     rows: Any = arrow_of(lab.spark.sql(f"SELECT * FROM {FLIGHTS} WHERE {later} ORDER BY flight_id"))
     stream = UpsertStream(lab, ("flight_id", "origin"))
     for commit in range(2):
-        batch = rows.slice(commit * _NEW_ROWS, _NEW_ROWS)
-        stream.commit(
-            (f"origin={origin}", batch.filter(pc.equal(batch["origin"], origin)))
-            for origin in ("EWR", "JFK", "LGA")
-        )
+        stream.commit(_parts(rows.slice(commit * _NEW_ROWS, _NEW_ROWS), "origin"))
 
 
 @lab_table(
@@ -198,10 +193,14 @@ def long_upsert_stream(lab: Lab) -> None:
         rows = rows.append_column("status", status).select(
             ["flight_key", "origin", "status", "delay", "updated_at"]
         )
-        stream.commit(
-            (f"origin={origin}", rows.filter(pc.equal(rows["origin"], origin)))
-            for origin in ("EWR", "JFK", "LGA")
-        )
+        stream.commit(_parts(rows, "origin"))
+
+
+def _parts(rows: Any, field: str, column: str = "") -> Iterator[tuple[str, Any]]:
+    """The rows of each value of a column, by the path of its partition."""
+    column = column or field
+    for value in sorted(pc.unique(rows[column]).to_pylist()):
+        yield f"{field}={value}", rows.filter(pc.equal(rows[column], value))
 
 
 def _stream(
@@ -227,26 +226,19 @@ def _stream(
             f"AND (flight_date >= {start} OR flight_id % {corrected_one_in} = 0) ORDER BY flight_id"
         )
     )
-    old = arrow.filter(pc.less(arrow["flight_date"], _date(first_day - 1)))
+    old = arrow.filter(pc.less(arrow["flight_date"], day_of(first_day - 1)))
     for commit in range(commits):
         day = first_day + commit
         corrections = old.take(list(range(commit, old.num_rows, commits)))
         batch = pa.concat_tables(
             [corrections, _of_day(arrow, day - 1), _as_scheduled(_of_day(arrow, day))]
         )
-        parts = sorted(pc.unique(batch["part"]).to_pylist())
-        stream.commit(
-            (f"{field}={part}", batch.filter(pc.equal(batch["part"], part)).drop_columns("part"))
-            for part in parts
-        )
-
-
-def _date(day: int) -> date:
-    return date(2013, 1, 1) + timedelta(days=day)
+        parts = _parts(batch, field, "part")
+        stream.commit((path, rows.drop_columns("part")) for path, rows in parts)
 
 
 def _of_day(rows: Any, day: int) -> Any:
-    return rows.filter(pc.equal(rows["flight_date"], _date(day)))
+    return rows.filter(pc.equal(rows["flight_date"], day_of(day)))
 
 
 def _as_scheduled(rows: Any) -> Any:

@@ -156,14 +156,9 @@ class Lab:
 
     def days(self, first: int, count: int = 1) -> Any:
         """The flights of ``count`` days as an Arrow table; day 0 is 1 January."""
-        start = date(2013, 1, 1) + timedelta(days=first)
-        return pq.read_table(
-            self.folder,
-            filters=[
-                ("flight_date", ">=", start),
-                ("flight_date", "<", start + timedelta(days=count)),
-            ],
-        )
+        start, end = day_of(first), day_of(first + count)
+        filters = [("flight_date", ">=", start), ("flight_date", "<", end)]
+        return pq.read_table(self.folder, filters=filters)
 
     def pyiceberg_table(self) -> Any:
         """The table as pyiceberg sees it now."""
@@ -195,6 +190,11 @@ class Lab:
         self.set({COMPLETE: _mark(self.scale)})
 
 
+def day_of(number: int) -> date:
+    """A day of the year; 0 is 1 January."""
+    return date(2013, 1, 1) + timedelta(days=number)
+
+
 def is_complete(lake: Lake, name: str, scale: int) -> bool:
     """Tell whether the table exists and is complete, with this scale and this version of the
     lab.
@@ -205,16 +205,6 @@ def is_complete(lake: Lake, name: str, scale: int) -> bool:
     except (TableNotFound, MetadataUnreadable, ValueError):
         return False
     return bool(metadata["properties"].get(COMPLETE) == _mark(scale))
-
-
-def open_catalog(lake: Lake) -> Any:
-    """The embedded lake as a pyiceberg catalog, over the same database as Spark's."""
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    path = embedded(lake)
-    return SqlCatalog(
-        lake.name, uri=f"sqlite:///{path}/catalog.db", warehouse=str(path / "warehouse")
-    )
 
 
 def embedded(lake: Lake) -> Path:

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from icekit.catalog import Lake
-from icekit.catalog.lake import DeadlineExceeded, Waited, in_time, tagged
+from icekit.catalog.lake import in_time
 from icekit.diagnose import diagnose
 from icekit.diagnose.document import load_facts, save_facts
 from icekit.diagnose.findings import Findings
-from icekit.engine import interrupting
 from icekit.errors import EXIT_CRASHED, IcekitError
 from icekit.facts.model import TableFacts
 from icekit.notebook import limits
 from icekit.report.result import Options
 from icekit.saving import slug
 from icekit.sql import Identifier, display_name
+from icekit.waiting import DeadlineExceeded
 
 
 class FactsCache:
@@ -96,10 +96,10 @@ def observed(
     Reading without Spark cannot be stopped (:func:`icekit.catalog.lake.in_time`). ``collect`` is
     :meth:`FactsCache.observe`, or takes the same arguments.
     """
-    chosen, waited = limits(options.thresholds), Waited()
+    chosen = limits(options.thresholds)
 
-    def work(taken: Lake) -> TableFacts:
-        return collect(
+    def work(taken: Any) -> tuple[TableFacts, float]:
+        facts = collect(
             taken,
             name,
             ref=options.ref or None,
@@ -108,18 +108,14 @@ def observed(
             filter_columns=list(options.filter_columns) or None,
             storage=options.storage,
         )
+        return facts, taken.waited_seconds
 
-    if seconds is None:
-        with tagged(lake, interrupting.new_tag(), waited) as taken:
-            facts = work(taken)
-    else:
-        try:
-            facts = in_time(lake, seconds, work, waited=waited)
-        except DeadlineExceeded:
-            raise timed_out(name, seconds) from None
-    return Observed(
-        facts, diagnose(facts, chosen, session_conf=lake.session_conf()), waited.seconds
-    )
+    try:
+        facts, waited = in_time(lake, seconds, work)
+    except DeadlineExceeded:
+        raise timed_out(name, seconds or 0.0) from None
+    findings = diagnose(facts, chosen, session_conf=lake.session_conf())
+    return Observed(facts, findings, waited)
 
 
 def timed_out(name: Identifier, seconds: float) -> TimedOut:

@@ -60,7 +60,7 @@ def clone_metadata(
     """
     chosen, _ = choose_snapshot(metadata, snapshot)
     kept = {k: v for k, v in (metadata.get("properties") or {}).items() if k not in _ELSEWHERE}
-    made = {
+    copied = {
         **metadata,
         "table-uuid": str(uuid.uuid4()),
         "location": scratch,
@@ -68,22 +68,22 @@ def clone_metadata(
         "properties": {**kept, **own_paths(scratch), **properties},
     }
     if chosen is None or chosen["snapshot-id"] == metadata.get("current-snapshot-id"):
-        return made
+        return copied
     # As set_current_snapshot does.
     moved = chosen["snapshot-id"]
     now = max(time.time_ns() // 1_000_000, int(metadata["last-updated-ms"]))
     refs = metadata.get("refs") or {}
-    made["current-snapshot-id"] = moved
-    made["refs"] = {
+    copied["current-snapshot-id"] = moved
+    copied["refs"] = {
         **refs,
         "main": {"type": "branch", **refs.get("main", {}), "snapshot-id": moved},
     }
-    made["snapshot-log"] = [
+    copied["snapshot-log"] = [
         *(metadata.get("snapshot-log") or ()),
         {"timestamp-ms": now, "snapshot-id": moved},
     ]
-    made["last-updated-ms"] = now
-    return made
+    copied["last-updated-ms"] = now
+    return copied
 
 
 # The catalogs of each session that were asked, and keep the files.
@@ -100,20 +100,22 @@ def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
     asked = _keeping.setdefault(spark, set())
     if table[0] in asked:
         return
-    first, second = scratch_name(table[1:]), scratch_name(table[1:])
-    folders = {made: f"{scratch.rpartition('/')[0]}/{made[-1]}" for made in (first, second)}
-    drops = [drop_sql((table[0], *made)) for made in (second, first)]
+    first, second = ((table[0], *scratch_name(table[1:])) for _ in range(2))
+    home = scratch.rpartition("/")[0]
+    folders = [f"{home}/{name[-1]}" for name in (first, second)]
     io: Any = None
     try:
-        files, io = _table_of_one_file(spark, table, first, folders[first])
-        _register_over(spark, table, (first, second), folders[second], io)
-        spark.sql(drops[0])
+        files, io = _table_of_one_file(spark, table, first, folders[0])
+        existing = metadata_of(spark, load_table(spark, first))
+        own = owned(table, folders[1], own_files=True)
+        register(spark, second, clone_metadata(existing, folders[1], own), io)
+        spark.sql(drop_sql(second))
         gone = [path for path in files if not io.newInputFile(path).exists()]
     finally:
-        for drop in drops:
+        for name in (second, first):
             with contextlib.suppress(Exception):
-                spark.sql(drop)
-        for folder in folders.values():
+                spark.sql(drop_sql(name))
+        for folder in folders:
             with contextlib.suppress(Exception):
                 io.deletePrefix(f"{folder}/")
             remove_folders(spark, folder)
@@ -126,12 +128,11 @@ def check_drop(spark: SparkSession, table: Identifier, scratch: str) -> None:
 
 
 def _table_of_one_file(
-    spark: Any, table: Identifier, made: Identifier, folder: str
+    spark: Any, table: Identifier, name: Identifier, folder: str
 ) -> tuple[list[str], Any]:
     """Make a scratch table with a file that nobody reads; returns its data file, manifest and
     manifest list, and its FileIO.
     """
-    name = (table[0], *made)
     properties = ", ".join(
         f"{literal(k)} = {literal(v)}" for k, v in owned(table, folder, own_files=True).items()
     )
@@ -153,18 +154,14 @@ def _table_of_one_file(
     ], io
 
 
-def _register_over(
-    spark: Any, table: Identifier, made: tuple[Identifier, Identifier], folder: str, io: Any
-) -> None:
-    """Register the second scratch table over the files of the first, as a clone is."""
-    metadata = metadata_of(spark, load_table(spark, (table[0], *made[0])))
-    file = f"{folder}/metadata/00000-{uuid.uuid4()}.metadata.json"
-    write_bytes(
-        io,
-        file,
-        json.dumps(clone_metadata(metadata, folder, owned(table, folder, own_files=True))).encode(),
-    )
-    spark.sql(call(table[0], "register_table", table=display_name(made[1]), metadata_file=file))
+def register(spark: Any, table: Identifier, metadata: Json, io: Any) -> None:
+    """Write the metadata file of a clone, named with its catalog, and register it."""
+    file = f"{metadata['location']}/metadata/00000-{uuid.uuid4()}.metadata.json"
+    # As Iceberg writes it, which refuses what it cannot read.
+    parser = spark._jvm.org.apache.iceberg.TableMetadataParser
+    parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
+    name = display_name(table[1:])
+    spark.sql(call(table[0], "register_table", table=name, metadata_file=file))
 
 
 # What works without a clone.

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,18 +13,18 @@ from icekit.engine.bridge import load_table, require_classic
 from icekit.engine.errors import explain, reason
 from icekit.errors import CloneRefused
 from icekit.facts.metadata_file import load_metadata
-from icekit.sandbox.clone_metadata import LOST_WITHOUT_CLONES, check_drop, clone_metadata
+from icekit.sandbox.clone_metadata import LOST_WITHOUT_CLONES, check_drop, clone_metadata, register
 from icekit.sandbox.scratch import (
     NAMESPACE,
     discard,
-    drop_statement,
-    owner_properties,
+    drop_sql,
+    owned,
     scratch_folder,
     scratch_name,
 )
 from icekit.sandbox.stale import stale_clones
 from icekit.secrets import scrub
-from icekit.sql import Identifier, call, display_name, identifier, parse_identifier
+from icekit.sql import Identifier, display_name, identifier, parse_identifier
 from icekit.units import count
 
 if TYPE_CHECKING:
@@ -83,17 +81,12 @@ def clone(
     try:
         require_classic(lake.spark)
         source = lake.tables.source(name)
-        made = scratch_name(name)
-        metadata = load_metadata(source)
-        scratch = scratch_folder(str(metadata["location"]), made)
-        wanted = clone_metadata(
-            metadata,
-            scratch,
-            owner_properties(lake, name, scratch, metadata.get("table-uuid")),
-            snapshot,
-        )
+        metadata, copied = load_metadata(source), scratch_name(name)
+        scratch = scratch_folder(str(metadata["location"]), copied)
+        properties = owned(lake.sql_name(name), scratch, metadata.get("table-uuid"))
+        wanted = clone_metadata(metadata, scratch, properties, snapshot)
         _tell_of_stale(lake, name)
-        copy = Clone(name, made, scratch)
+        copy = Clone(name, copied, scratch)
         io = _io(lake, name)
         try:
             io = _register(lake, copy, wanted, io)
@@ -129,16 +122,10 @@ def _register(lake: Lake, copy: Clone, metadata: dict[str, Any], io: Any) -> Any
     read from the table.
     """
     spark = lake.spark
-    jvm: Any = spark._jvm
-    file = f"{copy.scratch}/metadata/00000-{uuid.uuid4()}.metadata.json"
     try:
         check_drop(spark, lake.sql_name(copy.of), copy.scratch)
-        parser = jvm.org.apache.iceberg.TableMetadataParser
-        parser.write(parser.fromJson(json.dumps(metadata)), io.newOutputFile(file))
         spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {identifier(lake.name, NAMESPACE)}")
-        spark.sql(
-            call(lake.name, "register_table", table=display_name(copy.table), metadata_file=file)
-        )
+        register(spark, lake.sql_name(copy.table), metadata, io)
         loaded = load_table(spark, lake.sql_name(copy.table))
         # A catalog may grant access only to a table's own location.
         if loaded.currentSnapshot() is not None:
@@ -168,7 +155,7 @@ def _take_away(lake: Lake, copy: Clone, io: Any, began: str) -> None:
     except Exception as error:
         warnings.warn(
             f"The clone of {display_name(copy.of)} could not be dropped ({type(error).__name__}). "
-            f"Run {drop_statement(lake, copy.table)} and remove the folder {copy.scratch}.",
+            f"Run {drop_sql(lake.sql_name(copy.table))} and remove the folder {copy.scratch}.",
             stacklevel=2,
         )
 
@@ -178,12 +165,11 @@ def _tell_of_stale(lake: Lake, table: Identifier) -> None:
     no name matches.
     """
     with contextlib.suppress(Exception):
-        dead = sum(stale.is_dead for stale in stale_clones(lake, table))
-        if dead:
-            said = (
-                f"{count(dead, 'clone')} of {display_name(table)} "
-                f"{'was' if dead == 1 else 'were'} left behind by processes that have ended"
-            )
+        if dead := sum(stale.is_dead for stale in stale_clones(lake, table)):
+            were = "was" if dead == 1 else "were"
+            left = f"{count(dead, 'clone')} of {display_name(table)} {were} left behind"
             warnings.warn(
-                f"{said}. List and remove stale clones with `icekit admin clones`.", stacklevel=4
+                f"{left} by processes that have ended. List and remove stale clones with `icekit "
+                "admin clones`.",
+                stacklevel=4,
             )

@@ -73,25 +73,6 @@ def marker(made: Identifier) -> str:
     return f"/{NAMESPACE}/{made[-1]}/"
 
 
-def owner_properties(
-    lake: Lake,
-    table: Identifier,
-    scratch: str | None = None,
-    uuid: str | None = None,
-    *,
-    own_files: bool = False,
-) -> dict[str, str]:
-    """The table properties by which :func:`icekit.sandbox.stale.stale_clones` finds a scratch table whose
-    process died.
-
-    ``table`` is the source table, ``uuid`` its UUID. ``scratch`` is the folder, as
-    :func:`scratch_folder` names it; without a folder only the entry in the catalog is removed.
-    ``own_files``: no file in the folder is ever added to the source table (a clone's files may be),
-    so the folder is removed without looking for such files.
-    """
-    return owned(lake.sql_name(table), scratch, uuid, own_files=own_files)
-
-
 def owned(
     table: Identifier,
     scratch: str | None = None,
@@ -99,7 +80,14 @@ def owned(
     *,
     own_files: bool = False,
 ) -> dict[str, str]:
-    """The same for a table name that includes the catalog."""
+    """The table properties by which :func:`icekit.sandbox.stale.stale_clones` finds a scratch table
+    whose process died.
+
+    ``table`` is the source table, named with its catalog, ``uuid`` its UUID. ``scratch`` is the
+    folder, as :func:`scratch_folder` names it; without a folder only the entry in the catalog is
+    removed. ``own_files``: no file in the folder is ever added to the source table (a clone's files
+    may be), so the folder is removed without looking for such files.
+    """
     owner = Owner.here()
     properties = {
         OF: display_name(table),
@@ -123,40 +111,36 @@ def owned(
 @dataclass(frozen=True, slots=True)
 class Ownership:
     """The properties of a scratch table, parsed; ``of`` is without its catalog, ``started_ms``
-    since 1970.
+    since 1970; unknown values are None.
 
     ``own_files``: the source table cannot need the files in its folder.
     """
 
-    of: Identifier | None
-    owner: Owner
-    started_ms: int | None
-    scratch: str | None
+    of: Identifier | None = None
+    owner: Owner | None = None
+    started_ms: int | None = None
+    scratch: str | None = None
     own_files: bool = False
 
 
 def ownership(properties: Mapping[str, str]) -> Ownership | None:
-    """Parse the output of :func:`owner_properties`; None for a table that is not a scratch
-    table.
-    """
+    """Parse the output of :func:`owned`; None for a table that is not a scratch table."""
     if OF not in properties:
         return None
-    try:
-        of: Identifier | None = parse_identifier(properties[OF])[1:]
-    except InvalidName:
-        of = None
-    pid = _number(properties.get(PID))
+    of: Identifier | None = None
+    with contextlib.suppress(InvalidName):
+        of = parse_identifier(properties[OF])[1:]
+    pid, started = _number(properties.get(PID)), _number(properties.get(PID_STARTED))
     # Without a process id nobody can see whether the process is running.
     host = properties.get(HOST, "") if pid is not None else ""
-    owner = Owner(
-        host,
-        properties.get(BOOT_ID),
-        properties.get(PID_NAMESPACE),
-        pid or 0,
-        _number(properties.get(PID_STARTED)),
+    boot_id, namespace = properties.get(BOOT_ID), properties.get(PID_NAMESPACE)
+    return Ownership(
+        of,
+        Owner(host, boot_id, namespace, pid or 0, started),
+        _number(properties.get(STARTED_AT)),
+        properties.get(SCRATCH),
+        properties.get(OWN_FILES) == "true",
     )
-    started_ms, own_files = _number(properties.get(STARTED_AT)), properties.get(OWN_FILES) == "true"
-    return Ownership(of, owner, started_ms, properties.get(SCRATCH), own_files)
 
 
 def is_clone_of(
@@ -176,15 +160,10 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-def drop_statement(lake: Lake, made: Identifier) -> str:
-    """The statement that drops a scratch table from the catalog. Not PURGE: that would delete the
-    files of its source table.
-    """
-    return drop_sql(lake.sql_name(made))
-
-
 def drop_sql(table: Identifier) -> str:
-    """The same for a table name that includes the catalog."""
+    """The statement that drops a scratch table, named with its catalog. Not PURGE: that would
+    delete the files of its source table.
+    """
     return f"DROP TABLE IF EXISTS {identifier(*table)}"
 
 
@@ -265,35 +244,35 @@ def discard(
     adopted anything: nothing was committed to it since, or it cannot use the files in the folder.
     Safe to repeat.
     """
-    said = None
+    warning = None
     kept: frozenset[str] | None = None
     if not scratch or not f"{scratch}/".endswith(marker(made)):
-        said = f"{display_name(made)} has no folder of its own to remove."
+        warning = f"{display_name(made)} has no folder of its own to remove."
     elif none_adopted:
         kept = frozenset()
     else:
-        kept, said = _adopted(lake, made, of, scratch)
-    if scratch and kept is not None:
+        kept, warning = _adopted(lake, made, of, scratch)
+    if kept is not None:
         # Most files first, then the table, then its metadata: what a kill leaves behind can be
         # found, or is small.
         with contextlib.suppress(Exception):
             _remove(io, f"{scratch}/data", made, kept)
     try:
-        lake.spark.sql(drop_statement(lake, made))
+        lake.spark.sql(drop_sql(lake.sql_name(made)))
     except Exception as error:
         raise explain(error, lake.sql_name(made)) from None
     if scratch and kept is not None:
         try:
             _remove(io, scratch, made, kept)
         except Exception as error:
-            said = (
+            warning = (
                 f"The files of {display_name(made)} could not be removed "
                 f"({type(error).__name__}). Remove the folder {scratch}."
             )
         if not kept:
             remove_folders(lake.spark, scratch)
-    if said:
-        warnings.warn(said, stacklevel=2)
+    if warning:
+        warnings.warn(warning, stacklevel=2)
 
 
 def _adopted(
@@ -314,13 +293,11 @@ def _adopted(
             f"icekit could not check whether {name} needs files in {scratch} ({why}), so it keeps "
             f"them. If {name} does not need them, remove the folder.",
         )
-    return (
-        kept,
+    adopting = (
         f"{name} has adopted {count(len(kept), 'file')} in {scratch}. icekit keeps these and "
         "removes the others."
-        if kept
-        else None,
     )
+    return kept, adopting if kept else None
 
 
 def _remove(io: Any, folder: str, made: Identifier, kept: frozenset[str]) -> None:

@@ -10,8 +10,7 @@ from icekit.engine.bridge import load_table, require_classic
 from icekit.engine.errors import explain
 from icekit.errors import IcekitError, TableNotFound
 from icekit.facts.metadata_file import load_metadata
-from icekit.owner import Owner
-from icekit.sandbox.scratch import NAMESPACE, discard, drop_statement, ownership, stem
+from icekit.sandbox.scratch import NAMESPACE, Ownership, discard, drop_sql, ownership, stem
 from icekit.sql import Identifier, display_name
 from icekit.units import span
 
@@ -21,40 +20,29 @@ class StaleClone:
     """A scratch table that nobody uses any more, or whose use cannot be determined from here.
 
     ``is_dead`` is True if its process is known to have ended, False if it ran on another host
-    (or before a restart, or in another container). ``of`` is the source table,
-    ``started_ms`` the time it was made, since 1970; unknown values are None. ``drop`` drops it
-    from the catalog, never with PURGE; ``scratch`` is its own folder, and ``own_files``
-    means that the source table cannot need the files in it.
+    (or before a restart, or in another container). ``drop`` drops it from the catalog, never with
+    PURGE; ``whose`` are its properties, all unknown if its metadata cannot be read.
     """
 
     table: Identifier
-    of: Identifier | None
-    owner: Owner | None
-    started_ms: int | None
-    scratch: str | None
-    is_dead: bool
     drop: str
-    own_files: bool = False
-
-    def age_ms(self, now: int) -> int | None:
-        """Milliseconds since it was made; None if unknown."""
-        return None if self.started_ms is None else max(0, now - self.started_ms)
+    whose: Ownership
+    is_dead: bool = False
 
     def line(self, now: int) -> str:
         """One line with the table, its age and whether its process is dead."""
-        age = self.age_ms(now)
-        old = "of unknown age" if age is None else f"{span(age)} old"
-        of = display_name(self.of) if self.of else "an unknown table"
-        if self.owner is None:
-            whose = "unknown: its metadata cannot be read"
+        whose, owner = self.whose, self.whose.owner
+        started = whose.started_ms
+        old = "of unknown age" if started is None else f"{span(max(0, now - started))} old"
+        of = display_name(whose.of) if whose.of else "an unknown table"
+        if owner is None:
+            state = "unknown: its metadata cannot be read"
         elif self.is_dead:
-            whose = f"dead: process {self.owner.pid} has ended"
+            state = f"dead: process {owner.pid} has ended"
         else:
-            whose = (
-                f"unknown: process {self.owner.pid} on {self.owner.host or 'an unknown host'} "
-                "cannot be checked from here"
-            )
-        return f"{display_name(self.table)}  of {of}, {old}; {whose}"
+            host = owner.host or "an unknown host"
+            state = f"unknown: process {owner.pid} on {host} cannot be checked from here"
+        return f"{display_name(self.table)}  of {of}, {old}; {state}"
 
 
 def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, ...]:
@@ -62,21 +50,16 @@ def stale_clones(lake: Lake, of: Identifier | None = None) -> tuple[StaleClone, 
     checked from here.
 
     Checks every table in the namespace ``icekit_scratch`` that has the properties of
-    :func:`~icekit.sandbox.scratch.owner_properties`, or those ``of`` one table. Reads one
+    :func:`~icekit.sandbox.scratch.owned`, or those ``of`` one table. Reads one
     metadata file for each, and needs no JVM. Leaves out tables of living processes.
     """
-    found = []
+    stale = []
     for table in lake.tables.names_in((NAMESPACE,)):
-        if of is not None and not table[-1].startswith(stem(of)):
-            continue
-        try:
-            stale = _judge(lake, table)
-        except TableNotFound:
-            # Its own process has just dropped it.
-            continue
-        if stale is not None and (of is None or stale.of == of):
-            found.append(stale)
-    return tuple(found)
+        if of is None or table[-1].startswith(stem(of)):
+            clone = _judge(lake, table)
+            if clone is not None and of in {None, clone.whose.of}:
+                stale.append(clone)
+    return tuple(stale)
 
 
 def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tuple[StaleClone, ...]:
@@ -89,51 +72,36 @@ def remove_stale(lake: Lake, clones: Iterable[StaleClone] | None = None) -> tupl
     """
     wanted = stale_clones(lake) if clones is None else tuple(clones)
     removed = []
-    for table in (c.table for c in wanted if c.is_dead):
+    for table in (clone.table for clone in wanted if clone.is_dead):
         require_classic(lake.spark)
-        try:
-            stale = _judge(lake, table)
-        except TableNotFound:
-            continue
+        stale = _judge(lake, table)
         if stale is None or not stale.is_dead:
             continue
         try:
             io = load_table(lake.spark, lake.sql_name(table)).io()
         except Exception as error:
             raise explain(error, lake.sql_name(table)) from None
-        discard(lake, table, stale.of, stale.scratch, io, none_adopted=stale.own_files)
+        whose = stale.whose
+        discard(lake, table, whose.of, whose.scratch, io, none_adopted=whose.own_files)
         removed.append(stale)
     return tuple(removed)
 
 
 def _judge(lake: Lake, table: Identifier) -> StaleClone | None:
-    """The state of a scratch table; None if its process is alive, or if it does not belong to
-    icekit.
+    """The state of a scratch table; None if its process is alive, if it is gone, or if it does not
+    belong to icekit.
     """
-    drop = drop_statement(lake, table)
+    drop = drop_sql(lake.sql_name(table))
     try:
         whose = ownership(load_metadata(lake.tables.source(table)).get("properties") or {})
     except TableNotFound:
-        raise
-    except IcekitError:
-        return StaleClone(
-            table=table,
-            of=None,
-            owner=None,
-            started_ms=None,
-            scratch=None,
-            is_dead=False,
-            drop=drop,
-        )
-    if whose is None or (whose.owner.is_visible() and not whose.owner.has_ended()):
+        # Its own process has just dropped it.
         return None
-    return StaleClone(
-        table=table,
-        of=whose.of,
-        owner=whose.owner,
-        started_ms=whose.started_ms,
-        scratch=whose.scratch,
-        is_dead=whose.owner.has_ended(),
-        drop=drop,
-        own_files=whose.own_files,
+    except IcekitError:
+        return StaleClone(table, drop, Ownership())
+    if whose is None or whose.owner is None:
+        return None
+    is_dead = whose.owner.has_ended()
+    return (
+        StaleClone(table, drop, whose, is_dead) if is_dead or not whose.owner.is_visible() else None
     )

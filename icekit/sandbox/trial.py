@@ -29,7 +29,7 @@ from icekit.parsing import size_in_bytes
 from icekit.sandbox.clones import clone
 from icekit.sandbox.scratch import (
     NAMESPACE,
-    owner_properties,
+    owned,
     remove_folders,
     scratch_folder,
     scratch_name,
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from icekit.catalog import Lake
-
-
-# --- Hold a trial to its budget of time and bytes, also inside a statement that runs too long
 
 
 _INTERRUPT = "spark.job.interruptOnCancel"
@@ -326,18 +323,15 @@ class Trial:
         poorly as the table; the sort order and the distribution are set afterwards.
         """
         lake, facts = self.lake, self.facts
-        made = scratch_name(facts.table)
-        name = identifier(*lake.sql_name(made))
-        source = identifier(*lake.sql_name(facts.table))
-        scratch = scratch_folder(facts.location, made)
+        table, source = scratch_name(facts.table), lake.sql_name(facts.table)
+        full = lake.sql_name(table)
+        name = identifier(*full)
+        scratch = scratch_folder(facts.location, table)
+        kept = ("write.", "read.", "format-version")
         properties = {
-            **{
-                k: v
-                for k, v in facts.properties.items()
-                if k.startswith(("write.", "read.", "format-version")) and "path" not in k
-            },
+            **{k: v for k, v in facts.properties.items() if k.startswith(kept) and "path" not in k},
             "format-version": str(facts.format_version),
-            **owner_properties(lake, facts.table, scratch, own_files=True),
+            **owned(source, scratch, own_files=True),
         }
         as_they_lie = {**properties, DISTRIBUTION: "none", _FANOUT: "true"}
         pairs = ", ".join(f"{literal(k)} = {literal(v)}" for k, v in as_they_lie.items())
@@ -345,30 +339,14 @@ class Trial:
         try:
             lake.spark.sql(
                 f"CREATE TABLE {name} USING iceberg TBLPROPERTIES ({pairs}) LOCATION "
-                f"{literal(scratch)} AS SELECT * FROM {source} LIMIT 0"
+                f"{literal(scratch)} AS SELECT * FROM {identifier(*source)} LIMIT 0"
             )
-            for part in facts.default_spec.fields:
-                if part.source is not None and part.transform != "void":
-                    column = next(c for c in facts.columns if c.field_id == part.source_id)
-                    lake.spark.sql(
-                        f"ALTER TABLE {name} ADD PARTITION FIELD "
-                        f"{transform_of(identifier(*column.names), part.transform)}"
-                    )
-            # Without an id, the columns are those that the table has now, as those of the copy.
-            version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
-            # Only the copy can be cancelled: the removal of the table must not be.
-            with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
-                lake.spark.sql(
-                    f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE "
-                    f"{_chosen(lake, facts, self.sample_bytes)}"
-                )
-            _set_as_it_is(lake, facts, lake.sql_name(made))
-            got = (
-                metadata_table(lake.spark, lake.sql_name(made), "data_files")
-                .selectExpr("coalesce(sum(file_size_in_bytes), 0)")
-                .collect()
+            self._fill(full, identifier(*source))
+            _set_as_it_is(lake, facts, full)
+            sizes = metadata_table(lake.spark, full, "data_files").selectExpr(
+                "coalesce(sum(file_size_in_bytes), 0)"
             )
-            copied = int(got[0][0])
+            copied = int(sizes.collect()[0][0])
             if not copied:
                 raise ParameterError(
                     "The sample of the table has no rows. Give a larger sample_bytes."
@@ -376,7 +354,7 @@ class Trial:
             self.budget.bytes_written += copied
             yield Sandbox(
                 lake=lake,
-                table=made,
+                table=table,
                 size_in_bytes=copied,
                 budget=self.budget,
                 scale=max(1.0, facts.data.size_in_bytes / copied),
@@ -390,30 +368,37 @@ class Trial:
             finally:
                 remove_folders(lake.spark, scratch)
 
+    def _fill(self, copy: Identifier, source: str) -> None:
+        """Partition an empty copy as the table, and copy the rows of the sample."""
+        lake, facts, name = self.lake, self.facts, identifier(*copy)
+        for part in facts.default_spec.fields:
+            if part.source is not None and part.transform != "void":
+                column = next(c for c in facts.columns if c.field_id == part.source_id)
+                transform = transform_of(identifier(*column.names), part.transform)
+                lake.spark.sql(f"ALTER TABLE {name} ADD PARTITION FIELD {transform}")
+        # Without an id, the columns are those that the table has now, as those of the copy.
+        version = f"VERSION AS OF {facts.snapshot_id}" if facts.ref else ""
+        # Only the copy can be cancelled: the removal of the table must not be.
+        with self.budget.watching(lake.spark, min(self.sample_bytes, facts.data.size_in_bytes)):
+            chosen = _chosen(lake, facts, self.sample_bytes)
+            lake.spark.sql(f"INSERT INTO {name} SELECT * FROM {source} {version} WHERE {chosen}")
+
 
 def _set_as_it_is(lake: Lake, facts: TableFacts, full: Identifier) -> None:
     """Give a copy the sort order, the distribution and the writer of the table."""
-    for statement in statements(undo_order(full, facts)):
+    fanout = facts.properties.get(_FANOUT)
+    writer = unset_properties(full, [_FANOUT])
+    if fanout is not None:
+        writer = set_properties(full, {_FANOUT: fanout})
+    for statement in (*statements(undo_order(full, facts)), writer):
         lake.spark.sql(statement)
-    there = facts.properties.get(_FANOUT)
-    lake.spark.sql(
-        unset_properties(full, [_FANOUT])
-        if there is None
-        else set_properties(full, {_FANOUT: there})
-    )
 
 
 def _chosen(lake: Lake, facts: TableFacts, sample_bytes: int) -> str:
-    if facts.data.size_in_bytes <= sample_bytes:
-        return "true"
-    taken = some_partitions(facts, sample_bytes)
-    predicate = (
-        where(facts.catalog, facts.specs_by_id, facts.columns, taken, of_rows=True)
-        if taken
-        else None
-    )
-    if predicate is not None:
-        return predicate
+    if facts.data.size_in_bytes > sample_bytes and (taken := some_partitions(facts, sample_bytes)):
+        predicate = where(facts.catalog, facts.specs_by_id, facts.columns, taken, of_rows=True)
+        if predicate is not None:
+            return predicate
     return some_files(lake, facts, sample_bytes)
 
 

@@ -43,26 +43,19 @@ def url_of(address: str) -> str:
             f"Environment variables missing for notify: {', '.join(missing)}. Set them, or remove "
             "notify."
         )
-    for name in _VARIABLE.findall(address):
-        for spelt in (os.environ[name], quote(os.environ[name], safe="")):
-            secrets.remember({"password": spelt})
     # An address that is a single variable is used as it is; a variable within one is quoted,
     # because it may contain any character.
-    whole = _VARIABLE.fullmatch(address)
-    url = (
-        os.environ[whole[1]]
-        if whole
-        else _VARIABLE.sub(lambda found: quote(os.environ[found[1]], safe=""), address)
-    )
+    is_whole = _VARIABLE.fullmatch(address)
+    for name in _VARIABLE.findall(address):
+        value, quoted = os.environ[name], quote(os.environ[name], safe="")
+        secrets.remember({"password": value})
+        secrets.remember({"password": quoted})
+        address = address.replace(f"${{{name}}}", value if is_whole else quoted)
     with contextlib.suppress(ValueError):
-        parts = urlsplit(url)
-        if not url or (
-            parts.scheme in {"http", "https"}
-            and parts.hostname
-            and "@" not in parts.netloc
-            and parts.port != 0
-        ):
-            return url
+        parts = urlsplit(address)
+        is_web = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        if not address or (is_web and "@" not in parts.netloc):
+            return address
     raise ParameterError(
         "notify is no address that a message can be posted to. Write https://host/path, without "
         "user:password@."
@@ -104,7 +97,7 @@ def _without_address(text: str, url: str) -> str:
     return text
 
 
-def tell(made: PassResult, url: str, path: Path, say: Callable[[str], None]) -> dict[str, Any]:
+def tell(result: PassResult, url: str, path: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """Post the tables whose status is another than the one posted last; returns what ``pass.json``
     keeps of that.
 
@@ -115,31 +108,26 @@ def tell(made: PassResult, url: str, path: Path, say: Callable[[str], None]) -> 
     before: dict[str, str] = {}
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         before = json.loads(path.read_text(encoding="utf-8"))["news"]["notified"]
-    # What only this pass has come to is no news.
-    lasting = [
-        one for one in made.tables if one.status not in (Status.STOPPED, Status.BUSY, Status.WAITS)
+    now = {
+        table.table: str(table.status) if table.status.exit_status else ""
+        for table in result.tables
+        # What only this pass has come to is no news.
+        if table.status not in {Status.STOPPED, Status.BUSY, Status.WAITS}
+    }
+    news = [
+        table
+        for table in result.tables
+        if table.table in now and now[table.table] != before.get(table.table, "")
     ]
-    now = {one.table: str(one.status) if one.status.exit_status else "" for one in lasting}
-    news = [one for one in lasting if now[one.table] != before.get(one.table, "")]
     error = None
     if url and news:
-        text = "\n".join(
-            [
-                f"icekit {made.policy}: {len(news)} of {len(made.tables)} tables changed their "
-                "status",
-                *map(str, news),
-            ]
-        )
-        error = post(
-            url,
-            {
-                "text": text,
-                "exit_status": made.exit_status,
-                "tables": [one.document() for one in news],
-            },
-        )
+        changed = f"{len(news)} of {len(result.tables)} tables changed their status"
+        message = {
+            "text": "\n".join([f"icekit {result.policy}: {changed}", *map(str, news)]),
+            "exit_status": result.exit_status,
+            "tables": [table.document() for table in news],
+        }
+        error = post(url, message)
         say(f"not notified: {error}" if error else "notified")
-    return {
-        "notified": before if error else {k: v for k, v in (before | now).items() if v},
-        "error": error,
-    }
+    notified = before if error else before | now
+    return {"notified": {k: v for k, v in notified.items() if v}, "error": error}

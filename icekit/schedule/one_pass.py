@@ -29,8 +29,7 @@ from icekit.engine.interrupting import Ending, Stop, Stopped, ended_like_interru
 from icekit.errors import RunDisproved, TableClaimed, TableNotFound, first_line, trace
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.maintain.savings import wins
-from icekit.notebook import gated
-from icekit.report import FactsCache, Part, ReportRun, report
+from icekit.report import FactsCache, Part, report
 from icekit.report.observing import Observed, observed
 from icekit.run.blocked import clearing, holding, plan_of
 from icekit.run.verbs import interrupted, new_run_id, resume, run
@@ -66,36 +65,36 @@ def run_policy(
     problems of all tables (the catalog, the ledger, the output).
     """
     url = "" if dry_run else url_of(policy.notify)
-    made = PassResult(policy.name, policy.catalog, clock())
-    if policy.hours and policy.hours.ends(made.started) is None and not dry_run:
+    result = PassResult(policy.name, policy.catalog, clock())
+    if policy.hours and policy.hours.ends(result.started) is None and not dry_run:
         say(f"It is outside the hours {policy.hours.text}: this pass does nothing.")
-        return made
+        return result
     with contextlib.ExitStack() as stack:
         if not dry_run:
             key = f"The pass of policy {policy.name} into {policy.output}"
             stack.enter_context(claimed(open_ledger(policy.ledger), key, new_run_id()))
         ending = stack.enter_context(ended_like_interrupted())
-        known = FactsCache(
-            Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
-        )
+        folder = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
         lake = connect(policy.catalog or None)
         stack.callback(let_go, lake, ending)
+        known = FactsCache(Path(folder))
         try:
-            _Pass(policy, made, lake, ending, known, clock=clock, say=say, dry_run=dry_run).go()
+            _Pass(policy, result, lake, ending, known, clock, say, dry_run).go()
         except BaseException as error:
             if not ending.takes(error):
                 raise
             ending.hear()
-        made.interrupted, made.seconds = ending.is_asked, (clock() - made.started).total_seconds()
-        say(f"\n{made}")
+        result.interrupted = ending.is_asked
+        result.seconds = (clock() - result.started).total_seconds()
+        say(f"\n{result}")
         if not dry_run:
             # From here on the result is posted and written whatever signal arrives; that takes
             # seconds.
             ending.hear()
             path = policy.output / "pass.json"
-            made.news = tell(made, url, path, say)
-            say(f"JSON  {write_json(path, made.document())}")
-    return made
+            result.news = tell(result, url, path, say)
+            say(f"JSON  {write_json(path, result.document())}")
+    return result
 
 
 def assign(lake: Lake, rules: Sequence[Rule]) -> tuple[list[TableResult], list[str]]:
@@ -135,7 +134,7 @@ def mark(rule: Rule, command: str) -> str:
 @dataclass
 class _Pass:
     policy: SchedulePolicy
-    made: PassResult
+    result: PassResult
     lake: Lake
     ending: Ending
     known: FactsCache
@@ -144,48 +143,51 @@ class _Pass:
     dry_run: bool
 
     def __post_init__(self) -> None:
-        self.ledger, self.spent = open_ledger(self.policy.ledger), Actual()
-        started, hours = self.made.started, self.policy.hours
-        minutes = self.policy.budget.get("budget_minutes")
+        self.ledger = open_ledger(self.policy.ledger)
+        # What is left of the budget of bytes, files and rows.
+        self.left = dict(self.policy.budget)
+        started, hours = self.result.started, self.policy.hours
+        minutes = self.left.pop("budget_minutes", None)
         ends = [hours and hours.ends(started), minutes and started + dt.timedelta(minutes=minutes)]
         self.deadline = min((end for end in ends if end), default=_NEVER)
 
     def go(self) -> None:
-        made = self.made
-        made.tables, made.problems = assign(self.lake, self.policy.rules)
-        self.say(
-            f"{count(len(made.tables), 'table')} of catalog {self.lake.name} under policy "
-            f"{made.policy}"
-        )
-        if not self.dry_run:
-            self._report(made.tables)
-        for one in made.tables if self.dry_run else ():
-            with self._on(one):
-                self._look(one)
+        tables, self.result.problems = assign(self.lake, self.policy.rules)
+        self.result.tables = tables
+        counted = count(len(tables), "table")
+        self.say(f"{counted} of catalog {self.lake.name} under policy {self.policy.name}")
+        if self.dry_run:
+            for table in tables:
+                with self._on(table):
+                    self._look(table)
+        else:
+            self._report(tables)
         # A pass that ends early should lose the least.
-        for one in sorted(made.tables, key=lambda one: -one.saved):
-            with self._on(one):
-                for step in self._steps(one) if one.health else ():
-                    one.steps.append(step)
-                    self.say(f"{one.table}: {step}")
+        for table in sorted(tables, key=lambda table: -table.saved):
+            with self._on(table):
+                for step in self._steps(table) if table.health else ():
+                    table.steps.append(step)
+                    self.say(f"{table.table}: {step}")
                     self.ending.check()
                     if step.status not in _GOES_ON:
                         break
-        self._report(
-            [one for one in made.tables if any(step.run_id for step in one.steps)], "after"
-        )
+        self._report([table for table in tables if any(s.run_id for s in table.steps)], "after")
 
     def _report(self, tables: Sequence[TableResult], folder: str = "") -> None:
-        left = {one.table: one for one in tables}
+        done = 0
         for rule in self.policy.rules:
-            names = [name for name, one in left.items() if one.rule is rule]
-            output, policy = self.policy.output / rule.name / folder, self.policy
+            of_rule = {table.table: table for table in tables if table.rule is rule}
+            if not of_rule:
+                continue
             options = replace(
-                rule.options, output=output, catalog=policy.catalog, history=policy.history
+                rule.options,
+                output=self.policy.output / rule.name / folder,
+                catalog=self.policy.catalog,
+                history=self.policy.history,
             )
-            part = Part(len(tables) - len(left), len(tables), self.known)
+            part = Part(done, len(tables), self.known)
             try:
-                made = report(names, options, progress=self._said, part=part) if names else None
+                reported = report(list(of_rule), options, progress=self._progress, part=part)
             except Stopped:
                 return
             except Exception as problem:
@@ -193,29 +195,20 @@ class _Pass:
                 # What was run must not go without a result because a history or a disk fails.
                 if (known := outside(problem)) is None:
                     raise
-                made = ReportRun((), output, known.exit_status, problems=(str(known),))
-            self.made.problems += made.problems if made else ()
-            for row in made.rows if made else ():
-                one = left.pop(row.table)
-                one.page, one.error = (
-                    str(Path(rule.name, folder, row.page or "index.html")),
-                    row.error or "",
-                )
-                one.reported = (
-                    Status.MISCONFIGURED if row.status == Status.MISCONFIGURED else Status.CRASHED
-                )
-                if row.outcome is not None:
-                    one.health, one.saved = (
-                        row.outcome.status,
-                        row.savings.saved if row.savings else 0,
-                    )
-                    one.reported = (
-                        Status.UNHEALTHY
-                        if gated(row.outcome.worst, rule.fail_on)
-                        else Status.NOTHING
-                    )
+                self.result.problems.append(str(known))
+                continue
+            done += len(of_rule)
+            self.result.problems += reported.problems
+            for row in reported.rows:
+                table = of_rule[row.table]
+                table.page = str(Path(rule.name, folder, row.page or "index.html"))
+                table.error = row.error or ""
+                if row.outcome is None:
+                    table.reported = Status(row.status)
+                else:
+                    table.judge(row.outcome.status, row.outcome.worst, row.savings)
 
-    def _said(self, line: str) -> None:
+    def _progress(self, line: str) -> None:
         """Print a line of a report, which ends between two tables when the time of the pass is
         over.
         """
@@ -223,18 +216,13 @@ class _Pass:
         if self.clock() >= self.deadline:
             raise Stopped
 
-    def _look(self, one: TableResult) -> None:
-        facts, findings, _ = self._observed(one)
-        one.health, one.saved = (
-            status_of(findings),
-            wins(facts, findings, one.rule.thresholds).saved,
-        )
-        one.reported = (
-            Status.UNHEALTHY if gated(findings.worst, one.rule.fail_on) else Status.NOTHING
-        )
+    def _look(self, table: TableResult) -> None:
+        facts, findings, _ = self._observed(table)
+        savings = wins(facts, findings, table.rule.thresholds)
+        table.judge(status_of(findings), findings.worst, savings)
 
     @contextlib.contextmanager
-    def _on(self, one: TableResult) -> Iterator[None]:
+    def _on(self, table: TableResult) -> Iterator[None]:
         """Work on one table; any failure becomes its result."""
         self.ending.check()
         try:
@@ -242,86 +230,74 @@ class _Pass:
         except Exception as problem:
             self.ending.check()
             known = outside(problem)
-            one.reported = _BY_EXIT[known.exit_status] if known else Status.CRASHED
-            one.error = str(known or f"{type(problem).__name__}: {first_line(problem)}")
-            self.say(f"{one.table}: {one.reported}: {one.error if known else trace(problem)}")
+            table.reported = _BY_EXIT[known.exit_status] if known else Status.CRASHED
+            table.error = str(known or f"{type(problem).__name__}: {first_line(problem)}")
+            detail = table.error if known else trace(problem)
+            self.say(f"{table.table}: {table.reported}: {detail}")
 
-    def _left(self) -> dict[str, float]:
-        """What is left of the pass's budget of bytes, files and rows."""
-        return {
-            name: self.policy.budget[name] - getattr(self.spent, _READS[name])
-            for name in _READS
-            if name in self.policy.budget
-        }
-
-    def _steps(self, one: TableResult) -> Iterator[Step]:
-        if one.rule.execute:
-            held, record = (
-                holding(self.lake, one.name, self.ledger),
-                interrupted(self.lake, one.name, self.ledger),
-            )
+    def _steps(self, table: TableResult) -> Iterator[Step]:
+        rule = table.rule
+        if rule.execute:
+            held = holding(self.lake, table.name, self.ledger)
+            record = interrupted(self.lake, table.name, self.ledger)
             command = plan_of(record).command if record else ""
             # Only a run that a pass began by the same rule is resumed; that makes its missing
             # proof.
-            own = command in one.rule.actions and mark(one.rule, command)
             if (
                 record
-                and own
-                and record.run_id.startswith(own)
-                and all(run.run_id == record.run_id for run in held)
+                and command in rule.actions
+                and record.run_id.startswith(mark(rule, command))
+                and {run.run_id for run in held} <= {record.run_id}
             ):
-                yield self._step(one, command, record)
-                held = holding(self.lake, one.name, self.ledger)
+                yield self._step(table, command, record)
+                held = holding(self.lake, table.name, self.ledger)
             for run in held:
-                said = (
+                summary = (
                     f"run {run.run_id} was not proved ({run.error}). Look at the table, then "
                     f"allow runs again: `{clearing(run)}`"
                 )
-                yield Step(
-                    "run",
-                    Status.DISPROVED if run.status is Status.DISPROVED else Status.UNPROVED,
-                    said,
-                )
-        for command in one.rule.actions:
-            yield self._step(one, command)
+                disproved = run.status is Status.DISPROVED
+                yield Step("run", Status.DISPROVED if disproved else Status.UNPROVED, summary)
+        for command in rule.actions:
+            yield self._step(table, command)
 
-    def _step(self, one: TableResult, command: str, record: RunRecord | None = None) -> Step:
+    def _step(self, table: TableResult, command: str, record: RunRecord | None = None) -> Step:
         """Resume a run, or plan a command and run the plan, as far as rule, time and budget
         allow.
         """
-        left = self._left()
         if self.clock() >= self.deadline:
             return Step(command, Status.WAITS, "the time of this pass is over")
-        if min(left.values(), default=1) <= 0:
+        if min(self.left.values(), default=1) <= 0:
             return Step(command, Status.WAITS, "the budget of this pass is spent")
         if record is not None:
-            said = f"run {record.run_id} is unfinished; a pass resumes it"
-            return (
-                Step(command, Status.PLANNED, said)
-                if self.dry_run
-                else self._do(one, command, record)
-            )
-        plan = self._plan(one, command)
+            if self.dry_run:
+                summary = f"run {record.run_id} is unfinished; a pass resumes it"
+                return Step(command, Status.PLANNED, summary)
+            return self._do(table, command, record)
+        plan = self._plan(table, command)
         if plan is None or not (plan.actions or plan.refused):
             return Step(command, Status.NOTHING, (plan and plan.waits) or "")
         self.say(f"{plan.text()}\n")
-        if not one.rule.execute:
+        if not table.rule.execute:
             return planned(command, plan, "its rule does not say execute: true")
-        if any(
-            need > left.get(name, need)
-            for name, need in zip(("budget_files", "budget_bytes"), plan.reads, strict=True)
-        ):
+        files, size_in_bytes = plan.reads
+        need = Actual(files, size_in_bytes, rows_in=plan.prediction.rows_in)
+        if any(getattr(need, _READS[name]) > left for name, left in self.left.items()):
             return Step(command, Status.WAITS, "the rest of the budget of this pass is too small")
         if self.dry_run:
-            self.spent += Actual(*plan.reads, rows_in=plan.prediction.rows_in)
+            self._spend(need)
             return planned(command, plan, "dry run: not executed")
-        return self._do(one, command, plan)
+        return self._do(table, command, plan)
 
-    def _do(self, one: TableResult, command: str, what: Plan | RunRecord) -> Step:
+    def _spend(self, actual: Actual) -> None:
+        for name in self.left:
+            self.left[name] -= getattr(actual, _READS[name])
+
+    def _do(self, table: TableResult, command: str, what: Plan | RunRecord) -> Step:
         """Run a plan, or resume a run, until the time of the pass is over; what prevents that
         becomes the step.
         """
-        section = one.rule.actions[command]
+        section = table.rule.actions[command]
         stop = Stop((self.deadline - self.clock()).total_seconds())
         given: dict[str, Any] = {
             "ledger": self.ledger,
@@ -332,78 +308,54 @@ class _Pass:
         try:
             with heeded(stop.set):
                 if isinstance(what, RunRecord):
-                    outcome = resume(
-                        self.lake, one.name, command=command, run_id=what.run_id, **given
-                    )
+                    given |= {"command": command, "run_id": what.run_id}
+                    outcome = resume(self.lake, table.name, **given)
                 else:
-                    plan = (section.trial and self._plan(one, command, stop)) or what
-                    outcome = run(
-                        self.lake,
-                        plan,
-                        execute=True,
-                        run_id=mark(one.rule, command) + new_run_id(),
-                        **given,
-                    )
+                    plan = (section.trial and self._plan(table, command, stop)) or what
+                    run_id = mark(table.rule, command) + new_run_id()
+                    outcome = run(self.lake, plan, execute=True, run_id=run_id, **given)
         except (Stopped, TableClaimed, RunDisproved) as problem:
-            return Step(
-                command,
-                _PREVENTED[type(problem)],
-                str(problem) or "its trial was stopped; nothing was run",
-            )
-        self.known.forget(one.name)
-        self.spent += outcome.actual
+            summary = str(problem) or "its trial was stopped; nothing was run"
+            return Step(command, _PREVENTED[type(problem)], summary)
+        self.known.forget(table.name)
+        self._spend(outcome.actual)
         step = ran(command, outcome)
         if step.status is Status.FAILED and self.ending.is_asked:
             return replace(step, status=Status.STOPPED)
-        return (
-            replace(step, status=Status.BUSY)
-            if step.status is Status.STOPPED and stop.reason == "claim"
-            else step
-        )
+        if step.status is Status.STOPPED and stop.reason == "claim":
+            return replace(step, status=Status.BUSY)
+        return step
 
-    def _plan(self, one: TableResult, command: str, trial: Stop | None = None) -> Plan | None:
+    def _plan(self, table: TableResult, command: str, trial: Stop | None = None) -> Plan | None:
         """The plan of a command, as the command makes it; None if the findings ask for nothing,
         which needs no Spark.
         """
-        facts, findings, _ = self._observed(one)
-        lake, settings = self.lake, one.rule.actions[command].settings
-        given: dict[str, Any] = {"thresholds": one.rule.thresholds, "now": self.clock()}
+        facts, findings, _ = self._observed(table)
+        lake, settings = self.lake, table.rule.actions[command].settings
+        given: dict[str, Any] = {"thresholds": table.rule.thresholds, "now": self.clock()}
         if command == "convert":
-            return (
-                plan_conversion(lake, one.name, ledger=self.ledger, **settings)
-                if "equality_deletes" in findings.names
-                else None
-            )
+            if "equality_deletes" not in findings.names:
+                return None
+            return plan_conversion(lake, table.name, ledger=self.ledger, **settings)
         if command == "compact":
-            policy = cut(settings, self._left())
-            given |= {
-                "ledger": self.ledger,
-                "trial": trial is not None,
-                "stop": trial,
-                "progress": lambda _: None,
-            }
-            return (
-                plan_table(lake, facts, findings, policy, **given)
-                if findings or policy.scope != "minor"
-                else None
-            )
+            policy = cut(settings, self.left)
+            if not findings and policy.scope == "minor":
+                return None
+            given |= {"ledger": self.ledger, "trial": trial is not None, "stop": trial}
+            return plan_table(lake, facts, findings, policy, progress=lambda _: None, **given)
+        if not findings:
+            return None
         # In a policy the retention is the limit of an expiry, and the finding its reason.
         given["procedures"] = [
-            p
-            for p in settings["procedures"]
-            if p != "expire_snapshots" or "snapshots_piling_up" in findings.names
+            procedure
+            for procedure in settings["procedures"]
+            if procedure != "expire_snapshots" or "snapshots_piling_up" in findings.names
         ]
-        return (
-            plan_maintenance_table(lake, facts, findings, settings["retention"], **given)
-            if findings
-            else None
-        )
+        return plan_maintenance_table(lake, facts, findings, settings["retention"], **given)
 
-    def _observed(self, one: TableResult) -> Observed:
+    def _observed(self, table: TableResult) -> Observed:
         """A table's facts and findings by its rule; the facts of its report if the table has not
         changed since.
         """
-        options = one.rule.options
-        return observed(
-            self.lake, one.name, options, options.timeout_seconds, collect=self.known.observe
-        )
+        options, seconds = table.rule.options, table.rule.options.timeout_seconds
+        return observed(self.lake, table.name, options, seconds, collect=self.known.observe)

@@ -6,31 +6,21 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
-
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    create_model,
-)
-from pydantic_core import PydanticCustomError
 
 from icekit.compact.policy import Policy as CompactPolicy
 from icekit.diagnose.findings import Thresholds
-from icekit.errors import IcekitError, ParameterError, nearest
+from icekit.errors import ParameterError, nearest
 from icekit.notebook import check_gate, limits
-from icekit.options import Settings, names
-from icekit.options.commands import SECTIONS, CompactOptions, ReportSection
+from icekit.options import Settings, listed, names, setting
+from icekit.options.commands import SECTIONS, Proving, ReportSection
 from icekit.report import Options
 from icekit.run.options import CommandOptions, read_options
+from icekit.secrets import MASK
 from icekit.sql import pattern_levels
 
 
@@ -84,56 +74,22 @@ class Hours:
         return None
 
 
-def _by(read: Callable[..., Any], *first: Any) -> Callable[[Any], Any]:
-    """A validator from a function that raises icekit's own errors, whose texts are kept."""
-
-    def validated(value: Any) -> Any:
-        try:
-            return read(*first, value)
-        except IcekitError as error:
-            said = str(error)
-        except (TypeError, AttributeError) as error:
-            said = f"{value!r} has the wrong type ({error})"
-        raise PydanticCustomError("icekit", "{said}", {"said": said})
-
-    return validated
+def read(kind: type[Settings], given: Mapping[str, Any]) -> Any:
+    """Read settings; the section of a command becomes the options of that command. Raises
+    :class:`~icekit.errors.ParameterError`.
+    """
+    settings = kind.of(given)
+    if isinstance(settings, ReportSection):
+        limits(settings.thresholds)
+        own = settings.only("thresholds", "filter_columns", "storage")
+        return Options(timeout_seconds=settings.timeout, **own)
+    return read_options(settings) if isinstance(settings, Proving) else settings
 
 
-def _read(kind: type[Settings], given: Any) -> Any:
-    read = kind.of(given)
-    if not isinstance(read, ReportSection):
-        return read_options(read)  # type: ignore[arg-type]
-    limits(read.thresholds)
-    return Options(
-        timeout_seconds=read.timeout, **read.only("thresholds", "filter_columns", "storage")
-    )
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, arbitrary_types_allowed=True, hide_input_in_errors=True
-    )
-
-
-def _section(command: str) -> PlainValidator:
-    """Reads a section key by key, for errors with their lines, and then as a whole."""
-    kind = SECTIONS[command]
-
-    def key(name: str) -> Any:
-        return Annotated[Any, AfterValidator(_by(lambda value: _read(kind, {name: value})))], None
-
-    keys = create_model(command, __base__=_Model, **{name: key(name) for name in kind.settings()})
-
-    def section(value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            raise ParameterError(
-                f"Write `{command}: {{}}`, or a section of options; without the command, leave "
-                "the key out."
-            )
-        keys.model_validate(value)
-        return _read(kind, value)
-
-    return PlainValidator(_by(section))
+def _name(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,60}", value):
+        raise ParameterError(f"{value!r} must be letters, digits, dots, dashes and underscores.")
+    return str(value)
 
 
 def _profile(value: Any) -> str:
@@ -145,17 +101,27 @@ def _profile(value: Any) -> str:
     return value
 
 
+class _Address(str):
+    """An address, which may be secret: only ``str`` shows it."""
+
+    def __repr__(self) -> str:
+        return MASK
+
+
+def _address(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ParameterError("It is not an address.")
+    return _Address(value)
+
+
 def _budget(value: Any) -> dict[str, float]:
     """``200 GB``, ``500 files``, ``3 hours``, or several different ones, by the names of a
     compaction's own limits.
     """
     budget: dict[str, float] = {}
     for text in names(value):
-        own = {
-            name: v
-            for name, v in asdict(CompactPolicy.of({"budget": text})).items()
-            if name.startswith("budget_") and v
-        }
+        policy = asdict(CompactPolicy.of({"budget": text}))
+        own = {name: v for name, v in policy.items() if name.startswith("budget_") and v}
         if own.keys() & budget:
             raise ParameterError(
                 f"The budget has a second limit of the same kind, {text}; keep one."
@@ -164,28 +130,49 @@ def _budget(value: Any) -> dict[str, float]:
     return budget
 
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")]
-_Pattern = Annotated[str, AfterValidator(_by(lambda text: (pattern_levels(text), text)[1]))]
-Patterns = Annotated[
-    tuple[_Pattern, ...],
-    BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-]
+def _patterns(value: Any) -> tuple[str, ...]:
+    if not value:
+        raise ParameterError("It is missing or empty; give tables, such as db.*.")
+    patterns = (value,) if isinstance(value, str) else listed(value)
+    for pattern in patterns:
+        pattern_levels(pattern)
+    return patterns
 
 
-class Rule(_Model):
+def _gate(value: Any) -> str:
+    check_gate(value)
+    return str(value)
+
+
+def _rules(value: Any) -> tuple[Rule, ...]:
+    if not value or not isinstance(value, tuple):
+        raise ParameterError("A policy needs a rule, such as `- match: db.*`.")
+    names = [rule.name for rule in value if rule]
+    if len(set(names)) < len(names):
+        raise ParameterError(
+            "Two rules have the same name, and a rule without one is rule-N; give each its own "
+            "`name`."
+        )
+    return value
+
+
+def _section(value: Any) -> Any:
+    """A section of a rule, which was read before the rule."""
+    return value
+
+
+class Rule(Settings):
     """Tables, and what a pass does with them: it changes them only with ``execute``."""
 
-    name: Name
-    match: Patterns
-    exclude: Patterns = ()
-    report: Annotated[Options, _section("report")] = Options()
-    convert: Annotated[CommandOptions | None, _section("convert")] = None
-    compact: Annotated[CommandOptions | None, _section("compact")] = None
-    maintain: Annotated[CommandOptions | None, _section("maintain")] = None
-    execute: Annotated[
-        bool, PlainValidator(_by(lambda value: CompactOptions.of({"execute": value}).execute))
-    ] = False
-    fail_on: Annotated[str, AfterValidator(_by(lambda gate: (check_gate(gate), gate)[1]))] = "never"
+    name: str = setting("", "the folder of its pages", read=_name)
+    match: tuple[str, ...] = setting((), "names or patterns of tables", read=_patterns)
+    exclude: tuple[str, ...] = setting((), "those left to the next rules", read=_patterns)
+    report: Options = setting(Options(), "options of `icekit report`", read=_section)
+    convert: CommandOptions | None = setting(None, "of `icekit convert`", read=_section)
+    compact: CommandOptions | None = setting(None, "of `icekit compact`", read=_section)
+    maintain: CommandOptions | None = setting(None, "of `icekit maintain`", read=_section)
+    execute: bool = setting(False, "whether a pass may change the tables")
+    fail_on: str = setting("never", "the severity of an unhealthy table", read=_gate)
 
     @property
     def actions(self) -> dict[str, CommandOptions]:
@@ -212,41 +199,29 @@ class Rule(_Model):
         return limits(self.report.thresholds)
 
 
-def _distinct(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    if len({rule.name for rule in rules}) < len(rules):
-        raise ParameterError(
-            "Two rules have the same name, and a rule without one is rule-N; give each its own "
-            "`name`."
-        )
-    return rules
-
-
-class SchedulePolicy(_Model):
+class SchedulePolicy(Settings):
     """A complete policy; paths are absolute. ``budget`` is by the names of
     :class:`icekit.compact.policy.Policy`.
     """
 
-    name: Name
-    catalog: Annotated[str, BeforeValidator(_by(_profile))] = ""
-    output: Path = Path("reports")
-    ledger: str = ""
-    history: str = ""
-    budget: Annotated[Mapping[str, float], PlainValidator(_by(_budget))] = Field(
-        default_factory=dict
-    )
-    hours: Annotated[Hours | None, PlainValidator(_by(Hours.of))] = None
-    notify: str = Field("", repr=False)
-    rules: Annotated[tuple[Rule, ...], Field(min_length=1), AfterValidator(_by(_distinct))]
+    name: str = setting("", "the name of its results", read=_name)
+    catalog: str = setting("", "a profile (default: the embedded lake)", read=_profile)
+    output: Path = setting(Path("reports"), "the folder of pass.json and of pages", read=Path)
+    ledger: str = setting("", "a file for the runs")
+    history: str = setting("", "table, or a SQLite file, for health over time")
+    budget: Mapping[str, float] = setting({}, "of a pass", read=_budget)
+    hours: Hours | None = setting(None, "the window of passes", read=Hours.of)
+    notify: str = setting(_Address(), "where changes of status are posted", read=_address)
+    rules: tuple[Rule, ...] = setting((), "the first one that matches applies", read=_rules)
 
     def within(self, folder: Path) -> SchedulePolicy:
         """With its paths from a folder, wherever the scheduler starts."""
-        paths = {
-            key: path
-            for key in ("ledger", "history")
-            if (path := getattr(self, key)) not in {"", "table"}
+        stores = {
+            name: str(folder / Path(path).expanduser())
+            for name, path in self.only("ledger", "history").items()
+            if path not in {"", "table"}
         }
-        stores = {key: str(folder / Path(path).expanduser()) for key, path in paths.items()}
-        return self.model_copy(update={"output": folder / self.output.expanduser(), **stores})
+        return replace(self, output=folder / self.output.expanduser(), **stores)  # type: ignore[arg-type]
 
 
 def cut(policy: CompactPolicy, left: Mapping[str, float]) -> CompactPolicy:

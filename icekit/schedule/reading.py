@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
-from icekit.errors import ParameterError, first_line, nearest
+from icekit.errors import IcekitError, ParameterError, first_line
+from icekit.options import Settings
 from icekit.options.commands import SECTIONS
-from icekit.schedule.policy import Rule, SchedulePolicy
+from icekit.schedule.policy import Rule, SchedulePolicy, read
 from icekit.secrets import unquoted_yaml
 from icekit.units import count
 
-#: The path to a value: keys and list positions, from the top.
-Place = tuple[str | int, ...]
 # A policy for thousands of tables uses globs; anything larger is nested aliases.
 _MOST_NODES = 50_000
+_NO_KEYS = {
+    SchedulePolicy: "it has no keys; `icekit schedule example` prints a policy to start from",
+    Rule: "it has no keys; a rule needs at least `match: db.*`",
+}
+_NO_SECTION = "Write `{0}: {{}}`, or a section of options; without the command, leave the key out."
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -29,78 +32,91 @@ class Problem:
 
     line: int
     key: str
-    said: str
+    message: str
 
-
-def _is_private(place: Place) -> bool:
-    """Whether a value is an address or stands in place of one: it is never repeated."""
-    return place[:1] == ("notify",)
-
-
-def _key(place: Place) -> str:
-    """``rules[0].compact.budget``, as a person would say it."""
-    parts = place[:1] if _is_private(place) else place
-    return "".join(
-        f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts
-    ).removeprefix(".")
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (str(self.line), self.key, self.message)))
 
 
 @dataclass
-class _Document:
-    """A YAML document as texts, lists and mappings, with the line of each part and what is wrong
-    with it as YAML.
+class _Reader:
+    """Reads settings from the nodes of a YAML document, and notes everything that is wrong.
 
-    Values stay as they are written: the parsers of the options read text, as on the command line.
+    Values stay as they are written: the readers of the options read text, as on the command line.
+    What stands under a key, such as an address, is not repeated here.
     """
 
-    lines: dict[Place, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    nodes: int = 0
 
-    def read(self, text: str) -> Any:
-        """The data; None if it is not YAML."""
-        try:
-            node = yaml.compose(text, yaml.SafeLoader)
-            return node and self._value(node, ())
-        except yaml.MarkedYAMLError as error:
-            mark, said = (
-                error.problem_mark or error.context_mark,
-                unquoted_yaml(error.problem or error.context or ""),
-            )
-            tab = "; indent with spaces" if "\\t" in str(error.problem) else ""
-            self.problems.append(
-                Problem(mark.line + 1 if mark else 1, "", f"this is not YAML: {said}{tab}")
-            )
-        except (yaml.YAMLError, RecursionError) as error:
-            self.problems.append(Problem(1, "", f"this is not YAML: {first_line(error)}"))
-        return None
+    def note(self, line: int, key: str, message: str) -> None:
+        """Note what is wrong."""
+        self.problems.append(Problem(line, key.removeprefix("."), message.rstrip(".")))
 
-    def line(self, place: Place) -> int:
-        """The line of a key, or of the nearest enclosing key if it is not in the file."""
-        return self.lines.get(place) or (self.line(place[:-1]) if place else 1)
-
-    def _value(self, node: yaml.Node, place: Place) -> Any:
-        self.lines.setdefault(place, node.start_mark.line + 1)
-        if len(self.lines) > _MOST_NODES:
-            raise yaml.YAMLError("it is too large, or its aliases repeat each other")
-        if isinstance(node, yaml.SequenceNode):
-            return [self._value(below, (*place, i)) for i, below in enumerate(node.value)]
+    def settings(
+        self, kind: type[Settings], node: Any, line: int = 1, path: str = "", **defaults: str
+    ) -> Any:
+        """Read settings, or note what is wrong with each key, or else with all of them together."""
         if not isinstance(node, yaml.MappingNode):
-            return node.value
-        found: dict[str, Any] = {}
+            no_section = _NO_SECTION.format(path.rpartition(".")[2])
+            self.note(line, path, _NO_KEYS.get(kind, no_section))
+            return None
+        values: dict[str, Any] = {**defaults}
+        lines = dict.fromkeys(defaults, line)
+        for key, (lines[key], below) in self._pairs(node, path).items():
+            values[key] = self._value(kind, key, below, lines[key], f"{path}.{key}")
+        try:
+            return read(kind, values)
+        except IcekitError as error:
+            before = len(self.problems)
+            for key, value in values.items():
+                try:
+                    read(kind, {key: value})
+                except IcekitError as of_key:
+                    self.note(lines[key], f"{path}.{key}", str(of_key))
+            if len(self.problems) == before:
+                self.note(line, path, str(error))
+            return None
+
+    def _value(self, kind: type[Settings], key: str, node: Any, line: int, path: str) -> Any:
+        if kind is Rule and key in SECTIONS:
+            return self.settings(SECTIONS[key], node, line, path)
+        if kind is SchedulePolicy and key == "rules" and isinstance(node, yaml.SequenceNode):
+            return tuple(
+                self.settings(
+                    Rule,
+                    rule,
+                    rule.start_mark.line + 1,
+                    f"{path}[{index}]",
+                    name=f"rule-{index + 1}",
+                    match="",
+                )
+                for index, rule in enumerate(node.value)
+            )
+        return self._plain(node, path)
+
+    def _pairs(self, node: yaml.MappingNode, path: str) -> dict[str, tuple[int, Any]]:
+        """The values of a mapping, with the lines of their keys."""
+        pairs: dict[str, tuple[int, Any]] = {}
         for name, below in node.value:
             key, line = str(name.value), name.start_mark.line + 1
-            at = (*place, key)
-            if key in found:
-                self.problems.append(
-                    Problem(
-                        line,
-                        _key(at),
-                        f"this key appears twice, first in line {self.lines[at]}; keep one",
-                    )
-                )
-            self.lines.setdefault(at, line)
-            found[key] = self._value(below, at)
-        return found
+            if key in pairs:
+                message = f"a key appears twice, first in line {pairs[key][0]}; keep one"
+                self.note(line, path, message)
+            pairs[key] = line, below
+        return pairs
+
+    def _plain(self, node: yaml.Node, path: str) -> Any:
+        """A value as text, lists and mappings."""
+        self.nodes += 1
+        if self.nodes > _MOST_NODES:
+            raise yaml.YAMLError("it is too large, or its aliases repeat each other")
+        if isinstance(node, yaml.SequenceNode):
+            return [self._plain(below, path) for below in node.value]
+        if isinstance(node, yaml.MappingNode):
+            pairs = self._pairs(node, path)
+            return {key: self._plain(below, path) for key, (_, below) in pairs.items()}
+        return node.value
 
 
 class PolicyError(ParameterError):
@@ -108,15 +124,11 @@ class PolicyError(ParameterError):
 
     def __init__(self, path: Path, problems: list[Problem]) -> None:
         self.problems = tuple(sorted(set(problems)))
-        lines = [
-            f"{path}:{p.line}: {p.key + ': ' if p.key else ''}{p.said.rstrip('.')}"
-            for p in self.problems
-        ]
         summary = (
-            f"{path} has {count(len(lines), 'error')}. Fix them and check again with `icekit "
-            f"schedule check {path}`."
+            f"{path} has {count(len(self.problems), 'error')}. Fix them and check again with "
+            f"`icekit schedule check {path}`."
         )
-        super().__init__("\n".join([summary, *lines]))
+        super().__init__("\n".join([summary, *(f"{path}:{p}" for p in self.problems)]))
 
 
 def read_policy(path: Path) -> SchedulePolicy:
@@ -136,81 +148,35 @@ def read_policy(path: Path) -> SchedulePolicy:
 
 def parse_policy(text: str, path: Path) -> SchedulePolicy:
     """As :func:`read_policy`, for the text of the file ``path``."""
-    document = _Document()
-    data, problems = document.read(text), document.problems
-    if not isinstance(data, dict):
-        raise PolicyError(
-            path,
-            problems
-            or [
-                Problem(
-                    1, "", "it has no keys; `icekit schedule example` prints a policy to start from"
-                )
-            ],
-        )
-    data.setdefault("name", path.stem)
-    rules = data.get("rules")
-    for place, rule in enumerate(rules if isinstance(rules, list) else []):
-        if isinstance(rule, dict):
-            rule.setdefault("name", f"rule-{place + 1}")
+    reader = _Reader()
+    policy: Any = None
     try:
-        policy = SchedulePolicy.model_validate(data)
-    except ValidationError as error:
-        # Items that were rejected leave a list too short.
-        errors = [
-            e for e in error.errors(include_url=False) if e["type"] != "too_short" or not e["input"]
-        ]
-        problems += [
-            Problem(document.line(e["loc"]), _key(e["loc"]), _said(e, e["loc"])) for e in errors
-        ]
-    if problems:
-        raise PolicyError(path, problems)
-    return policy.within(path.parent)
-
-
-def _said(error: Any, place: Place) -> str:
-    kind, given, said = error["type"], error["input"], error["msg"]
-    if _is_private(place):
-        return "it is not an address"
-    if kind == "extra_forbidden":
-        model = Rule if "rules" in place else SchedulePolicy
-        known = (
-            tuple(SECTIONS[str(place[-2])].settings())
-            if place[-2:-1] and place[-2] in SECTIONS
-            else tuple(model.model_fields)
-        )
-        return (
-            "there is no such "
-            f"key{nearest(str(place[-1]), known, count=1) or '; the keys here are ' + ', '.join(known)}"
-        )
-    own = {
-        "missing": "this key is missing",
-        "too_short": "it is empty; a policy needs a rule, such as `- match: db.*`",
-        "string_pattern_mismatch": f"{given!r} must be letters, digits, dots, dashes and "
-        "underscores",
-    }
-    return said if kind == "icekit" else own.get(kind, f"{given!r}: {said}")
+        node = yaml.compose(text, yaml.SafeLoader)
+        policy = reader.settings(SchedulePolicy, node, name=path.stem, rules="")
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = unquoted_yaml(error.problem or error.context or "")
+        tab = "; indent with spaces" if "\\t" in str(error.problem) else ""
+        line = mark.line + 1 if mark else 1
+        reader.note(line, "", f"this is not YAML: {message}{tab}")
+    except (yaml.YAMLError, RecursionError) as error:
+        reader.note(1, "", f"this is not YAML: {first_line(error)}")
+    if reader.problems:
+        raise PolicyError(path, reader.problems)
+    valid: SchedulePolicy = policy
+    return valid.within(path.parent)
 
 
 def in_words(policy: SchedulePolicy) -> str:
     """What the policy would allow, for a person to read before trusting it."""
-    runs = [rule.name for rule in policy.rules if rule.execute and rule.actions]
-    lines = [
-        f"It changes tables of {', '.join(runs)}."
-        if runs
-        else "It changes no table: no rule says execute: true."
-    ]
+    runs = ", ".join(rule.name for rule in policy.rules if rule.execute and rule.actions)
+    changes = f"It changes tables of {runs}."
+    lines = [changes if runs else "It changes no table: no rule says execute: true."]
     for rule in policy.rules:
-        lines.append(
-            f"{rule.name}: "
-            f"{', '.join(rule.match)}{' but not ' * bool(rule.exclude)}{', '.join(rule.exclude)}"
-        )
+        tables = map(", ".join, filter(None, (rule.match, rule.exclude)))
+        lines.append(f"{rule.name}: {' but not '.join(tables)}")
         verb = "run, checked and proved" if rule.execute else "planned, but NOT run"
         lines += [f"  {name}: {verb} {section.given}" for name, section in rule.actions.items()]
-    return "\n".join(
-        [
-            *lines,
-            f"A pass works {policy.hours.text if policy.hours else 'at any time'}, and writes "
-            f"into {policy.output}.",
-        ]
-    )
+    window = policy.hours.text if policy.hours else "at any time"
+    lines.append(f"A pass works {window}, and writes into {policy.output}.")
+    return "\n".join(lines)

@@ -12,7 +12,10 @@ from typing import Any
 
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
+from icekit.diagnose.findings import Severity
 from icekit.errors import EXIT_HEALTHY, EXIT_MISCONFIGURED, EXIT_STOPPED
+from icekit.maintain.savings import Savings
+from icekit.notebook import gated
 from icekit.saving import versions
 from icekit.schedule.policy import Rule
 from icekit.sql import Identifier, display_name
@@ -40,27 +43,23 @@ class Step:
         return ": ".join(filter(None, [f"{self.action} {self.status}", self.summary]))
 
 
-def planned(action: str, plan: Plan, why: str) -> Step:
+def planned(command: str, plan: Plan, why: str) -> Step:
     """A step that was not run: what it would do, and why it was not run."""
-    would = ", ".join(f"{one.procedure}: {one.prediction.change}" for one in plan.actions)
-    return Step(action, Status.PLANNED, f"{would}; {why}", figures=asdict(plan.prediction))
+    would = ", ".join(f"{action.procedure}: {action.prediction.change}" for action in plan.actions)
+    return Step(command, Status.PLANNED, f"{would}; {why}", figures=asdict(plan.prediction))
 
 
 def ran(action: str, outcome: Outcome) -> Step:
     """A step that was run."""
-    status, proof = outcome.status, outcome.proof
-    parts = [f"{one.action.procedure}: {one.change}" for one in outcome.actions]
+    proof = outcome.proof
+    parts = [f"{done.action.procedure}: {done.change}" for done in outcome.actions]
     parts.append(f"{size(outcome.actual.bytes_in)} read")
     if proof is not None and proof.ok:
         parts.append("no difference found in a sample" if proof.is_sampled else "proved")
-    parts += [one.error for one in outcome.actions if one.error][:1] if status.exit_status else []
-    return Step(
-        action,
-        status,
-        ", ".join(parts),
-        outcome.run_id,
-        asdict(outcome.actual) | {"seconds": outcome.seconds},
-    )
+    if outcome.status.exit_status:
+        parts += [done.error for done in outcome.actions if done.error][:1]
+    figures = asdict(outcome.actual) | {"seconds": outcome.seconds}
+    return Step(action, outcome.status, ", ".join(parts), outcome.run_id, figures)
 
 
 @dataclass
@@ -90,23 +89,20 @@ class TableResult:
             (self.reported, *(step.status for step in self.steps)), key=lambda status: status.rank
         )
 
+    def judge(self, health: str, worst: Severity | None, savings: Savings | None) -> None:
+        """Note what its findings say, and whether they fail the gate of its rule."""
+        self.health, self.saved = health, savings.saved if savings else 0
+        self.reported = Status.UNHEALTHY if gated(worst, self.rule.fail_on) else Status.NOTHING
+
     def __str__(self) -> str:
-        lines = [
-            f"{self.status:<13} {self.health:<9} {self.table}",
-            *filter(None, [self.error]),
-            *map(str, self.steps),
-        ]
+        line = f"{self.status:<13} {self.health:<9} {self.table}"
+        lines = [line, *filter(None, [self.error]), *map(str, self.steps)]
         return "\n              ".join(lines)
 
     def document(self) -> dict[str, Any]:
         """As plain data."""
-        steps = [asdict(step) for step in self.steps]
-        return vars(self) | {
-            "table": self.table,
-            "status": self.status,
-            "rule": self.rule.name,
-            "steps": steps,
-        }
+        own = {"table": self.table, "status": self.status, "rule": self.rule.name}
+        return vars(self) | own | {"steps": [asdict(step) for step in self.steps]}
 
 
 @dataclass
@@ -131,26 +127,23 @@ class PassResult:
         """130 if it was stopped by hand or by a signal, else the most serious of its tables and
         problems (2).
         """
+        if self.interrupted:
+            return EXIT_STOPPED
         # What the window or the budget stopped goes on in the next pass.
-        every = [
-            one.status.exit_status for one in self.tables if one.status is not Status.STOPPED
-        ] + [EXIT_MISCONFIGURED for _ in self.problems]
-        return EXIT_STOPPED if self.interrupted else max(every, default=EXIT_HEALTHY)
+        statuses = {table.status for table in self.tables} - {Status.STOPPED}
+        least = EXIT_MISCONFIGURED if self.problems else EXIT_HEALTHY
+        return max([least, *(status.exit_status for status in statuses)])
 
     def __str__(self) -> str:
-        counts = Counter(one.status for one in self.tables)
+        counts = Counter(table.status for table in self.tables)
         counted = ", ".join(f"{counts[status]:,} {status}" for status in Status if counts[status])
-        tables = sorted(self.tables, key=lambda one: (one.status.rank, one.table))
+        tables = sorted(self.tables, key=lambda table: (table.status.rank, table.table))
+        summary = f"{counted or 'no table'}; {span(self.seconds * 1000)}"
         problems = [f"policy: {problem}" for problem in self.problems]
-        return "\n".join(
-            [*map(str, tables), f"{counted or 'no table'}; {span(self.seconds * 1000)}", *problems]
-        )
+        return "\n".join([*map(str, tables), summary, *problems])
 
     def document(self) -> dict[str, Any]:
         """As plain data; secrets are masked when it is written."""
-        own = {
-            "schema_version": SCHEMA_VERSION,
-            "exit_status": self.exit_status,
-            "versions": versions(),
-        }
-        return own | vars(self) | {"tables": [one.document() for one in self.tables]}
+        own = {"schema_version": SCHEMA_VERSION, "exit_status": self.exit_status}
+        tables = [table.document() for table in self.tables]
+        return own | {"versions": versions()} | vars(self) | {"tables": tables}

@@ -16,7 +16,7 @@ import pytest
 
 import icekit
 from icekit.api import Lake
-from icekit.catalog.lake import cancel, tagged
+from icekit.catalog.lake import in_time
 from icekit.catalog.session import add_catalog, check_settings
 from icekit.catalog.spark_conf import ICEBERG, spark_conf
 from icekit.catalog.tables import SessionTables
@@ -32,6 +32,7 @@ from icekit.errors import (
     SparkUnavailable,
     TableNotFound,
 )
+from icekit.waiting import DeadlineExceeded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -290,26 +291,21 @@ def test_what_spark_fails_at_is_no_bug_of_icekits_and_what_cannot_be_asked_is(la
 
 
 def test_spark_work_of_a_table_whose_time_is_over_is_cancelled(lake: Lake) -> None:
-    ended: list[BaseException | None] = []
+    ended: list[BaseException] = []
     over = threading.Event()
     slow = (
         "SELECT sum(hash(a.id * b.id)) FROM range(0, 10000000, 1, 2) a CROSS JOIN range(0, 10000) b"
     )
 
-    def work() -> None:
+    def work(taken: Any) -> None:
         try:
-            with tagged(lake, "icekit-test") as taken:
-                taken.spark.sql(slow).collect()
-            ended.append(None)
+            taken.spark.sql(slow).collect()
         except Exception as error:
             ended.append(error)
         finally:
             over.set()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    cancel(lake, "icekit-test", over)
-    thread.join(60)
-
-    assert not thread.is_alive()
+    with pytest.raises(DeadlineExceeded):
+        in_time(lake, 1.0, work)
+    assert over.wait(60)
     assert "cancel" in str(ended[0]).lower()

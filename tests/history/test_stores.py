@@ -106,36 +106,6 @@ def test_the_iceberg_table_keeps_itself_well(
     assert [f.name for f in facts.default_spec.fields] == ["observed_month"]
 
 
-def know(monkeypatch: pytest.MonkeyPatch, columns: object) -> None:
-    """Be an icekit that knows these columns."""
-    for module in ("store", "iceberg"):
-        monkeypatch.setattr(f"icekit.history.{module}.COLUMNS", columns)
-
-
-def test_a_later_column_is_added_and_older_rows_read_as_none(
-    kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    newer = dict(COLUMNS)
-    older = {name: kind for name, kind in newer.items() if name not in {"opens_saved", "snapshots"}}
-    know(monkeypatch, older)
-    kept.append([record(1, opens_saved=7)])
-    know(monkeypatch, newer)
-    kept.append([record(2, opens_saved=8)])
-
-    assert [h.opens_saved for h in kept.last(["db.events"])["db.events"]] == [None, 8]
-
-
-def test_an_older_icekit_reads_and_writes_a_wider_table(
-    kept: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept.append([record(1, snapshots=5)])
-    older = {name: kind for name, kind in COLUMNS.items() if name != "snapshots"}
-    know(monkeypatch, older)
-    kept.append([record(2)])
-
-    assert [h.run_id for h in kept.last(["db.events"])["db.events"]] == ["run001", "run002"]
-
-
 def test_a_file_of_something_else_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "theirs.db"
     with sqlite3.connect(path) as theirs:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from icekit.catalog.lake import Cancelled, in_time
+from icekit.catalog.lake import in_time
+from icekit.engine.interrupting import Stopped
 from icekit.errors import IcekitError
 from icekit.report import Options
 from icekit.report.observing import observed
@@ -123,5 +124,5 @@ def test_work_that_nobody_waits_for_gets_no_spark_and_its_time_is_over_once() ->
         in_time(lake, 0.05, work)
     may_go.set()
     gone.wait(600)
-    assert [type(error) for error in told] == [Cancelled]
+    assert [type(error) for error in told] == [Stopped]
     assert in_time(lake, None, lambda taken: taken.spark) is lake.spark

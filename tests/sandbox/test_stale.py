@@ -31,7 +31,8 @@ from icekit.sandbox.scratch import (
     PID,
     SCRATCH,
     STARTED_AT,
-    owner_properties,
+    Ownership,
+    owned,
     ownership,
     scratch_folder,
     scratch_name,
@@ -109,11 +110,11 @@ def test_a_killed_process_leaves_a_clone_that_is_found_and_removed(
 
     (stale,) = stale_clones(lake)
     assert stale.table == (NAMESPACE, name)
-    assert stale.of == table.name
-    assert stale.scratch == folder
+    assert stale.whose.of == table.name
+    assert stale.whose.scratch == folder
     assert stale.is_dead
-    assert stale.owner is not None
-    assert stale.owner.pid == victim.pid
+    assert stale.whose.owner is not None
+    assert stale.whose.owner.pid == victim.pid
     assert stale.drop == f"DROP TABLE IF EXISTS `lake`.`{NAMESPACE}`.`{name}`"
     assert Path(folder.removeprefix("file:")).exists()
 
@@ -183,13 +184,13 @@ def test_any_table_with_the_owners_properties_counts_and_other_tables_do_not(
     own = {
         "gc.enabled": "false",
         "write.metadata.path": f"{scratch}/metadata",
-        **owner_properties(lake, table.name, scratch),
+        **owned(lake.sql_name(table.name), scratch),
         PID: NOBODY,
     }
     lake.spark.sql(set_properties(lake.sql_name(made), own))
     before = contents(table.location)
 
-    assert [(c.table, c.of) for c in stale_clones(lake)] == [(made, table.name)]
+    assert [(c.table, c.whose.of) for c in stale_clones(lake)] == [(made, table.name)]
     assert [c.table for c in remove_stale(lake)] == [made]
     assert contents(table.location) == before
     assert not (table.location.parent / NAMESPACE).exists()
@@ -295,9 +296,10 @@ def test_properties_that_say_nothing_sensible_make_nobody_dead(lake: Lake) -> No
     assert whose is not None
     assert whose.of is None
     assert whose.started_ms is None
+    assert whose.owner is not None
     assert not whose.owner.is_visible()
     assert not whose.owner.has_ended()
-    unseen = StaleClone(("s", "t"), None, whose.owner, None, None, False, "DROP")
+    unseen = StaleClone(("s", "t"), "DROP", Ownership(owner=whose.owner))
     assert (
         unseen.line(0)
         == "s.t  of an unknown table, of unknown age; unknown: process 0 on an unknown host "

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from icekit.cli.main import _parser, main
 from icekit.compact.policy import Policy as CompactPolicy
@@ -25,7 +24,7 @@ RULE = "rules:\n  - match: db.*\n"
 def problems(text: str) -> list[tuple[int, str, str]]:
     with pytest.raises(PolicyError) as refused:
         parse_policy(text, HERE)
-    return [(p.line, p.key, p.said) for p in refused.value.problems]
+    return [(p.line, p.key, p.message) for p in refused.value.problems]
 
 
 def test_the_example_is_a_policy_and_has_every_key() -> None:
@@ -40,7 +39,7 @@ def test_the_example_is_a_policy_and_has_every_key() -> None:
     ]
     optional = {*PolicyOptions.settings(), "where", "batch_bytes", "storage"} - {"budget"}
     for key in (
-        {*SchedulePolicy.model_fields, *Rule.model_fields}
+        {*SchedulePolicy.settings(), *Rule.settings()}
         | {name for section in SECTIONS.values() for name in section.settings()}
     ) - optional:
         assert f"{key}:" in example(), key
@@ -84,7 +83,7 @@ rules:
 def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
     with pytest.raises(
         PolicyError,
-        match=r"(?m)^/policies/policy\.yaml:3: rules\[0\]\.strategy: there is no such key",
+        match=r"(?m)^/policies/policy\.yaml:3: rules\[0\]\.strategy: There is no parameter 'strategy'",
     ) as refused:
         parse_policy(RULE + "    strategy: sort\n", HERE)
     assert refused.value.exit_status == EXIT_MISCONFIGURED
@@ -97,7 +96,7 @@ def test_the_message_names_file_and_line_as_an_editor_reads_them() -> None:
         ("- a", 1, "it has no keys"),
         ("a: [1", 1, "this is not YAML"),
         ("a: 1\n\tb: 2", 2, "indent with spaces"),
-        ("rules: []", 1, "a policy needs a rule"),
+        ("rules: []", 1, "A policy needs a rule"),
         (RULE + "    match: db.x\n", 3, "twice, first in line 2"),
         ("name: a\nname: b\nrules: [{match: db.a}]", 2, "twice, first in line 1"),
         (RULE + "    compact:\n", 3, "Write `compact: {}`"),
@@ -220,12 +219,10 @@ def test_what_is_given_under_notify_is_never_repeated(
         assert "slack://" not in said
 
 
-def test_an_error_of_pydantic_and_a_policy_that_is_printed_hide_an_address() -> None:
-    with pytest.raises(ValidationError) as refused:
-        SchedulePolicy.model_validate({"name": "p", "notify": [ADDRESS], "rules": []})
+def test_a_policy_that_is_printed_hides_an_address() -> None:
     read = policy(notify=f"'{ADDRESS}'")
 
-    for said in (str(refused.value), repr(read), in_words(read)):
+    for said in (repr(read), str(read), read._repr_html_(), in_words(read)):
         assert TOKEN[:9] not in said
 
 

@@ -49,12 +49,13 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
     Raises the errors of :func:`icekit.schedule.reading.read_policy`.
     """
     file = file.expanduser().absolute()
-    policy, python, env_file = (
-        read_policy(file),
-        str(Path(sys.executable).absolute()),
+    policy, python = read_policy(file), str(Path(sys.executable).absolute())
+    env_file, words = (
         file.with_suffix(".env"),
+        [python, "-m", "icekit", "schedule", "run", str(file)],
     )
-    carried, words = environment(policy), [python, "-m", "icekit", "schedule", "run", str(file)]
+    carried = environment(policy)
+    pairs = [f"{key}={value}" for key, value in carried.items()]
     # With this Python's own path, because a scheduler has another PATH or none, without `icekit` in
     # it.
     env = shlex.quote(str(env_file))
@@ -62,38 +63,34 @@ def recipe(kind: str, file: Path) -> dict[str, str]:
         f"set -a; if [ -r {env} ]; then . {env}; fi; set +a; cd {shlex.quote(str(file.parent))} "
         f"&& exec {shlex.join(words)}"
     )
-    notebooks = policy.output / "notebooks"
+    log, notebooks = shlex.quote(str(file.with_suffix(".log"))), str(policy.output / "notebooks")
     fill = {
         "NAME": policy.name,
         "SLUG": re.sub(r"[^A-Za-z0-9_-]", "-", policy.name),
         "POLICY": str(file),
         "ENV_FILE": str(env_file),
         "MINUTE": str(minute_of(file)),
-        "CRON_ENVIRONMENT": "\n".join(f"{key}={value}" for key, value in carried.items()),
+        "CRON_ENVIRONMENT": "\n".join(pairs),
         # A % ends a command in cron.
-        "CRON_COMMAND": f"{shell} >> {shlex.quote(str(file.with_suffix('.log')))} 2>&1".replace(
-            "%", r"\%"
-        ),
+        "CRON_COMMAND": f"{shell} >> {log} 2>&1".replace("%", r"\%"),
         "USER": getpass.getuser(),
         "UNIT_FOLDER": str(file.parent).replace("%", "%%"),
         "UNIT_ENV_FILE": str(env_file).replace("%", "%%"),
-        "UNIT_ENVIRONMENT": "\n".join(
-            f"Environment={_unit(f'{key}={value}')}" for key, value in carried.items()
-        ),
+        "UNIT_ENVIRONMENT": "\n".join(f"Environment={_unit(pair)}" for pair in pairs),
         # A $ is special only in commands.
         "UNIT_COMMAND": " ".join(_unit(word).replace("$", "$$") for word in words),
         "PYTHON_SHELL": shlex.quote(python),
         "COMMAND_PY": repr(shell),
-        "FOLDER_PY": repr(f"mkdir -p {shlex.quote(str(notebooks))}"),
+        "FOLDER_PY": repr(f"mkdir -p {shlex.quote(notebooks)}"),
         "ENVIRONMENT_PY": repr(carried),
         "NOTEBOOK_PY": repr(str(notebook_path())),
-        "OUTPUT_PY": repr(str(notebooks)),
+        "OUTPUT_PY": repr(notebooks),
         "TABLES_PY": repr([p for rule in policy.rules for p in rule.match if not is_pattern(p)]),
         "CATALOG_PY": repr(policy.catalog),
     }
 
     def filled(text: str) -> str:
-        return re.sub(r"@([A-Z_]+)@", lambda found: fill[found[1]], text)
+        return re.sub(r"@([A-Z_]+)@", lambda name: fill[name[1]], text)
 
     return {
         filled(name): filled((_HERE / template).read_text(encoding="utf-8"))
@@ -110,22 +107,22 @@ def minute_of(file: Path) -> int:
 
 def left_out(file: Path) -> str | None:
     """What a person has to add to a recipe by hand, because it may be secret; None if nothing."""
-    env_file = file.expanduser().absolute().with_suffix(".env")
-    said = (
+    if not os.environ.get(_SECRET):
+        return None
+    return (
         f"{_SECRET} is set here but not included in the recipe, because it may contain secrets. "
-        f"Put it into {env_file}."
+        f"Put it into {file.expanduser().absolute().with_suffix('.env')}."
     )
-    return said if os.environ.get(_SECRET) else None
 
 
 def environment(policy: SchedulePolicy) -> dict[str, str]:
     """The environment variables that a pass needs to find what this process finds."""
-    found = {key: os.environ[key] for key in _CARRIED if os.environ.get(key)}
-    if "JAVA_HOME" not in found and (java := shutil.which("java")):
-        found["JAVA_HOME"] = str(Path(java).resolve().parents[1])
-    return found | (
-        {"ICEKIT_LAKE": str(embedded_path())} if policy.catalog in {"", EMBEDDED} else {}
-    )
+    carried = {name: value for name in _CARRIED if (value := os.environ.get(name))}
+    if "JAVA_HOME" not in carried and (java := shutil.which("java")):
+        carried["JAVA_HOME"] = str(Path(java).resolve().parents[1])
+    if policy.catalog in {"", EMBEDDED}:
+        carried["ICEKIT_LAKE"] = str(embedded_path())
+    return carried
 
 
 def _unit(word: str) -> str:
