@@ -49,7 +49,7 @@ def command(
             "--help-all",
             action=_HelpAll,
             nargs=0,
-            help="show all options, also the rarely used, and exit",
+            help="show all options, and exit",
         )
     return parser
 

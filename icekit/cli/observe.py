@@ -36,13 +36,13 @@ manifests, expiry), and settings (each as the `icekit tune` question that measur
 that no command fixes, it lists the statement to paste. Each command plans its work again, in more
 detail, before it runs anything.
 
-Exit status: 0 planned (also when nothing is worth doing); 2 misconfigured; 3 crashed.
+Exit status: 0 planned (also when nothing is worth doing); 2 misconfigured; 3 a bug in icekit.
 """
 _COMPARE = """\
 A state is a table as it is now (db.events), or as it was (db.events@REF, with a branch, a tag, a
 snapshot id or a date), or the JSON that `icekit report` wrote. Reads only metadata.
 
-Exit status: 0 compared; 2 misconfigured, or a snapshot that does not exist; 3 crashed.
+Exit status: 0 compared; 2 misconfigured, or a snapshot that does not exist; 3 a bug in icekit.
 """
 _REPORT = """\
 Exit status: 0 no finding as serious as --fail-on, 1 a table has one, 2 misconfigured (also a glob
@@ -60,6 +60,7 @@ def add_parsers(commands: Any) -> None:
         "look",
         "a health card of one table in the terminal, or a line for each table of a pattern; starts no "
         "JVM for small tables",
+        description="Print the health card of a table; of a pattern ('db.*'), a line for each table.",
     )
     command(
         commands,
@@ -84,7 +85,8 @@ def add_parsers(commands: Any) -> None:
         write_report,
         ReportOptions,
         "report",
-        "write HTML and JSON reports of tables with the diagnosis notebook",
+        "write HTML and JSON reports on tables",
+        description="Write an HTML and a JSON report on each table, and an index.",
         epilog=_REPORT,
     )
 

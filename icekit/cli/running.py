@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from icekit.saving import Result
 
 _COMPACT = """\
-The policy decides which files to rewrite. Every default is safe on a live table.
+These options decide which files to rewrite. Every default is safe on a live table.
 
   what     --scope minor rewrites small files, oversized files and files with deletes, and leaves
            well-sized files as they are; major rewrites every file of the partitions it selects.
@@ -86,7 +86,7 @@ than three days are never removed.
 _EXIT_STATUS = """
 Nothing runs without --execute. Exit status: 0 done, nothing to do, or a dry run; 1 something failed
 or could not be proved, or icekit refused to rewrite the table or to remove orphan files; 2
-misconfigured, or another run holds the table; 3 crashed; 130 stopped by Ctrl-C.
+misconfigured, or another run holds the table; 3 a bug in icekit; 130 stopped by Ctrl-C or SIGTERM.
 """
 
 
@@ -97,8 +97,8 @@ def add_parsers(commands: Any) -> None:
         compact,
         CompactOptions,
         "compact",
-        "plan the rewrites that are worth it; with --execute run them with a checkpoint and prove "
-        "them",
+        "plan the rewrites that are worth it; with --execute run them and check that no row "
+        "changed",
         description="Plan the rewrites of data files that are worth it on a table; with --execute "
         "run them.",
         epilog=_COMPACT + _EXIT_STATUS,
@@ -109,7 +109,7 @@ def add_parsers(commands: Any) -> None:
         ConvertOptions,
         "convert",
         "forecast what equality deletes cost to read; with --execute turn them into position "
-        "deletes and prove it",
+        "deletes and check that no row changed",
         description="Plan the conversion of a table's equality deletes; with --execute run it.",
         epilog=_CONVERT + _EXIT_STATUS,
     )
@@ -119,7 +119,7 @@ def add_parsers(commands: Any) -> None:
         MaintainOptions,
         "maintain",
         "plan the clean-up of position deletes, manifests, snapshots and orphan files; with "
-        "--execute run and prove it",
+        "--execute run it",
         description="Plan the maintenance that a table's findings ask for; with --execute run it.",
         epilog=_MAINTAIN + _EXIT_STATUS,
     )

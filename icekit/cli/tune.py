@@ -27,7 +27,7 @@ _TUNE = """\
 The answer is the measurements and one script to paste, with its undo, or "no change". icekit only
 reads the table, and sets nothing.
 
-Exit status: 0 answered (also when the answer is "no change"), 2 misconfigured, 3 crashed.
+Exit status: 0 answered (also when the answer is "no change"), 2 misconfigured, 3 a bug in icekit.
 """
 _WRITE_MODE = """\
 A DELETE, UPDATE or MERGE either rewrites changed files (copy-on-write: expensive writes, no cost
@@ -51,7 +51,7 @@ compares rows and measures bytes, shuffle and time.
 
 Names without a catalog are looked up in --catalog. Exit status: 0 reviewed; 1 with --prove, the
 rows differ, a statement failed, or the budget ran out; 2 misconfigured, or a statement that cannot
-be reviewed; 3 crashed.
+be reviewed; 3 a bug in icekit.
 """
 
 
@@ -67,7 +67,7 @@ def add_parsers(commands: Any) -> None:
     for name, what in QUESTIONS.items():
         about = {"write-mode": _WRITE_MODE, "file-sizes": ""}.get(name, _FILTERS)
         texts = {
-            "description": f"Answer one question about a table: {what}.",
+            "description": f"Find out {what}.",
             "epilog": about + _TUNE,
         }
         command(questions, partial(tune, name), OF_QUESTIONS[name], name, what, **texts)

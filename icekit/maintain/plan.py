@@ -364,8 +364,7 @@ def _expiry(
             f"{what}, but no snapshot is old enough to expire: all are younger than "
             f"{moment(int(expiring.older_than.timestamp() * 1000))}, among the last "
             f"{expiring.retain_last:,}, or held by a branch or tag. If you need less history, lower "
-            f"keep_hours (--keep) or keep_last (--keep-last){refs}. Snapshots younger than one "
-            "hour never expire."
+            f"--keep or --keep-last{refs}. Snapshots younger than one hour never expire."
         )
         return []
     notes += expiring.cautions

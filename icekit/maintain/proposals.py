@@ -137,7 +137,7 @@ class Proposals(Shown):
             )
             if self.waits:
                 return f"{self.table}: {self.waits.rstrip('.')}{rest}."
-            return f"{self.table}: no command is worthwhile now{self._waits}{rest}."
+            return f"{self.table}: no command helps now{self._waits}{rest}."
         grave = [f.title for f in self.by_hand if f.severity is Severity.CRITICAL]
         first = f"critical, to fix by hand first: {', '.join(grave)}; then " if grave else ""
         number = (
@@ -333,7 +333,7 @@ def _recent(case: _Case, policy: Policy) -> Sequence[Partition]:
 
 def _compaction(case: _Case, compaction: Plan, leave_alone: str) -> list[Proposal]:
     if compaction.waits is None:
-        case.notes.extend(f"Left alone by compact: {a.text}." for a in compaction.left_alone)
+        case.notes.extend(f"Skipped by compact: {a.text}." for a in compaction.left_alone)
     if not compaction.actions:
         case.notes.extend(compaction.notes)
     if not (leave_alone or compaction.waits) and any(s.is_recent for s in compaction.left_alone):
@@ -384,7 +384,7 @@ def _maintenance(case: _Case) -> list[Proposal]:
         case.facts, findings, metadata=metadata, now=dt.datetime.now(dt.UTC)
     )
     if not maintenance.actions:
-        case.notes.extend(f"Left alone by maintain: {note}" for note in maintenance.notes)
+        case.notes.extend(f"Skipped by maintain: {note}" for note in maintenance.notes)
         return []
     change: dict[str, list[int]] = {}
     for action in maintenance.actions:
@@ -432,7 +432,7 @@ def _settings(facts: TableFacts, findings: Findings) -> list[Proposal]:
         Proposal(
             "tune",
             tuple(names),
-            "finds the setting that prevents this",
+            "finds the setting that prevents these findings",
             "one trial on a clone or a sample; no setting changes",
             f"icekit tune {question} {shlex.quote(facts.name)}{catalog}"
             + (_lookups(facts) if question in _FILTERED else ""),

@@ -67,9 +67,9 @@ class OfStorage(Settings):
 
     storage: bool = setting(
         False,
-        "also look for missing files (which stop all maintenance) and orphan files (removes "
-        "none): looks up every file that the table references, and lists the table's location "
-        "(with Spark, unless the table is small and on a local disk)",
+        "also look for missing and orphan files, and remove none: looks up every file that the "
+        "table references, and lists its location (with Spark, unless the table is small and on a "
+        "local disk)",
     )
 
 
@@ -94,8 +94,8 @@ class LeaveAlone(Settings):
 
     leave_alone: str = setting(
         "",
-        'skip partitions written in the last: "2 hours" (default: 60 minutes, where a conflict is '
-        "likely)",
+        'skip partitions written within this time, such as "2 hours" (default: 60 minutes, only '
+        "if a conflict is likely)",
         _TIME,
         read=str,
     )
@@ -193,8 +193,8 @@ class Proving(Settings):
 
     prove: str = setting(
         "checked",
-        "check each rewrite or conversion before its commit, or compare all changed partitions "
-        "after it (full), N of them, or none",
+        "checked: before each commit; full or N: compare all changed partitions, or N of them, "
+        "after it; none: no check",
         "checked|full|N|none",
         read=str,
         rare=True,
@@ -204,7 +204,9 @@ class Proving(Settings):
 class PolicyOptions(LeaveAlone):
     """What a compaction may do, as :meth:`icekit.compact.policy.Policy.of` reads it."""
 
-    scope: str = setting("minor", "minor or major")
+    scope: str = setting(
+        "minor", "minor: files of the wrong size or with deletes; major: all files"
+    )
     strategy: str = setting("binpack", "binpack, sort, zorder or hilbert")
     columns: tuple[str, ...] = setting(
         (), "columns to order rows by, separated by commas", rare=True

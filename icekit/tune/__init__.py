@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 #: The questions by name.
 QUESTIONS = {
-    "file-sizes": "why files miss their target size: advisory partition size and distribution",
+    "file-sizes": "why files miss their target size, and which setting fixes it",
     "metrics-columns": "which column statistics are worth their cost",
-    "layout": "partitioning, sort order and bloom filters for the filters of your queries",
-    "write-mode": "merge-on-read or copy-on-write, tried on clones with your own statement",
-    "planning": "where scans are planned, manifests, object store paths",
+    "layout": "which partitioning, sort order or bloom filters your queries need",
+    "write-mode": "whether merge-on-read or copy-on-write is cheaper, tried on clones with your own statement",
+    "planning": "why planning a scan takes long: manifests, where it is planned, object store paths",
 }
 _IF_EMPTY = {
     "file-sizes": "there is nothing to measure",
