@@ -312,13 +312,13 @@ def test_a_catalog_is_asked_once_in_a_session(
 ) -> None:
     monkeypatch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
     asked: list[tuple[str, ...]] = []
-    register = clone_metadata._register_over
+    fill = clone_metadata._table_of_one_file
 
-    def asks(*given: Any) -> None:
+    def asks(*given: Any) -> Any:
         asked.append(given[1])
-        register(*given)
+        return fill(*given)
 
-    monkeypatch.setattr(clone_metadata, "_register_over", asks)
+    monkeypatch.setattr(clone_metadata, "_table_of_one_file", asks)
 
     for _ in range(2):
         with clone(lake, table.name):
