@@ -315,19 +315,19 @@ def test_a_catalog_is_asked_once_in_a_session(
 ) -> None:
     monkeypatch.setattr(clone_metadata, "_keeping", WeakKeyDictionary())
     asked: list[tuple[str, ...]] = []
-    register = clone_metadata.register
+    fill = clone_metadata._table_of_one_file
 
-    def asks(*given: Any) -> None:
+    def asks(*given: Any) -> Any:
         asked.append(given[1])
-        register(*given)
+        return fill(*given)
 
-    monkeypatch.setattr(clone_metadata, "register", asks)
+    monkeypatch.setattr(clone_metadata, "_table_of_one_file", asks)
 
     for _ in range(2):
         with clone(lake, table.name):
             assert len(clones(lake)) == 1
 
-    assert len(asked) == 1
+    assert asked == [lake.sql_name(table.name)]
     assert not (table.location.parent / NAMESPACE).exists()
 
 
