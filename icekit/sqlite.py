@@ -156,10 +156,6 @@ def _is_busy(error: BaseException) -> bool:
     )
 
 
-# --- Try a write again while others are in its way, each wait longer than the last and partly
-# random
-
-
 def patiently(
     work: Callable[[], T],
     is_in_the_way: Callable[[BaseException], bool],

@@ -160,10 +160,6 @@ def _watch(tell: Callable[[str], None], is_over: threading.Event, patience: floa
                 tell(f"icekit: {what}… {now - max(since, begun):.0f} s")
 
 
-# --- Keep off the terminal what child processes print while they start, and what PySpark logs about
-# a caught error
-
-
 @contextlib.contextmanager
 def stderr_to_file() -> Iterator[Path]:
     """Point file descriptor 2 at a file for a while; yields its path.

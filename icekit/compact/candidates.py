@@ -28,9 +28,6 @@ from icekit.facts.rollup import (
 )
 from icekit.facts.where import askable, partition_span, unfiltered_fields
 
-# --- Work out which deletes apply to each partition, how often they are opened, and which of them a
-# rewrite drops
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteLoad:

@@ -208,9 +208,6 @@ def claimed(
             ledger.release(table, run_id, uuid)
 
 
-# --- The ledger's records of a run and of its actions, and their JSON
-
-
 T = TypeVar("T", bound="RunRecord | ActionRecord")
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.catalog import Lake
+from icekit.compact.actual import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.group_rows import NotHere
 from icekit.compact.model import CONVERT, DANGLING, REWRITE_NOTHING, Action
-from icekit.compact.outcome import BYTES_READ_TAG, FILES_READ_TAG, RUN_TAG
 from icekit.compact.position_deletes import check_paths
 from icekit.compact.rewrite import CheckedRewrite, ordered
 from icekit.engine.bridge import guarded, java_list, load_now, make_active, missing_api
@@ -43,9 +43,6 @@ from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-# --- Ask the engine's own planner what a rewrite would take, without running it
 
 
 def ask_planner(spark: SparkSession, action: Action, *, deletes: bool = False) -> PlannedRewrite:
@@ -86,10 +83,6 @@ def _plan(spark: SparkSession, action: Action) -> Any:
     return plan_rewrite(
         spark, action.sql_name, action.options, where=action.where, branch=action.branch
     )
-
-
-# --- Cut an action down: to some of its partitions, to parts for one that was too large, to its
-# dangling deletes
 
 
 def narrowed(lake: Lake, action: Action, partitions: Sequence[Partition]) -> Action:
@@ -163,10 +156,6 @@ def _gentler(options: Mapping[str, str]) -> dict[str, str]:
     """The same options with half as many groups at the same time."""
     at_once = int(options.get("max-concurrent-file-group-rewrites", "5"))
     return {**options, "max-concurrent-file-group-rewrites": str(max(1, at_once // 2))}
-
-
-# --- Run an action that converts equality deletes, see what is left of it, and cut it down when it
-# is too large
 
 
 # Most parts of one batch: each reads the deletes again.
@@ -260,9 +249,6 @@ def smaller_conversions(action: Action) -> tuple[Action, ...]:
 
 def _number(action: Action, argument: str, default: int) -> int:
     return int(str(action.arguments.get(argument, default)))
-
-
-# --- Run an action's procedure, tagged and stoppable
 
 
 # The procedures that Iceberg's own action may run alone with any version.

@@ -1,146 +1,25 @@
-"""Read from the table's own commits what a run did, and hold the outcome of a plan: predicted and
-actual per action, and the proof.
-"""
+"""Hold the outcome of a plan: predicted and actual per action, and the proof; and its JSON."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from icekit.answer.grid import TEXT, Grid
 from icekit.answer.view import Badge, Block, Folded, Listing, Sentence, Shown
+from icekit.compact.actual import Actual
 from icekit.compact.claims import ActionRecord
 from icekit.compact.model import EQUALITY_DELETE, Action, Explained, Plan, Prediction
 from icekit.compact.skipped import Skipped
 from icekit.errors import EXIT_UNHEALTHY
-from icekit.facts.head import Head
-from icekit.facts.lineage import snapshots_by_id
-from icekit.facts.metadata import Json
 from icekit.facts.snapshots import SnapshotStatistics
 from icekit.saving import slug, versions, write_json
 from icekit.status import Status
 from icekit.units import count, counted, elapsed, size, span
-
-# --- Read from the table itself what a run did: find its commits by their tags, and sum up what
-# they changed
-
-
-#: A key in the snapshot summary of each of a run's commits.
-RUN_TAG, ACTION_TAG = "icekit.run-id", "icekit.action-id"
-#: Keys of a conversion's commits, because no key of Iceberg's own says it: the files read for the
-# commit, and their bytes.
-FILES_READ_TAG, BYTES_READ_TAG = "icekit.files-read", "icekit.bytes-read"
-
-
-@dataclass(frozen=True, slots=True)
-class Actual:
-    """What commits changed, according to their own summaries, never according to a procedure's
-    output.
-
-    ``files_in`` and ``bytes_in`` are the data files removed; for a conversion the data and delete
-    files read, and ``files_out`` and ``bytes_out`` the delete files written. ``rows_in`` are the
-    rows of the data files removed, before deletes. ``items_before`` and ``items_after`` are for
-    maintenance: delete files, manifests, snapshots or orphans, as the action's prediction counts
-    them.
-    """
-
-    files_in: int = 0
-    bytes_in: int = 0
-    files_out: int = 0
-    bytes_out: int = 0
-    delete_files_removed: int = 0
-    commits: int = 0
-    items_before: int = 0
-    items_after: int = 0
-    rows_in: int = 0
-
-    def __add__(self, other: Actual) -> Actual:
-        """The sum of what two actions changed."""
-        return Actual(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
-
-    def change(self, prediction: Prediction) -> str:
-        """``9 files → 1 file``, in the units of a prediction."""
-        before, after = (
-            (self.files_in, self.files_out)
-            if prediction.unit == "file"
-            else (self.items_before, self.items_after)
-        )
-        return replace(prediction, files_in=before, files_out=after, is_maximum=False).change
-
-    @property
-    def any(self) -> bool:
-        """Whether anything was committed, or counted where nothing is committed."""
-        return self.commits > 0 or self.items_before > 0
-
-
-def own_commits(
-    at: Head, run_id: str, action_ids: Collection[str] | None = None, *, among: Collection[int] = ()
-) -> tuple[Json, ...]:
-    """A run's commits in the lineage, oldest first: those that carry its tag, or whose ids are in
-    ``among``.
-    """
-    commits = []
-    for snapshot in at.lineage():
-        summary = snapshot.get("summary") or {}
-        tagged = summary.get(RUN_TAG) == run_id and (
-            action_ids is None or summary.get(ACTION_TAG) in action_ids
-        )
-        if tagged or snapshot["snapshot-id"] in among:
-            commits.append(snapshot)
-    return tuple(reversed(commits))
-
-
-def is_there(at: Head, snapshot_ids: Sequence[int], began_ms: int) -> bool:
-    """Whether an action's commits (oldest first) are in the table's history, so not rolled back.
-    True if it made none.
-
-    The last commit decides, because the others are its ancestors. If the history begins after the
-    action (which began at ``began_ms``), because older snapshots have expired, that commit may have
-    been part of it: unless something shows that it was rolled back, the action is not done again.
-    """
-    if not snapshot_ids or snapshot_ids[-1] in snapshots_by_id(at.metadata):
-        return not snapshot_ids or any(s["snapshot-id"] == snapshot_ids[-1] for s in at.lineage())
-    oldest = list(at.lineage())[-1:]
-    return any(
-        s.get("parent-snapshot-id") is not None and s["timestamp-ms"] >= began_ms for s in oldest
-    )
-
-
-def actual(commits: Iterable[Json]) -> Actual:
-    """Add up what commits changed, from their summaries."""
-    return sum((_changed(commit.get("summary") or {}) for commit in commits), Actual())
-
-
-def _changed(summary: Mapping[str, Any]) -> Actual:
-    def number(name: str) -> int:
-        return int(summary.get(name) or 0)
-
-    if FILES_READ_TAG in summary:
-        read, written = (
-            (number(FILES_READ_TAG), number(BYTES_READ_TAG)),
-            (number("added-delete-files"), number("added-files-size")),
-        )
-        return Actual(*read, *written, number("removed-delete-files"), 1)
-    files_in, files_out = number("deleted-data-files"), number("added-data-files")
-    # Sizes count data and delete files together; a commit that only drops deletes reads no data.
-    bytes_in = number("removed-files-size") if files_in else 0
-    bytes_out = number("added-files-size") if files_out else 0
-    return Actual(
-        files_in,
-        bytes_in,
-        files_out,
-        bytes_out,
-        number("removed-delete-files"),
-        1,
-        rows_in=number("deleted-records"),
-    )
-
-
-# --- Hold the outcome of an action and of a plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +158,6 @@ class Outcome(Shown):
         ]
 
 
-# --- Write an action's figures for the ledger and the JSON, and read them back
-
-
 _REWRITTEN = ("files_in", "bytes_in", "rows_in", "files_out", "bytes_out", "delete_files_removed")
 _COUNTED = ("items_before", "items_after")
 # Separate names, because the speed of rewriting manifests or converting deletes says nothing about
@@ -321,9 +197,6 @@ def as_before(action: Action, record: ActionRecord) -> ActionOutcome:
         float(numbers.get("seconds", 0.0)),
         record.snapshot_ids,
     )
-
-
-# --- Show an outcome: predicted next to actual, and as JSON
 
 
 #: Maintenance counts manifests, snapshots or orphans where a rewrite counts files, so most of its

@@ -373,9 +373,6 @@ def _on_prediction(actions: Sequence[Action]) -> Iterable[str]:
         )
 
 
-# --- Report how much of the candidates a budget covers; pure arithmetic on a plan
-
-
 @dataclass(frozen=True, slots=True)
 class Coverage:
     """How much of the candidates a plan takes, by their own figures; ``of_*`` is the sum over all

@@ -43,8 +43,6 @@ from icekit.sql import display_name, identifier
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# --- Measure the speed of past actions; pure
-
 
 def past_speed(
     of_table: Iterable[ActionRecord], of_all: Iterable[ActionRecord], figure: str = "bytes_in"
@@ -70,9 +68,6 @@ def _number(values: Mapping[str, Any] | None, name: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
-
-
-# --- Plan, with the engine's prediction of each action
 
 
 def _under_equality_deletes(facts: TableFacts, partitions: Sequence[Partition]) -> set[Partition]:

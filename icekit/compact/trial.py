@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from icekit.catalog import Lake
+from icekit.compact.actual import RUN_TAG, Actual, actual
 from icekit.compact.execute import ask_planner, execute, narrowed, require_api
 from icekit.compact.model import Action, Plan, Prediction
-from icekit.compact.outcome import RUN_TAG, Actual, actual
 from icekit.compact.plan import saves_nothing
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.compact.speed import speed_of

@@ -174,10 +174,6 @@ def scala_seq(spark: SparkSession, values: Iterable[Any]) -> Any:
     return jvm.org.apache.spark.api.python.PythonUtils.toSeq(java_list(spark, values))
 
 
-# --- Read a session's settings, change settings or the current catalog temporarily, and let a
-# thread work in the session
-
-
 def session_value(spark: SparkSession, name: str) -> str | None:
     """A session's setting as a string; None if it is not set and has no default."""
     value = spark.conf.get(name, None)
@@ -278,10 +274,6 @@ def make_active(spark: SparkSession) -> None:
     """
     if has_bridge(spark):
         classic(spark).SparkSession.setActiveSession(spark._jsparkSession)
-
-
-# --- Refuse the commit of a rewrite that would drop deletes newer than the files it rewrites, or
-# change row ids
 
 
 def guarded(jvm: Any, table: Any, *, base: tuple[str, int] | None = None) -> Any | None:

@@ -354,10 +354,6 @@ def _causes(error: BaseException) -> list[str]:
     return causes
 
 
-# --- Distinguish failures outside icekit (disk, memory, catalog, engine) from its own bugs, and
-# name them
-
-
 _ANOTHER = "choose another path"
 # Errors of a disk, and what to do about them; other errors keep the system's own words.
 _DISK = {

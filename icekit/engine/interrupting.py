@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- End a process as it was asked to: a scheduler's signal is Ctrl-C, and what breaks from then on
-# is part of ending
-
-
 _blocks: list[Ending] = []
 _TWICE_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
@@ -174,10 +170,6 @@ def handler_kept() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-
-
-# --- Ask work to end, and cancel what Spark does for it, by a tag on its jobs; the one place that
-# knows how
 
 
 #: Seconds between checks for a request to stop, and between requests to cancel.

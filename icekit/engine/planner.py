@@ -235,10 +235,6 @@ def partitions_with_files_up_to(
             yield tuple(str(struct.get(i, kind)) for i in range(int(struct.size())))
 
 
-# --- Read Spark's plan of a statement: its nodes, its scans of Iceberg tables and, after it was
-# run, their metrics
-
-
 def query_of(spark: SparkSession, sql: str, *, is_planned: bool = True) -> Any:
     """The execution of a statement, analysed, planned unless that is not wanted, and not run.
 

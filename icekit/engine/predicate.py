@@ -244,13 +244,6 @@ def _why(error: Any, columns: Sequence[str]) -> str:
     return next((why for start, why in _REASONS.items() if code.startswith(start)), message)
 
 
-# --- Find the parts of a statement in its text with the grammar of Spark's own parser, and its
-# table by the session's own rules for names.
-#
-# Spark's plans keep where an expression begins and ends, but without its parentheses and not for
-# every part. Its parse tree has each token's place, counted in characters as Python counts them.
-
-
 Parts = tuple[str, ...]
 #: What Iceberg's catalog puts before the name of a branch, as the last part of a table's name.
 BRANCH = "branch_"

@@ -479,9 +479,6 @@ def _orphans(
     ]
 
 
-# --- Ask the engine's own planner what a rewrite of position deletes would take, without running it
-
-
 def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
     """The files that ``rewrite_position_delete_files`` would rewrite now, according to Iceberg's
     own planner.
@@ -526,9 +523,6 @@ def predict_deletes(spark: SparkSession | None, action: Action) -> Action:
             is_maximum=True,
         ),
     )
-
-
-# --- Plan the maintenance of a table of a catalog: read the inputs of the pure plan; runs nothing
 
 
 def plan_maintenance_table(

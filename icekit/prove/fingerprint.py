@@ -225,9 +225,6 @@ def _arguments(value: str, kind: DataType, depth: int) -> Iterator[str]:
         yield value
 
 
-# --- Match the columns of two snapshots by field id: a renamed column is the same column
-
-
 Json = Mapping[str, Any]
 
 # From the narrower to the wider (table spec, "Schema Evolution"); other promotions keep the newer.

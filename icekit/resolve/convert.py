@@ -42,10 +42,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# --- Find the positions of the rows that equality deletes delete, and add the positions deleted
-# before
-
-
 _SETTINGS = {"spark.sql.adaptive.coalescePartitions.enabled": "false"}
 
 

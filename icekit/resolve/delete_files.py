@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# --- Write deleted positions in the formats of Iceberg's files: position delete files, and deletion
-# vectors
-#
-# Spark returns positions as words of 64 bits, so the driver can hold those of many files.
-
-
 # Positions in one word from Spark, and in one container of a roaring bitmap.
 _WORD, CONTAINER = 64, 65_536
 # A container with more values than this is a bitmap, according to the roaring format.

@@ -241,9 +241,6 @@ def _check_partitions(specs: Mapping[int, PartitionSpec], used: Collection[int])
         )
 
 
-# --- Choose the partitions that a filter may select, as Iceberg projects it onto each spec
-
-
 def partitions_where(
     spark: SparkSession, at: At, expression: Any, *, case_sensitive: bool = False
 ) -> tuple[frozenset[Partition], bool]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from icekit.catalog import Lake
+from icekit.compact.actual import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.compact.execute import (
     RewriteResult,
     deletes_left,
@@ -22,7 +23,6 @@ from icekit.compact.execute import (
     partitions_left,
 )
 from icekit.compact.model import CONVERT, Action
-from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, own_commits
 from icekit.engine.errors import FailureKind, explain, is_of_engine, java_classes, kind_of, reason
 from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import CONTENT, metadata_table
@@ -38,9 +38,6 @@ from icekit.units import count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-# --- The settings of a run: how often it retries, and how much of it is proved
 
 
 @dataclass(frozen=True, slots=True)

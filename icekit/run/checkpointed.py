@@ -15,18 +15,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from icekit.catalog import Lake
+from icekit.compact.actual import is_there, own_commits
 from icekit.compact.claims import ActionRecord, RunRecord, claimed, now_ms
 from icekit.compact.execute import require_api, smaller_parts
 from icekit.compact.ledger import Ledger
 from icekit.compact.model import CONVERT, Action, Plan
-from icekit.compact.outcome import (
-    ActionOutcome,
-    Outcome,
-    as_before,
-    is_there,
-    measured,
-    own_commits,
-)
+from icekit.compact.outcome import ActionOutcome, Outcome, as_before, measured
 from icekit.engine.bridge import iceberg_version, require_classic
 from icekit.engine.errors import reason
 from icekit.engine.interrupting import Stop, Stopped

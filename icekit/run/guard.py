@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from icekit.catalog import Lake
+from icekit.compact.actual import Actual
 from icekit.compact.execute import RewriteResult
 from icekit.compact.model import Action
-from icekit.compact.outcome import Actual
 from icekit.engine.interrupting import Stop
 from icekit.facts.head import head
 from icekit.facts.lineage import snapshots_by_id

@@ -10,8 +10,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from icekit import sql
+from icekit.compact.actual import Actual
 from icekit.compact.model import Action
-from icekit.compact.outcome import Actual
 from icekit.engine.errors import explain
 from icekit.engine.interrupting import cancel, cancelled_when, new_tag, tagged
 from icekit.engine.metadata_tables import metadata_table

@@ -17,11 +17,11 @@ from typing import Any
 
 from icekit.catalog import Lake, connect
 from icekit.catalog.lake import let_go
+from icekit.compact.actual import Actual
 from icekit.compact.claims import RunRecord, claimed
 from icekit.compact.equality_deletes.plan import plan_conversion
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import Plan
-from icekit.compact.outcome import Actual
 from icekit.compact.service import plan_table
 from icekit.diagnose.document import status_of
 from icekit.engine.errors import outside

@@ -11,8 +11,8 @@ from typing import Any
 
 import icekit
 from icekit.api import Lake
+from icekit.compact.actual import Actual, actual
 from icekit.compact.ledger import Ledger
-from icekit.compact.outcome import Actual, actual
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.facts.head import head, since

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from icekit.api import Lake
+from icekit.compact.actual import RUN_TAG
 from icekit.compact.execute import partitions_left
 from icekit.compact.ledger import Ledger
-from icekit.compact.outcome import RUN_TAG, Outcome
+from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Scope
 from icekit.compact.service import plan_table
 from icekit.facts.files import Scalar

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from icekit.compact.outcome import ACTION_TAG, RUN_TAG, Actual, actual, is_there, own_commits
+from icekit.compact.actual import ACTION_TAG, RUN_TAG, Actual, actual, is_there, own_commits
 from icekit.errors import SnapshotNotFound
 from icekit.facts.head import Head, since
 

@@ -6,17 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from icekit.compact.actual import Actual
 from icekit.compact.claims import ActionRecord
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Action, Plan, Prediction
-from icekit.compact.outcome import (
-    ActionOutcome,
-    Actual,
-    Outcome,
-    as_before,
-    compared,
-    document,
-    measured,
-)
+from icekit.compact.outcome import ActionOutcome, Outcome, as_before, compared, document, measured
 from icekit.prove.fingerprint import Fingerprint
 from icekit.prove.proof import CommitProof, Proof
 from icekit.saving import as_data

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from icekit.api import Lake
+from icekit.compact.actual import Actual
 from icekit.compact.claims import ActionRecord, RunRecord, claimed
 from icekit.compact.ledger import open_ledger
 from icekit.compact.model import CONVERT, EQUALITY_DELETE, Plan, Prediction
-from icekit.compact.outcome import ActionOutcome, Actual, Outcome
+from icekit.compact.outcome import ActionOutcome, Outcome
 from icekit.errors import RunDisproved, TableClaimed
 from icekit.report import ReportRun
 from icekit.run.blocked import clear, holding, kept, refuse

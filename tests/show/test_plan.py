@@ -12,8 +12,9 @@ import pytest
 from icekit import secrets
 from icekit.answer import html
 from icekit.answer.view import as_html
+from icekit.compact.actual import Actual
 from icekit.compact.model import Action, Explained, Plan, Prediction, predicted
-from icekit.compact.outcome import ActionOutcome, Actual, Outcome, compared, document
+from icekit.compact.outcome import ActionOutcome, Outcome, compared, document
 from icekit.compact.skipped import Skipped, SkipReason
 from icekit.facts.snapshots import SnapshotStatistics
 from icekit.prove.proof import Proof
