@@ -22,12 +22,11 @@ from icekit.facts.head import head
 from icekit.facts.integrity import Contradiction
 from icekit.facts.manifest_counts import SpecManifests
 from icekit.facts.model import TableFacts
-from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.retention import Expiry, Retention, expiry
 from icekit.facts.rollup import expected_files
 from icekit.facts.snapshot_statistics import statistics_of
-from icekit.sql import display_name, orphan_arguments
-from icekit.units import at, count, counted, moment, raised, size, span
+from icekit.maintain.orphans import may_not_remove, orphans
+from icekit.units import count, counted, moment, raised, size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,11 +101,11 @@ def plan_maintenance(
     if "expire_snapshots" in procedures:
         actions += _expiry(facts, findings, retention or Retention(), metadata, now, notes)
     is_named = "remove_orphan_files" in procedures
-    removal = _orphans(facts, findings, now, notes, is_named=is_named)
+    removal = orphans(facts, findings, now, notes, is_named=is_named)
     if facts.other_optimizer and (actions or removal):
         notes.append(facts.other_optimizer.note)
     actions += removal
-    is_refused = is_named and not removal and _may_not_remove(facts, findings)
+    is_refused = is_named and not removal and may_not_remove(facts, findings)
     if actions and (first := sorted(_DATA & findings.names)):
         notes.insert(
             0,
@@ -152,18 +151,6 @@ def _allowed(
         return procedures, None
     lost = next((f"{f.evidence}. " for f in findings if f.name == "missing_files"), "")
     return (), f"{raised(lost)}Follow the finding missing_files before all maintenance."
-
-
-def _may_not_remove(facts: TableFacts, findings: Findings) -> bool:
-    """Whether possible orphan files stay because they must not be removed, rather than because
-    there are none.
-    """
-    if facts.storage is None:
-        return True
-    is_found = "orphan_files" in findings.names and facts.storage.orphan_count > 0
-    return facts.storage.sharing.refusal is not None or (
-        is_found and (facts.setting("gc.enabled") or "true").lower() == "false"
-    )
 
 
 def check_procedures(names: Sequence[str]) -> None:
@@ -405,78 +392,6 @@ def _lost(found: Expiry) -> str:
         )
     text += f"; keeps {count(len(found.kept), 'snapshot')}"
     return text + f", protected by {', '.join(found.refs)}" if found.refs else text
-
-
-def _why_orphans_stay(facts: TableFacts, findings: Findings, *, is_named: bool) -> str | None:
-    """Why no orphan file is removed, as a note; empty if there is nothing to say of it, None if
-    listed files may be removed.
-    """
-    storage = facts.storage
-    is_collected = (facts.setting("gc.enabled") or "true").lower() != "false"
-    if facts.unlisted is not None:
-        return f"Orphan files were not looked for: {facts.unlisted}."
-    if storage is None:
-        return (
-            "remove_orphan_files needs a listing of the table's location. Observe the table with "
-            "storage=True."
-            if is_named and is_collected
-            else ""
-        )
-    if storage.sharing.shared:
-        return storage.sharing.refusal or ""
-    if "orphan_files" not in findings.names or not storage.orphan_count:
-        return ""
-    if not is_named:
-        return (
-            f"Orphan files were listed ({storage.told.rstrip(',')}) but not removed. icekit "
-            "removes them only if remove_orphan_files is named among the procedures."
-        )
-    if not is_collected:
-        return "Orphan files were listed, but gc.enabled=false: another table may use them."
-    return storage.sharing.refusal
-
-
-def _orphans(
-    facts: TableFacts, findings: Findings, now: dt.datetime, notes: list[str], *, is_named: bool
-) -> list[Action]:
-    """Remove listed files if a new listing agrees; only if requested by name, and no other table
-    shares the location.
-    """
-    storage = facts.storage
-    kept = _why_orphans_stay(facts, findings, is_named=is_named)
-    if storage is None or kept is not None:
-        notes += [kept] if kept else []
-        return []
-    older_than = at(storage.older_than_ms)
-    if now - older_than < ORPHAN_AGE:
-        raise ParameterError(
-            f"Orphan files older than {span((now - older_than).total_seconds() * 1000)} were "
-            "listed, but icekit removes only those older than "
-            f"{span(ORPHAN_AGE.total_seconds() * 1000)}: a writer may be about to commit younger "
-            "ones. Observe the table again with storage=True."
-        )
-    arguments = {
-        key: value
-        for key, value in orphan_arguments(display_name(facts.table), facts.location).items()
-        if key not in {"table", "dry_run"}
-    }
-    examples = f", such as {', '.join(storage.examples[:3])}" if storage.examples else ""
-    return [
-        Action(
-            "",
-            "remove_orphan_files",
-            facts.catalog,
-            facts.table,
-            f"orphan_files: {storage.told} that no snapshot names, older than "
-            f"{moment(storage.older_than_ms)}{examples}; before it removes any, icekit lists them "
-            "again and looks them up among the files that this table and every other table of the "
-            "catalog name. No table of this catalog is at the location; make sure that no table "
-            "of another catalog has files there",
-            Prediction(storage.orphan_count, 0, 0, 0, groups=1, source="metadata", unit="orphan"),
-            arguments=arguments,
-            older_than=older_than,
-        )
-    ]
 
 
 def ask_delete_planner(spark: SparkSession, action: Action) -> PlannedRewrite:
