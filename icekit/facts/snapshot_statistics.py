@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from icekit.facts.lineage import lineage, snapshots_by_id
-from icekit.facts.metadata import Json, leaves, schema_of
+from icekit.facts.metadata import Json, children, leaves, schema_of
 from icekit.facts.snapshots import SnapshotStatistics, StatisticsAge
 from icekit.sql import call, display_name
 
@@ -30,14 +30,14 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
     )
     found: list[SnapshotStatistics] = []
     if table:
-        fields = schema_of(metadata)["fields"]
-        names = {field_id: name for field_id, name, *_ in leaves(fields)}
+        schema = schema_of(metadata)
+        names = {leaf.field_id: leaf.name for leaf in leaves(schema)}
         ids = [
             i for file in table for blob in file.get("blob-metadata") or () for i in blob["fields"]
         ]
         columns = dict.fromkeys(names[i] for i in ids if i in names)
         # What compute_table_stats takes without columns.
-        by_default = {field["name"] for field in fields if isinstance(field["type"], str)}
+        by_default = {field.name for field in children(schema) if isinstance(field.type, str)}
         found.append(
             SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns))
         )
