@@ -127,6 +127,11 @@ class Keyed:
     files: array[int] = field(default_factory=lambda: array("q"))
     records: array[int] = field(default_factory=lambda: array("q"))
 
+    @classmethod
+    def of(cls, columns: Iterable[int]) -> Keyed:
+        """No files yet, for some columns."""
+        return cls({column: Spans() for column in columns})
+
     def row(self, partition: int, sequence: int) -> int:
         """The row of a partition and sequence number, which is added if it is new."""
         row = self.rows.get((partition, sequence))
@@ -142,17 +147,17 @@ class Keyed:
         """The same by ranges of sequence numbers, without the rows that are not ``is_live``, given
         their partition and sequence number.
         """
-        found = Keyed({column: Spans() for column in self.columns})
+        ranged = Keyed.of(self.columns)
         for (partition, sequence), row in self.rows.items():
             if not is_live(partition, sequence):
                 continue
-            into = found.row(partition, range_end(sequence, width))
-            found.files[into] += self.files[row]
-            found.records[into] += self.records[row]
+            into = ranged.row(partition, range_end(sequence, width))
+            ranged.files[into] += self.files[row]
+            ranged.records[into] += self.records[row]
             for column, spans in self.columns.items():
                 held = (spans.low, spans.high, spans.has_null, spans.has_value, spans.is_bounded)
-                found.columns[column].merge(into, *(each[row] for each in held))
-        return found
+                ranged.columns[column].merge(into, *(each[row] for each in held))
+        return ranged
 
 
 def range_end(sequence_number: int, width: int) -> int:

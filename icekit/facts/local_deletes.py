@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import (
     EXAMPLES,
-    MOST_PARTITIONS,
     DeleteState,
     DuplicateFile,
-    Integrity,
-    MisplacedDelete,
+    file_name,
+    misplaced_deletes,
 )
 from icekit.facts.key_bounds import KeyColumn, Keyed, decode
 from icekit.facts.manifests import (
@@ -26,12 +24,13 @@ from icekit.facts.manifests import (
     FILE_FIELDS,
     NULL_FIELDS,
     SIZE_FIELDS,
+    FileCounts,
     Record,
     added_by,
     entries,
     is_delete_manifest,
 )
-from icekit.facts.rollup import kind_of, sort_key
+from icekit.facts.rollup import Rollup, kind_of
 from icekit.facts.values import partition_of
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
@@ -111,12 +110,7 @@ def _oldest(
 
 def name_hash(partition: int, path: str) -> int:
     """A hash of a file's name in its partition."""
-    return hash((partition, path.rpartition("/")[2]))
-
-
-def file_name(path: str) -> str:
-    """A file's name without its folder."""
-    return path.rpartition("/")[2]
+    return hash((partition, file_name(path)))
 
 
 def named_data_file(file: Record) -> str | None:
@@ -196,118 +190,80 @@ def file_identity(file: Record) -> int:
     return hash((file["file_path"], file.get("content_offset")))
 
 
+_File = tuple[Kind, str, int | None]
+
+
 @dataclass
 class Naming:
-    """A second reading of the manifests, to name the files that are listed twice and the deletes
-    that are misplaced.
+    """A second reading of the ``live`` manifests, to name the files that are listed more than once
+    (by their hashes) and the deletes that are misplaced.
     """
 
-    specs: Mapping[int, PartitionSpec]
-    twice: frozenset[int]
-    states: Mapping[int, DeleteState]
-    #: By kind, path and offset: [entries, records], and the snapshots that added them.
-    repeated: dict[tuple[Kind, str, int | None], list[int]] = field(default_factory=dict)
-    snapshots: dict[tuple[Kind, str, int | None], set[int]] = field(default_factory=dict)
-    partitions: set[Partition] = field(default_factory=set)
+    rollup: Rollup
+    live: Sequence[Record]
+    read: Callable[[str], bytes]
+    repeated: frozenset[int]
+    misplaced: Mapping[int, DeleteState]
 
-    def named(
-        self, found: Integrity, live: Sequence[Record], read: Callable[[str], bytes]
-    ) -> Integrity:
-        """The same, with the counts of what is listed twice, and examples."""
-        misplaced: list[MisplacedDelete] = []
-        for manifest in live:
-            raw, spec = read(manifest["manifest_path"]), self.specs[manifest["partition_spec_id"]]
-            is_deletes = is_delete_manifest(manifest)
-            own = ("status", "snapshot_id")
-            fields = DELETE_FIELDS if is_deletes else DATA_FIELDS
-            paths = KeyReader({}, is_deletes).fields
-            for entry in entries(raw, manifest["manifest_path"], fields, own, paths):
-                file = entry["data_file"]
-                snapshot_id = added_by(entry, manifest) or 0
-                kind = kind_of(file["content"], file["file_format"]) if is_deletes else Kind.DATA
-                identity = file_identity(file) if is_deletes else hash(file["file_path"])
-                values = tuple(file["partition"].values())
-                if identity in self.twice:
-                    self._repeat(
-                        (kind, file["file_path"], file.get("content_offset")),
-                        file["record_count"],
-                        snapshot_id,
-                    )
-                    self.partitions.add(partition_of(spec.spec_id, values))
-                if is_deletes and (state := self.states.get(identity)) is not None:
-                    partition, named = (
-                        partition_of(spec.spec_id, values),
-                        named_data_file(file) or "",
-                    )
-                    misplaced.append(
-                        MisplacedDelete(
-                            state,
-                            file["file_path"],
-                            partition,
-                            named,
-                            named,
-                            partition,
-                            snapshot_id,
-                        )
-                    )
-            misplaced = heapq.nsmallest(
-                EXAMPLES, misplaced, key=lambda each: (each.path, each.named_path)
-            )
-        files = {key: counts for key, counts in self.repeated.items() if counts[0] > 1}
-        data = [counts for key, counts in files.items() if key[0] is Kind.DATA]
-        first = heapq.nsmallest(EXAMPLES, files, key=lambda key: (key[1], key[2] or 0))
-        return replace(
-            found,
-            duplicate_data_file_count=len(data),
-            duplicate_delete_file_count=len(files) - len(data),
-            duplicate_record_count=sum((n - 1) * records for n, records in data),
-            duplicate_partitions=tuple(sorted(self.partitions, key=sort_key))
-            if len(self.partitions) <= MOST_PARTITIONS
-            else (),
-            duplicates=tuple(
-                DuplicateFile(key[1], key[0], files[key][0], tuple(sorted(self.snapshots[key])))
-                for key in first
+    def add(self) -> None:
+        """Add the counts of what is listed more than once, and examples, to the rollup."""
+        # By kind, path and offset: the records, and the snapshot that added each entry.
+        entries_of: dict[_File, list[int]] = {}
+        records: dict[_File, int] = {}
+        partitions: set[Partition] = set()
+        misplaced: list[tuple[str, str, DeleteState, Partition, int]] = []
+        for manifest in self.live:
+            for file, partition, snapshot_id in self._files(manifest):
+                is_data = not is_delete_manifest(manifest)
+                identity = hash(file["file_path"]) if is_data else file_identity(file)
+                if identity in self.repeated:
+                    kind = Kind.DATA if is_data else kind_of(file["content"], file["file_format"])
+                    key = kind, file["file_path"], file.get("content_offset")
+                    entries_of.setdefault(key, []).append(snapshot_id)
+                    records[key] = file["record_count"]
+                    partitions.add(partition)
+                if not is_data and (state := self.misplaced.get(identity)) is not None:
+                    path, named = file["file_path"], named_data_file(file) or ""
+                    misplaced.append((path, named, state, partition, snapshot_id))
+            misplaced = heapq.nsmallest(EXAMPLES, misplaced, key=lambda each: each[:2])
+        files = {key: ids for key, ids in entries_of.items() if len(ids) > 1}
+        data = [key for key in files if key[0] is Kind.DATA]
+        self.rollup.add_duplicates(
+            FileCounts(len(data), len(files) - len(data)),
+            sum((len(files[key]) - 1) * records[key] for key in data),
+            partitions,
+            (
+                DuplicateFile(key[1], key[0], len(files[key]), tuple(sorted(set(files[key]))))
+                for key in heapq.nsmallest(EXAMPLES, files, key=lambda key: (key[1], key[2] or 0))
             ),
-            misplaced=tuple(self._with_data(misplaced, live, read)) if misplaced else (),
         )
+        if misplaced:
+            self.rollup.integrity = replace(
+                self.rollup.integrity,
+                misplaced=misplaced_deletes(misplaced, self._named(misplaced)),
+            )
 
-    def _repeat(self, key: tuple[Kind, str, int | None], records: int, snapshot_id: int) -> None:
-        counts = self.repeated.setdefault(key, [0, records])
-        counts[0] += 1
-        self.snapshots.setdefault(key, set()).add(snapshot_id)
+    def _files(self, manifest: Record) -> Iterator[tuple[Record, Partition, int]]:
+        """The files of a manifest, with their partition and the snapshot that added them."""
+        is_deletes, location = is_delete_manifest(manifest), manifest["manifest_path"]
+        for entry in entries(
+            self.read(location),
+            location,
+            DELETE_FIELDS if is_deletes else DATA_FIELDS,
+            ("status", "snapshot_id"),
+            KeyReader({}, is_deletes).fields,
+        ):
+            file = entry["data_file"]
+            partition = partition_of(manifest["partition_spec_id"], file["partition"].values())
+            yield file, partition, added_by(entry, manifest) or 0
 
-    def _with_data(
-        self,
-        misplaced: Sequence[MisplacedDelete],
-        live: Sequence[Record],
-        read: Callable[[str], bytes],
-    ) -> Iterator[MisplacedDelete]:
-        """The same deletes, each with the data file that it names, or the one in its place."""
-        by_path: dict[str, Partition] = {each.named_path: each.partition for each in misplaced}
-        by_name: dict[tuple[Partition, str], str] = {}
-        names = {file_name(path) for path in by_path}
-        for manifest in live:
-            if is_delete_manifest(manifest):
-                continue
-            spec = self.specs[manifest["partition_spec_id"]]
-            for entry in entries(
-                read(manifest["manifest_path"]), manifest["manifest_path"], DATA_FIELDS
-            ):
-                path = entry["data_file"]["file_path"]
-                if file_name(path) not in names:
-                    continue
-                partition = partition_of(spec.spec_id, entry["data_file"]["partition"].values())
-                if path in by_path:
-                    by_path[path] = partition
-                key = partition, file_name(path)
-                by_name[key] = min(path, by_name.get(key, path))
-        for each in misplaced:
-            if each.state is DeleteState.MISFILED:
-                yield replace(each, data_partition=by_path[each.named_path])
-            else:
-                yield replace(
-                    each,
-                    data_path=by_name.get(
-                        (each.partition, file_name(each.named_path)), each.named_path
-                    ),
-                )
+    def _named(self, misplaced: Iterable[tuple[Any, ...]]) -> dict[str, Partition]:
+        """The live data files of the same names as those that deletes name."""
+        names = {file_name(named) for _, named, *_ in misplaced}
+        return {
+            file["file_path"]: partition
+            for manifest in self.live
+            if not is_delete_manifest(manifest)
+            for file, partition, _ in self._files(manifest)
+            if file_name(file["file_path"]) in names
+        }

@@ -7,9 +7,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import (
     Bucket,
     EqualityKey,
@@ -19,12 +21,22 @@ from icekit.facts.files import (
     SequenceCounts,
     Totals,
 )
-from icekit.facts.integrity import DeleteState, Integrity, UnappliedDeletes
-from icekit.facts.manifests import FileCounts
+from icekit.facts.integrity import (
+    MOST_PARTITIONS,
+    DeleteState,
+    DuplicateFile,
+    Integrity,
+    UnappliedDeletes,
+)
+from icekit.facts.key_bounds import KeyColumn
+from icekit.facts.manifests import (
+    FileCounts,
+    Record,
+    is_delete_manifest,
+    live_count,
+    may_have_live,
+)
 from icekit.facts.model import TableFacts
-
-# --- Cut file sizes into buckets around the target in force
-
 
 # rewrite_data_files leaves a file alone when 0.75 x target <= size <= 1.8 x target
 # (SizeBasedFileRewritePlanner, MIN_FILE_SIZE_DEFAULT_RATIO and MAX_FILE_SIZE_DEFAULT_RATIO).
@@ -140,16 +152,26 @@ def sort_key(partition: Partition) -> tuple[int, tuple[tuple[bool, str, float, s
     return partition.spec_id, tuple(one(value) for value in partition.values)
 
 
+_Counts = dict[tuple[Partition, Kind], dict[int, list[int]]]
+
+
 @dataclass(slots=True)
 class Rollup:
-    """Collects buckets and sequence counts; :meth:`groups` and :meth:`sequences` freeze them.
+    """What a collector counts of the live files of a snapshot: buckets and sequence counts, which
+    :meth:`groups` and :meth:`sequences` freeze.
 
-    Deletes that apply to nothing are only in ``unapplied``, as [files, bytes, records].
+    Given are the ``manifests``, the table's partition specs and columns (by id), how sizes are cut,
+    and the last sequence number. A bucket is [files, bytes, records, smallest, largest], by its
+    edge. Deletes that apply to nothing are only in ``unapplied``, as [files, bytes, records].
     """
 
-    buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
+    manifests: Sequence[Record]
+    specs: Mapping[int, PartitionSpec]
+    columns: Mapping[int, KeyColumn]
+    cut: Cut
+    last_sequence_number: int = 0
+    width: int = 1
+    buckets: _Counts = field(default_factory=lambda: defaultdict(dict))
     file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
     by_sequence: dict[tuple[Partition, int], list[int]] = field(
         default_factory=lambda: defaultdict(lambda: [0] * 10)
@@ -162,9 +184,62 @@ class Rollup:
     )
     integrity: Integrity = field(default_factory=Integrity)
 
-    def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
-        """Add the counts of one (partition, kind, bucket); call it once for each."""
-        self.buckets[partition, kind].append(bucket)
+    @property
+    def has_deletes(self) -> bool:
+        """Tell whether any manifest may have live delete files."""
+        return any(is_delete_manifest(m) and may_have_live(m) for m in self.manifests)
+
+    def is_global(self, partition: Partition) -> bool:
+        """Tell whether equality deletes of a partition may apply to every partition: those of an
+        unpartitioned spec (table spec, "Scan Planning").
+        """
+        return self.specs[partition.spec_id].is_unpartitioned
+
+    @property
+    def has_global_deletes(self) -> bool:
+        """Tell whether equality deletes that apply to data are global."""
+        return any(kind is Kind.EQUALITY_DELETES and self.is_global(p) for p, kind in self.buckets)
+
+    def set_width(self, partition_count: int) -> None:
+        """Set the width of sequence numbers."""
+        files = sum(map(live_count, self.manifests))
+        width = sequence_width(files, partition_count, self.last_sequence_number)
+        self.width = max(self.width, width)
+
+    def add_bucket(self, partition: Partition, kind: Kind, edge: int, row: Sequence[int]) -> None:
+        """Add the counts of files."""
+        buckets = self.buckets[partition, kind]
+        bucket = buckets.get(edge)
+        if bucket is None:
+            buckets[edge] = list(row)
+            return
+        add(bucket, *row[:3])
+        bucket[3:] = min(bucket[3], row[3]), max(bucket[4], row[4])
+
+    def add_unapplied(
+        self, partition: Partition, kind: Kind, state: DeleteState, counts: Iterable[int]
+    ) -> None:
+        """Add [files, bytes, records] of deletes that apply to nothing."""
+        add(self.unapplied[partition, kind, state], *counts)
+
+    def add_sequence(
+        self,
+        partition: Partition,
+        sequence_number: int,
+        kind: Kind,
+        counts: Sequence[int],
+        is_well_sized: bool,
+    ) -> None:
+        """Add [files, bytes, records] to the counts of a partition and (range of) sequence
+        number.
+        """
+        files, size, records = counts
+        row, first = self.by_sequence[partition, sequence_number], _FIRST_COUNT[kind]
+        row[first] += files
+        row[first + 1] += records
+        if kind is Kind.DATA and is_well_sized:
+            row[2] += files
+            row[3] += size
 
     def add_key(self, field_ids: Iterable[int], files: int, records: int) -> None:
         """Add equality delete files with these key columns."""
@@ -173,12 +248,30 @@ class Rollup:
         counts[1] += records
 
     def add_ruled_out(
-        self, partition: Partition, sequence_number: int, files: int, records: int
+        self, partition: Partition, sequence_number: int, counts: Iterable[int]
     ) -> None:
-        """Add the later equality deletes that do not apply to the data of a partition and (range
-        of) sequence number.
+        """Add the files and records of the later equality deletes that do not apply to the data of
+        a partition and (range of) sequence number.
         """
-        self.by_sequence[partition, sequence_number][8:] = files, records
+        self.by_sequence[partition, sequence_number][8:] = counts
+
+    def add_duplicates(
+        self,
+        file_counts: FileCounts,
+        records: int,
+        partitions: Collection[Partition],
+        examples: Iterable[DuplicateFile],
+    ) -> None:
+        """Add the files that are listed more than once."""
+        named = sorted(partitions, key=sort_key) if len(partitions) <= MOST_PARTITIONS else ()
+        self.integrity = replace(
+            self.integrity,
+            duplicate_data_file_count=file_counts.data,
+            duplicate_delete_file_count=file_counts.deletes,
+            duplicate_record_count=records,
+            duplicate_partitions=tuple(named),
+            duplicates=tuple(examples),
+        )
 
     def equality_keys(self) -> tuple[EqualityKey, ...]:
         """Freeze the keys of the equality deletes; a table has one or a few."""
@@ -186,69 +279,62 @@ class Rollup:
 
     def file_counts(self) -> FileCounts:
         """The live data files and delete files, each as often as it is listed."""
-        data = sum(
-            b.file_count
-            for (_, kind), buckets in self.buckets.items()
-            if kind is Kind.DATA
-            for b in buckets
-        )
-        applied = sum(b.file_count for buckets in self.buckets.values() for b in buckets) - data
-        return FileCounts(data, applied + sum(files for files, _, _ in self.unapplied.values()))
+        data = deletes = 0
+        for (_, kind), buckets in self.buckets.items():
+            files = sum(row[0] for row in buckets.values())
+            data, deletes = (
+                (data + files, deletes) if kind is Kind.DATA else (data, deletes + files)
+            )
+        return FileCounts(data, deletes + sum(files for files, _, _ in self.unapplied.values()))
 
     def unapplied_deletes(self) -> tuple[UnappliedDeletes, ...]:
         """Freeze the deletes that apply to nothing."""
-        kinds, states = list(Kind), list(DeleteState)
-        ordered = sorted(
-            self.unapplied,
-            key=lambda key: (sort_key(key[0]), kinds.index(key[1]), states.index(key[2])),
+        return tuple(
+            UnappliedDeletes(*key, *self.unapplied[key])
+            for key in sorted(self.unapplied, key=_order)
         )
-        return tuple(UnappliedDeletes(*key, *self.unapplied[key]) for key in ordered)
 
     def groups(self) -> tuple[FileGroup, ...]:
         """Freeze the buckets, ordered by partition and kind."""
-        kinds = list(Kind)
-        ordered = sorted(self.buckets, key=lambda key: (sort_key(key[0]), kinds.index(key[1])))
         return tuple(
-            FileGroup(p, k, tuple(sorted(self.buckets[p, k])), self._scoped(p, k))
-            for p, k in ordered
+            FileGroup(
+                *key,
+                tuple(Bucket(edge, *row) for edge, row in sorted(self.buckets[key].items())),
+                self._scoped(*key),
+            )
+            for key in sorted(self.buckets, key=_order)
         )
 
     def _scoped(self, partition: Partition, kind: Kind) -> int:
         if kind is Kind.DELETION_VECTORS:
-            return sum(b.file_count for b in self.buckets[partition, kind])
+            return sum(row[0] for row in self.buckets[partition, kind].values())
         return self.file_scoped.get(partition, 0) if kind is Kind.POSITION_DELETES else 0
 
-    def sequences(self, is_global: Callable[[int], bool]) -> tuple[SequenceCounts, ...]:
-        """Freeze the sequence counts of the partitions to which deletes may apply.
-
-        Deletes of an unpartitioned spec are global: if any are equality deletes, every
-        partition counts (table spec, "Scan Planning").
-        """
+    def sequences(self) -> tuple[SequenceCounts, ...]:
+        """Freeze the sequence counts of the partitions to which deletes may apply."""
+        everywhere = self.has_global_deletes
         with_deletes = {p for p, kind in self.buckets if kind is not Kind.DATA}
-        everywhere = any(
-            is_global(p.spec_id) for p, kind in self.buckets if kind is Kind.EQUALITY_DELETES
-        )
         kept = [(p, s) for p, s in self.by_sequence if everywhere or p in with_deletes]
         # There are few partitions and their sort keys are slow to compute, so each is computed
         # once.
-        place = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
-        ordered = sorted(kept, key=lambda key: (place[key[0]], key[1]))
+        ranks = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
+        ordered = sorted(kept, key=lambda key: (ranks[key[0]], key[1]))
         return tuple(SequenceCounts(p, s, *self.by_sequence[p, s]) for p, s in ordered)
 
 
-def add_sequence(
-    counts: list[int], kind: Kind, files: int, records: int, well_files: int, well_bytes: int
-) -> None:
-    """Add files of one kind to the counts of one (partition, sequence number)."""
-    first = _FIRST_COUNT[kind]
-    counts[first] += files
-    counts[first + 1] += records
-    if kind is Kind.DATA:
-        counts[2] += well_files
-        counts[3] += well_bytes
+def add(counts: list[int], files: int, size: int, records: int) -> None:
+    """Add to the first three of some counts."""
+    counts[0] += files
+    counts[1] += size
+    counts[2] += records
 
 
-# --- Derive figures from facts: size histogram, delete ratios, worst partitions
+_RANKS = {name: rank for rank, name in enumerate((*Kind, *DeleteState))}
+
+
+def _order(key: tuple[Any, ...]) -> tuple[object, ...]:
+    """The order of keys of partition, kind, and state."""
+    return sort_key(key[0]), *(_RANKS[name] for name in key[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,9 +134,8 @@ class Lists:
 
     def counted(self, width: int = 1) -> Rollup:
         columns = {7: KeyColumn("long", required=True)}
-        rollup, _ = local.roll_up(
-            self.records, SPECS, CUT, self.contents.__getitem__, lambda _: width, columns=columns
-        )
+        rollup = Rollup(self.records, SPECS, columns, CUT, width=width)
+        local.roll_up(rollup, self.contents.__getitem__)
         return rollup
 
 
@@ -228,10 +227,7 @@ def test_equality_deletes_whose_bounds_meet_no_older_data_are_of_new_keys() -> N
     ).keys(5, 58, 95, content=2, path="last")
 
     assert states(lists) == [(EQUALITY, DeleteState.NEW_KEYS, 1)]
-    rows = {
-        (row.partition.values, row.sequence_number): row
-        for row in lists.counted().sequences(lambda _: False)
-    }
+    rows = {(row.partition.values, row.sequence_number): row for row in lists.counted().sequences()}
     # Those of sequence number 4 are compared together, and so may apply to both.
     ruled_out = {
         place: (row.ruled_out_file_count, row.ruled_out_record_count)
