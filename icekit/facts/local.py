@@ -172,14 +172,15 @@ class _Counting:
         """Add what the keys of an equality delete file may be."""
         key, number = tuple(sorted(file.get("equality_ids") or ())), self.numbers[partition]
         self.rollup.add_key(key, 1, file["record_count"])
-        if self.rollup.is_global(partition):
-            self.keyed_partitions = None
-        elif self.keyed_partitions is not None:
-            self.keyed_partitions.add(number)
         keyed = self.keyed_deletes.get(key)
         if keyed is None:
             keyed = self.keyed_deletes[key] = Keyed.of(c for c in key if c in self.keyed)
         row = keyed.row(number, sequence)
+        if not keyed.files[row]:
+            if self.rollup.is_global(partition):
+                self.keyed_partitions = None
+            elif self.keyed_partitions is not None:
+                self.keyed_partitions.add(number)
         keyed.files[row] += 1
         keyed.records[row] += file["record_count"]
         reader.add(file, keyed, row)

@@ -145,9 +145,9 @@ def missing_files(
     Says in ``unchecked`` why it could not; raises :class:`~icekit.errors.MetadataUnreadable` for a
     manifest that cannot be read.
     """
-    found = None if with_spark else _on_disk(source, searched)
-    if found is not None:
-        return found
+    on_disk = None if with_spark else _on_disk(source, searched)
+    if on_disk is not None:
+        return on_disk
     if (files := sum(map(live_count, searched.manifests))) > MOST_CHECKED:
         return MissingFiles(
             unchecked=f"there are {count(files, 'file')}, and icekit looks up at most "
@@ -164,9 +164,6 @@ def missing_files(
 def _role(file: Mapping[str, Any]) -> Role:
     kind = kind_of(file.get("content") or 0, file["file_format"])
     return {Kind.DATA: Role.DATA, Kind.DELETION_VECTORS: Role.VECTOR}.get(kind, Role.DELETES)
-
-
-# --- Look up the files on a disk of this machine
 
 
 @dataclass
@@ -224,16 +221,12 @@ def _on_disk(source: TableSource, searched: Searched) -> MissingFiles | None:
     counts = tuple(
         MissingCount(role, *tally.counts[role]) for role in _ROLES if role in tally.counts
     )
-    partitions = sorted(tally.partitions.items(), key=lambda each: (-each[1], sort_key(each[0])))[
-        :_MOST_PARTITIONS
-    ]
     return MissingFiles(
-        counts, tuple(tally.examples), tuple(partitions), searched.before(tally.added_by)
+        counts,
+        tuple(tally.examples),
+        _fullest(tally.partitions.items()),
+        searched.before(tally.added_by),
     )
-
-
-# --- Look up the files in Spark: its tasks ask the storage, and the driver gets counts and a few
-# examples
 
 
 _ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
@@ -242,19 +235,18 @@ _ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
 def _in_spark(
     spark: SparkSession, table: Identifier, searched: Searched, files: int
 ) -> MissingFiles:
-    names = unified(searched.specs.values())
-    scope = ["spec_id", *(f"p{place}" for place in range(len(names)))]
+    partitions = Partitions(searched.specs, unified(searched.specs.values()))
     listed = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
+    is_vector = "upper(data_file.file_format) = 'PUFFIN'"
     of_files = listed.selectExpr(
         "data_file.file_path AS path",
-        "if(upper(data_file.file_format) = 'PUFFIN', NULL, data_file.file_size_in_bytes) AS size",
-        f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN "
-        f"upper(data_file.file_format) = 'PUFFIN' THEN {_ROLES.index(Role.VECTOR)} ELSE "
-        f"{_ROLES.index(Role.DELETES)} END AS role",
+        f"if({is_vector}, NULL, data_file.file_size_in_bytes) AS size",
+        f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN {is_vector} THEN "
+        f"{_ROLES.index(Role.VECTOR)} ELSE {_ROLES.index(Role.DELETES)} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
         "data_file.spec_id AS spec_id",
-        *partition_columns(listed, "data_file.partition", names),
+        *partition_columns(listed, "data_file.partition", partitions.names),
     )
     named = of_files.unionByName(_frame(spark, searched.of_metadata()), allowMissingColumns=True)
     checked = with_lengths(spark, table, named.repartition(max(1, -(-files // _FILES_PER_TASK))))
@@ -262,7 +254,7 @@ def _in_spark(
     compared = "" if encryption_of(load_table(spark, table)) else " OR length <> size"
     missing = checked.where(f"length < 0{compared}").persist()
     try:
-        return _summarized(missing, scope, Partitions(searched.specs, names), searched)
+        return _summarized(missing, partitions, searched)
     finally:
         missing.unpersist()
 
@@ -284,51 +276,43 @@ def _frame(spark: SparkSession, references: Iterable[_Reference]) -> DataFrame:
     )
 
 
-def _summarized(
-    missing: DataFrame, scope: Sequence[str], partitions: Partitions, searched: Searched
-) -> MissingFiles:
+def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) -> MissingFiles:
     from pyspark.sql import functions as F
 
-    counted = missing.groupBy("role").agg(
-        F.sum(F.expr("if(length < 0, 1L, 0L)")),
-        F.sum(F.expr("if(length < 0, 0L, 1L)")),
-        F.sum("records"),
-    )
+    is_gone = F.expr("if(length < 0, 1L, 0L)")
+    counted = missing.groupBy("role").agg(F.sum(is_gone), F.sum(1 - is_gone), F.sum("records"))
     counts = tuple(
         MissingCount(_ROLES[role], *row) for role, *row in sorted(map(tuple, counted.collect()))
     )
     if not counts:
         return MissingFiles()
-    added_by = [
-        row[0]
-        for row in missing.where(_ADDED)
-        .select("snapshot_id")
-        .distinct()
-        .limit(_MOST_PARTITIONS)
-        .collect()
-    ]
-    of_data = (
-        missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0").groupBy(*scope).count()
-    )
-    fullest = arrow_of(of_data.orderBy(F.desc("count")).limit(_MOST_PARTITIONS))
-    found = zip(partitions.read(fullest), fullest.column("count").to_pylist(), strict=True)
+    added_by = missing.where(_ADDED).select("snapshot_id").distinct().limit(_MOST_PARTITIONS)
+    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0")
+    by_partition = of_data.groupBy("spec_id", *partitions.columns).count()
+    fullest = by_partition.orderBy(F.desc("count")).limit(_MOST_PARTITIONS)
     return MissingFiles(
         counts,
         tuple(_examples(missing.orderBy("role", "path", "records").limit(_EXAMPLES), partitions)),
-        tuple(sorted(found, key=lambda each: (-each[1], sort_key(each[0])))),
-        searched.before(added_by),
+        _fullest(partitions.rows(fullest, "count")),
+        searched.before(row[0] for row in added_by.collect()),
     )
+
+
+def _fullest(counts: Iterable[tuple[Partition, int]]) -> tuple[tuple[Partition, int], ...]:
+    """The partitions with the most files."""
+    ordered = sorted(counts, key=lambda each: (-each[1], sort_key(each[0])))
+    return tuple(ordered[:_MOST_PARTITIONS])
 
 
 def _examples(missing: DataFrame, partitions: Partitions) -> Iterator[MissingFile]:
     table: pa.Table = arrow_of(missing)
-    is_filed = table.column("spec_id").is_valid()
-    filed = iter(partitions.read(table.filter(is_filed)))
-    for row, has_partition in zip(table.to_pylist(), is_filed.to_pylist(), strict=True):
+    has_partition = table.column("spec_id").is_valid()
+    filed = iter(partitions.read(table.filter(has_partition)))
+    for row in table.to_pylist():
         yield MissingFile(
             _ROLES[row["role"]],
             row["path"],
-            next(filed) if has_partition else None,
+            None if row["spec_id"] is None else next(filed),
             row["records"],
             row["snapshot_id"],
             row["size"],

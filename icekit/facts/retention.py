@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from icekit.errors import ParameterError, require_known
 from icekit.facts.lineage import lineage, snapshots_by_id
@@ -138,7 +138,6 @@ class Expiry:
     newest_expired_ms: int | None = None
     kept: tuple[tuple[int, tuple[str, ...]], ...] = ()
     refs: tuple[str, ...] = ()
-    refs_dropped: tuple[str, ...] = ()
     reach_before_ms: int | None = None
     reach_after_ms: int | None = None
     cautions: tuple[str, ...] = ()
@@ -193,7 +192,7 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
     expired = [int(s["snapshot-id"]) for s in oldest_first if s["snapshot-id"] not in why]
     return Retained(
-        {s: tuple(said) for s, said in why.items() if s in snapshots},
+        {s: tuple(reasons) for s, reasons in why.items() if s in snapshots},
         tuple(expired),
         tuple(names),
         tuple(dropped),
@@ -252,7 +251,6 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
             sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))
         ),
         refs=found.refs,
-        refs_dropped=found.refs_dropped,
         reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
         reach_after_ms=min(reach, default=None),
         cautions=(
@@ -287,8 +285,7 @@ def _cadence(newest_first: list[int]) -> float | None:
     return statistics.median(gaps) if gaps else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
+class _Window(NamedTuple):
     """What is kept: this many milliseconds, and this many snapshots, ``gap_ms`` apart (None:
     unknown).
     """
@@ -322,15 +319,15 @@ def _state_needed(
 
     Raises ParameterError for a retention that keeps less than is needed by time and by count.
     """
-    age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
+    age_ms, last, gap_ms = window
     need_ms = need_hours * HOUR_MS
     by_count = (last - 1) * (gap_ms or 0)
     if max(age_ms, by_count) < need_ms:
-        said = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
+        kept = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
         if gap_ms is not None:
-            said += f", which is {span(by_count)} of history {_pace(gap_ms)}"
+            kept += f", which is {span(by_count)} of history {_pace(gap_ms)}"
         raise ParameterError(
-            f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set "
+            f"You need {span(need_ms)} of time travel, but the retention keeps {kept}. Set "
             f"keep_hours (--keep) to {_duration(need_hours)} or more."
         )
     return next(
@@ -347,13 +344,13 @@ def _pace(gap_ms: float) -> str:
 
 
 def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterator[str]:
-    age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
+    age_ms, last, gap_ms = window
     if gap_ms:
         by_count = last * gap_ms
         if by_count < age_ms:
+            covers = "covers" if last == 1 else "cover"
             yield (
-                f"The last {count(last, 'snapshot')} {'covers' if last == 1 else 'cover'} "
-                f"{span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that "
+                f"The last {count(last, 'snapshot')} {covers} {span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that "
                 "the time keeps: the time decides, and the count only protects a table with few "
                 "commits."
             )
@@ -376,14 +373,20 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
         )
 
 
-def _hours(name: str, value: Any) -> float:
-    if isinstance(value, str) and not value.replace(".", "", 1).strip().isdigit():
-        return seconds(value) / 3600
+def _finite(value: Any) -> float | None:
+    """A number, also one that is written as text; None for anything else."""
     try:
         number = float(value)
     except (TypeError, ValueError):
-        number = float("nan")
-    if isinstance(value, bool) or not math.isfinite(number):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+def _hours(name: str, value: Any) -> float:
+    number = _finite(value)
+    if number is None and isinstance(value, str):
+        return seconds(value) / 3600
+    if number is None:
         raise ParameterError(
             f"{name} must be a number of hours or a duration such as 7 days, not {value!r}."
         )
@@ -392,21 +395,14 @@ def _hours(name: str, value: Any) -> float:
 
 def _duration(hours: float) -> str:
     """Hours as a person gives them: ``36 hours``, ``30 minutes``."""
-    number, unit = (
-        (hours, "hour")
-        if abs(hours) >= 1 or not hours
-        else (hours * 60, "minute")
-        if abs(hours) * 60 >= 1
-        else (hours * 3600, "second")
-    )
-    return f"{plain(number, 6)} {unit if number == 1 else unit + 's'}"
+    units = ((hours, "hour"), (hours * 60, "minute"), (hours * 3600, "second"))
+    number, unit = next((each for each in units if abs(each[0]) >= 1), units[-1 if hours else 0])
+    noun = unit if number == 1 else f"{unit}s"
+    return f"{plain(number, 6)} {noun}"
 
 
 def _whole(value: Any) -> int:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if isinstance(value, bool) or not math.isfinite(number) or number != int(number):
+    number = _finite(value)
+    if number is None or number != int(number):
         raise ParameterError(f"keep_last must be a whole number, not {value!r}.")
     return int(number)
