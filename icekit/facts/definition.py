@@ -46,6 +46,11 @@ class PartitionField:
     source: str | None
     result_type: str
 
+    @property
+    def buckets(self) -> int:
+        """The number of buckets; 0 for another transform."""
+        return int(self.transform[7:-1]) if self.transform.startswith("bucket[") else 0
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:

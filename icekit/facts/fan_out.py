@@ -96,9 +96,8 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
             for before in _fields(older)
             if before.source_id == field.source_id
         ]
-        several.append(
-            int(field.transform[7:-1]) + 1 if field.transform.startswith("bucket[") else None
-        )
+        if field.buckets:
+            several.append(field.buckets + 1)
         known = [n for n in several if n is not None]
         if not known:
             return None
@@ -142,9 +141,8 @@ def _most_values(before: PartitionField, field: PartitionField) -> int | None:
     if before.transform in _UNITS and field.transform in _UNITS:
         first, last = _UNITS.index(before.transform), _UNITS.index(field.transform)
         return math.prod(_MOST_IN_ONE[unit] for unit in _UNITS[first:last])
-    if before.transform.startswith("bucket[") and field.transform.startswith("bucket["):
-        old, new = int(before.transform[7:-1]), int(field.transform[7:-1])
-        return 1 if old % new == 0 else new
+    if before.buckets and field.buckets:
+        return field.buckets if before.buckets % field.buckets else 1
     return None
 
 
@@ -158,8 +156,8 @@ def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tupl
         return (_coarser(before.transform, value, field.transform),)
     if isinstance(value, int) and before.result_type == "date" and field.transform in _UNITS[:3]:
         return (value if field.transform == "day" else _coarser("day", value, field.transform),)
-    if isinstance(value, int) and before.transform.startswith("bucket["):
-        return (value % int(field.transform[7:-1]),)
+    if isinstance(value, int) and before.buckets:
+        return (value % field.buckets,)
     return before.transform, value
 
 

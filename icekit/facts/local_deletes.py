@@ -26,12 +26,11 @@ from icekit.facts.manifests import (
     SIZE_FIELDS,
     FileCounts,
     Record,
-    added_by,
     entries,
+    files_of,
     is_delete_manifest,
 )
 from icekit.facts.rollup import Rollup, kind_of
-from icekit.facts.values import partition_of
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546
@@ -219,12 +218,12 @@ class Naming:
                 if identity in self.repeated:
                     kind = Kind.DATA if is_data else kind_of(file["content"], file["file_format"])
                     key = kind, file["file_path"], file.get("content_offset")
-                    entries_of.setdefault(key, []).append(snapshot_id)
+                    entries_of.setdefault(key, []).append(snapshot_id or 0)
                     records[key] = file["record_count"]
                     partitions.add(partition)
                 if not is_data and (state := self.misplaced.get(identity)) is not None:
                     path, named = file["file_path"], named_data_file(file) or ""
-                    misplaced.append((path, named, state, partition, snapshot_id))
+                    misplaced.append((path, named, state, partition, snapshot_id or 0))
             misplaced = heapq.nsmallest(EXAMPLES, misplaced, key=lambda each: each[:2])
         files = {key: ids for key, ids in entries_of.items() if len(ids) > 1}
         data = [key for key in files if key[0] is Kind.DATA]
@@ -243,19 +242,11 @@ class Naming:
                 misplaced=misplaced_deletes(misplaced, self._named(misplaced)),
             )
 
-    def _files(self, manifest: Record) -> Iterator[tuple[Record, Partition, int]]:
+    def _files(self, manifest: Record) -> Iterator[tuple[Record, Partition, int | None]]:
         """The files of a manifest, with their partition and the snapshot that added them."""
-        is_deletes, location = is_delete_manifest(manifest), manifest["manifest_path"]
-        for entry in entries(
-            self.read(location),
-            location,
-            DELETE_FIELDS if is_deletes else DATA_FIELDS,
-            ("status", "snapshot_id"),
-            KeyReader({}, is_deletes).fields,
-        ):
-            file = entry["data_file"]
-            partition = partition_of(manifest["partition_spec_id"], file["partition"].values())
-            yield file, partition, added_by(entry, manifest) or 0
+        is_deletes = is_delete_manifest(manifest)
+        fields, paths = DELETE_FIELDS if is_deletes else DATA_FIELDS, KeyReader({}, is_deletes)
+        return files_of(manifest, self.read(manifest["manifest_path"]), fields, paths.fields)
 
     def _named(self, misplaced: Iterable[tuple[Any, ...]]) -> dict[str, Partition]:
         """The live data files of the same names as those that deletes name."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple
 from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
 from icekit.facts.definition import Column, PartitionSpec
+from icekit.facts.files import Partition
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
 from icekit.facts.manifest_counts import (
     ColumnSample,
@@ -33,10 +33,7 @@ from icekit.facts.manifest_counts import (
     SampledWrite,
     SpecManifests,
 )
-from icekit.facts.values import from_bytes, to_scalar
-
-# --- Read manifest lists and manifests, decoding only the fields that are asked for
-
+from icekit.facts.values import from_bytes, partition_of, to_scalar
 
 SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {
@@ -224,6 +221,20 @@ def added_by(entry: Record, manifest: Record) -> int | None:
     return manifest.get("added_snapshot_id") if own is None else own
 
 
+def files_of(
+    manifest: Record,
+    raw: bytes,
+    fields: frozenset[str],
+    of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Iterator[tuple[Record, Partition, int | None]]:
+    """The live files of a manifest, each with its partition and the snapshot that added it."""
+    own = ("status", "snapshot_id")
+    for entry in entries(raw, manifest["manifest_path"], fields, own, of_columns):
+        file = entry["data_file"]
+        partition = partition_of(manifest["partition_spec_id"], file["partition"].values())
+        yield file, partition, added_by(entry, manifest)
+
+
 def manifest_facts(
     manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int
 ) -> ManifestFacts:
@@ -272,28 +283,31 @@ def _overlaps(
 ) -> Iterable[RangeOverlap]:
     for spec in specs:
         of_spec = [
-            m for m in manifests if m["partition_spec_id"] == spec.spec_id and may_have_live(m)
+            m.get("partitions") or []
+            for m in manifests
+            if m["partition_spec_id"] == spec.spec_id and may_have_live(m)
         ]
-        for place, field in enumerate(spec.fields):
-            ranges = []
-            for manifest in of_spec:
-                summaries = manifest.get("partitions") or []
-                decoded = (
-                    _range(summaries[place], field.result_type) if place < len(summaries) else None
-                )
-                if decoded is not None:
-                    ranges.append(decoded)
+        for index, field in enumerate(spec.fields):
+            ranges = [
+                decoded
+                for summaries in of_spec
+                for summary in summaries[index : index + 1]
+                if (decoded := _range(field.result_type, *map(summary.get, _ENDS)))
+            ]
             if len(ranges) > 1:
                 yield RangeOverlap(spec.spec_id, field.name, len(ranges), _mean_share(ranges))
 
 
-def _range(summary: Record, type_name: str) -> tuple[Any, Any] | None:
-    low, high = summary.get("lower_bound"), summary.get("upper_bound")
+_ENDS = ("lower_bound", "upper_bound")
+
+
+def _range(type_name: str, low: bytes | None, high: bytes | None) -> tuple[Any, Any] | None:
+    """Two bounds as values that compare; None without one of them, or without an order."""
     if low is None or high is None:
         return None
     try:
         return from_bytes(type_name, low), from_bytes(type_name, high)
-    except (ValueError, struct.error):
+    except ValueError:
         return None
 
 
@@ -323,54 +337,46 @@ def sample_metrics(
     data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
     if not data:
         return MetricsSample()
-    places = (
-        sorted({0, len(data) // 2, len(data) - 1})
-        if len(data) > SAMPLED_MANIFESTS
-        else range(len(data))
-    )
+    indexes = list(range(len(data)))
+    if len(data) > SAMPLED_MANIFESTS:
+        indexes = sorted({0, len(data) // 2, len(data) - 1})
     files: list[Record] = []
     writes: dict[int, list[Record]] = defaultdict(list)
-    for place in places:
-        location = data[place]["manifest_path"]
-        room = SAMPLED_FILES // len(places)
-        some = list(
-            islice(
-                entries(read(location), location, _SAMPLED_FIELDS, ("status", "snapshot_id")),
-                room + 1,
-            )
-        )
-        files += [entry["data_file"] for entry in some[:room]]
-        if len(some) <= room:
-            # The whole manifest. A writer leaves out the snapshot that it commits.
-            for entry in some:
-                writes[added_by(entry, data[place]) or 0].append(entry["data_file"])
-    decoded = [
-        (
-            {p["key"] for p in f.get("value_counts") or ()},
-            _as_map(f.get("lower_bounds")),
-            _as_map(f.get("upper_bounds")),
-        )
-        for f in files
-    ]
+    for index in indexes:
+        sampled, is_whole = _sampled(data[index], read, SAMPLED_FILES // len(indexes))
+        files += [file for file, _ in sampled]
+        # A writer leaves out the snapshot that it commits.
+        for file, snapshot_id in sampled if is_whole else ():
+            writes[snapshot_id or 0].append(file)
+    commits = sorted(writes.items())
     sized = [f for f in files if f.get("column_sizes")]
     identifiers = [c for c in columns if c.field_id in identifier_ids]
-    repeated = (
-        _repeated_identifiers(number, files_of, identifiers)
-        for number, files_of in sorted(writes.items())
-    )
     return MetricsSample(
         len(files),
-        len(places),
-        tuple(_column_sample(c, decoded) for c in columns),
+        len(indexes),
+        _column_samples(columns, files),
         sized_files=len(sized),
         file_bytes=sum(f["file_size_in_bytes"] for f in sized),
         column_bytes=sum(pair["value"] for f in sized for pair in f["column_sizes"]),
-        writes=tuple(
-            write for _, files_of in sorted(writes.items()) if (write := _write(files_of))
-        ),
+        writes=tuple(write for _, of_commit in commits if (write := _write(of_commit))),
         identifiers=tuple(c.name for c in identifiers),
-        repeated=tuple(each for each in repeated if each),
+        repeated=tuple(
+            repeated
+            for commit in commits
+            if (repeated := _repeated_identifiers(*commit, identifiers))
+        ),
     )
+
+
+def _sampled(
+    manifest: Record, read: Callable[[str], bytes], most: int
+) -> tuple[list[tuple[Record, int | None]], bool]:
+    """The first files of a manifest with the snapshots that added them, and whether these are
+    all.
+    """
+    files = files_of(manifest, read(manifest["manifest_path"]), _SAMPLED_FIELDS)
+    sampled = [(file, snapshot_id) for file, _, snapshot_id in islice(files, most + 1)]
+    return sampled[:most], len(sampled) <= most
 
 
 # Types whose values are whole numbers, so that bounds limit how many different ones there are.
@@ -451,23 +457,27 @@ def _as_map(pairs: Iterable[Record] | None) -> dict[int, bytes]:
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
-def _column_sample(
-    column: Column, files: Sequence[tuple[set[int], Mapping[int, bytes], Mapping[int, bytes]]]
-) -> ColumnSample:
-    key = column.field_id
-    counted = sum(key in counts for counts, _, _ in files)
-    bounded = [
-        (lower[key], upper[key]) for _, lower, upper in files if key in lower and key in upper
+def _column_samples(columns: Iterable[Column], files: Iterable[Record]) -> tuple[ColumnSample, ...]:
+    decoded = [
+        (
+            {p["key"] for p in f.get("value_counts") or ()},
+            _as_map(f.get("lower_bounds")),
+            _as_map(f.get("upper_bounds")),
+        )
+        for f in files
     ]
-    try:
-        ranges = [
-            (from_bytes(column.type, low), from_bytes(column.type, high)) for low, high in bounded
-        ]
-    except (ValueError, struct.error):
-        ranges = []
-    return ColumnSample(
-        column.name, len(bounded), counted, _stab_share(ranges) if len(ranges) > 1 else None
-    )
+
+    def sample(column: Column) -> ColumnSample:
+        key = column.field_id
+        counted = sum(key in counts for counts, _, _ in decoded)
+        bounded = [(low[key], high[key]) for _, low, high in decoded if key in low and key in high]
+        ranges = [r for bounds in bounded if (r := _range(column.type, *bounds))]
+        is_known = len(ranges) == len(bounded) > 1
+        return ColumnSample(
+            column.name, len(bounded), counted, _stab_share(ranges) if is_known else None
+        )
+
+    return tuple(map(sample, columns))
 
 
 def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
@@ -476,9 +486,6 @@ def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     highs = sorted(high for _, high in ranges)
     hits = sum(bisect_right(lows, low) - bisect_left(highs, low) for low, _ in ranges)
     return hits / len(ranges) ** 2
-
-
-# --- Compare the partition summary of a manifest with its entries
 
 
 @dataclass(slots=True)
@@ -542,7 +549,7 @@ def narrow_fields(
                     None if bound is None else from_bytes(result_type, bound) for bound in raw
                 )  # type: ignore[assignment]
                 is_narrow = None in listed or held.low < listed[0] or held.high > listed[1]
-            except (ValueError, TypeError, struct.error):
+            except (ValueError, TypeError):
                 listed = (None, None)
         if missing or is_narrow:
             low, high = (to_scalar(bound) for bound in listed)

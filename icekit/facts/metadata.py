@@ -328,18 +328,22 @@ def _limited(schema: Json, limit: int) -> set[int]:
     return set(islice(in_order(schema), limit))
 
 
+def statistics_files(metadata: Json) -> Iterator[Json]:
+    """The files with statistics of the table, then those with statistics of partitions."""
+    for key in ("statistics", "partition-statistics"):
+        yield from metadata.get(key) or ()
+
+
 def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     """A metadata file and the files that it names directly: other metadata files, manifest lists
     and statistics.
     """
-    found = [
-        metadata_location,
-        *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()),
-    ]
-    found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
-    found += [
-        s["statistics-path"]
-        for key in ("statistics", "partition-statistics")
-        for s in metadata.get(key) or ()
-    ]
-    return frozenset(found)
+    lists = (snapshot.get("manifest-list") for snapshot in metadata.get("snapshots") or ())
+    return frozenset(
+        (
+            metadata_location,
+            *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()),
+            *filter(None, lists),
+            *(file["statistics-path"] for file in statistics_files(metadata)),
+        )
+    )

@@ -19,14 +19,13 @@ from icekit.engine.metadata_tables import metadata_table, with_lengths
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.lineage import lineage, snapshots_by_id
-from icekit.facts.manifests import Record, added_by, entries, live_count, may_have_live
-from icekit.facts.metadata import Json
+from icekit.facts.manifests import Record, files_of, live_count, may_have_live
+from icekit.facts.metadata import Json, statistics_files
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
 from icekit.facts.spark_entries import Partitions, partition_columns, unified
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
-from icekit.facts.values import partition_of
 from icekit.sql import Identifier
 from icekit.units import count
 
@@ -92,11 +91,7 @@ class Searched:
             if path := snapshot.get("manifest-list"):
                 yield _Reference(Role.MANIFEST_LIST, path, None, snapshot["snapshot-id"])
         newest = {age.snapshot_id for age in statistics_ages(self.metadata, self.snapshot)}
-        for file in (
-            file
-            for key in ("statistics", "partition-statistics")
-            for file in self.metadata.get(key) or ()
-        ):
+        for file in statistics_files(self.metadata):
             if file["snapshot-id"] in newest:
                 yield _Reference(
                     Role.STATISTICS,
@@ -108,19 +103,13 @@ class Searched:
     def files(self, source: TableSource) -> Iterator[_Reference]:
         """The data files and delete files."""
         for manifest in filter(may_have_live, self.manifests):
-            location, spec_id = manifest["manifest_path"], manifest["partition_spec_id"]
-            for entry in entries(
-                source.read(location), location, _FILE_FIELDS, ("status", "snapshot_id")
-            ):
-                file = entry["data_file"]
+            raw = source.read(manifest["manifest_path"])
+            for file, partition, snapshot_id in files_of(manifest, raw, _FILE_FIELDS):
+                role = _role(file)
+                # A vector is read by its place in the file, whatever the size of the file.
+                size = None if role is Role.VECTOR else file["file_size_in_bytes"]
                 yield _Reference(
-                    role := _role(file),
-                    file["file_path"],
-                    # A vector is read by its place in the file, whatever the size of the file.
-                    None if role is Role.VECTOR else file["file_size_in_bytes"],
-                    added_by(entry, manifest),
-                    file["record_count"],
-                    partition_of(spec_id, file["partition"].values()),
+                    role, file["file_path"], size, snapshot_id, file["record_count"], partition
                 )
 
     def before(self, ids: Iterable[int | None]) -> int | None:
@@ -131,8 +120,8 @@ class Searched:
             snapshot["snapshot-id"]
             for snapshot in lineage(snapshots_by_id(self.metadata), self.snapshot)
         ]
-        places = [line.index(each) if each in line else len(line) for each in ids]
-        after = max(places, default=len(line)) + 1
+        indexes = [line.index(each) if each in line else len(line) for each in ids]
+        after = max(indexes, default=len(line)) + 1
         return line[after] if after < len(line) else None
 
 

@@ -20,8 +20,8 @@ from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
 from icekit.facts.manifests import entries, manifest_list
-from icekit.facts.metadata import named_files, specs
-from icekit.facts.paths import LOCAL, Place, normal, overlapping, place
+from icekit.facts.metadata import Json, named_files, specs
+from icekit.facts.paths import LOCAL, normal, overlapping, place
 from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
     from icekit.catalog.lake import Lake
     from icekit.catalog.tables import TableSource
-
-# --- List files under a table's location that no snapshot references, with their sizes; delete
-# nothing
-
 
 # remove_orphan_files ignores younger files: a writer may be about to commit them.
 ORPHAN_AGE = dt.timedelta(days=3)
@@ -211,10 +207,6 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
     return list(found)
 
 
-# --- Find the tables of a catalog that share a location with another table
-
-
-Json = Mapping[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
 #: Reads a table's metadata JSON, as :func:`icekit.facts.metadata_file.load_metadata` does.
@@ -318,8 +310,10 @@ def sharing(
         return memory.names
 
     def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
-        path = _first_in(paths, mine)
-        return None if path is None else SharedPlace(display_name(name), path)
+        for path in paths:
+            if any(overlapping(place(path), own) for own in mine):
+                return SharedPlace(display_name(name), path)
+        return None
 
     def compare(name: Identifier) -> SharedPlace | None:
         known = memory.tables.get(name, _Known())
@@ -370,11 +364,11 @@ def of_others(
     answers, unread, missing = _each(others, ask, what, asking)
     if missing:
         try:
-            there = set(lake.tables.names())
+            listed = lake.tables.names()
         except Exception:
-            there = set(missing)
+            listed = list(missing)
         unread |= dict.fromkeys(
-            there.intersection(missing), "the catalog lists it, but says that it does not exist"
+            missing.intersection(listed), "the catalog lists it, but says that it does not exist"
         )
     reached = len(answers) + len(unread.keys() | missing)
     return answers, _unchecked(unread, reached, len(others), asking.seconds)
@@ -464,21 +458,14 @@ def _each(
 def _unchecked(
     unread: Mapping[Identifier, str], reached: int, of: int, seconds: float
 ) -> str | None:
-    said = [
+    reasons = [
         f"{display_name(name)} cannot be read: {why}"
         for name, why in sorted(unread.items())[:_NAMED]
     ]
     if len(unread) > _NAMED:
-        said.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
+        reasons.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
     if reached < of:
-        said.append(
+        reasons.append(
             f"only {reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}"
         )
-    return "; ".join(said) or None
-
-
-def _first_in(paths: Iterable[str], places: Sequence[Place]) -> str | None:
-    """The first path that overlaps one of the places; None if none does."""
-    return next(
-        (path for path in paths if any(overlapping(place(path), each) for each in places)), None
-    )
+    return "; ".join(reasons) or None

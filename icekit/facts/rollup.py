@@ -4,13 +4,13 @@ by both collectors.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from icekit.facts import values
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import (
     Bucket,
@@ -141,15 +141,9 @@ def sequence_width(file_count: int, partition_count: int, last_sequence_number: 
     return max(1, -(-partition_count * last_sequence_number // MAX_SEQUENCE_ROWS))
 
 
-def sort_key(partition: Partition) -> tuple[int, tuple[tuple[bool, str, float, str], ...]]:
-    """A total order over partitions whose values may be null, NaN, or of different types."""
-
-    def one(value: object) -> tuple[bool, str, float, str]:
-        if isinstance(value, (int, float)) and not math.isnan(value):
-            return True, "", float(value), ""
-        return value is not None, "s", 0.0, str(value)
-
-    return partition.spec_id, tuple(one(value) for value in partition.values)
+def sort_key(partition: Partition) -> tuple[int, tuple[object, ...]]:
+    """A total order over partitions, whatever their values are."""
+    return partition.spec_id, tuple(map(values.sort_key, partition.values))
 
 
 _Counts = dict[tuple[Partition, Kind], dict[int, list[int]]]
@@ -435,17 +429,10 @@ class DeleteRatio:
 
 
 def _ratio(partition: Partition | None, totals: Mapping[Kind, Totals]) -> DeleteRatio:
-    data, position, equality, vectors = (totals.get(kind, Totals()) for kind in Kind)
+    # The fields of a ratio have the order of the kinds.
+    of_kinds = (totals.get(kind, Totals()) for kind in Kind)
     return DeleteRatio(
-        partition=partition,
-        data_file_count=data.file_count,
-        data_record_count=data.record_count,
-        position_delete_file_count=position.file_count,
-        position_delete_record_count=position.record_count,
-        equality_delete_file_count=equality.file_count,
-        equality_delete_record_count=equality.record_count,
-        deletion_vector_count=vectors.file_count,
-        deletion_vector_record_count=vectors.record_count,
+        partition, *(n for total in of_kinds for n in (total.file_count, total.record_count))
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from icekit.facts.lineage import lineage, snapshots_by_id
-from icekit.facts.metadata import Json, children, leaves, schema_of
+from icekit.facts.metadata import Json, children, leaves, schema_of, statistics_files
 from icekit.facts.snapshots import SnapshotStatistics, StatisticsAge
 from icekit.sql import call, display_name
 
@@ -54,13 +54,9 @@ def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAg
     """How far the newest statistics of each kind are behind a snapshot; without those whose
     snapshot is not in its lineage.
     """
-    found: dict[str, StatisticsAge] = {}
+    ages: dict[str, StatisticsAge] = {}
     changed = 0
-    computed_for = {
-        file["snapshot-id"]
-        for key in ("statistics", "partition-statistics")
-        for file in metadata.get(key) or ()
-    }
+    computed_for = {file["snapshot-id"] for file in statistics_files(metadata)}
     for commits, ancestor in enumerate(
         lineage(snapshots_by_id(metadata), snapshot) if computed_for else ()
     ):
@@ -70,7 +66,7 @@ def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAg
             age = StatisticsAge(
                 computed, snapshot_id, commits, changed, None if records is None else int(records)
             )
-            found.setdefault(computed.kind, age)
+            ages.setdefault(computed.kind, age)
         if summary.get("operation") != "replace":
             changed += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
-    return tuple(found.values())
+    return tuple(ages.values())

@@ -59,7 +59,8 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
     """Decode a bound (table spec, "Binary single-value serialization") into a value that can be
     compared.
 
-    Raises ValueError for a type without an order here (variant, geometry …).
+    Raises ValueError for a type without an order here (variant, geometry …), and for other bytes
+    than a value of the type has.
     """
     name = type_name.partition("(")[0].partition("[")[0]
     if name in _FORMATS:
@@ -67,7 +68,10 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
         # width.
         if name in {"long", "double"} and len(raw) == 4:
             name = {"long": "int", "double": "float"}[name]
-        return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
+        try:
+            return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
+        except struct.error as error:
+            raise ValueError(f"a bound of type {type_name}: {error}") from None
     if name.startswith("timestamp"):
         return int.from_bytes(raw, "little", signed=True)
     if name == "boolean":
@@ -80,6 +84,13 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
         scale = int(type_name.rpartition(",")[2].strip(" )"))
         return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
     raise ValueError(f"bounds of type {type_name} have no order here")
+
+
+def sort_key(value: object) -> tuple[bool, str, float, str]:
+    """The order of values that may be null, NaN, or of different types: nulls, numbers, strings."""
+    if isinstance(value, (int, float)) and not math.isnan(value):
+        return True, "", float(value), ""
+    return value is not None, "s", 0.0, str(value)
 
 
 def human(transform: str, result: str, value: Scalar) -> str:

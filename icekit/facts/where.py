@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
+from icekit.facts.values import sort_key
 from icekit.sql import identifier, literal
 
 #: The most partitions that one predicate names, so that it stays readable and fast to plan: a
@@ -96,10 +97,8 @@ def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
 
     Raises ValueError or OverflowError for a time without a literal, as do the functions below.
     """
-    return (
-        f"{term} IN "
-        f"({', '.join(literal_of(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
-    )
+    literals = ", ".join(literal_of(kind, value) for value in sorted(values, key=sort_key))
+    return f"{term} IN ({literals})"
 
 
 def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
@@ -167,20 +166,7 @@ def _merge(boxes: set[_Box]) -> list[_Box]:
             rest = box[:i] + box[i + 1 :]
             united[rest] = united.get(rest, frozenset()) | box[i]
         boxes = {(*rest[:i], values, *rest[i:]) for rest, values in united.items()}
-    return sorted(boxes, key=lambda box: [_ordered(values) for values in box])
-
-
-def _ordered(values: Iterable[Scalar]) -> list[tuple[bool, bool, float, str]]:
-    """Values in one order for nulls, numbers and strings."""
-    return sorted(
-        (
-            v is not None,
-            isinstance(v, str),
-            float(v) if isinstance(v, (int, float)) else 0.0,
-            v if isinstance(v, str) else "",
-        )
-        for v in values
-    )
+    return sorted(boxes, key=lambda box: [sorted(map(sort_key, values)) for values in box])
 
 
 def _predicate(
