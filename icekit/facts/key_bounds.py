@@ -63,6 +63,11 @@ def compared(
     }
 
 
+def longs() -> array[int]:
+    """An array of 64-bit numbers."""
+    return array("q")
+
+
 @dataclass(slots=True)
 class Spans:
     """What the files of each row may hold in one column: the range of the values, whether nulls or
@@ -89,19 +94,11 @@ class Spans:
         """Add a file: its decoded bounds, and its counts of nulls and of all values; None for what
         its entry does not say.
         """
-        if not required and (nulls is None or nulls > 0):
+        has_null = not required and (nulls is None or nulls > 0)
+        if has_null and nulls is not None and nulls == values:
             self.has_null[row] = 1
-            if nulls is not None and nulls == values:
-                return
-        self.has_value[row] = 1
-        if low is None or high is None:
-            self.is_bounded[row] = 0
             return
-        least, most = self.low[row], self.high[row]
-        if least is None or low < least:
-            self.low[row] = low
-        if most is None or high > most:
-            self.high[row] = high
+        self.merge(row, low, high, has_null, True, low is not None and high is not None)
 
     def merge(
         self, row: int, low: Any, high: Any, has_null: int, has_value: int, is_bounded: int
@@ -124,8 +121,8 @@ class Keyed:
 
     columns: Mapping[int, Spans]
     rows: dict[tuple[int, int], int] = field(default_factory=dict)
-    files: array[int] = field(default_factory=lambda: array("q"))
-    records: array[int] = field(default_factory=lambda: array("q"))
+    files: array[int] = field(default_factory=longs)
+    records: array[int] = field(default_factory=longs)
 
     @classmethod
     def of(cls, columns: Iterable[int]) -> Keyed:

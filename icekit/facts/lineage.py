@@ -141,8 +141,7 @@ def _writer(summary: Mapping[str, str]) -> str | None:
                 None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))
             )
         )
-    if "flink.job-id" in summary:
-        return f"flink {summary['flink.job-id']}"
-    if "spark.app.id" in summary:
-        return f"spark {summary['spark.app.id']}"
+    for engine, key in (("flink", "flink.job-id"), ("spark", "spark.app.id")):
+        if key in summary:
+            return f"{engine} {summary[key]}"
     return summary.get("iceberg-version")

@@ -11,7 +11,7 @@ from typing import Any
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState, NarrowManifest
-from icekit.facts.key_bounds import KeyColumn, Keyed, compared, range_end, rule_out
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared, longs, range_end, rule_out
 from icekit.facts.local_deletes import (
     DATA_FIELDS,
     DELETE_FIELDS,
@@ -36,7 +36,7 @@ from icekit.facts.manifests import (
     of_manifests,
     read_ahead,
 )
-from icekit.facts.rollup import Rollup, kind_of
+from icekit.facts.rollup import Rollup, add, kind_of
 from icekit.facts.values import partition_of
 
 
@@ -47,7 +47,7 @@ def roll_up(
 ) -> None:
     """Count every live file.
 
-    Memory grows with partitions and sequence numbers, and by 8 bytes a file (36 where deletes name
+    Memory grows with partitions and sequence numbers, and by 8 bytes a file (40 where deletes name
     a single data file): a few manifests are in memory at a time, one decoded and the others read
     ahead. Manifests are read again only to name what contradicts itself. Without deletes, sequence
     numbers are not counted. Key bounds are read only if there are equality deletes, and only those
@@ -60,8 +60,8 @@ def roll_up(
     for index, manifest in enumerate(live):
         if progress:
             progress(index, len(live))
-        add = counting.add_deletes if is_delete_manifest(manifest) else counting.add_data
-        add(manifest, next(contents))
+        count = counting.add_deletes if is_delete_manifest(manifest) else counting.add_data
+        count(manifest, next(contents))
     misplaced = counting.settle()
     counting.add_up()
     rollup.integrity = of_manifests(rollup.manifests, counting.narrow)
@@ -80,7 +80,7 @@ class _Counting:
     has_deletes: bool
     counted: dict[tuple[Partition, Kind, int], dict[int, list[int]]] = field(default_factory=dict)
     #: A hash of each file, to find those that are listed twice.
-    files: array[int] = field(default_factory=lambda: array("q"))
+    files: array[int] = field(default_factory=longs)
     data: DataFiles = field(default_factory=DataFiles)
     scoped: ScopedDeletes = field(default_factory=ScopedDeletes)
     numbers: dict[Partition, int] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class _Counting:
             kind = Kind.DELETION_VECTORS if scoped.is_vector[index] else Kind.POSITION_DELETES
             size, records = scoped.sizes[index], scoped.records[index]
             if state is not None:
-                self.rollup.add_unapplied(partition, kind, state, (1, size, records))
+                add(self.rollup.unapplied[partition, kind, state], 1, size, records)
                 if state is not DeleteState.DANGLING:
                     misplaced[scoped.files[index]] = state
                 continue
@@ -278,7 +278,7 @@ class _Counting:
     ) -> None:
         for key in [key for key in self.counted if is_apart(*key)]:
             for row in self.counted.pop(key).values():
-                self.rollup.add_unapplied(key[0], key[1], state, row[:3])
+                add(self.rollup.unapplied[(*key[:2], state)], *row[:3])
 
     def _known(
         self,
@@ -293,10 +293,7 @@ class _Counting:
     def _check_summary(
         self, manifest: Record, spec: PartitionSpec, known: Collection[tuple[Any, ...]]
     ) -> None:
-        fields = [(f.name, f.result_type) for f in spec.fields]
-        self.narrow += narrow_fields(
-            manifest, fields, field_ranges([result for _, result in fields], known)
-        )
+        self.narrow += narrow_fields(manifest, spec.fields, field_ranges(spec.fields, known))
 
 
 def _count(buckets: dict[int, list[int]], edges: Sequence[int], size: int, records: int) -> None:

@@ -18,7 +18,7 @@ from icekit.facts.integrity import (
     file_name,
     misplaced_deletes,
 )
-from icekit.facts.key_bounds import KeyColumn, Keyed, decode
+from icekit.facts.key_bounds import KeyColumn, Keyed, decode, longs
 from icekit.facts.manifests import (
     BOUND_FIELDS,
     FILE_FIELDS,
@@ -44,10 +44,10 @@ class DataFiles:
     names.
     """
 
-    paths: array[int] = field(default_factory=lambda: array("q"))
-    names: array[int] = field(default_factory=lambda: array("q"))
-    partitions: array[int] = field(default_factory=lambda: array("i"))
-    sequences: array[int] = field(default_factory=lambda: array("q"))
+    paths: array[int] = field(default_factory=longs)
+    names: array[int] = field(default_factory=longs)
+    partitions: array[int] = field(default_factory=longs)
+    sequences: array[int] = field(default_factory=longs)
 
 
 @dataclass
@@ -56,10 +56,10 @@ class ScopedDeletes(DataFiles):
     and the delete's own figures.
     """
 
-    files: array[int] = field(default_factory=lambda: array("q"))
-    sizes: array[int] = field(default_factory=lambda: array("q"))
-    records: array[int] = field(default_factory=lambda: array("q"))
-    is_vector: array[int] = field(default_factory=lambda: array("b"))
+    files: array[int] = field(default_factory=longs)
+    sizes: array[int] = field(default_factory=longs)
+    records: array[int] = field(default_factory=longs)
+    is_vector: array[int] = field(default_factory=longs)
 
     def states(self, data: DataFiles) -> list[DeleteState | None]:
         """Why each delete applies to nothing; None if it applies.
@@ -67,44 +67,35 @@ class ScopedDeletes(DataFiles):
         A delete applies to the live data file that has exactly the path it names, is not newer, and
         has its spec and partition (DeleteFileIndex).
         """
-        named, partitions = _oldest(data.paths, data.sequences, data.partitions)(self.paths)
-        alike, _ = _oldest(data.names, data.sequences, data.partitions)(self.names)
-        sequences = np.frombuffer(self.sequences, np.int64)
-        is_live, is_older, is_beside = (
-            named != NEVER,
-            named <= sequences,
-            partitions == np.frombuffer(self.partitions, np.int32),
-        )
+        named, partitions = _oldest(data.paths, data, self.paths)
+        alike, _ = _oldest(data.names, data, self.names)
+        sequences, is_beside = _numbers(self.sequences), partitions == _numbers(self.partitions)
         code = np.where(
-            is_live,
-            np.where(is_older, np.where(is_beside, 0, 2), 1),
+            named != NEVER,
+            np.where(named <= sequences, np.where(is_beside, 0, 2), 1),
             np.where(alike <= sequences, 3, 1),
         )
         known = (None, DeleteState.DANGLING, DeleteState.MISFILED, DeleteState.UNMATCHED)
         return [known[each] for each in code]
 
 
-def _oldest(
-    keys: array[int], sequences: array[int], partitions: array[int]
-) -> Callable[[array[int]], tuple[Any, Any]]:
-    """A function from keys to the lowest sequence number of a file with the key, and that file's
-    partition; ``NEVER`` and -1 without one.
+def _numbers(values: array[int]) -> Any:
+    return np.frombuffer(values, np.int64)
+
+
+def _oldest(keys: array[int], data: DataFiles, wanted: array[int]) -> tuple[Any, Any]:
+    """The lowest sequence number of a file with each wanted key, and that file's partition;
+    ``NEVER`` and -1 without one.
     """
-    ordered = np.lexsort((np.frombuffer(sequences, np.int64), np.frombuffer(keys, np.int64)))
-    sorted_keys = np.frombuffer(keys, np.int64)[ordered]
-
-    def find(wanted: array[int]) -> tuple[Any, Any]:
-        asked = np.frombuffer(wanted, np.int64)
-        if not len(sorted_keys):
-            return np.full(len(asked), NEVER), np.full(len(asked), -1)
-        first = np.minimum(np.searchsorted(sorted_keys, asked), len(sorted_keys) - 1)
-        is_there, file = sorted_keys[first] == asked, ordered[first]
-        return (
-            np.where(is_there, np.frombuffer(sequences, np.int64)[file], NEVER),
-            np.where(is_there, np.frombuffer(partitions, np.int32)[file], -1),
-        )
-
-    return find
+    sequences, known, asked = map(_numbers, (data.sequences, keys, wanted))
+    if not len(known):
+        return np.full(len(asked), NEVER), np.full(len(asked), -1)
+    ordered = np.lexsort((sequences, known))
+    ranks = np.searchsorted(known[ordered], asked)
+    first = ordered[np.minimum(ranks, len(known) - 1)]
+    exists = known[first] == asked
+    partitions = _numbers(data.partitions)[first]
+    return np.where(exists, sequences[first], NEVER), np.where(exists, partitions, -1)
 
 
 def name_hash(partition: int, path: str) -> int:
@@ -180,7 +171,7 @@ DELETE_FIELDS = FILE_FIELDS | {"file_path", "content_offset"}
 
 def repeated_hashes(hashes: array[int]) -> frozenset[int]:
     """The hashes that are there more than once."""
-    ordered = np.sort(np.frombuffer(hashes, np.int64))
+    ordered = np.sort(_numbers(hashes))
     return frozenset(int(each) for each in ordered[1:][ordered[1:] == ordered[:-1]])
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
-from icekit.facts.definition import Column, PartitionSpec
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
 from icekit.facts.manifest_counts import (
@@ -83,11 +83,11 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
     import fastavro
 
     try:
-        found: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
-        for manifest in found:
+        manifests: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
+        for manifest in manifests:
             if not all(isinstance(manifest[field], kind) for field, kind in _OF_MANIFEST.items()):
                 raise TypeError("a manifest without a path, a length or a partition spec")
-        return found
+        return manifests
     except Exception as error:
         raise _corrupt(location, error) from None
 
@@ -392,19 +392,13 @@ def _repeated_identifiers(
     partitions: dict[str, list[Record]] = defaultdict(list)
     for file in files:
         partitions[repr(file["partition"])].append(file)
-    worst = None
-    for group in (files, *partitions.values()):
-        records, most = (
-            sum(file["record_count"] for file in group),
-            _most_identifiers(group, identifiers),
-        )
-        if (
-            most is not None
-            and records > most
-            and (worst is None or records - most > worst.record_count - worst.most)
-        ):
-            worst = RepeatedIdentifiers(snapshot_id, records, most)
-    return worst
+    repeated = [
+        (records - most, records, most)
+        for group in (files, *partitions.values())
+        if (most := _most_identifiers(group, identifiers)) is not None
+        and (records := sum(file["record_count"] for file in group)) > most
+    ]
+    return RepeatedIdentifiers(snapshot_id, *max(repeated)[1:]) if repeated else None
 
 
 def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) -> int | None:
@@ -500,21 +494,22 @@ class FieldRange:
     has_nan: bool = False
 
 
-def field_ranges(result_types: Sequence[str], values: Iterable[Sequence[Any]]) -> list[FieldRange]:
+def field_ranges(
+    fields: Sequence[PartitionField], partitions: Iterable[Sequence[Any]]
+) -> list[FieldRange]:
     """The range of each partition field over the distinct partitions of a manifest."""
-    found = [FieldRange() for _ in result_types]
-    for each in values:
-        for place, value in enumerate(each):
-            held = found[place]
+    ranges = [FieldRange() for _ in fields]
+    for values in partitions:
+        for field, held, value in zip(fields, ranges, values, strict=False):
             if value is None:
                 held.has_null = True
             elif isinstance(value, float) and math.isnan(value):
                 held.has_nan = True
             else:
-                value = comparable(result_types[place], value)
+                value = comparable(field.result_type, value)
                 held.low = value if held.low is None or value < held.low else held.low
                 held.high = value if held.high is None or value > held.high else held.high
-    return found
+    return ranges
 
 
 def comparable(result_type: str, value: Any) -> Any:
@@ -525,16 +520,15 @@ def comparable(result_type: str, value: Any) -> Any:
 
 
 def narrow_fields(
-    manifest: Record, fields: Sequence[tuple[str, str]], ranges: Sequence[FieldRange]
+    manifest: Record, fields: Sequence[PartitionField], ranges: Sequence[FieldRange]
 ) -> Iterator[NarrowManifest]:
-    """The partition fields, given as (name, result type), whose summary does not cover the entries
-    of a manifest.
+    """The partition fields whose summary does not cover the entries of a manifest.
 
     A filter skips the manifest by its summary (ManifestEvaluator), which may be wider than the
     entries, and may be left out. UUIDs are not compared: writers order them differently.
     """
     summaries = manifest.get("partitions") or []
-    for summary, (name, result_type), held in zip(summaries, fields, ranges, strict=False):
+    for summary, field, held in zip(summaries, fields, ranges, strict=False):
         missing = None
         if held.has_null and summary.get("contains_null") is False:
             missing = "null"
@@ -542,11 +536,11 @@ def narrow_fields(
             missing = "NaN"
         listed: tuple[Any, Any] = (None, None)
         is_narrow = False
-        if held.low is not None and result_type != "uuid":
-            raw = summary.get("lower_bound"), summary.get("upper_bound")
+        if held.low is not None and field.result_type != "uuid":
+            raw = map(summary.get, _ENDS)
             try:
                 listed = tuple(
-                    None if bound is None else from_bytes(result_type, bound) for bound in raw
+                    None if bound is None else from_bytes(field.result_type, bound) for bound in raw
                 )  # type: ignore[assignment]
                 is_narrow = None in listed or held.low < listed[0] or held.high > listed[1]
             except (ValueError, TypeError):
@@ -557,7 +551,7 @@ def narrow_fields(
                 manifest["manifest_path"],
                 manifest["partition_spec_id"],
                 is_delete_manifest(manifest),
-                name,
+                field.name,
                 (low, high),
                 (to_scalar(held.low), to_scalar(held.high)),
                 missing,
@@ -570,12 +564,12 @@ def of_manifests(manifests: Sequence[Record], narrow: Iterable[NarrowManifest]) 
     beside = Counter(
         (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
     )
-    found = sorted(
+    unlike = sorted(
         (replace(m, is_alone=beside[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
         key=lambda m: (m.path, m.field),
     )
     return Integrity(
         duplicate_manifests=tuple(sorted(path for path, entries in listed.items() if entries > 1)),
-        narrow_manifest_count=len({m.path for m in found}),
-        narrow_manifests=tuple(found[:EXAMPLES]),
+        narrow_manifest_count=len({m.path for m in unlike}),
+        narrow_manifests=tuple(unlike[:EXAMPLES]),
     )

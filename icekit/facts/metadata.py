@@ -22,7 +22,10 @@ from icekit.facts.values import result_type
 Json = Mapping[str, Any]
 
 TARGET, ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
-MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
+_OPERATIONS = ("delete", "update", "merge")
+MODES = tuple(f"write.{operation}.mode" for operation in _OPERATIONS)
+#: The properties that distribute rows before a write, by operation.
+DISTRIBUTIONS = {operation: f"write.{operation}.distribution-mode" for operation in _OPERATIONS}
 
 # Table properties that findings and advice use, with Iceberg's defaults (TableProperties).
 DEFAULTS: Mapping[str, str | None] = {
@@ -34,14 +37,10 @@ DEFAULTS: Mapping[str, str | None] = {
     "write.parquet.compression-codec": "gzip",
     ROW_GROUP: "134217728",
     "write.distribution-mode": None,
-    "write.delete.distribution-mode": None,
-    "write.update.distribution-mode": None,
-    "write.merge.distribution-mode": None,
+    **dict.fromkeys(DISTRIBUTIONS.values()),
     "write.spark.advisory-partition-size-bytes": None,
     "write.spark.fanout.enabled": "false",
-    "write.delete.mode": "copy-on-write",
-    "write.update.mode": "copy-on-write",
-    "write.merge.mode": "copy-on-write",
+    **dict.fromkeys(MODES, "copy-on-write"),
     "write.delete.granularity": "partition",
     "write.metadata.metrics.default": "truncate(16)",
     "write.metadata.metrics.max-inferred-column-defaults": "100",
@@ -244,22 +243,19 @@ def distribution_modes(
             else "table property write.distribution-mode"
         )
         append = DistributionMode("append", "none" if void else mode, origin)
-    found = [append]
-    for operation in ("delete", "update", "merge"):
-        name = f"write.{operation}.distribution-mode"
+    modes = [append]
+    for operation, name in DISTRIBUTIONS.items():
+        mode, origin = "hash", f"default of {name}"
         if name in properties:
-            found.append(
-                DistributionMode(operation, properties[name].lower(), f"table property {name}")
-            )
+            mode, origin = properties[name].lower(), f"table property {name}"
         elif (
             operation == "merge"
             and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write"
             and not partitioned
         ):
-            found.append(DistributionMode(operation, append.mode, f"as append: {append.origin}"))
-        else:
-            found.append(DistributionMode(operation, "hash", f"default of {name}"))
-    return tuple(found)
+            mode, origin = append.mode, f"as append: {append.origin}"
+        modes.append(DistributionMode(operation, mode, origin))
+    return tuple(modes)
 
 
 def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:

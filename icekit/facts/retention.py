@@ -21,6 +21,7 @@ from icekit.facts.metadata import Json, number
 from icekit.parsing import seconds
 from icekit.units import count, plain, span
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HOUR_MS = 3_600_000
 #: A run may be reading a snapshot that it has just found: nothing younger ever expires.
 LEAST_HOURS = 1.0
@@ -220,7 +221,6 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     snapshots = snapshots_by_id(metadata)
     found = retained(metadata, older_than_ms, last, now_ms)
     current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
-    reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
     window = _Window(age_ms, last, _cadence([s["timestamp-ms"] for s in current]))
     longer: list[str] = []
     if retention.need_hours is not None:
@@ -232,17 +232,14 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
             # count.
             older_than_ms = min(older_than_ms, *(s["timestamp-ms"] for s in current[: then + 1]))
             found = retained(metadata, older_than_ms, last, now_ms)
-            reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
             if current[then] not in _unbroken(current, found):
                 raise _lost_state(retention.need_hours, current[then], now_ms)
             if not is_kept:
                 longer.append(_longer(now_ms - older_than_ms, age_ms, retention.need_hours))
-    older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(
-        milliseconds=older_than_ms % 1000
-    )
+    reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
     times = [snapshots[s]["timestamp-ms"] for s in found.expired]
     return Expiry(
-        older_than=older_than,
+        older_than=_EPOCH + dt.timedelta(milliseconds=older_than_ms),
         retain_last=last,
         expires=found.expired,
         oldest_expired_ms=min(times, default=None),

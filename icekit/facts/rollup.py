@@ -210,12 +210,6 @@ class Rollup:
         add(bucket, *row[:3])
         bucket[3:] = min(bucket[3], row[3]), max(bucket[4], row[4])
 
-    def add_unapplied(
-        self, partition: Partition, kind: Kind, state: DeleteState, counts: Iterable[int]
-    ) -> None:
-        """Add [files, bytes, records] of deletes that apply to nothing."""
-        add(self.unapplied[partition, kind, state], *counts)
-
     def add_sequence(
         self,
         partition: Partition,
@@ -361,22 +355,25 @@ def file_size_histogram(
     """
     if edges is None:
         edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    counted: dict[int, list[int]] = {}
+    buckets: dict[int, list[Bucket]] = defaultdict(list)
     for group in facts.of_kind(kind):
         for bucket in group.buckets:
-            row = counted.setdefault(
-                bucket_of(bucket.min_bytes, edges), [0, 0, bucket.min_bytes, bucket.max_bytes]
-            )
-            row[0] += bucket.file_count
-            row[1] += bucket.size_in_bytes
-            row[2:] = min(row[2], bucket.min_bytes), max(row[3], bucket.max_bytes)
-    if not counted:
+            buckets[bucket_of(bucket.min_bytes, edges)].append(bucket)
+    if not buckets:
         return ()
-    sizes = (*counted, *(reach or ()))
+    sizes = (*buckets, *(reach or ()))
     first, last = bisect_right(edges, min(sizes)) - 1, bisect_right(edges, max(sizes)) - 1
     uppers: tuple[int | None, ...] = (*edges[1:], None)
+    totals = [Totals.of_buckets(buckets[edge]) for edge in edges]
     return tuple(
-        HistogramBar(edges[i], uppers[i], *counted.get(edges[i], (0, 0)))
+        HistogramBar(
+            edges[i],
+            uppers[i],
+            totals[i].file_count,
+            totals[i].size_in_bytes,
+            totals[i].min_bytes,
+            totals[i].max_bytes,
+        )
         for i in range(first, last + 1)
     )
 
@@ -448,14 +445,14 @@ def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
     groups: dict[Partition, dict[Kind, Totals]] = {}
     for group in facts.groups:
         groups.setdefault(group.partition, {})[group.kind] = Totals.of((group,))
-    found = [
+    ratios = [
         _ratio(partition, kinds)
         for partition, kinds in groups.items()
         if any(kind is not Kind.DATA for kind in kinds)
     ]
     return tuple(
         sorted(
-            found,
+            ratios,
             key=lambda r: (
                 -(r.by_records if r.by_records is not None else float("inf")),
                 sort_key(r.partition or Partition(0, ())),
@@ -516,12 +513,13 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
         own = [(s.sequence_number, s.equality_delete_record_count) for s in rows]
         deletes = everywhere if facts.spec(partition.spec_id).is_unpartitioned else own + everywhere
         deletes = sorted((d for d in deletes if d[1]), reverse=True)
-        pending, place = 0, 0
+        pending, next_delete = 0, 0
         files = records = well_files = well_bytes = loads = most = 0
         for row in sorted(rows, key=lambda s: -s.sequence_number):
-            while place < len(deletes) and deletes[place][0] >= row.sequence_number + exact:
-                pending += deletes[place][1]
-                place += 1
+            least = row.sequence_number + exact
+            while next_delete < len(deletes) and deletes[next_delete][0] >= least:
+                pending += deletes[next_delete][1]
+                next_delete += 1
             reaching = pending - row.ruled_out_record_count
             if reaching > 0 and row.data_file_count:
                 files += row.data_file_count
@@ -531,23 +529,15 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
                 loads += reaching * row.data_file_count
                 most = max(most, reaching)
         if files:
-            yield Applied(
-                partition=partition,
-                data_file_count=files,
-                data_record_count=records,
-                well_sized_file_count=well_files,
-                well_sized_bytes=well_bytes,
-                max_deletes_per_file=most,
-                loads=loads,
-            )
+            yield Applied(partition, files, records, well_files, well_bytes, most, loads)
 
 
 def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCounts]]:
     """The sequence counts, by partition."""
-    found: dict[Partition, list[SequenceCounts]] = {}
+    rows: dict[Partition, list[SequenceCounts]] = {}
     for row in facts.sequences:
-        found.setdefault(row.partition, []).append(row)
-    return found
+        rows.setdefault(row.partition, []).append(row)
+    return rows
 
 
 #: TableProperties.SPLIT_SIZE_DEFAULT and SPLIT_OPEN_FILE_COST_DEFAULT.

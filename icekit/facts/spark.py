@@ -146,7 +146,7 @@ def _read_judged(snapshot: Snapshot, judged: DataFrame) -> None:
     for partition, kind, state, *counts in snapshot.partitions.rows(
         unapplied, "kind", "state", "files", "bytes", "records"
     ):
-        rollup.add_unapplied(partition, KINDS[kind], STATES[state - 1], counts)
+        rollup.unapplied[partition, KINDS[kind], STATES[state - 1]] = counts
 
 
 def _judged(snapshot: Snapshot, fine: DataFrame) -> DataFrame:

@@ -282,9 +282,10 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
         same = by_hash.get(row["manifest"], [])
         if len(same) != 1 or same[0]["partition_spec_id"] != row["spec_id"]:
             continue
-        fields = [(f.name, f.result_type) for f in specs[row["spec_id"]].fields]
+        fields = specs[row["spec_id"]].fields
         ranges = []
-        for i, (_, kind) in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
+        for i, field in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
+            kind = field.result_type
             low, high = (comparable(kind, row[f"{end}_{columns[i]}"]) for end in ("low", "high"))
             has_null, has_nan = (bool(row[f"{of}_{columns[i]}"]) for of in ("null", "nan"))
             ranges.append(FieldRange(low, high, has_null, has_nan))

@@ -338,4 +338,4 @@ def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any
 def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(
     manifest: Any, held: FieldRange, expected: Sequence[str | None]
 ) -> None:
-    assert [each.missing for each in narrow_fields(manifest, [("day", "int")], [held])] == expected
+    assert [each.missing for each in narrow_fields(manifest, BY_DAY.fields, [held])] == expected
