@@ -4,11 +4,11 @@ function per finding.
 
 from __future__ import annotations
 
-from icekit import sql
 from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind
 from icekit.facts.manifest_counts import ColumnSample
+from icekit.facts.sort_order import quoted
 from icekit.units import count, percent, size
 
 _NEVER_BOUNDED = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
@@ -33,7 +33,7 @@ def metrics_missing(context: Context) -> Finding | None:
             roles[field.source] = "partition source"
     roles.update({f.source: "sort order" for f in facts.sort_order})
     roles.update(dict.fromkeys(facts.filter_columns, "filter"))
-    columns = {c.name: c for c in facts.columns}
+    columns = facts.by_name
     sick = {}
     for name, role in roles.items():
         column = columns.get(name)
@@ -77,8 +77,7 @@ def metrics_missing(context: Context) -> Finding | None:
         f"writer keeps none. icekit compact {facts.name} --scope major --budget '100 GB' "
         "rewrites them in portions.",
         sql=(context.alter(properties), context.rewrite()) if properties else (),
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=facts.data.size_in_bytes,
+        at_stake=facts.data,
     )
 
 
@@ -93,14 +92,14 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
     if len(facts.columns) <= limit or "write.metadata.metrics.default" in facts.properties:
         return None
     bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
-    nested = facts.top_level_column_count < len(facts.columns)
+    nested = ""
+    if facts.top_level_column_count < len(facts.columns):
+        nested = f" in {facts.top_level_column_count:,} top-level ones"
     return context.finding(
         "columns_past_metrics_limit",
         Severity.INFO,
         tuple(bare),
-        evidence=f"{len(facts.columns):,} "
-        f"columns{f' in {facts.top_level_column_count:,} top-level ones' if nested else ''}; "
-        f"{count(len(bare), 'column')} beyond the first {limit} get no metrics",
+        evidence=f"{len(facts.columns):,} columns{nested}; {count(len(bare), 'column')} beyond the first {limit} get no metrics",
         threshold=f"{limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
         effect="The order of the columns decides which filters can skip files; a column added "
@@ -175,16 +174,12 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         if texts
         else ""
     )
-    paths = {c.name: c.names for c in facts.columns}
-    quoted = [sql.identifier(*paths.get(name, (name,))) for name in names]
     # The first column wins most, a second one little, further ones nothing; only a trial shows
     # whether a curve does better.
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in quoted[:2])
+    order = ", ".join(f"{quoted(facts.by_name, name)} ASC NULLS LAST" for name in names[:2])
     statements = [context.rewrite(strategy="sort", sort_order=order)]
     if not facts.sort_order:
-        statements.append(
-            f"ALTER TABLE {sql.identifier(*context.facts.sql_name)} WRITE ORDERED BY {order}"
-        )
+        statements.append(f"ALTER TABLE {context.table} WRITE ORDERED BY {order}")
     return context.finding(
         "unclustered_filter_columns",
         Severity.WARNING,
@@ -202,8 +197,7 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         "well-sized files only with the option rewrite-all, so use it with a where filter that "
         f"keeps each run small. icekit tune layout {facts.name} tries other orders.{alike}",
         sql=tuple(statements),
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=facts.data.size_in_bytes,
+        at_stake=facts.data,
     )
 
 
@@ -227,8 +221,5 @@ def _state_metrics(context: Context) -> tuple[str, ...]:
         for c in facts.columns
         if any(c.field_id in key.field_ids for key in facts.equality_keys)
     ]
-    properties = {"write.metadata.metrics.default": "none"}
-    properties.update(
-        {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in dict.fromkeys(wanted)}
-    )
-    return (context.alter(properties),)
+    bounds = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in wanted}
+    return (context.alter({"write.metadata.metrics.default": "none", **bounds}),)

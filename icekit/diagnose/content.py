@@ -108,8 +108,7 @@ def thin_column_chunks(context: Context) -> Finding | None:
         "the memory: a writer holds a row group, a task reads one. Or move columns that are "
         "rarely read to another table.",
         sql=(context.alter({ROW_GROUP: str(enough)}),) if enough > row_group else (),
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=facts.data.size_in_bytes,
+        at_stake=facts.data,
     )
 
 

@@ -13,7 +13,7 @@ def shared_location(context: Context) -> Finding | None:
     return context.finding(
         "shared_location",
         Severity.WARNING,
-        [place.path for place in storage.sharing.shared],
+        [other.path for other in storage.sharing.shared],
         evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
         threshold="one table of the catalog with a path that equals, contains or lies inside a "
         "path of this table",

@@ -200,7 +200,7 @@ def stale_statistics(context: Context) -> Finding | None:
     ]
     if not stale:
         return None
-    told = (
+    ages = (
         f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, "
         f"{count(age.commit_count, 'commit')} ago: it had "
         f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or "
@@ -211,7 +211,7 @@ def stale_statistics(context: Context) -> Finding | None:
         "stale_statistics",
         Severity.INFO,
         [str(age.snapshot_id) for age in stale],
-        evidence="; ".join(told),
+        evidence="; ".join(ages),
         threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} "
         "of those at the time",
         source=CHOICE,

@@ -164,8 +164,7 @@ def identifiers_not_unique(context: Context) -> Finding | None:
     ):
         return None
     worst = max(sample.repeated, key=lambda each: each.record_count - each.most)
-    paths = {column.name: column.names for column in facts.columns}
-    names = ", ".join(identifier(*paths[name]) for name in sample.identifiers)
+    names = ", ".join(identifier(*facts.by_name[name].names) for name in sample.identifiers)
     return context.finding(
         "identifiers_not_unique",
         Severity.WARNING,
@@ -201,13 +200,13 @@ def vectors_rewritten(context: Context) -> Finding | None:
         for c in facts.history.commits[-limits.recent_commits :]
         if c.added_delete_files and c.operation in {"delete", "overwrite"}
     ]
+    # A commit that removes data files drops their vectors without writing them again.
     again = [
         c
         for c in changes
         if (c.removed_delete_files or 0) >= limits.vectors_rewritten * (c.added_delete_files or 0)
+        and not c.removed_data_files
     ]
-    # A commit that removes data files drops their vectors without writing them again.
-    again = [c for c in again if not c.removed_data_files]
     if facts.format_version < 3 or len(again) < _REWRITES or 2 * len(again) < len(changes):
         return None
     written = sum(c.added_delete_files or 0 for c in again)
