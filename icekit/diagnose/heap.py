@@ -161,8 +161,8 @@ def key_bytes(facts: TableFacts) -> int:
 
 def value_bytes(type_name: str) -> int:
     """The bytes of a value of an Iceberg type: assumed for texts and binaries."""
-    if found := re.fullmatch(r"fixed\[(\d+)\]", type_name):
-        return int(found[1])
+    if length := re.fullmatch(r"fixed\[(\d+)\]", type_name):
+        return int(length[1])
     if type_name.startswith("decimal"):
         return 16
     return ASSUMED_BYTES if type_name in {"string", "binary"} else _BYTES.get(type_name, 8)

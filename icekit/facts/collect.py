@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.engine.bridge import iceberg_version
 from icekit.errors import MetadataUnreadable, ParameterError, first_line, require, require_known
 from icekit.facts import local, metadata
+from icekit.facts.counts import Rollup
 from icekit.facts.definition import Flaw, MetadataFlaw, Setting
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
 from icekit.facts.manifest_counts import ManifestFacts
@@ -27,7 +28,7 @@ from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import MOST_MANIFESTS, RECENT_MINUTES, written_since
 from icekit.facts.retention import expirable
-from icekit.facts.rollup import Cut, Rollup, edges, sort_key
+from icekit.facts.rollup import Cut, edges, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
 from icekit.facts.storage import MissingFiles, Role, StorageFacts
 from icekit.facts.validation import field_ids
@@ -84,21 +85,16 @@ def observe(
     )
     definition = _definition(meta, schema, filter_columns)
     specs = {spec.spec_id: spec for spec in definition["specs"]}
+    manifests = _manifests(snapshot, source, specs)
+    cut = _cut(definition["settings"], tuple(size_ratios))
     rollup = Rollup(
-        _manifests(snapshot, source, specs),
-        specs,
-        metadata.key_columns(meta),
-        _cut(definition["settings"], tuple(size_ratios)),
-        int(meta.get("last-sequence-number", 0)),
+        manifests, specs, metadata.key_columns(meta), cut, int(meta.get("last-sequence-number", 0))
     )
     searched = Searched(meta, snapshot, rollup.manifests, rollup.specs)
     used = _count(lake, name, source, searched, rollup, collector, progress)
     now_ms = int(time.time() * 1000)
     since_ms = now_ms - int(RECENT_MINUTES * 60_000)
     recent = written_since(source.read, meta, snapshot, since_ms, rollup.manifests, MOST_MANIFESTS)
-    listed, missing, unlisted = (
-        _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
-    )
     return TableFacts(
         catalog=lake.name,
         table=name,
@@ -106,11 +102,7 @@ def observe(
         ref=chosen_ref,
         snapshot_ms=snapshot["timestamp-ms"] if snapshot is not None else None,
         **definition,
-        data_edges=rollup.cut.data,
-        delete_edges=rollup.cut.deletes,
-        groups=rollup.groups(),
-        sequences=rollup.sequences(),
-        sequence_width=rollup.width,
+        **_files(rollup),
         manifests=_manifest_facts(rollup, definition["settings"]),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample_metrics(
@@ -119,16 +111,11 @@ def observe(
             source.read,
             schema.get("identifier-field-ids") or (),
         ),
-        equality_keys=rollup.equality_keys(),
-        unapplied=rollup.unapplied_deletes(),
-        integrity=rollup.integrity,
         recent=tuple(sorted(recent, key=sort_key)),
         metadata_bytes=metadata_bytes,
-        storage=listed,
-        missing=missing,
         flaws=_flaws(searched),
         statistics=statistics_ages(meta, snapshot),
-        unlisted=unlisted,
+        **(_storage(lake, name, source, searched, used, say) if storage else {}),
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=now_ms,
@@ -161,6 +148,20 @@ def _definition(
             is_sorted=bool(sort_order),
         ),
         "filter_columns": _filter_columns(filter_columns, properties, [c.name for c in columns]),
+    }
+
+
+def _files(rollup: Rollup) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` that count files."""
+    return {
+        "data_edges": rollup.cut.data,
+        "delete_edges": rollup.cut.deletes,
+        "groups": rollup.groups(),
+        "sequences": rollup.sequences(),
+        "sequence_width": rollup.width,
+        "equality_keys": rollup.equality_keys(),
+        "unapplied": rollup.unapplied_deletes(),
+        "integrity": rollup.integrity,
     }
 
 
@@ -313,8 +314,8 @@ def _storage(
     searched: Searched,
     used: Collector,
     say: Callable[[str], None] | None,
-) -> tuple[StorageFacts | None, MissingFiles | None, str | None]:
-    """The orphan files, the missing files, and why orphan files were not listed."""
+) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` about orphan files and missing files."""
     from icekit.facts.orphans import (
         REMEMBERED_SECONDS,
         TableQuery,
@@ -338,21 +339,21 @@ def _storage(
     # The procedure rejects a table whose files others may share: nobody can say which files are
     # orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
-        return None, missing, "gc.enabled is false, so another table may use the files"
+        unlisted = "gc.enabled is false, so another table may use the files"
+        return {"missing": missing, "unlisted": unlisted}
     if missing is not None and missing.count(Role.MANIFEST_LIST).gone_count:
-        return (
-            None,
-            missing,
+        unlisted = (
             "the manifest list of a snapshot is gone, so it is not known which files that "
-            "snapshot references",
+            "snapshot references"
         )
+        return {"missing": missing, "unlisted": unlisted}
     others = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
     if others.shared:
-        before_ms = int(orphans_before().timestamp() * 1000)
-        return StorageFacts(before_ms, 0, sharing=others), missing, None
-    on_disk = orphans_on_disk(meta, latest) if used == "local" else None
-    try:
-        listed = on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"])
-    except MetadataUnreadable as error:
-        return None, missing, first_line(error).rstrip(".")
-    return replace(listed, sharing=others), missing, None
+        listed = StorageFacts(int(orphans_before().timestamp() * 1000), 0)
+    else:
+        on_disk = orphans_on_disk(meta, latest) if used == "local" else None
+        try:
+            listed = on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+        except MetadataUnreadable as error:
+            return {"missing": missing, "unlisted": first_line(error).rstrip(".")}
+    return {"missing": missing, "storage": replace(listed, sharing=others)}

@@ -60,11 +60,11 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
     """The data files that rewrites combine. Those of an older spec go into the current one, however
     they were partitioned.
     """
-    found: list[RewriteGroup] = []
+    rewrites: list[RewriteGroup] = []
     older: dict[tuple[object, ...], list[FileGroup]] = {}
     for group in facts.of_kind(Kind.DATA):
         if group.partition.spec_id == facts.default_spec_id:
-            found.append(RewriteGroup((group,)))
+            rewrites.append(RewriteGroup((group,)))
         else:
             # Files of one older partition are not split, so values that are not known are those of
             # the partition itself.
@@ -81,8 +81,8 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
             ),
             default=1,
         )
-        found.append(RewriteGroup(tuple(several), None if math.isinf(most) else int(most)))
-    return tuple(found)
+        rewrites.append(RewriteGroup(tuple(several), None if math.isinf(most) else int(most)))
+    return tuple(rewrites)
 
 
 def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
@@ -112,7 +112,7 @@ def values_of(
     values; None for a field without one value.
     """
     pairs = list(zip(older.fields, partition.values, strict=True))
-    found: list[tuple[Scalar, ...] | None] = []
+    values_known: list[tuple[Scalar, ...] | None] = []
     for field in _fields(current):
         same = [
             (before, value)
@@ -124,8 +124,8 @@ def values_of(
             for before, value in same
             if _most_values(before, field) == 1
         ]
-        found.append(min(values, key=len, default=None))
-    return tuple(found)
+        values_known.append(min(values, key=len, default=None))
+    return tuple(values_known)
 
 
 def _fields(spec: PartitionSpec) -> Iterable[PartitionField]:

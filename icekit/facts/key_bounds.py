@@ -192,10 +192,10 @@ def rule_out(
     # one key may.
     kept = np.array(
         [
-            (*place, keyed.files[row], keyed.records[row])
+            (*key, keyed.files[row], keyed.records[row])
             for keyed in deletes.values()
-            for place, row in keyed.rows.items()
-            if place in met
+            for key, row in keyed.rows.items()
+            if key in met
         ],
         np.int64,
     ).reshape(-1, 4)
@@ -207,11 +207,11 @@ def rule_out(
             kept[ordered, 1], _places(data)[rows, 1], "right" if is_exact else "left"
         )
         later[rows] += totals[-1] - totals[until]
-    places, left_out = list(data.rows), later - reach
+    keys, left_out = list(data.rows), later - reach
     return RuledOut(
-        {place for keyed in deletes.values() for place in keyed.rows} - met,
+        {key for keyed in deletes.values() for key in keyed.rows} - met,
         {
-            places[row]: (int(left_out[row, 0]), int(left_out[row, 1]))
+            keys[row]: (int(left_out[row, 0]), int(left_out[row, 1]))
             for row in np.flatnonzero(left_out.any(axis=1)).tolist()
         },
     )
@@ -353,7 +353,7 @@ def _apart(data: _Column, deletes: _Column) -> Any:
 def _ranked(data: Spans, deletes: Spans) -> tuple[_Column, _Column]:
     """The spans of both in one column of a key."""
     values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
-    ranks = {value: place for place, value in enumerate(values)}
+    ranks = {value: rank for rank, value in enumerate(values)}
 
     def column(spans: Spans) -> _Column:
         # Without a value, above all and below all.

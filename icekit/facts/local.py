@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from icekit.facts.counts import Rollup, add
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState, NarrowManifest
@@ -36,7 +37,7 @@ from icekit.facts.manifests import (
     of_manifests,
     read_ahead,
 )
-from icekit.facts.rollup import Rollup, add, kind_of
+from icekit.facts.rollup import kind_of
 from icekit.facts.values import partition_of
 
 

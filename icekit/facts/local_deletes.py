@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from icekit.facts.counts import Rollup
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import (
     EXAMPLES,
@@ -30,7 +31,7 @@ from icekit.facts.manifests import (
     files_of,
     is_delete_manifest,
 )
-from icekit.facts.rollup import Rollup, kind_of
+from icekit.facts.rollup import kind_of
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546
@@ -136,16 +137,16 @@ class KeyReader:
 
     def add(self, file: Record, keyed: Keyed, row: int) -> None:
         """Add a file to a row."""
-        none, place, columns = self.none, self.skipped, keyed.columns
+        none, index, columns = self.none, self.skipped, keyed.columns
         lows, highs = file.get("lower_bounds") or none, file.get("upper_bounds") or none
         nulls, values = file.get("null_value_counts") or none, file.get("value_counts") or none
         for column, read, required in self.columns:
             if column in columns:
-                low, high = lows[place], highs[place]
+                low, high = lows[index], highs[index]
                 if low is not None and high is not None:
                     low, high = read(low), read(high)
-                columns[column].add(row, low, high, nulls[place], values[place], required)
-            place += 1
+                columns[column].add(row, low, high, nulls[index], values[index], required)
+            index += 1
 
 
 def delete_columns(raw: bytes, location: str) -> tuple[bool, set[tuple[int, ...]]]:

@@ -68,11 +68,11 @@ def list_orphans(
         older_than=older_than,
     )
     try:
-        found = spark.sql(statement)
-        total = found.count()
-        path = F.col(found.columns[0])
+        listed = spark.sql(statement)
+        total = listed.count()
+        path = F.col(listed.columns[0])
         chosen = [
-            str(row[0]) for row in found.orderBy(F.xxhash64(path), path).limit(WEIGHED).collect()
+            str(row[0]) for row in listed.orderBy(F.xxhash64(path), path).limit(WEIGHED).collect()
         ]
         sizes = _sizes(spark, table, chosen)
     except Exception as error:
@@ -107,8 +107,8 @@ def orphans_on_disk(
         for part in spec.fields
         if part.name.startswith(_HIDDEN)
     )
-    found = _old_files(str(metadata["location"]), older_than.timestamp(), shown)
-    if found is None:
+    old = _old_files(str(metadata["location"]), older_than.timestamp(), shown)
+    if old is None:
         return None
     try:
         source, last = latest()
@@ -116,15 +116,15 @@ def orphans_on_disk(
             snapshot.get("manifest-list") for snapshot in last.get("snapshots") or ()
         ):
             return None
-        for index, name in enumerate(referenced_files(source, last) if found else ()):
+        for index, name in enumerate(referenced_files(source, last) if old else ()):
             if index >= _FEW_FILES:
                 return None
-            found.pop(normal(name).path, None)
+            old.pop(normal(name).path, None)
     except MetadataUnreadable:
         return None  # a snapshot may have expired meanwhile
-    examples = tuple(f"file:{path}" for path in sorted(found)[:EXAMPLES])
+    examples = tuple(f"file:{path}" for path in sorted(old)[:EXAMPLES])
     return StorageFacts(
-        int(older_than.timestamp() * 1000), len(found), examples, sum(found.values()), len(found)
+        int(older_than.timestamp() * 1000), len(old), examples, sum(old.values()), len(old)
     )
 
 
@@ -135,23 +135,23 @@ def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict
     family, _, top = normal(location)
     if family not in LOCAL or os.path.realpath(top) != top:
         return None
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     folders = [top]
     try:
         while folders:
             with os.scandir(folders.pop()) as listed:
                 for entry in listed:
-                    if entry.is_symlink() or len(found) > _FEW_FILES:
+                    if entry.is_symlink() or len(sizes) > _FEW_FILES:
                         return None
                     if entry.name.startswith(_HIDDEN) and not entry.name.startswith(shown):
                         continue
                     if entry.is_dir():
                         folders.append(entry.path)
                     elif (about := entry.stat()).st_mtime < older_than:
-                        found[entry.path] = about.st_size
+                        sizes[entry.path] = about.st_size
     except OSError:
         return None  # Spark reports it, if it cannot list the folder either
-    return found
+    return sizes
 
 
 def referenced_files(source: TableSource, metadata: Json) -> Iterator[str]:
@@ -197,14 +197,14 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
 
     io: Any = load_table(spark, table).io()
 
-    found: list[int] = []
+    lengths: list[int] = []
 
     def weigh(path: str) -> None:
         with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
-            found.append(int(io.newInputFile(path).getLength()))
+            lengths.append(int(io.newInputFile(path).getLength()))
 
     each_within(_WEIGHING_SECONDS, paths, weigh, at_once=min(_WEIGHED_AT_ONCE, len(paths)))
-    return list(found)
+    return list(lengths)
 
 
 Say = Callable[[str], None]
@@ -431,7 +431,7 @@ def _each(
     answers: dict[Identifier, T] = {}
     unread: dict[Identifier, str] = {}
     missing: set[Identifier] = set()
-    told = time.monotonic()
+    last_said = time.monotonic()
 
     def work(name: Identifier) -> None:
         try:
@@ -442,9 +442,9 @@ def _each(
             unread[name] = first_line(error)
 
     def goes_on() -> bool:
-        nonlocal told
-        if asking.say is not None and time.monotonic() - told >= _SAYING_SECONDS:
-            told = time.monotonic()
+        nonlocal last_said
+        if asking.say is not None and time.monotonic() - last_said >= _SAYING_SECONDS:
+            last_said = time.monotonic()
             asking.say(
                 f"  {what}: {len(answers) + len(missing) + len(unread):,} of "
                 f"{count(len(names), 'table')}"

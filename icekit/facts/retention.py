@@ -176,12 +176,12 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
         oldest = older_than_ms if age is None else now_ms - int(age)
         least = int(ref.get("min-snapshots-to-keep") or retain_last)
         open_ended = True
-        for place, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
+        for rank, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
             if not open_ended and snapshot["snapshot-id"] in referenced:
                 break  # and so are its ancestors
             referenced.add(snapshot["snapshot-id"])
             young = snapshot["timestamp-ms"] >= oldest
-            open_ended = open_ended and (place < least or young)
+            open_ended = open_ended and (rank < least or young)
             if open_ended:
                 why.setdefault(snapshot["snapshot-id"], []).append(
                     f"age on {name}" if young else f"count on {name}"
@@ -219,40 +219,40 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     now_ms = int(now.timestamp() * 1000)
     older_than_ms = now_ms - age_ms
     snapshots = snapshots_by_id(metadata)
-    found = retained(metadata, older_than_ms, last, now_ms)
+    kept = retained(metadata, older_than_ms, last, now_ms)
     current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
     window = _Window(age_ms, last, _cadence([s["timestamp-ms"] for s in current]))
     longer: list[str] = []
     if retention.need_hours is not None:
         then = _state_needed(retention.need_hours, window, current, now_ms)
         if then is not None:
-            is_kept = current[then] in _unbroken(current, found)
+            is_kept = current[then] in _unbroken(current, kept)
             # The state of that time may have been committed long before. It stays by time: commits
             # that come before the expiry runs, the plan's own among them, would push it out of a
             # count.
             older_than_ms = min(older_than_ms, *(s["timestamp-ms"] for s in current[: then + 1]))
-            found = retained(metadata, older_than_ms, last, now_ms)
-            if current[then] not in _unbroken(current, found):
+            kept = retained(metadata, older_than_ms, last, now_ms)
+            if current[then] not in _unbroken(current, kept):
                 raise _lost_state(retention.need_hours, current[then], now_ms)
             if not is_kept:
                 longer.append(_longer(now_ms - older_than_ms, age_ms, retention.need_hours))
-    reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
-    times = [snapshots[s]["timestamp-ms"] for s in found.expired]
+    reach = [s["timestamp-ms"] for s in _unbroken(current, kept)]
+    times = [snapshots[s]["timestamp-ms"] for s in kept.expired]
     return Expiry(
         older_than=_EPOCH + dt.timedelta(milliseconds=older_than_ms),
         retain_last=last,
-        expires=found.expired,
+        expires=kept.expired,
         oldest_expired_ms=min(times, default=None),
         newest_expired_ms=max(times, default=None),
         kept=tuple(
-            sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))
+            sorted(kept.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))
         ),
-        refs=found.refs,
+        refs=kept.refs,
         reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
         reach_after_ms=min(reach, default=None),
         cautions=(
             *longer,
-            *_cautions(retention, window, found),
+            *_cautions(retention, window, kept),
         ),
     )
 
@@ -328,7 +328,7 @@ def _state_needed(
             f"keep_hours (--keep) to {_duration(need_hours)} or more."
         )
     return next(
-        (place for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None
+        (index for index, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None
     )
 
 

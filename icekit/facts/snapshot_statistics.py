@@ -28,7 +28,7 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
         [file for file in metadata.get(key) or () if file["snapshot-id"] == snapshot_id]
         for key in ("statistics", "partition-statistics")
     )
-    found: list[SnapshotStatistics] = []
+    statistics: list[SnapshotStatistics] = []
     if table:
         schema = schema_of(metadata)
         names = {leaf.field_id: leaf.name for leaf in leaves(schema)}
@@ -38,10 +38,10 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
         columns = dict.fromkeys(names[i] for i in ids if i in names)
         # What compute_table_stats takes without columns.
         by_default = {field.name for field in children(schema) if isinstance(field.type, str)}
-        found.append(
+        statistics.append(
             SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns))
         )
-    return (*found, *([SnapshotStatistics("partition")] if partition else ()))
+    return (*statistics, *([SnapshotStatistics("partition")] if partition else ()))
 
 
 def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from icekit.engine.bridge import iceberg_version
 from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable
+from icekit.facts.counts import Rollup
 from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
 from icekit.facts.local_deletes import NEVER
 from icekit.facts.manifests import FileCounts
-from icekit.facts.rollup import Rollup
 from icekit.facts.spark_deletes import (
     add_integrity,
     named_deletes,

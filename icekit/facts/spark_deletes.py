@@ -367,7 +367,7 @@ def _misplaced(snapshot: Snapshot, rows: DataFrame) -> tuple[MisplacedDelete, ..
     )
     names = sorted({named for _, _, named, *_ in listed})
     is_beside = F.expr(last_part("path")).isin(sorted(map(file_name, names))) & F.col("place").isin(
-        [place for *_, place in listed]
+        [partition_hash for *_, partition_hash in listed]
     )
     files = _entries(snapshot).where(f"kind = {kind_code(Kind.DATA)}")
     data = files.where(F.col("path").isin(names) | is_beside)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from icekit.engine.compat import arrow_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.facts.counts import Rollup
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.integrity import DeleteState
-from icekit.facts.rollup import Rollup
 from icekit.facts.values import to_scalar
 from icekit.sql import Identifier, identifier
 

@@ -13,12 +13,13 @@ import fastavro
 import pytest
 
 from icekit.facts import local
+from icekit.facts.counts import Rollup
 from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState
 from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.manifests import FieldRange, narrow_fields
-from icekit.facts.rollup import Cut, Rollup, edges
+from icekit.facts.rollup import Cut, edges
 from tests.avro import PAIR, array_type, optional, record_type
 from tests.factories import DELETE_TARGET, TARGET
 
