@@ -10,7 +10,7 @@ from icekit import diagnose
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.engine.bridge import elements
-from icekit.facts import TableFacts
+from icekit.facts import TableFacts, counts
 from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
 from icekit.facts.rollup import equality_deletes_applied
