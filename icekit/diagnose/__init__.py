@@ -83,8 +83,8 @@ def diagnose(
     """
     context = Context(facts, thresholds or Thresholds(), session_conf)
     findings = [
-        replace(finding, command=command_for(facts, finding.name))
-        for check in SYMPTOMS.values()
+        replace(finding, name=name, command=command_for(facts, name))
+        for name, check in SYMPTOMS.items()
         if (finding := check(context)) is not None
     ]
     if context.resolves_first:

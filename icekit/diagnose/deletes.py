@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, agree
+from icekit.diagnose.findings import Context, Finding, Severity, agree
 from icekit.engine.cluster import caches_deletes
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.integrity import DeleteState
@@ -47,7 +47,6 @@ def equality_deletes(context: Context) -> Finding | None:
         else f"Rewrite the data files that the deletes apply to: {needs}."
     )
     return context.finding(
-        "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
         evidence=f"{count(total.record_count, 'equality delete record')} in "
@@ -81,9 +80,7 @@ def executor_cache(context: Context) -> Finding | None:
         sessions = "every Spark session that does not turn it off"
     total = context.facts.total(Kind.EQUALITY_DELETES)
     return context.finding(
-        "executor_cache",
         Severity.WARNING,
-        (),
         evidence=f"the executor cache for delete files is on in {sessions}, and "
         f"{count(total.file_count, 'equality delete file')} "
         f"{agree(total.file_count, 'applies', 'apply')} to this table",
@@ -113,7 +110,6 @@ def position_deletes(context: Context) -> Finding | None:
         else {"delete-file-threshold": "1"}
     )
     return context.finding(
-        "position_deletes",
         severity,
         partitions,
         evidence=f"{count(total.record_count, 'position delete record')} in "
@@ -122,7 +118,6 @@ def position_deletes(context: Context) -> Finding | None:
         f"{count(scoped, 'delete file')} {agree(scoped, 'names', 'name')} a single data file",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
         "partition",
-        source=CHOICE,
         effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
         "take storage and still count in file statistics.",
         remedy="Rewrite the data files with many deletes, then combine the remaining delete files.",
@@ -141,9 +136,7 @@ def v2_position_deletes(context: Context) -> Finding | None:
     if facts.format_version != 2 or not total.file_count:
         return None
     return context.finding(
-        "v2_position_deletes",
         Severity.INFO,
-        (),
         evidence=f"format version 2 with {count(total.file_count, 'position delete file')}",
         threshold="any live position delete file on a version 2 table",
         source="table spec, version 3: Deletion Vectors",
@@ -165,7 +158,6 @@ def deletion_vectors(context: Context) -> Finding | None:
     if not partitions or not total.file_count:
         return None
     return context.finding(
-        "deletion_vectors",
         severity,
         partitions,
         evidence=f"{count(total.file_count, 'deletion vector')} "
@@ -175,7 +167,6 @@ def deletion_vectors(context: Context) -> Finding | None:
         f"{percent(total.file_count / facts.data.file_count)} of the data files",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
         "partition",
-        source=CHOICE,
         effect="Scans read the hidden rows only to drop them, and the rows still take storage. "
         "Deletion vectors are cheap; the rows that they hide are not.",
         remedy="Rewrite the data files that have lost a large share of their rows.",
@@ -198,7 +189,6 @@ def dangling_deletes(context: Context) -> Finding | None:
     total = sum(facts.total(kind).file_count for kind in DELETE_KINDS)
     total += sum(each.file_count for each in facts.unapplied)
     return context.finding(
-        "dangling_deletes",
         Severity.WARNING,
         where,
         evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) "
@@ -224,7 +214,6 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
         each.file_count for each in facts.unapplied if each.kind is Kind.EQUALITY_DELETES
     )
     return context.finding(
-        "equality_deletes_of_new_keys",
         Severity.WARNING,
         where,
         evidence=f"{files:,} of {count(total, 'equality delete file')} "
@@ -275,7 +264,6 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         return None
     files, total = (sum(row[i] for row in blind.values()) for i in (0, 1))
     return context.finding(
-        "deletes_default_rewrite_ignores",
         Severity.WARNING,
         context.paths(sorted(blind, key=lambda p: -blind[p][1])),
         evidence=f"{files:,} of {facts.data.file_count:,} data files "
@@ -302,7 +290,6 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
     if facts.format_version != 1 or not modes:
         return None
     return context.finding(
-        "merge_on_read_on_v1",
         Severity.WARNING,
         modes,
         evidence=f"format version 1 with {' = merge-on-read, '.join(modes)} = merge-on-read",
@@ -371,15 +358,12 @@ def distribution_mode(context: Context) -> Finding | None:
         )
         sql = ()
     return context.finding(
-        "distribution_mode",
         Severity.WARNING,
-        (),
         evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per "
         f"partition (median), {size(mean_bytes)} each. Cause: "
         f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
         "per target size written",
-        source=CHOICE,
         effect="Every task writes its own file into every partition it has rows for: tasks × "
         "partitions files, however few the rows.",
         remedy=remedy,

@@ -54,7 +54,6 @@ def small_files(context: Context) -> Finding | None:
     )
     grave = gone >= limits.critical_files and gone > limits.critical_share * facts.data.file_count
     return context.finding(
-        "small_files",
         Severity.CRITICAL if grave else Severity.WARNING,
         context.paths(partitions),
         evidence=f"compaction would remove {gone:,} of "
@@ -93,7 +92,6 @@ def oversized_files(context: Context) -> Finding | None:
     files, total = (sum(row[i] for row in over.values()) for i in (0, 1))
     share = total / facts.data.size_in_bytes
     return context.finding(
-        "oversized_files",
         Severity.WARNING if share >= 0.05 else Severity.INFO,
         context.paths(sorted(over, key=lambda p: -over[p][1])),
         evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} with {size(total)} "
@@ -171,7 +169,6 @@ def target_too_small(context: Context) -> Finding | None:
     closed = _closed(facts, worst)
     named = closed and closed[:MOST_PARTITIONS]
     return context.finding(
-        "target_too_small",
         Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
         context.paths(worst),
         evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read "

@@ -411,17 +411,18 @@ class Context:
 
     def finding(
         self,
-        name: str,
         severity: Severity,
-        where: Sequence[str],
+        where: Sequence[str] = (),
         *,
         at_stake: Totals = _NO_FILES,
+        source: str = CHOICE,
         **fields: Any,
     ) -> Finding:
-        """A finding about this table; ``where`` is cut to the worst ten."""
+        """A finding about this table, named after its check; ``where`` is cut to the worst ten."""
         stake = {"files_at_stake": at_stake.file_count, "bytes_at_stake": at_stake.size_in_bytes}
         worst = tuple(where[:WHERE_LIMIT])
-        return Finding(name, severity, self.facts.name, worst, len(where), **{**stake, **fields})
+        counts = {**stake, "source": source, **fields}
+        return Finding("", severity, self.facts.name, worst, len(where), **counts)
 
     def unapplied(self, state: DeleteState) -> tuple[Totals, list[str]]:
         """The deletes that apply to nothing for one reason, and their partitions."""

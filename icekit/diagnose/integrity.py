@@ -36,7 +36,6 @@ def duplicate_files(context: Context) -> Finding | None:
     )
     first = integrity.duplicates[0]
     return context.finding(
-        "duplicate_files",
         Severity.CRITICAL,
         (*integrity.duplicate_manifests, *(each.path for each in integrity.duplicates)),
         evidence=f"{listed} {agree(files, 'has', 'have')} more than one live entry, so scans "
@@ -109,7 +108,6 @@ def misfiled_deletes(context: Context) -> Finding | None:
     if not files:
         return None
     return context.finding(
-        "misfiled_deletes",
         Severity.CRITICAL,
         where,
         evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {agree(files, 'is', 'are')} "
@@ -159,7 +157,6 @@ def unmatched_deletes(context: Context) -> Finding | None:
         else ""
     )
     return context.finding(
-        "unmatched_deletes",
         Severity.CRITICAL,
         where,
         evidence=f"{count(files, 'delete file')} with {count(records, 'record')} "
@@ -206,7 +203,6 @@ def manifest_bounds(context: Context) -> Finding | None:
             "data files, without a filter."
         ).strip()
     return context.finding(
-        "manifest_bounds",
         Severity.CRITICAL,
         [each.path for each in integrity.narrow_manifests],
         evidence=f"{count(integrity.narrow_manifest_count, 'manifest')} "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds, agree
+from icekit.diagnose.findings import Context, Finding, Severity, Thresholds, agree
+from icekit.facts.definition import Column
 from icekit.facts.files import FileGroup, Kind, Totals
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
@@ -32,7 +33,6 @@ def skewed_partitions(context: Context) -> Finding | None:
     share = percent(total.size_in_bytes / sum(sizes.values()))
     listing = sql.identifier(*context.facts.sql_name, "partitions")
     return context.finding(
-        "skewed_partitions",
         Severity.WARNING,
         context.paths(list(heavy)),
         evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, "
@@ -43,7 +43,6 @@ def skewed_partitions(context: Context) -> Finding | None:
             else f"it has {share} of the bytes"
         ),
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
-        source=CHOICE,
         effect="Spark divides work by partition: the task or rewrite group with the largest "
         "partition runs long after all others have finished.",
         remedy="Split the large partitions further, with a bucket transform of an evenly "
@@ -88,7 +87,6 @@ def over_partitioned(context: Context) -> Finding | None:
     mean = total.size_in_bytes / len(thin)
     change = _coarser_spec(context, facts.target_bytes / mean)
     return context.finding(
-        "over_partitioned",
         Severity.WARNING,
         context.paths([g.partition for g in thin]),
         evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on "
@@ -98,7 +96,6 @@ def over_partitioned(context: Context) -> Finding | None:
         "target size would be enough",
         threshold=f"{limits.many_partitions} partitions, more than half of them smaller than "
         f"{percent(limits.thin_partition_share)} of one target file",
-        source=CHOICE,
         effect="A data file never holds rows of two partitions, so compaction cannot combine "
         "their files: scans open a small file for each partition, and each commit writes a small "
         "file into each partition it touches.",
@@ -126,6 +123,10 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
     """
     facts = context.facts
     columns = facts.by_name
+
+    def terms(column: Column, *transforms: str) -> list[str]:
+        return [sql.transform_of(sql.identifier(*column.names), each) for each in transforms]
+
     for field in facts.default_spec.fields:
         column = columns.get(field.source or "")
         start = "day" if column and (column.type, field.transform) == _DAYS else field.transform
@@ -134,19 +135,13 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
             transform, times = _COARSER[transform]
             reached *= times
         if column and transform != start:
-            old, new = (
-                sql.transform_of(sql.identifier(*column.names), t)
-                for t in (field.transform, transform)
-            )
+            old, new = terms(column, field.transform, transform)
             return (f"ALTER TABLE {context.table} REPLACE PARTITION FIELD {old} WITH {new}",)
     for field in facts.default_spec.fields:
         column = columns.get(field.source or "")
         buckets = field.buckets
         if column and buckets > 1:
-            old, new = (
-                sql.transform_of(sql.identifier(*column.names), f"bucket[{n}]")
-                for n in (buckets, int(buckets / factor))
-            )
+            old, new = terms(column, field.transform, f"bucket[{int(buckets / factor)}]")
             change = (
                 f"REPLACE PARTITION FIELD {old} WITH {new}"
                 if buckets >= 2 * factor
@@ -168,7 +163,6 @@ def old_partition_spec(context: Context) -> Finding | None:
     now = ", ".join(f.name for f in facts.default_spec.fields) or "no partitioning"
     listing = sql.identifier(*context.facts.sql_name, "files")
     return context.finding(
-        "old_partition_spec",
         Severity.WARNING if share >= 0.1 else Severity.INFO,
         context.paths([g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)]),
         evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} ({percent(share)} of "

@@ -28,7 +28,6 @@ def missing_files(context: Context) -> Finding | None:
         where(facts.catalog, facts.specs_by_id, facts.columns, lost, of_rows=True) if lost else None
     )
     return context.finding(
-        "missing_files",
         _severity_of(missing),
         [file.path for file in missing.examples],
         evidence=f"{'; '.join(_counted(facts, each) for each in missing.counts)}. "
@@ -194,7 +193,6 @@ def unreadable_metadata(context: Context) -> Finding | None:
             context.call("expire_snapshots", snapshot_ids=tuple(map(int, old.examples)))
         )
     return context.finding(
-        "unreadable_metadata",
         max(_severity(facts, each) for each in facts.flaws),
         [example for each in facts.flaws for example in each.examples],
         evidence="; ".join(
