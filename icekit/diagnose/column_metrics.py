@@ -76,9 +76,7 @@ def metrics_missing(context: Context) -> Finding | None:
 def _sources(spec: PartitionSpec, transform: str | None = None) -> dict[str, None]:
     """The columns of a spec's fields, or of those with one transform."""
     return {
-        f.source: None
-        for f in spec.fields
-        if f.source and f.transform != "void" and transform in (None, f.transform)
+        f.source: None for f in spec.active_fields if f.source and transform in (None, f.transform)
     }
 
 

@@ -122,14 +122,6 @@ class Rollup:
         counts[0] += files
         counts[1] += records
 
-    def add_ruled_out(
-        self, partition: Partition, sequence_number: int, counts: Iterable[int]
-    ) -> None:
-        """Add the files and records of the later equality deletes that do not apply to the data of
-        a partition and (range of) sequence number.
-        """
-        self.by_sequence[partition, sequence_number][8:] = counts
-
     def add_duplicates(
         self,
         file_counts: FileCounts,

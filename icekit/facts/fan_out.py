@@ -4,15 +4,14 @@ metadata alone.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import FileGroup, Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
+from icekit.facts.where import start_of
 
 # Transforms of time, the coarsest first, with the most values of the next finer one in a value.
 _UNITS = ("year", "month", "day", "hour")
@@ -90,10 +89,10 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
     None if the specs do not limit it.
     """
     most = 1
-    for field in _fields(current):
+    for field in current.active_fields:
         several = [
             _most_values(before, field)
-            for before in _fields(older)
+            for before in older.active_fields
             if before.source_id == field.source_id
         ]
         if field.buckets:
@@ -113,7 +112,7 @@ def values_of(
     """
     pairs = list(zip(older.fields, partition.values, strict=True))
     values_known: list[tuple[Scalar, ...] | None] = []
-    for field in _fields(current):
+    for field in current.active_fields:
         same = [
             (before, value)
             for before, value in pairs
@@ -126,10 +125,6 @@ def values_of(
         ]
         values_known.append(min(values, key=len, default=None))
     return tuple(values_known)
-
-
-def _fields(spec: PartitionSpec) -> Iterable[PartitionField]:
-    return [field for field in spec.fields if field.transform != "void"]
 
 
 def _most_values(before: PartitionField, field: PartitionField) -> int | None:
@@ -155,7 +150,7 @@ def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tupl
     if isinstance(value, int) and before.transform in _UNITS:
         return (_coarser(before.transform, value, field.transform),)
     if isinstance(value, int) and before.result_type == "date" and field.transform in _UNITS[:3]:
-        return (value if field.transform == "day" else _coarser("day", value, field.transform),)
+        return (_coarser("day", value, field.transform),)
     if isinstance(value, int) and before.buckets:
         return (value % field.buckets,)
     return before.transform, value
@@ -164,8 +159,10 @@ def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tupl
 def _coarser(unit: str, value: int, wanted: str) -> int:
     """Hours, days or months since 1970 in a coarser unit."""
     if unit == "hour":
-        unit, value = ("hour", value) if wanted == "hour" else ("day", value // 24)
-    if unit == "day" and wanted in ("month", "year"):
-        day = dt.date(1970, 1, 1) + dt.timedelta(days=value)
-        unit, value = "month", (day.year - 1970) * 12 + day.month - 1
-    return value // 12 if unit == "month" and wanted == "year" else value
+        unit, value = "day", value // 24
+    if unit == wanted:
+        return value
+    if unit == "day":
+        start = start_of(unit, value)
+        value = (start.year - 1970) * 12 + start.month - 1
+    return value // 12 if wanted == "year" else value

@@ -247,7 +247,7 @@ class _Counting:
             }
         ruled_out = rule_out(data, deletes, everywhere, width == 1)
         for (number, end), counts in ruled_out.data.items():
-            self.rollup.add_ruled_out(partitions[number], end, counts)
+            self.rollup.by_sequence[partitions[number], end][8:] = counts
         self._set_apart(
             DeleteState.NEW_KEYS,
             lambda partition, kind, sequence: (

@@ -167,15 +167,15 @@ def is_delete_manifest(manifest: Record) -> bool:
     return bool(manifest.get("content", 0) == 1)
 
 
+def _entry_count(manifest: Record, change: str) -> int:
+    """Entries of one kind; old writers name the counts differently."""
+    counts = map(manifest.get, (f"{change}_files_count", f"{change}_data_files_count"))
+    return next(filter(None, counts), 0)
+
+
 def live_count(manifest: Record) -> int:
-    """Added and existing entries; old writers name the counts differently."""
-    return sum(
-        manifest.get(name) or manifest.get(old) or 0
-        for name, old in (
-            ("added_files_count", "added_data_files_count"),
-            ("existing_files_count", "existing_data_files_count"),
-        )
-    )
+    """Added and existing entries."""
+    return _entry_count(manifest, "added") + _entry_count(manifest, "existing")
 
 
 def is_counted(manifest: Record) -> bool:
@@ -253,10 +253,7 @@ def manifest_facts(
         delete_count=len(deletes),
         delete_bytes=sum(m["manifest_length"] for m in deletes),
         delete_entry_count=sum(map(live_count, deletes)),
-        deleted_entry_count=sum(
-            m.get("deleted_files_count") or m.get("deleted_data_files_count") or 0
-            for m in manifests
-        ),
+        deleted_entry_count=sum(_entry_count(m, "deleted") for m in manifests),
         min_bytes=min(lengths, default=None),
         max_bytes=max(lengths, default=None),
         undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),

@@ -224,25 +224,18 @@ def distribution_modes(
     Source: SparkWriteConf and SparkWriteUtil. A session's
     ``spark.sql.iceberg.distribution-mode`` and a write option override all of them.
     """
+    mode, origin = "none", "default for an unpartitioned, unsorted table"
     if is_sorted:
-        append = DistributionMode("append", "range", "default for a sorted table")
+        mode, origin = "range", "default for a sorted table"
     elif partitioned:
-        append = DistributionMode("append", "hash", "default for a partitioned table")
-    else:
-        append = DistributionMode("append", "none", "default for an unpartitioned, unsorted table")
+        mode, origin = "hash", "default for a partitioned table"
     if (stated := properties.get("write.distribution-mode")) is not None:
-        mode = stated.lower()
+        mode, origin = stated.lower(), "table property write.distribution-mode"
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
-        void = (mode == "hash" and not partitioned) or (
-            mode == "range" and not partitioned and not is_sorted
-        )
-        origin = (
-            f"table property write.distribution-mode is {mode}, which needs a partitioning or an "
-            "order"
-            if void
-            else "table property write.distribution-mode"
-        )
-        append = DistributionMode("append", "none" if void else mode, origin)
+        if not partitioned and (mode == "hash" or (mode == "range" and not is_sorted)):
+            origin = f"{origin} is {mode}, which needs a partitioning or an order"
+            mode = "none"
+    append = DistributionMode("append", mode, origin)
     modes = [append]
     for operation, name in DISTRIBUTIONS.items():
         mode, origin = "hash", f"default of {name}"

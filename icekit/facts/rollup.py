@@ -249,7 +249,8 @@ def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
         sorted(
             ratios,
             key=lambda r: (
-                -(r.by_records if r.by_records is not None else float("inf")),
+                r.by_records is not None,
+                -(r.by_records or 0),
                 sort_key(r.partition or Partition(0, ())),
             ),
         )

@@ -137,7 +137,7 @@ def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> set[tuple[int, in
     everywhere = {number for partition, number in numbers.items() if rollup.is_global(partition)}
     ruled_out, named = rule_out(data, deletes, everywhere, rollup.width == 1), list(numbers)
     for (number, end), counts in ruled_out.data.items():
-        rollup.add_ruled_out(named[number], end, counts)
+        rollup.by_sequence[named[number], end][8:] = counts
     return {(places[number], end) for number, end in ruled_out.deletes}
 
 

@@ -272,17 +272,15 @@ def _version(metadata: Json) -> int:
     version = metadata.get("format-version")
     if version is None:
         raise Damaged(f"format-version is {'null' if 'format-version' in metadata else 'missing'}")
+    known = f"there are versions 1 to {max(VERSIONS)}"
     if isinstance(version, int) and not isinstance(version, bool):
         if version in VERSIONS:
             return version
         if version > max(VERSIONS):
-            raise Damaged(
-                f"format-version is {version}, but only versions 1 to {max(VERSIONS)} are known "
-                "here: a newer icekit may support it"
+            known = (
+                f"only versions 1 to {max(VERSIONS)} are known here: a newer icekit may support it"
             )
-    raise Damaged(
-        f"format-version is {_shown(version)}, but there are versions 1 to {max(VERSIONS)}"
-    )
+    raise Damaged(f"format-version is {_shown(version)}, but {known}")
 
 
 def _current_schema(metadata: Json, version: int) -> Json:

@@ -111,9 +111,8 @@ def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[s
     known = {column.field_id: column for column in columns}
     return tuple(
         field.name
-        for field in spec.fields
-        if field.transform != "void"
-        and _predicate("c", field, known.get(field.source_id), False) is None
+        for field in spec.active_fields
+        if _predicate("c", field, known.get(field.source_id), False) is None
     )
 
 
