@@ -173,9 +173,10 @@ class Rollup:
         )
 
     def _scoped(self, partition: Partition, kind: Kind) -> int:
-        if kind is Kind.DELETION_VECTORS:
-            return sum(row[0] for row in self.buckets[partition, kind].values())
-        return self.file_scoped.get(partition, 0) if kind is Kind.POSITION_DELETES else 0
+        if kind is Kind.POSITION_DELETES:
+            return self.file_scoped.get(partition, 0)
+        rows = self.buckets[partition, kind].values() if kind is Kind.DELETION_VECTORS else ()
+        return sum(row[0] for row in rows)
 
     def sequences(self) -> tuple[SequenceCounts, ...]:
         """Freeze the sequence counts of the partitions to which deletes may apply."""

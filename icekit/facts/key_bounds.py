@@ -68,25 +68,21 @@ def longs() -> array[int]:
     return array("q")
 
 
-@dataclass(slots=True)
-class Spans:
+class Spans(NamedTuple):
     """What the files of each row may hold in one column: the range of the values, whether nulls or
     values, and whether the range is complete.
     """
 
-    low: list[Any] = field(default_factory=list)
-    high: list[Any] = field(default_factory=list)
-    has_null: bytearray = field(default_factory=bytearray)
-    has_value: bytearray = field(default_factory=bytearray)
-    is_bounded: bytearray = field(default_factory=bytearray)
+    low: list[Any]
+    high: list[Any]
+    has_null: bytearray
+    has_value: bytearray
+    is_bounded: bytearray
 
     def append(self) -> None:
         """Begin a row without files."""
-        self.low.append(None)
-        self.high.append(None)
-        self.has_null.append(0)
-        self.has_value.append(0)
-        self.is_bounded.append(1)
+        for column, empty in zip(self, (None, None, 0, 0, 1), strict=True):
+            column.append(empty)
 
     def add(
         self, row: int, low: Any, high: Any, nulls: int | None, values: int | None, required: bool
@@ -127,7 +123,7 @@ class Keyed:
     @classmethod
     def of(cls, columns: Iterable[int]) -> Keyed:
         """No files yet, for some columns."""
-        return cls({column: Spans() for column in columns})
+        return cls({column: Spans([], [], *map(bytearray, (0, 0, 0))) for column in columns})
 
     def row(self, partition: int, sequence: int) -> int:
         """The row of a partition and sequence number, which is added if it is new."""
@@ -152,8 +148,7 @@ class Keyed:
             ranged.files[into] += self.files[row]
             ranged.records[into] += self.records[row]
             for column, spans in self.columns.items():
-                held = (spans.low, spans.high, spans.has_null, spans.has_value, spans.is_bounded)
-                ranged.columns[column].merge(into, *(each[row] for each in held))
+                ranged.columns[column].merge(into, *(each[row] for each in spans))
         return ranged
 
 
@@ -361,12 +356,6 @@ def _ranked(data: Spans, deletes: Spans) -> tuple[_Column, _Column]:
             np.array([ranks.get(value, without) for value in of], np.int64)
             for of, without in ((spans.low, len(values)), (spans.high, -1))
         ]
-        return _Column(
-            *ends,
-            *(
-                np.frombuffer(each, bool)
-                for each in (spans.has_null, spans.has_value, spans.is_bounded)
-            ),
-        )
+        return _Column(*ends, *(np.frombuffer(each, bool) for each in spans[2:]))
 
     return column(data), column(deletes)

@@ -18,9 +18,9 @@ from icekit.engine.errors import first_sentence
 from icekit.engine.metadata_tables import metadata_table, with_lengths
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
-from icekit.facts.lineage import lineage, snapshots_by_id
+from icekit.facts.head import Head
 from icekit.facts.manifests import Record, files_of, live_count, may_have_live
-from icekit.facts.metadata import Json, statistics_files
+from icekit.facts.metadata import statistics_files
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
@@ -61,20 +61,13 @@ class _Reference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Searched:
+class Searched(Head):
     """What is looked up: a table's metadata, its observed snapshot, and the manifests of that
     snapshot.
     """
 
-    metadata: Json
-    snapshot: Json | None
     manifests: Sequence[Record]
     specs: Mapping[int, PartitionSpec]
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """The id of the observed snapshot; None for a table without one."""
-        return None if self.snapshot is None else int(self.snapshot["snapshot-id"])
 
     def of_metadata(self) -> Iterator[_Reference]:
         """Manifests, manifest lists and statistics files: all that metadata names without a
@@ -116,10 +109,7 @@ class Searched:
         """The newest snapshot of the lineage from before all these; None without one, or if one is
         not in the lineage.
         """
-        line = [
-            snapshot["snapshot-id"]
-            for snapshot in lineage(snapshots_by_id(self.metadata), self.snapshot)
-        ]
+        line = [snapshot["snapshot-id"] for snapshot in self.lineage()]
         indexes = [line.index(each) if each in line else len(line) for each in ids]
         after = max(indexes, default=len(line)) + 1
         return line[after] if after < len(line) else None

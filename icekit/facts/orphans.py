@@ -361,7 +361,10 @@ def of_others(
             f"the list of the tables of catalog {lake.name!r} is not complete: "
             f"{display_name(table)} is not in it",
         )
-    answers, unread, missing = _each(others, ask, what, asking)
+    outcomes = _each(others, ask, what, asking)
+    errors = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    missing = {name for name, error in errors.items() if isinstance(error, TableNotFound)}
+    unread = {name: first_line(errors[name]) for name in errors.keys() - missing}
     if missing:
         try:
             listed = lake.tables.names()
@@ -370,8 +373,8 @@ def of_others(
         unread |= dict.fromkeys(
             missing.intersection(listed), "the catalog lists it, but says that it does not exist"
         )
-    reached = len(answers) + len(unread.keys() | missing)
-    return answers, _unchecked(unread, reached, len(others), asking.seconds)
+    answers = {name: each for name, each in outcomes.items() if not isinstance(each, Exception)}
+    return answers, _unchecked(unread, len(outcomes), len(others), asking.seconds)
 
 
 def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
@@ -424,35 +427,26 @@ def location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
 
 def _each(
     names: list[Identifier], ask: Callable[[Identifier], T], what: str, asking: TableQuery
-) -> tuple[dict[Identifier, T], dict[Identifier, str], set[Identifier]]:
-    """The answers of tables, the errors, and the tables not found; a table in none of the three was
-    not reached in time.
-    """
-    answers: dict[Identifier, T] = {}
-    unread: dict[Identifier, str] = {}
-    missing: set[Identifier] = set()
+) -> dict[Identifier, T | Exception]:
+    """The answers of tables, or the errors, without the tables that were not reached in time."""
+    outcomes: dict[Identifier, T | Exception] = {}
     last_said = time.monotonic()
 
     def work(name: Identifier) -> None:
         try:
-            answers[name] = ask(name)
-        except TableNotFound:
-            missing.add(name)
+            outcomes[name] = ask(name)
         except Exception as error:
-            unread[name] = first_line(error)
+            outcomes[name] = error
 
     def goes_on() -> bool:
         nonlocal last_said
         if asking.say is not None and time.monotonic() - last_said >= _SAYING_SECONDS:
             last_said = time.monotonic()
-            asking.say(
-                f"  {what}: {len(answers) + len(missing) + len(unread):,} of "
-                f"{count(len(names), 'table')}"
-            )
+            asking.say(f"  {what}: {len(outcomes):,} of {count(len(names), 'table')}")
         return not asking.stopped()
 
     each_within(asking.seconds, names, work, at_once=min(_AT_ONCE, len(names)), goes_on=goes_on)
-    return dict(answers), dict(unread), set(missing)
+    return dict(outcomes)
 
 
 def _unchecked(

@@ -191,10 +191,10 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
         if snapshot_id not in referenced and snapshot["timestamp-ms"] >= older_than_ms:
             why.setdefault(snapshot_id, []).append("age, although no branch contains it")
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
-    expired = [int(s["snapshot-id"]) for s in oldest_first if s["snapshot-id"] not in why]
+    ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
     return Retained(
-        {s: tuple(reasons) for s, reasons in why.items() if s in snapshots},
-        tuple(expired),
+        {each: tuple(why[each]) for each in ids if each in why},
+        tuple(each for each in ids if each not in why),
         tuple(names),
         tuple(dropped),
     )
@@ -244,9 +244,7 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
         expires=kept.expired,
         oldest_expired_ms=min(times, default=None),
         newest_expired_ms=max(times, default=None),
-        kept=tuple(
-            sorted(kept.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))
-        ),
+        kept=tuple(kept.kept.items()),
         refs=kept.refs,
         reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
         reach_after_ms=min(reach, default=None),

@@ -17,7 +17,7 @@ from icekit.facts.files import Partition, Scalar
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)
-_FORMATS = {"int": "<i", "date": "<i", "long": "<q", "time": "<q", "float": "<f", "double": "<d"}
+_NUMBERS = ("int", "date", "long", "time", "float", "double")
 
 
 def result_type(transform: str, source_type: str) -> str:
@@ -63,16 +63,12 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
     than a value of the type has.
     """
     name = type_name.partition("(")[0].partition("[")[0]
-    if name in _FORMATS:
-        # Bounds written before a type promotion (int to long, float to double) keep their old
-        # width.
-        if name in {"long", "double"} and len(raw) == 4:
-            name = {"long": "int", "double": "float"}[name]
-        try:
-            return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
-        except struct.error as error:
-            raise ValueError(f"a bound of type {type_name}: {error}") from None
-    if name.startswith("timestamp"):
+    if name in _NUMBERS and len(raw) not in (4, 8):
+        raise ValueError(f"a bound of type {type_name} has {len(raw)} bytes")
+    # Bounds written before a type promotion (int to long, float to double) keep their old width.
+    if name in {"float", "double"}:
+        return struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]  # type: ignore[no-any-return]
+    if name in _NUMBERS or name.startswith("timestamp"):
         return int.from_bytes(raw, "little", signed=True)
     if name == "boolean":
         return raw != b"\x00"
