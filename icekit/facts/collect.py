@@ -11,7 +11,7 @@ from icekit.engine.bridge import iceberg_version
 from icekit.errors import MetadataUnreadable, ParameterError, first_line, require, require_known
 from icekit.facts import local, metadata
 from icekit.facts.counts import Rollup
-from icekit.facts.definition import Flaw, MetadataFlaw, Setting
+from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
 from icekit.facts.manifest_counts import ManifestFacts
 from icekit.facts.manifests import (
@@ -86,7 +86,7 @@ def observe(
     definition = _definition(meta, schema, filter_columns)
     specs = {spec.spec_id: spec for spec in definition["specs"]}
     manifests = _manifests(snapshot, source, specs)
-    cut = _cut(definition["settings"], tuple(size_ratios))
+    cut = _cut(definition["properties"], tuple(size_ratios))
     rollup = Rollup(
         manifests, specs, metadata.key_columns(meta), cut, int(meta.get("last-sequence-number", 0))
     )
@@ -103,7 +103,7 @@ def observe(
         snapshot_ms=snapshot["timestamp-ms"] if snapshot is not None else None,
         **definition,
         **_files(rollup),
-        manifests=_manifest_facts(rollup, definition["settings"]),
+        manifests=_manifest_facts(rollup, definition["properties"]),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
         metrics_sample=sample_metrics(
             rollup.manifests,
@@ -165,9 +165,9 @@ def _files(rollup: Rollup) -> dict[str, Any]:
     }
 
 
-def _cut(settings: Sequence[Setting], ratios: Sequence[float]) -> Cut:
-    target = metadata.int_setting(settings, metadata.TARGET)
-    of_deletes = metadata.int_setting(settings, "write.delete.target-file-size-bytes")
+def _cut(properties: Mapping[str, str], ratios: Sequence[float]) -> Cut:
+    target = metadata.number(properties, metadata.TARGET)
+    of_deletes = metadata.number(properties, "write.delete.target-file-size-bytes")
     return Cut(edges(target, ratios), edges(of_deletes, ratios), target)
 
 
@@ -199,8 +199,8 @@ def _count(
     return used
 
 
-def _manifest_facts(rollup: Rollup, settings: Sequence[Setting]) -> ManifestFacts:
-    target = metadata.int_setting(settings, "commit.manifest.target-size-bytes")
+def _manifest_facts(rollup: Rollup, properties: Mapping[str, str]) -> ManifestFacts:
+    target = metadata.number(properties, "commit.manifest.target-size-bytes")
     facts = manifest_facts(rollup.manifests, rollup.specs.values(), target)
     if all(map(is_counted, rollup.manifests)):
         return facts

@@ -78,7 +78,6 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
                 most_partitions(facts.spec(g.partition.spec_id), facts.default_spec) or math.inf
                 for g in several
             ),
-            default=1,
         )
         rewrites.append(RewriteGroup(tuple(several), None if math.isinf(most) else int(most)))
     return tuple(rewrites)

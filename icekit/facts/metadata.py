@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 from typing import Any, NamedTuple
 
@@ -77,15 +77,15 @@ _INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 
 
-def number(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A table property that is a whole number.
+def number(properties: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A table property that is a whole number; by default Iceberg's own default, or 0.
 
     Raises :class:`~icekit.errors.ParameterError` for a value that writers or icekit cannot use:
     Iceberg accepts any Java Long, but a size of 0 gives a file for every thousand rows.
     """
     stated, least = properties.get(name), _NUMBERS.get(name, 1)
     if stated is None:
-        return default
+        return int(DEFAULTS.get(name) or 0) if default is None else default
     if re.fullmatch(r"[+-]?[0-9]{1,19}", stated) and least <= int(stated) < 2**63:
         return int(stated)
     wanted = "a whole number" if least == _ANY else f"a whole number of {least} or more"
@@ -202,18 +202,13 @@ def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
     """
     for name in properties:
         if name in _NUMBERS or name.startswith(_NUMBER_OF_COLUMN):
-            number(properties, name, 0)
+            number(properties, name)
     return tuple(
         Setting(name, properties[name], "table property")
         if name in properties
         else Setting(name, default, "default")
         for name, default in DEFAULTS.items()
     )
-
-
-def int_setting(in_force: Iterable[Setting], name: str) -> int:
-    """A whole number from :func:`settings`, which has validated it; 0 without a value."""
-    return int(next(s.value for s in in_force if s.name == name) or 0)
 
 
 def distribution_modes(
@@ -255,10 +250,9 @@ def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     """The leaf columns with the metrics mode in force for new files (MetricsConfig)."""
     properties = metadata.get("properties") or {}
     default: str | None = properties.get("write.metadata.metrics.default")
-    inferred_default = int(DEFAULTS[_INFERRED] or 0)
-    limit = number(properties, _INFERRED, inferred_default)
+    limit = number(properties, _INFERRED)
     # As MetricsConfig does with a negative value.
-    inferred = _limited(schema, inferred_default if limit < 0 else limit)
+    inferred = _limited(schema, number({}, _INFERRED) if limit < 0 else limit)
     # Transforms that preserve the order (MetricsConfig: order-preserving sorted columns).
     ordered = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
 

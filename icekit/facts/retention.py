@@ -25,9 +25,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HOUR_MS = 3_600_000
 #: A run may be reading a snapshot that it has just found: nothing younger ever expires.
 LEAST_HOURS = 1.0
-#: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and
-# history.expire.max-ref-age-ms (forever).
-DEFAULT_AGE_MS = 432_000_000
+#: Iceberg's default of history.expire.max-ref-age-ms.
 FOREVER = 2**63 - 1
 #: A choice: the number of snapshots to keep if the table asks for fewer.
 DEFAULT_LAST = 10
@@ -96,7 +94,7 @@ class Retention:
         """Milliseconds and snapshots to keep on a table with these properties."""
         hours = self.keep_hours
         age_ms = (
-            number(properties, "history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS)
+            number(properties, "history.expire.max-snapshot-age-ms")
             if hours is None
             else round(hours * HOUR_MS)
         )
@@ -107,7 +105,7 @@ class Retention:
             )
         last = self.keep_last
         if last is None:
-            last = max(DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep", 1))
+            last = max(DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep"))
         return age_ms, last
 
 
