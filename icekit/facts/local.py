@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,7 +125,7 @@ class _Counting:
                     data.sequences.append(sequence)
             size, records = file["file_size_in_bytes"], file["record_count"]
             _count(counted.setdefault((partition, Kind.DATA, sequence), {}), edges, size, records)
-        self._check_summary(manifest, spec, known)
+        self.narrow += narrow_fields(manifest, spec.fields, field_ranges(spec.fields, known))
 
     def add_deletes(self, manifest: Record, raw: bytes) -> None:
         """Count the delete files of a manifest, except those of a single data file, which are
@@ -165,7 +165,7 @@ class _Counting:
                 scoped.is_vector.append(kind is Kind.DELETION_VECTORS)
                 continue
             self._count_deletes((partition, kind, sequence), size, records)
-        self._check_summary(manifest, spec, known)
+        self.narrow += narrow_fields(manifest, spec.fields, field_ranges(spec.fields, known))
 
     def _add_keys(
         self, file: Record, reader: KeyReader, partition: Partition, sequence: int
@@ -290,11 +290,6 @@ class _Counting:
         partition = partition_of(spec.spec_id, values)
         known[values] = partition, self.numbers.setdefault(partition, len(self.numbers))
         return known[values]
-
-    def _check_summary(
-        self, manifest: Record, spec: PartitionSpec, known: Collection[tuple[Any, ...]]
-    ) -> None:
-        self.narrow += narrow_fields(manifest, spec.fields, field_ranges(spec.fields, known))
 
 
 def _count(buckets: dict[int, list[int]], edges: Sequence[int], size: int, records: int) -> None:

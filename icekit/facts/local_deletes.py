@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -198,9 +199,8 @@ class Naming:
 
     def add(self) -> None:
         """Add the counts of what is listed more than once, and examples, to the rollup."""
-        # By kind, path and offset: the records, and the snapshot that added each entry.
-        entries_of: dict[_File, list[int]] = {}
-        records: dict[_File, int] = {}
+        # By kind, path and offset: for each entry, the snapshot that added it, and the records.
+        entries_of: dict[_File, list[tuple[int, int]]] = defaultdict(list)
         partitions: set[Partition] = set()
         misplaced: list[tuple[str, str, DeleteState, Partition, int]] = []
         for manifest in self.live:
@@ -210,21 +210,22 @@ class Naming:
                 if identity in self.repeated:
                     kind = Kind.DATA if is_data else kind_of(file["content"], file["file_format"])
                     key = kind, file["file_path"], file.get("content_offset")
-                    entries_of.setdefault(key, []).append(snapshot_id or 0)
-                    records[key] = file["record_count"]
+                    entries_of[key].append((snapshot_id or 0, file["record_count"]))
                     partitions.add(partition)
                 if not is_data and (state := self.misplaced.get(identity)) is not None:
                     path, named = file["file_path"], named_data_file(file) or ""
                     misplaced.append((path, named, state, partition, snapshot_id or 0))
             misplaced = heapq.nsmallest(EXAMPLES, misplaced, key=lambda each: each[:2])
-        files = {key: ids for key, ids in entries_of.items() if len(ids) > 1}
+        files = {key: listed for key, listed in entries_of.items() if len(listed) > 1}
         data = [key for key in files if key[0] is Kind.DATA]
         self.rollup.add_duplicates(
             FileCounts(len(data), len(files) - len(data)),
-            sum((len(files[key]) - 1) * records[key] for key in data),
+            sum(sum(records for _, records in files[key][1:]) for key in data),
             partitions,
             (
-                DuplicateFile(key[1], key[0], len(files[key]), tuple(sorted(set(files[key]))))
+                DuplicateFile(
+                    key[1], key[0], len(files[key]), tuple(sorted({each for each, _ in files[key]}))
+                )
                 for key in heapq.nsmallest(EXAMPLES, files, key=lambda key: (key[1], key[2] or 0))
             ),
         )

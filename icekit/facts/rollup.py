@@ -159,18 +159,12 @@ def file_size_histogram(
     sizes = (*buckets, *(reach or ()))
     first, last = bisect_right(edges, min(sizes)) - 1, bisect_right(edges, max(sizes)) - 1
     uppers: tuple[int | None, ...] = (*edges[1:], None)
-    totals = [Totals.of_buckets(buckets[edge]) for edge in edges]
-    return tuple(
-        HistogramBar(
-            edges[i],
-            uppers[i],
-            totals[i].file_count,
-            totals[i].size_in_bytes,
-            totals[i].min_bytes,
-            totals[i].max_bytes,
-        )
-        for i in range(first, last + 1)
-    )
+    totals = (Totals.of_buckets(buckets[edge]) for edge in edges)
+    bars = [
+        HistogramBar(edge, upper, t.file_count, t.size_in_bytes, t.min_bytes, t.max_bytes)
+        for edge, upper, t in zip(edges, uppers, totals, strict=True)
+    ]
+    return tuple(bars[first : last + 1])
 
 
 @dataclass(frozen=True, slots=True)

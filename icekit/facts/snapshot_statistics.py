@@ -41,7 +41,9 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
         statistics.append(
             SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns))
         )
-    return (*statistics, *([SnapshotStatistics("partition")] if partition else ()))
+    if partition:
+        statistics.append(SnapshotStatistics("partition"))
+    return tuple(statistics)
 
 
 def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
