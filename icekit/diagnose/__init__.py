@@ -82,12 +82,15 @@ def diagnose(
     bytes at stake, then by files at stake.
     """
     context = Context(facts, thresholds or Thresholds(), session_conf)
-    found = [finding for check in SYMPTOMS.values() if (finding := check(context)) is not None]
+    findings = [
+        replace(finding, name=name, command=command_for(facts, name))
+        for name, check in SYMPTOMS.items()
+        if (finding := check(context)) is not None
+    ]
     if context.resolves_first:
-        found = [_resolved_first(finding) for finding in found]
-    found = [replace(finding, command=command_for(facts, finding.name)) for finding in found]
+        findings = list(map(_resolved_first, findings))
     return Findings(
-        sorted(found, key=lambda f: (-f.severity, -f.bytes_at_stake, -f.files_at_stake, f.name))
+        sorted(findings, key=lambda f: (-f.severity, -f.bytes_at_stake, -f.files_at_stake, f.name))
     )
 
 

@@ -4,11 +4,10 @@ function per finding.
 
 from __future__ import annotations
 
-from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
+from icekit.diagnose.findings import Context, Finding, Severity
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind
-from icekit.facts.manifest_counts import ColumnSample
+from icekit.facts.sort_order import quoted
 from icekit.units import count, percent, size
 
 _NEVER_BOUNDED = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
@@ -18,22 +17,16 @@ def metrics_missing(context: Context) -> Finding | None:
     """Columns that filters use, without bounds in the files."""
     facts = context.facts
     sample = facts.metrics_sample
-    roles: dict[str, str] = {}
     # The partition's value answers a filter on the column of an identity field, in files of every
     # spec that has it.
-    known = set.intersection(
-        *(
-            _identities(facts.spec(i))
-            for i in {g.partition.spec_id for g in facts.of_kind(Kind.DATA)}
-            or {facts.default_spec_id}
-        )
-    )
-    for field in facts.default_spec.fields:
-        if field.source and field.transform != "void":
-            roles[field.source] = "partition source"
-    roles.update({f.source: "sort order" for f in facts.sort_order})
-    roles.update(dict.fromkeys(facts.filter_columns, "filter"))
-    columns = {c.name: c for c in facts.columns}
+    specs = {g.partition.spec_id for g in facts.of_kind(Kind.DATA)} or {facts.default_spec_id}
+    known = set.intersection(*(set(_sources(facts.spec(i), "identity")) for i in specs))
+    roles = {
+        **dict.fromkeys(_sources(facts.default_spec), "partition source"),
+        **{f.source: "sort order" for f in facts.sort_order},
+        **dict.fromkeys(facts.filter_columns, "filter"),
+    }
+    columns = facts.by_name
     sick = {}
     for name, role in roles.items():
         column = columns.get(name)
@@ -58,7 +51,6 @@ def metrics_missing(context: Context) -> Finding | None:
         if columns[name].metrics_mode in {"none", "counts"}
     }
     return context.finding(
-        "metrics_missing",
         Severity.WARNING,
         tuple(sick),
         evidence="; ".join(
@@ -77,13 +69,15 @@ def metrics_missing(context: Context) -> Finding | None:
         f"writer keeps none. icekit compact {facts.name} --scope major --budget '100 GB' "
         "rewrites them in portions.",
         sql=(context.alter(properties), context.rewrite()) if properties else (),
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=facts.data.size_in_bytes,
+        at_stake=facts.data,
     )
 
 
-def _identities(spec: PartitionSpec) -> set[str]:
-    return {field.source for field in spec.fields if field.source and field.transform == "identity"}
+def _sources(spec: PartitionSpec, transform: str | None = None) -> dict[str, None]:
+    """The columns of a spec's fields, or of those with one transform."""
+    return {
+        f.source: None for f in spec.active_fields if f.source and transform in (None, f.transform)
+    }
 
 
 def columns_past_metrics_limit(context: Context) -> Finding | None:
@@ -93,14 +87,13 @@ def columns_past_metrics_limit(context: Context) -> Finding | None:
     if len(facts.columns) <= limit or "write.metadata.metrics.default" in facts.properties:
         return None
     bare = [c.name for c in facts.columns if c.metrics_mode == "none"]
-    nested = facts.top_level_column_count < len(facts.columns)
+    nested = ""
+    if facts.top_level_column_count < len(facts.columns):
+        nested = f" in {facts.top_level_column_count:,} top-level ones"
     return context.finding(
-        "columns_past_metrics_limit",
         Severity.INFO,
         tuple(bare),
-        evidence=f"{len(facts.columns):,} "
-        f"columns{f' in {facts.top_level_column_count:,} top-level ones' if nested else ''}; "
-        f"{count(len(bare), 'column')} beyond the first {limit} get no metrics",
+        evidence=f"{len(facts.columns):,} columns{nested}; {count(len(bare), 'column')} beyond the first {limit} get no metrics",
         threshold=f"{limit} columns, counting the fields of structs, lists and maps",
         source="write.metadata.metrics.max-inferred-column-defaults",
         effect="The order of the columns decides which filters can skip files; a column added "
@@ -121,13 +114,10 @@ def too_many_metrics(context: Context) -> Finding | None:
     if len(kept) <= limits.metrics_columns or per_entry is None:
         return None
     return context.finding(
-        "too_many_metrics",
         Severity.INFO,
-        (),
         evidence=f"every data file has statistics of {len(kept):,} columns: {size(per_entry)} of "
         f"manifest per data file, {size(facts.manifests.data_bytes)} in total",
         threshold=f"{limits.metrics_columns} columns with metrics",
-        source=CHOICE,
         effect="Planning reads and decodes all statistics to use the bounds of the one or two "
         "columns in the filter; drivers hold them in memory.",
         remedy="Keep metrics only for the columns that queries filter or sort by. Existing files "
@@ -151,16 +141,14 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
             *(f.source for f in facts.sort_order[:1] if f.transform == "identity"),
         )
     )
-    sick: list[tuple[ColumnSample, float]] = []
-    for name in wanted:
-        seen = sample.column(name)
-        if (
-            seen
-            and seen.stab_share is not None
-            and seen.bounds_file_count >= limits.min_sampled_files
-            and seen.stab_share >= limits.stab_share
-        ):
-            sick.append((seen, seen.stab_share))
+    sick = [
+        (seen, seen.stab_share)
+        for name in wanted
+        if (seen := sample.column(name))
+        and seen.stab_share is not None
+        and seen.bounds_file_count >= limits.min_sampled_files
+        and seen.stab_share >= limits.stab_share
+    ]
     if not sick:
         return None
     names = [seen.column for seen, _ in sick]
@@ -175,18 +163,13 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
         if texts
         else ""
     )
-    paths = {c.name: c.names for c in facts.columns}
-    quoted = [sql.identifier(*paths.get(name, (name,))) for name in names]
     # The first column wins most, a second one little, further ones nothing; only a trial shows
     # whether a curve does better.
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in quoted[:2])
+    order = ", ".join(f"{quoted(facts.by_name, name)} ASC NULLS LAST" for name in names[:2])
     statements = [context.rewrite(strategy="sort", sort_order=order)]
     if not facts.sort_order:
-        statements.append(
-            f"ALTER TABLE {sql.identifier(*context.facts.sql_name)} WRITE ORDERED BY {order}"
-        )
+        statements.append(f"ALTER TABLE {context.table} WRITE ORDERED BY {order}")
     return context.finding(
-        "unclustered_filter_columns",
         Severity.WARNING,
         tuple(names),
         evidence="; ".join(
@@ -195,15 +178,13 @@ def unclustered_filter_columns(context: Context) -> Finding | None:
             for seen, share in sick
         ),
         threshold=f"{percent(limits.stab_share)} of at least {limits.min_sampled_files} files",
-        source=CHOICE,
         effect="Bounds are stored and read, but skip almost no file: each file covers nearly the "
         "full range of values.",
         remedy="Sort by the columns that most queries filter by, in portions: a rewrite takes "
         "well-sized files only with the option rewrite-all, so use it with a where filter that "
         f"keeps each run small. icekit tune layout {facts.name} tries other orders.{alike}",
         sql=tuple(statements),
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=facts.data.size_in_bytes,
+        at_stake=facts.data,
     )
 
 
@@ -227,8 +208,5 @@ def _state_metrics(context: Context) -> tuple[str, ...]:
         for c in facts.columns
         if any(c.field_id in key.field_ids for key in facts.equality_keys)
     ]
-    properties = {"write.metadata.metrics.default": "none"}
-    properties.update(
-        {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in dict.fromkeys(wanted)}
-    )
-    return (context.alter(properties),)
+    bounds = {f"write.metadata.metrics.column.{name}": "truncate(16)" for name in wanted}
+    return (context.alter({"write.metadata.metrics.default": "none", **bounds}),)

@@ -27,15 +27,12 @@ def bytes_outside_columns(context: Context) -> Finding | None:
     sample = facts.metrics_sample
     if not sample.column_bytes:
         return None
-    other = sample.file_bytes - sample.column_bytes
-    share = other / sample.file_bytes
-    if share < limits.bytes_outside_columns or other < _OUTSIDE_BYTES * sample.sized_files:
+    other, share = sample.file_bytes - sample.column_bytes, sample.column_bytes / sample.file_bytes
+    if 1 - share < limits.bytes_outside_columns or other < _OUTSIDE_BYTES * sample.sized_files:
         return None
-    blooms = [
-        name.removeprefix(_BLOOM)
-        for name, value in facts.properties.items()
-        if name.startswith(_BLOOM) and value.lower() == "true"
-    ]
+    properties = facts.properties.items()
+    on = [name for name, value in properties if value.lower() == "true"]
+    blooms = [name.removeprefix(_BLOOM) for name in on if name.startswith(_BLOOM)]
     rows = facts.data.record_count / max(1, facts.data.file_count)
     if blooms:
         cause = (
@@ -59,24 +56,22 @@ def bytes_outside_columns(context: Context) -> Finding | None:
             "per file."
         )
     return context.finding(
-        "bytes_outside_columns",
         Severity.WARNING,
         tuple(blooms),
-        evidence=f"columns are {percent(sample.column_bytes / sample.file_bytes)} of the bytes of "
+        evidence=f"columns are {percent(share)} of the bytes of "
         f"{count(sample.sized_files, 'sampled data file')}: a file of "
         f"{size(sample.file_bytes / sample.sized_files)} on average holds "
         f"{size(sample.column_bytes / sample.sized_files)} of columns; a file of the table holds "
         f"{rows:,.0f} rows on average",
         threshold=f"{percent(limits.bytes_outside_columns)} of the bytes, and "
         f"{size(_OUTSIDE_BYTES)} per file",
-        source=CHOICE,
         effect="The files look well-sized, but hold few rows, so compaction leaves them alone: "
         f"the rest is {cause}.",
         remedy=remedy
         + " Then rewrite the files, which have the size of the target: icekit compact with "
         "--scope major.",
         files_at_stake=facts.data.file_count,
-        bytes_at_stake=round(facts.data.size_in_bytes * share),
+        bytes_at_stake=round(facts.data.size_in_bytes * (1 - share)),
     )
 
 
@@ -93,9 +88,7 @@ def thin_column_chunks(context: Context) -> Finding | None:
     # The next power of two, as far as Parquet advises.
     enough = min(1 << (columns * _CHUNK_BYTES - 1).bit_length(), _ROW_GROUP_BYTES)
     return context.finding(
-        "thin_column_chunks",
         Severity.INFO,
-        (),
         evidence=f"{columns:,} columns: one has {size(chunk)} of a row group of {size(row_group)} "
         f"on average, and {size(mean / columns)} of a file of {size(mean)}",
         threshold=f"{limits.wide_columns} columns, and less than {size(_CHUNK_BYTES)} per column "
@@ -108,8 +101,7 @@ def thin_column_chunks(context: Context) -> Finding | None:
         "the memory: a writer holds a row group, a task reads one. Or move columns that are "
         "rarely read to another table.",
         sql=(context.alter({ROW_GROUP: str(enough)}),) if enough > row_group else (),
-        files_at_stake=facts.data.file_count,
-        bytes_at_stake=facts.data.size_in_bytes,
+        at_stake=facts.data,
     )
 
 
@@ -152,13 +144,10 @@ def heavy_metadata(context: Context) -> Finding | None:
             "removes unused schemas and specs. Move large values out of the table's properties."
         )
     return context.finding(
-        "heavy_metadata",
         Severity.WARNING,
-        (),
         evidence="; ".join(evidence),
         threshold=f"manifests of {size(_MANIFEST_BYTES)} and {percent(limits.manifest_share)} of "
         f"the data, or a metadata file of {size(limits.metadata_bytes)}",
-        source=CHOICE,
         effect="Planning reads the manifests before the first row. Each commit writes the "
         "metadata file again, and each reader loads it.",
         remedy=" ".join(remedy),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
+from icekit.diagnose.findings import Context, Finding, Severity, agree
 from icekit.engine.cluster import caches_deletes
 from icekit.facts.files import DELETE_KINDS, Kind, Partition
 from icekit.facts.integrity import DeleteState
@@ -47,11 +47,10 @@ def equality_deletes(context: Context) -> Finding | None:
         else f"Rewrite the data files that the deletes apply to: {needs}."
     )
     return context.finding(
-        "equality_deletes",
         Severity.CRITICAL if ratio >= limits.critical_delete_ratio else Severity.WARNING,
         context.paths([a.partition for a in applied]),
         evidence=f"{count(total.record_count, 'equality delete record')} in "
-        f"{count(total.file_count, 'file')} {'applies' if total.record_count == 1 else 'apply'} "
+        f"{count(total.file_count, 'file')} {agree(total.record_count, 'applies', 'apply')} "
         f"to at most {files:,} of {facts.data.file_count:,} data files ({percent(reached)} of the "
         f"rows). A full scan loads {count(sum(a.loads for a in applied), 'delete record')}, up to "
         f"{max(a.max_deletes_per_file for a in applied):,} for one file",
@@ -76,19 +75,15 @@ def executor_cache(context: Context) -> Finding | None:
     conf = context.session_conf
     if conf is not None and not caches_deletes(conf):
         return None
-    said = (
-        "is on in this session"
-        if conf is not None
-        else "is on in every Spark session that does not turn it off"
-    )
+    sessions = "this session"
+    if conf is None:
+        sessions = "every Spark session that does not turn it off"
     total = context.facts.total(Kind.EQUALITY_DELETES)
     return context.finding(
-        "executor_cache",
         Severity.WARNING,
-        (),
-        evidence=f"the executor cache for delete files {said}, and "
+        evidence=f"the executor cache for delete files is on in {sessions}, and "
         f"{count(total.file_count, 'equality delete file')} "
-        f"{'applies' if total.file_count == 1 else 'apply'} to this table",
+        f"{agree(total.file_count, 'applies', 'apply')} to this table",
         threshold="spark.sql.iceberg.executor-cache.enabled is true (Iceberg's default)",
         source="apache/iceberg issues 10987 and 15039",
         effect="After a query with other columns, a query can miss deletes and return rows that "
@@ -103,9 +98,9 @@ def executor_cache(context: Context) -> Finding | None:
 def position_deletes(context: Context) -> Finding | None:
     """Position deletes that cover a large share of the rows."""
     facts = context.facts
-    sick = _heavy(context, lambda r: r.position_delete_record_count)
+    partitions, severity = _heavy(context, lambda r: r.position_delete_record_count)
     total = facts.total(Kind.POSITION_DELETES)
-    if not sick or not total.file_count:
+    if not partitions or not total.file_count:
         return None
     scoped = sum(g.file_scoped_count for g in facts.of_kind(Kind.POSITION_DELETES))
     # The ratio rule counts only deletes that name one data file; the count rule counts all.
@@ -115,16 +110,14 @@ def position_deletes(context: Context) -> Finding | None:
         else {"delete-file-threshold": "1"}
     )
     return context.finding(
-        "position_deletes",
-        _severity(context, sick, lambda r: r.position_delete_record_count),
-        context.paths([r.partition for r in sick if r.partition]),
+        severity,
+        partitions,
         evidence=f"{count(total.record_count, 'position delete record')} in "
         f"{count(total.file_count, 'delete file')} for {facts.data.record_count:,} rows "
         f"({percent(total.record_count / facts.data.record_count)}); "
-        f"{count(scoped, 'delete file')} {'names' if scoped == 1 else 'name'} a single data file",
+        f"{count(scoped, 'delete file')} {agree(scoped, 'names', 'name')} a single data file",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
         "partition",
-        source=CHOICE,
         effect="Every scan reads the delete files and skips the deleted rows. Deleted rows still "
         "take storage and still count in file statistics.",
         remedy="Rewrite the data files with many deletes, then combine the remaining delete files.",
@@ -132,8 +125,7 @@ def position_deletes(context: Context) -> Finding | None:
             context.rewrite(option),
             context.call("rewrite_position_delete_files"),
         ),
-        files_at_stake=total.file_count,
-        bytes_at_stake=total.size_in_bytes,
+        at_stake=total,
     )
 
 
@@ -144,9 +136,7 @@ def v2_position_deletes(context: Context) -> Finding | None:
     if facts.format_version != 2 or not total.file_count:
         return None
     return context.finding(
-        "v2_position_deletes",
         Severity.INFO,
-        (),
         evidence=f"format version 2 with {count(total.file_count, 'position delete file')}",
         threshold="any live position delete file on a version 2 table",
         source="table spec, version 3: Deletion Vectors",
@@ -156,36 +146,32 @@ def v2_position_deletes(context: Context) -> Finding | None:
         "the upgrade cannot be undone. Then rewrite_position_delete_files converts the remaining "
         "delete files.",
         sql=(context.alter({"format-version": "3"}),),
-        files_at_stake=total.file_count,
-        bytes_at_stake=total.size_in_bytes,
+        at_stake=total,
     )
 
 
 def deletion_vectors(context: Context) -> Finding | None:
     """Deletion vectors that cover a large share of the rows."""
     facts = context.facts
-    sick = _heavy(context, lambda r: r.deletion_vector_record_count)
+    partitions, severity = _heavy(context, lambda r: r.deletion_vector_record_count)
     total = facts.total(Kind.DELETION_VECTORS)
-    if not sick or not total.file_count:
+    if not partitions or not total.file_count:
         return None
     return context.finding(
-        "deletion_vectors",
-        _severity(context, sick, lambda r: r.deletion_vector_record_count),
-        context.paths([r.partition for r in sick if r.partition]),
+        severity,
+        partitions,
         evidence=f"{count(total.file_count, 'deletion vector')} "
-        f"{'hides' if total.file_count == 1 else 'hide'} {total.record_count:,} of "
+        f"{agree(total.file_count, 'hides', 'hide')} {total.record_count:,} of "
         f"{facts.data.record_count:,} rows "
         f"({percent(total.record_count / facts.data.record_count)}) in "
         f"{percent(total.file_count / facts.data.file_count)} of the data files",
         threshold=f"{percent(context.thresholds.delete_ratio)} of the rows of the table or a "
         "partition",
-        source=CHOICE,
         effect="Scans read the hidden rows only to drop them, and the rows still take storage. "
         "Deletion vectors are cheap; the rows that they hide are not.",
         remedy="Rewrite the data files that have lost a large share of their rows.",
         sql=(context.rewrite({"delete-ratio-threshold": f"{context.thresholds.delete_ratio:g}"}),),
-        files_at_stake=total.file_count,
-        bytes_at_stake=total.size_in_bytes,
+        at_stake=total,
     )
 
 
@@ -196,52 +182,42 @@ def dangling_deletes(context: Context) -> Finding | None:
     whatever folder its path names.
     """
     facts = context.facts
-    found = facts.unapplied_in(DeleteState.DANGLING)
-    if not found:
+    dangling, where = context.unapplied(DeleteState.DANGLING)
+    files, records = dangling.file_count, dangling.record_count
+    if not files:
         return None
-    files, records = (
-        sum(each.file_count for each in found),
-        sum(each.record_count for each in found),
-    )
-    total = sum(facts.total(kind).file_count for kind in DELETE_KINDS) + sum(
-        each.file_count for each in facts.unapplied
-    )
+    total = sum(facts.total(kind).file_count for kind in DELETE_KINDS)
+    total += sum(each.file_count for each in facts.unapplied)
     return context.finding(
-        "dangling_deletes",
         Severity.WARNING,
-        context.paths(list(dict.fromkeys(each.partition for each in found))),
+        where,
         evidence=f"{files:,} of {count(total, 'delete file')} ({count(records, 'record')}) "
-        f"{'applies' if files == 1 else 'apply'} to no data file",
+        f"{agree(files, 'applies', 'apply')} to no data file",
         threshold="one delete file that applies to no data",
         source="table spec, Scan Planning",
         effect="They delete no row. Planning still reads their entries and matches them to data "
         "files, and routine maintenance does not remove them.",
         remedy=f"Run icekit compact {facts.name}, which drops those of them that a scan gives to "
         "no data file, even if no data file needs a rewrite.",
-        files_at_stake=files,
-        bytes_at_stake=sum(each.size_in_bytes for each in found),
+        at_stake=dangling,
     )
 
 
 def equality_deletes_of_new_keys(context: Context) -> Finding | None:
     """Equality deletes that a stream of new rows writes in upsert mode: they delete nothing."""
     facts = context.facts
-    found = facts.unapplied_in(DeleteState.NEW_KEYS)
-    if not found:
+    of_new_keys, where = context.unapplied(DeleteState.NEW_KEYS)
+    files, records = of_new_keys.file_count, of_new_keys.record_count
+    if not files:
         return None
-    files, records = (
-        sum(each.file_count for each in found),
-        sum(each.record_count for each in found),
-    )
     total = facts.total(Kind.EQUALITY_DELETES).file_count + sum(
         each.file_count for each in facts.unapplied if each.kind is Kind.EQUALITY_DELETES
     )
     return context.finding(
-        "equality_deletes_of_new_keys",
         Severity.WARNING,
-        context.paths(list(dict.fromkeys(each.partition for each in found))),
+        where,
         evidence=f"{files:,} of {count(total, 'equality delete file')} "
-        f"({count(records, 'record')}) {'deletes' if files == 1 else 'delete'} only keys outside "
+        f"({count(records, 'record')}) {agree(files, 'deletes', 'delete')} only keys outside "
         "the key ranges of all older data files",
         threshold="one equality delete file whose key bounds meet those of no older data file",
         source="DeleteFileIndex: canContainEqDeletesForFile",
@@ -254,8 +230,7 @@ def equality_deletes_of_new_keys(context: Context) -> Finding | None:
         sql=(context.alter({_UPSERT: "false"}),)
         if facts.properties.get(_UPSERT, "").lower() == "true"
         else (),
-        files_at_stake=files,
-        bytes_at_stake=sum(each.size_in_bytes for each in found),
+        at_stake=of_new_keys,
     )
 
 
@@ -289,11 +264,10 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
         return None
     files, total = (sum(row[i] for row in blind.values()) for i in (0, 1))
     return context.finding(
-        "deletes_default_rewrite_ignores",
         Severity.WARNING,
         context.paths(sorted(blind, key=lambda p: -blind[p][1])),
         evidence=f"{files:,} of {facts.data.file_count:,} data files "
-        f"{'is well-sized and has' if files == 1 else 'are well-sized and have'} deletes that a "
+        f"{agree(files, 'is well-sized and has', 'are well-sized and have')} deletes that a "
         "default rewrite_data_files does not count",
         threshold="one well-sized data file with equality deletes, or with position deletes that "
         "do not name a single data file",
@@ -312,18 +286,13 @@ def deletes_default_rewrite_ignores(context: Context) -> Finding | None:
 def merge_on_read_on_v1(context: Context) -> Finding | None:
     """Merge-on-read is set on a table of format version 1, which cannot have delete files."""
     facts = context.facts
-    modes = {
-        name: facts.properties[name]
-        for name in MODES
-        if facts.properties.get(name) == "merge-on-read"
-    }
+    modes = [name for name in MODES if facts.properties.get(name) == "merge-on-read"]
     if facts.format_version != 1 or not modes:
         return None
     return context.finding(
-        "merge_on_read_on_v1",
         Severity.WARNING,
-        tuple(modes),
-        evidence=f"format version 1 with {', '.join(f'{name} = merge-on-read' for name in modes)}",
+        modes,
+        evidence=f"format version 1 with {' = merge-on-read, '.join(modes)} = merge-on-read",
         threshold="merge-on-read for one kind of statement on a version 1 table",
         source="table spec, version 1: no delete files (a commit fails with: Deletes are "
         "supported in V2 and above)",
@@ -332,33 +301,26 @@ def merge_on_read_on_v1(context: Context) -> Finding | None:
         remedy="Remove the setting, so that these statements copy the files they change. Or "
         f"upgrade the table to format version 2 ({context.alter({'format-version': '2'})}), if "
         "every engine that reads it applies delete files; the upgrade cannot be undone.",
-        sql=(unset_properties(facts.sql_name, list(modes)),),
+        sql=(unset_properties(facts.sql_name, modes),),
     )
 
 
-def _heavy(context: Context, records: _Count) -> list[DeleteRatio]:
-    """Partitions whose share of deleted records is over the limit."""
-    limit = context.thresholds.delete_ratio
-    sick = [
-        r
+def _heavy(context: Context, records: _Count) -> tuple[list[str], Severity]:
+    """Partitions whose share of deleted records is over the limit; critical if the deleted share of
+    the table reaches the limit at which a rewrite would act.
+    """
+    limits, rows = context.thresholds, context.facts.data.record_count
+    heavy = {
+        r: records(r) / r.data_record_count
         for r in delete_ratios(context.facts)
-        if r.data_record_count and records(r) / r.data_record_count >= limit
-    ]
-    return sorted(sick, key=lambda r: -records(r) / r.data_record_count)
-
-
-def _severity(context: Context, sick: list[DeleteRatio], records: _Count) -> Severity:
-    """Critical if the deleted share of the table reaches the limit at which a rewrite would act."""
-    rows = context.facts.data.record_count
-    deleted = sum(records(r) for r in sick)
+        if r.data_record_count and records(r) / r.data_record_count >= limits.delete_ratio
+    }
+    is_critical = rows and sum(map(records, heavy)) / rows >= limits.critical_delete_ratio
+    worst = sorted(heavy, key=lambda r: -heavy[r])
     return (
-        Severity.CRITICAL
-        if rows and deleted / rows >= context.thresholds.critical_delete_ratio
-        else Severity.WARNING
+        context.paths([r.partition for r in worst if r.partition]),
+        Severity.CRITICAL if is_critical else Severity.WARNING,
     )
-
-
-# --- Findings about how the table is written
 
 
 def distribution_mode(context: Context) -> Finding | None:
@@ -396,15 +358,12 @@ def distribution_mode(context: Context) -> Finding | None:
         )
         sql = ()
     return context.finding(
-        "distribution_mode",
         Severity.WARNING,
-        (),
         evidence=f"the last {count(len(recent), 'append')} wrote {per_partition:,.1f} files per "
         f"partition (median), {size(mean_bytes)} each. Cause: "
         f"write.distribution-mode={append.mode} ({append.origin})",
         threshold=f"{limits.files_per_partition_per_commit:g} × one file per partition and one "
         "per target size written",
-        source=CHOICE,
         effect="Every task writes its own file into every partition it has rows for: tasks × "
         "partitions files, however few the rows.",
         remedy=remedy,

@@ -73,23 +73,23 @@ def write(facts: TableFacts, findings: Findings, thresholds: Thresholds, path: P
 
 def read(path: Path) -> ReportedHealth:
     """Read a document, for an index or a gate; raises ParameterError for another schema version."""
-    said = json.loads(path.read_text(encoding="utf-8"))
-    if said.get("schema_version") != SCHEMA_VERSION:
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    if saved.get("schema_version") != SCHEMA_VERSION:
         raise ParameterError(
-            f"{path} has schema version {said.get('schema_version')}, but this icekit reads "
+            f"{path} has schema version {saved.get('schema_version')}, but this icekit reads "
             f"version {SCHEMA_VERSION}; create the report again."
         )
     # The outcomes of many tables are in memory at once; the document has the rest of each finding.
-    found = tuple({"name": f["name"], "severity": f["severity"]} for f in said["findings"])
-    worst = None if said["status"] == "healthy" else Severity[said["status"].upper()]
+    findings = tuple({key: f[key] for key in ("name", "severity")} for f in saved["findings"])
+    status = saved["status"]
     return ReportedHealth(
-        catalog=said["catalog"],
-        table=said["table"],
-        status=said["status"],
-        worst=worst,
-        findings=found,
-        totals=said["totals"],
-        seconds=said["seconds"],
+        catalog=saved["catalog"],
+        table=saved["table"],
+        status=status,
+        worst=None if status == "healthy" else Severity[status.upper()],
+        findings=findings,
+        totals=saved["totals"],
+        seconds=saved["seconds"],
     )
 
 
@@ -138,17 +138,12 @@ def _bounded(facts: TableFacts) -> tuple[TableFacts, dict[str, int]]:
     ):
         return facts, {}
     kept = {group.partition for group in worst_partitions(facts, MAX_PARTITIONS)}
-    groups = tuple(g for g in facts.groups if g.partition in kept)
-    sequences = tuple(s for s in facts.sequences if s.partition in kept)[: MAX_PARTITIONS * 10]
-    unapplied = facts.unapplied[: MAX_PARTITIONS * 10]
-    recent = tuple(p for p in facts.recent if p in kept)
-    left_out = {
-        "partitions": partitions - len(kept),
-        "groups": len(facts.groups) - len(groups),
-        "sequences": len(facts.sequences) - len(sequences),
-        "unapplied": len(facts.unapplied) - len(unapplied),
-        "recent": len(facts.recent) - len(recent),
+    sequences = tuple(s for s in facts.sequences if s.partition in kept)
+    shortened: dict[str, Any] = {
+        "groups": tuple(g for g in facts.groups if g.partition in kept),
+        "sequences": sequences[: MAX_PARTITIONS * 10],
+        "unapplied": facts.unapplied[: MAX_PARTITIONS * 10],
+        "recent": tuple(p for p in facts.recent if p in kept),
     }
-    return replace(
-        facts, groups=groups, sequences=sequences, unapplied=unapplied, recent=recent
-    ), left_out
+    left_out = {name: len(getattr(facts, name)) - len(rows) for name, rows in shortened.items()}
+    return replace(facts, **shortened), {"partitions": partitions - len(kept), **left_out}

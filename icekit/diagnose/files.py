@@ -33,7 +33,7 @@ def small_files(context: Context) -> Finding | None:
     """
     facts, limits = context.facts, context.thresholds
     removed: list[tuple[int, RewriteGroup, Totals]] = []
-    spared = False
+    keeps_older = False
     for together in rewrite_groups(facts):
         small = Totals.of(under(group, context.min_file_size) for group in together.groups)
         gone = small.file_count - together.files_out(
@@ -42,10 +42,10 @@ def small_files(context: Context) -> Finding | None:
         if gone > 0 and small.file_count >= limits.min_input_files:
             removed.append((gone, together, small))
         elif small.file_count and together.partitions[0].spec_id != facts.default_spec_id:
-            spared = True
+            keeps_older = True
     if not removed:
         return None
-    removed.sort(key=lambda one: -one[0])
+    removed.sort(key=lambda each: -each[0])
     gone = sum(n for n, _, _ in removed)
     partitions = [p for _, together, _ in removed for p in together.partitions]
     files_in, bytes_in = (
@@ -54,7 +54,6 @@ def small_files(context: Context) -> Finding | None:
     )
     grave = gone >= limits.critical_files and gone > limits.critical_share * facts.data.file_count
     return context.finding(
-        "small_files",
         Severity.CRITICAL if grave else Severity.WARNING,
         context.paths(partitions),
         evidence=f"compaction would remove {gone:,} of "
@@ -71,7 +70,7 @@ def small_files(context: Context) -> Finding | None:
         # Without a filter it would also distribute files of older specs over more files of the
         # current one.
         sql=_rewrite_of(
-            context, partitions[:MOST_PARTITIONS] if spared else None, facts.target_bytes
+            context, partitions[:MOST_PARTITIONS] if keeps_older else None, facts.target_bytes
         ),
         files_at_stake=files_in,
         bytes_at_stake=bytes_in,
@@ -93,7 +92,6 @@ def oversized_files(context: Context) -> Finding | None:
     files, total = (sum(row[i] for row in over.values()) for i in (0, 1))
     share = total / facts.data.size_in_bytes
     return context.finding(
-        "oversized_files",
         Severity.WARNING if share >= 0.05 else Severity.INFO,
         context.paths(sorted(over, key=lambda p: -over[p][1])),
         evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} with {size(total)} "
@@ -139,7 +137,7 @@ def files_of_small_target(
         else limits.critical_files
     )
     largest = max_file_size(facts.target_bytes, limits.max_file_size_ratio)
-    found = {}
+    files_of = {}
     for group in facts.of_kind(Kind.DATA):
         splittable = oversized(group, largest, facts.int_setting(ROW_GROUP))
         files, total = (
@@ -149,8 +147,8 @@ def files_of_small_target(
         # Compaction combines what is smaller than the target.
         left = min(files, expected_files(total, facts.target_bytes))
         if files and (total >= split or left - expected_files(total, split) >= fewest):
-            found[group.partition] = files, total
-    return found
+            files_of[group.partition] = files, total
+    return files_of
 
 
 def target_too_small(context: Context) -> Finding | None:
@@ -163,20 +161,20 @@ def target_too_small(context: Context) -> Finding | None:
     if not files:
         return None
     worst = sorted(files, key=lambda p: -files[p][0])
+    existing, total = (sum(row[i] for row in files.values()) for i in (0, 1))
     asked, enough = (
-        sum(expected_files(total, each) for _, total in files.values()) for each in (target, split)
+        sum(expected_files(held, each) for _, held in files.values()) for each in (target, split)
     )
     is_scattered = facts.distribution[0].mode == "none" and not facts.default_spec.is_unpartitioned
     closed = _closed(facts, worst)
     named = closed and closed[:MOST_PARTITIONS]
     return context.finding(
-        "target_too_small",
         Severity.CRITICAL if target < open_file_cost(facts) else Severity.WARNING,
         context.paths(worst),
         evidence=f"the target file size is {size(target)}, {percent(target / split)} of a read "
-        f"split ({size(split)}). For {size(sum(n for _, n in files.values()))} in "
+        f"split ({size(split)}). For {size(total)} in "
         f"{count(len(files), 'partition')} it asks for {count(asked, 'file')} (there are "
-        f"{sum(n for n, _ in files.values()):,}); a target of {size(split)} would ask for "
+        f"{existing:,}); a target of {size(split)} would ask for "
         f"{enough:,}",
         threshold=f"a target below {percent(context.thresholds.small_target_share)} of "
         "read.split.target-size, and one partition with a split of such files, with "
@@ -202,8 +200,8 @@ def target_too_small(context: Context) -> Finding | None:
             ),
             *_rewrite_of(context, named, split),
         ),
-        files_at_stake=sum(n for n, _ in files.values()),
-        bytes_at_stake=sum(n for _, n in files.values()),
+        files_at_stake=existing,
+        bytes_at_stake=total,
     )
 
 

@@ -20,7 +20,8 @@ from icekit.answer.view import Badge, Block, Folded, Item, Sentence, Sql, as_htm
 from icekit.diagnose.heap import forecast_heap, verdict
 from icekit.engine.cluster import Executor
 from icekit.errors import ParameterError, require_known
-from icekit.facts.files import FileGroup, Partition
+from icekit.facts.files import FileGroup, Partition, Totals
+from icekit.facts.integrity import DeleteState
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import MAX_SIZE_RATIO, MIN_SIZE_RATIO, max_file_size, min_file_size
 from icekit.units import count, raised
@@ -186,10 +187,9 @@ class Thresholds:
                 or value < 0
                 or (known[name] is int and value != int(value))
             ):
+                kind = "whole number" if known[name] is int else "number"
                 raise ParameterError(
-                    f"Threshold {name} must be a "
-                    f"{'whole number' if known[name] is int else 'number'} of 0 or more, not "
-                    f"{value!r}."
+                    f"Threshold {name} must be a {kind} of 0 or more, not {value!r}."
                 )
         changed = replace(self, **{name: known[name](value) for name, value in changes.items()})
         if not changed.min_file_size_ratio <= 1 < changed.max_file_size_ratio:
@@ -242,8 +242,8 @@ def covered_by(names: Iterable[str]) -> dict[str, str]:
     """The findings that the action of another one of these findings also fixes, each with the name
     of that one.
     """
-    there = set(names)
-    same = [[name for name in group if name in there] for group in _ONE_ACTION]
+    known = set(names)
+    same = [[name for name in group if name in known] for group in _ONE_ACTION]
     return {name: group[0] for group in same for name in group[1:]}
 
 
@@ -310,14 +310,13 @@ def summary(findings: Sequence[Finding]) -> str:
     if not findings:
         return NOTHING
     counted = Counter(f.severity for f in findings)
-    told = {
+    parts = {
         Severity.CRITICAL: f"{counted[Severity.CRITICAL]} critical",
+        Severity.WARNING: count(counted[Severity.WARNING], "warning"),
         Severity.INFO: f"{counted[Severity.INFO]} info",
     }
-    told[Severity.WARNING] = count(counted[Severity.WARNING], "warning")
-    return f"{count(len(findings), 'finding')}: " + ", ".join(
-        told[s] for s in sorted(counted, reverse=True)
-    )
+    listed = ", ".join(parts[severity] for severity in parts if counted[severity])
+    return f"{count(len(findings), 'finding')}: {listed}"
 
 
 def badge(severity: Severity) -> str:
@@ -369,13 +368,12 @@ def _blocks(finding: Finding, saves: str, covered: str | None) -> list[Block]:
     ]
 
 
-# --- The context of a check, and helpers that build findings
-
-
 WHERE_LIMIT = 10
 
 CHOICE = "icekit default; change it with a threshold"
 
+
+_NO_FILES = Totals()
 
 #: A choice: the executor that is assumed if the session is not known.
 USUAL_EXECUTOR = Executor(4, 8 * 2**30)
@@ -420,11 +418,35 @@ class Context:
         """Data files over this size are oversized, in bytes."""
         return max_file_size(self.facts.target_bytes, self.thresholds.max_file_size_ratio)
 
-    def finding(self, name: str, severity: Severity, where: Sequence[str], **told: Any) -> Finding:
-        """A finding about this table; ``where`` is cut to the worst ten."""
-        return Finding(
-            name, severity, self.facts.name, tuple(where[:WHERE_LIMIT]), len(where), **told
+    @property
+    def table(self) -> str:
+        """The table's name as SQL."""
+        return sql.identifier(*self.facts.sql_name)
+
+    def finding(
+        self,
+        severity: Severity,
+        where: Sequence[str] = (),
+        *,
+        at_stake: Totals = _NO_FILES,
+        source: str = CHOICE,
+        **fields: Any,
+    ) -> Finding:
+        """A finding about this table, named after its check; ``where`` is cut to the worst ten."""
+        stake = {"files_at_stake": at_stake.file_count, "bytes_at_stake": at_stake.size_in_bytes}
+        worst = tuple(where[:WHERE_LIMIT])
+        counts = {**stake, "source": source, **fields}
+        return Finding("", severity, self.facts.name, worst, len(where), **counts)
+
+    def unapplied(self, state: DeleteState) -> tuple[Totals, list[str]]:
+        """The deletes that apply to nothing for one reason, and their partitions."""
+        deletes = self.facts.unapplied_in(state)
+        total = Totals(
+            sum(each.file_count for each in deletes),
+            sum(each.size_in_bytes for each in deletes),
+            sum(each.record_count for each in deletes),
         )
+        return total, self.paths(list(dict.fromkeys(each.partition for each in deletes)))
 
     def paths(self, partitions: Sequence[Partition]) -> list[str]:
         """Partitions as people read them; the single partition of an unpartitioned table has no
@@ -465,22 +487,25 @@ class Context:
         return sql.set_properties(self.facts.sql_name, properties)
 
 
+def agree(number: int, singular: str, plural: str) -> str:
+    """The verb of a number of things."""
+    return singular if number == 1 else plural
+
+
 def limit_options(limits: Thresholds, target_bytes: int) -> dict[str, str]:
     """The limits as options of ``rewrite_data_files``, where they differ from the procedure's
     defaults.
     """
-    default, changed = Thresholds(), {}
-    if limits.min_input_files != default.min_input_files:
-        changed["min-input-files"] = str(limits.min_input_files)
-    if limits.min_file_size_ratio != default.min_file_size_ratio:
-        changed["min-file-size-bytes"] = str(
-            min_file_size(target_bytes, limits.min_file_size_ratio)
-        )
-    if limits.max_file_size_ratio != default.max_file_size_ratio:
-        changed["max-file-size-bytes"] = str(
-            max_file_size(target_bytes, limits.max_file_size_ratio)
-        )
-    return changed
+
+    def options(limits: Thresholds) -> dict[str, str]:
+        return {
+            "min-input-files": str(limits.min_input_files),
+            "min-file-size-bytes": str(min_file_size(target_bytes, limits.min_file_size_ratio)),
+            "max-file-size-bytes": str(max_file_size(target_bytes, limits.max_file_size_ratio)),
+        }
+
+    default = options(Thresholds())
+    return {name: value for name, value in options(limits).items() if value != default[name]}
 
 
 def split_at(group: FileGroup, limit_bytes: int) -> tuple[FileGroup, FileGroup]:

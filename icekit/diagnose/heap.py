@@ -12,7 +12,7 @@ from typing import Any, Literal
 from icekit.answer.view import Badge, Block, Sentence, Shown
 from icekit.engine.cluster import Executor
 from icekit.facts.files import Kind
-from icekit.facts.model import UNPARTITIONED, TableFacts
+from icekit.facts.model import TableFacts
 from icekit.facts.rollup import equality_deletes_applied
 from icekit.sql import display_name
 from icekit.units import count, percent, size
@@ -141,7 +141,7 @@ def forecast_heap(facts: TableFacts, executor: Executor) -> HeapForecast:
         executor,
         records=worst.max_deletes_per_file,
         key_bytes=key_bytes(facts),
-        path=facts.partition_path(worst.partition) or UNPARTITIONED,
+        path=facts.partition_name(worst.partition),
         data_file_count=sum(a.data_file_count for a in applied),
         delete_file_count=deletes.file_count,
         delete_record_count=deletes.record_count,
@@ -161,8 +161,8 @@ def key_bytes(facts: TableFacts) -> int:
 
 def value_bytes(type_name: str) -> int:
     """The bytes of a value of an Iceberg type: assumed for texts and binaries."""
-    if found := re.fullmatch(r"fixed\[(\d+)\]", type_name):
-        return int(found[1])
+    if length := re.fullmatch(r"fixed\[(\d+)\]", type_name):
+        return int(length[1])
     if type_name.startswith("decimal"):
         return 16
     return ASSUMED_BYTES if type_name in {"string", "binary"} else _BYTES.get(type_name, 8)

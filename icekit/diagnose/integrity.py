@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from icekit.diagnose.findings import Context, Finding, Severity
-from icekit.facts.files import Partition, Scalar
+from icekit.diagnose.findings import Context, Finding, Severity, agree
+from icekit.facts.files import Scalar
 from icekit.facts.integrity import DeleteState, MisplacedDelete, NarrowManifest
 from icekit.facts.model import TableFacts
 from icekit.facts.where import WITHOUT_FUNCTIONS, where
@@ -18,29 +18,30 @@ _WHILE_ALONE = (
 def duplicate_files(context: Context) -> Finding | None:
     """Files with more than one live entry: a scan reads each entry."""
     facts = context.facts
-    found = facts.integrity
-    files = found.duplicate_data_file_count + found.duplicate_delete_file_count
+    integrity = facts.integrity
+    files = integrity.duplicate_data_file_count + integrity.duplicate_delete_file_count
     if not files:
         return None
     kinds = (
-        (found.duplicate_data_file_count, "data file"),
-        (found.duplicate_delete_file_count, "delete file"),
+        (integrity.duplicate_data_file_count, "data file"),
+        (integrity.duplicate_delete_file_count, "delete file"),
     )
     listed = " and ".join(count(n, noun) for n, noun in kinds if n)
     manifests = (
-        f"; {count(len(found.duplicate_manifests), 'manifest')} "
-        f"{_are(len(found.duplicate_manifests))} in the manifest list more than once"
+        f"; {count(len(integrity.duplicate_manifests), 'manifest')} "
+        f"{agree(len(integrity.duplicate_manifests), 'is', 'are')} in the manifest list more than once"
     )
-    snapshots = sorted({snapshot for each in found.duplicates for snapshot in each.snapshot_ids})
-    first = found.duplicates[0]
+    snapshots = sorted(
+        {snapshot for each in integrity.duplicates for snapshot in each.snapshot_ids}
+    )
+    first = integrity.duplicates[0]
     return context.finding(
-        "duplicate_files",
         Severity.CRITICAL,
-        (*found.duplicate_manifests, *(each.path for each in found.duplicates)),
-        evidence=f"{listed} {'has' if files == 1 else 'have'} more than one live entry, so scans "
-        f"count {count(found.duplicate_record_count, 'row')} again; {first.path} has "
+        (*integrity.duplicate_manifests, *(each.path for each in integrity.duplicates)),
+        evidence=f"{listed} {agree(files, 'has', 'have')} more than one live entry, so scans "
+        f"count {count(integrity.duplicate_record_count, 'row')} again; {first.path} has "
         f"{first.entry_count:,}; added by {_snapshots(snapshots)}"
-        + (manifests if found.duplicate_manifests else ""),
+        + (manifests if integrity.duplicate_manifests else ""),
         threshold="one file with more than one live entry",
         source="table spec, Manifests: each live file has one entry; nothing checks it when a "
         "file is added",
@@ -94,32 +95,24 @@ def _condition(facts: TableFacts) -> str:
     )
 
 
-def _misplaced(
-    facts: TableFacts, state: DeleteState
-) -> tuple[int, int, list[Partition], MisplacedDelete | None]:
-    """The delete files in a state, their records, their partitions, and an example."""
-    found = facts.unapplied_in(state)
-    files, records = (
-        sum(each.file_count for each in found),
-        sum(each.record_count for each in found),
-    )
-    example = next((each for each in facts.integrity.misplaced if each.state is state), None)
-    return files, records, list(dict.fromkeys(each.partition for each in found)), example
+def _example(facts: TableFacts, state: DeleteState) -> MisplacedDelete | None:
+    return next((each for each in facts.integrity.misplaced if each.state is state), None)
 
 
 def misfiled_deletes(context: Context) -> Finding | None:
     """Delete files under another partition or spec than the data file that they name."""
     facts = context.facts
-    files, records, partitions, example = _misplaced(facts, DeleteState.MISFILED)
+    deletes, where = context.unapplied(DeleteState.MISFILED)
+    files, records = deletes.file_count, deletes.record_count
+    example = _example(facts, DeleteState.MISFILED)
     if not files:
         return None
     return context.finding(
-        "misfiled_deletes",
         Severity.CRITICAL,
-        context.paths(partitions),
-        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {_are(files)} "
+        where,
+        evidence=f"{count(files, 'delete file')} with {count(records, 'record')} {agree(files, 'is', 'are')} "
         "filed under another partition or spec than the data file that "
-        f"{'it names' if files == 1 else 'they name'}"
+        f"{agree(files, 'it names', 'they name')}"
         + (f"; {_filed(facts, example)}" if example else ""),
         threshold="one such delete file",
         source="table spec, Scan Planning; DeleteFileIndex of Iceberg 1.12",
@@ -152,7 +145,9 @@ def unmatched_deletes(context: Context) -> Finding | None:
     nothing.
     """
     facts = context.facts
-    files, records, partitions, e = _misplaced(facts, DeleteState.UNMATCHED)
+    deletes, where = context.unapplied(DeleteState.UNMATCHED)
+    files, records = deletes.file_count, deletes.record_count
+    e = _example(facts, DeleteState.UNMATCHED)
     if not files:
         return None
     named = (
@@ -162,11 +157,10 @@ def unmatched_deletes(context: Context) -> Finding | None:
         else ""
     )
     return context.finding(
-        "unmatched_deletes",
         Severity.CRITICAL,
-        context.paths(partitions),
+        where,
         evidence=f"{count(files, 'delete file')} with {count(records, 'record')} "
-        f"{'names' if files == 1 else 'name'} a data file by a path that the table does not have, "
+        f"{agree(files, 'names', 'name')} a data file by a path that the table does not have, "
         f"but a live data file of the same partition has the same name{named}",
         threshold="one such delete file",
         source="table spec, Position Delete Files: paths are compared as they are written",
@@ -184,11 +178,11 @@ def unmatched_deletes(context: Context) -> Finding | None:
 def manifest_bounds(context: Context) -> Finding | None:
     """Manifests whose partition summary in the manifest list does not cover their entries."""
     facts = context.facts
-    found = facts.integrity
-    if not found.narrow_manifest_count:
+    integrity = facts.integrity
+    if not integrity.narrow_manifest_count:
         return None
-    alone = any(each.is_alone for each in found.narrow_manifests)
-    specs = sorted({each.spec_id for each in found.narrow_manifests if not each.is_alone})
+    alone = any(each.is_alone for each in integrity.narrow_manifests)
+    specs = sorted({each.spec_id for each in integrity.narrow_manifests if not each.is_alone})
     calls = [
         context.call(
             "rewrite_manifests", **({} if spec == facts.default_spec_id else {"spec_id": spec})
@@ -200,7 +194,7 @@ def manifest_bounds(context: Context) -> Finding | None:
         # With all data files rewritten, the entries of a narrow delete manifest apply to nothing.
         has_deletes = (
             {"remove-dangling-deletes": "true"}
-            if any(each.is_deletes for each in found.narrow_manifests)
+            if any(each.is_deletes for each in integrity.narrow_manifests)
             else {}
         )
         calls.append(context.rewrite({"rewrite-all": "true", **has_deletes}))
@@ -209,12 +203,11 @@ def manifest_bounds(context: Context) -> Finding | None:
             "data files, without a filter."
         ).strip()
     return context.finding(
-        "manifest_bounds",
         Severity.CRITICAL,
-        [each.path for each in found.narrow_manifests],
-        evidence=f"{count(found.narrow_manifest_count, 'manifest')} "
-        f"{'has' if found.narrow_manifest_count == 1 else 'have'} a partition summary that is "
-        f"narrower than the entries; {_narrow(found.narrow_manifests[0])}",
+        [each.path for each in integrity.narrow_manifests],
+        evidence=f"{count(integrity.narrow_manifest_count, 'manifest')} "
+        f"{agree(integrity.narrow_manifest_count, 'has', 'have')} a partition summary that is "
+        f"narrower than the entries; {_narrow(integrity.narrow_manifests[0])}",
         threshold="one partition value outside the summary of its manifest",
         source="table spec, Manifest Lists: field_summary; Iceberg up to 1.10 writes such "
         "summaries for binary partitions",
@@ -222,7 +215,7 @@ def manifest_bounds(context: Context) -> Finding | None:
         "deletes, and a rewrite with a filter misses them.",
         remedy=remedy,
         sql=tuple(calls),
-        files_at_stake=found.narrow_manifest_count,
+        files_at_stake=integrity.narrow_manifest_count,
         bytes_at_stake=facts.data.size_in_bytes,
     )
 
@@ -237,12 +230,10 @@ def _narrow(each: NarrowManifest) -> str:
 
 def _range(bounds: tuple[Scalar, Scalar]) -> str:
     low, high = bounds
-    return "no value" if low is None else f"{low}" if low == high else f"{low} to {high}"
+    if low is None:
+        return "no value"
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _snapshots(ids: list[int]) -> str:
-    return f"snapshot{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
+    return f"{agree(len(ids), 'snapshot', 'snapshots')} {', '.join(map(str, ids))}"

@@ -11,9 +11,8 @@ def shared_location(context: Context) -> Finding | None:
     if storage is None or not storage.sharing.shared:
         return None
     return context.finding(
-        "shared_location",
         Severity.WARNING,
-        [place.path for place in storage.sharing.shared],
+        [other.path for other in storage.sharing.shared],
         evidence=f"{storage.sharing.told}; this table's is {context.facts.location}",
         threshold="one table of the catalog with a path that equals, contains or lies inside a "
         "path of this table",
@@ -38,7 +37,6 @@ def orphan_files(context: Context) -> Finding | None:
         else ""
     )
     return context.finding(
-        "orphan_files",
         Severity.WARNING,
         storage.examples,
         evidence=f"{storage.told} under {context.facts.location} in no snapshot, and older than 3 "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity
+from icekit.diagnose.findings import Context, Finding, Severity
 from icekit.facts.manifest_counts import expected_manifests
 from icekit.facts.snapshot_statistics import renewal
 from icekit.units import count, elapsed, percent, size, span
@@ -32,9 +32,7 @@ def fragmented_manifests(context: Context) -> Finding | None:
     if not merging:
         sql.append(context.alter({"commit.manifest-merge.enabled": "true"}))
     return context.finding(
-        "fragmented_manifests",
         Severity.WARNING,
-        (),
         evidence=f"{count(manifests.data_count, 'data manifest')} of "
         f"{size(manifests.data_bytes / manifests.data_count)} on average with "
         f"{manifests.data_entry_count / manifests.data_count:,.1f} live entries each; {needed:,} "
@@ -83,7 +81,6 @@ def overlapping_manifests(context: Context) -> Finding | None:
     if best.mean_share < limits.overlap_share:
         return None
     return context.finding(
-        "overlapping_manifests",
         Severity.WARNING,
         tuple(o.field for o in overlaps),
         evidence=f"a manifest's range of {best.field} overlaps {percent(best.mean_share)} of the "
@@ -91,7 +88,6 @@ def overlapping_manifests(context: Context) -> Finding | None:
         "field is as bad or worse",
         threshold=f"{percent(limits.overlap_share)} of the other manifests, with "
         f"{limits.overlap_min_manifests} manifests or more",
-        source=CHOICE,
         effect="A query for one partition opens most manifests, because almost every manifest may "
         "list its files.",
         remedy="Rewrite the manifests, which groups their entries by partition.",
@@ -135,13 +131,10 @@ def snapshots_piling_up(context: Context) -> Finding | None:
         )
     would = f"; {gone:,} would expire now" if collected and gone is not None else ""
     return context.finding(
-        "snapshots_piling_up",
         Severity.WARNING,
-        (),
         evidence=f"{count(history.snapshot_count, 'snapshot')} over {kept}; "
         f"{count(len(history.refs), 'branch or tag', 'branches and tags')} protected{would}",
         threshold=f"{limits.snapshots} snapshots",
-        source=CHOICE,
         effect="Each commit rewrites the list of all snapshots, each query plan reads it, and no "
         "file that a snapshot references can be deleted.",
         remedy=remedy
@@ -168,9 +161,7 @@ def metadata_files_piling_up(context: Context) -> Finding | None:
     if deleting or facts.history.metadata_log_count < limit:
         return None
     return context.finding(
-        "metadata_files_piling_up",
         Severity.INFO,
-        (),
         evidence=f"the metadata log holds {count(facts.history.metadata_log_count, 'file')}, and "
         "write.metadata.delete-after-commit.enabled is false",
         threshold=f"{limit} entries: write.metadata.previous-versions-max, at most "
@@ -200,7 +191,7 @@ def stale_statistics(context: Context) -> Finding | None:
     ]
     if not stale:
         return None
-    told = (
+    ages = (
         f"{age.statistics.kind} statistics are of snapshot {age.snapshot_id}, "
         f"{count(age.commit_count, 'commit')} ago: it had "
         f"{count(age.record_count or 0, 'record')}, and {age.changed_count:,} were added or "
@@ -208,13 +199,11 @@ def stale_statistics(context: Context) -> Finding | None:
         for age in stale
     )
     return context.finding(
-        "stale_statistics",
         Severity.INFO,
         [str(age.snapshot_id) for age in stale],
-        evidence="; ".join(told),
+        evidence="; ".join(ages),
         threshold=f"records added and deleted since: more than {percent(limits.stale_statistics)} "
         "of those at the time",
-        source=CHOICE,
         effect="Spark's cost-based optimizer and Trino plan joins by the number of distinct "
         "values in these statistics, and choose badly if they no longer hold.",
         remedy="Compute the statistics again, best after each large load. If nothing renews them, "

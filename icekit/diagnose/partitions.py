@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 
 from icekit import sql
-from icekit.diagnose.findings import CHOICE, Context, Finding, Severity, Thresholds
-from icekit.facts.files import FileGroup, Kind
+from icekit.diagnose.findings import Context, Finding, Severity, Thresholds, agree
+from icekit.facts.definition import Column
+from icekit.facts.files import FileGroup, Kind, Totals
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
 from icekit.units import count, percent, size
@@ -28,23 +29,20 @@ def skewed_partitions(context: Context) -> Finding | None:
     if most < limits.skew_ratio * median or most <= facts.target_bytes:
         return None
     heavy = {p: None for p in worst if sizes[p] >= limits.skew_ratio * median}
-    total = sum(sizes[p] for p in heavy)
-    files = sum(g.file_count for g in facts.of_kind(Kind.DATA) if g.partition in heavy)
+    total = Totals.of(g for g in facts.of_kind(Kind.DATA) if g.partition in heavy)
+    share = percent(total.size_in_bytes / sum(sizes.values()))
     listing = sql.identifier(*context.facts.sql_name, "partitions")
     return context.finding(
-        "skewed_partitions",
         Severity.WARNING,
         context.paths(list(heavy)),
         evidence=f"the largest of {len(sizes):,} partitions holds {size(most)}, "
         f"{most / median:,.0f} × the median of {size(median)}; "
         + (
-            f"{count(len(heavy), 'partition')} above the threshold hold "
-            f"{percent(total / sum(sizes.values()))} of the bytes"
+            f"{count(len(heavy), 'partition')} above the threshold hold {share} of the bytes"
             if len(heavy) > 1
-            else f"it has {percent(total / sum(sizes.values()))} of the bytes"
+            else f"it has {share} of the bytes"
         ),
         threshold=f"{limits.skew_ratio:g} × the median partition, and more than one target file",
-        source=CHOICE,
         effect="Spark divides work by partition: the task or rewrite group with the largest "
         "partition runs long after all others have finished.",
         remedy="Split the large partitions further, with a bucket transform of an evenly "
@@ -53,8 +51,7 @@ def skewed_partitions(context: Context) -> Finding | None:
             "SELECT partition, record_count, file_count, total_data_file_size_in_bytes FROM "
             f"{listing} ORDER BY 4 DESC LIMIT 20",
         ),
-        files_at_stake=files,
-        bytes_at_stake=total,
+        at_stake=total,
     )
 
 
@@ -86,20 +83,19 @@ def over_partitioned(context: Context) -> Finding | None:
     groups, thin = thin_partitions(facts, limits)
     if not thin:
         return None
-    files, total = sum(g.file_count for g in thin), sum(g.size_in_bytes for g in thin)
-    mean = total / len(thin)
+    total = Totals.of(thin)
+    mean = total.size_in_bytes / len(thin)
     change = _coarser_spec(context, facts.target_bytes / mean)
     return context.finding(
-        "over_partitioned",
         Severity.WARNING,
         context.paths([g.partition for g in thin]),
         evidence=f"{len(thin):,} of {count(len(groups), 'partition')} hold {size(mean)} on "
         f"average; the target file size is {size(facts.target_bytes)}. They have "
-        f"{count(files, 'data file')}; {expected_files(total, facts.target_bytes):,} of the "
+        f"{count(total.file_count, 'data file')}; "
+        f"{expected_files(total.size_in_bytes, facts.target_bytes):,} of the "
         "target size would be enough",
         threshold=f"{limits.many_partitions} partitions, more than half of them smaller than "
         f"{percent(limits.thin_partition_share)} of one target file",
-        source=CHOICE,
         effect="A data file never holds rows of two partitions, so compaction cannot combine "
         "their files: scans open a small file for each partition, and each commit writes a small "
         "file into each partition it touches.",
@@ -112,8 +108,7 @@ def over_partitioned(context: Context) -> Finding | None:
             else "Which field to drop or replace depends on the filters of your queries."
         ),
         sql=(*change, context.rewrite()) if change else (),
-        files_at_stake=files,
-        bytes_at_stake=total,
+        at_stake=total,
     )
 
 
@@ -127,8 +122,11 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
     field first, then a bucket; none if there are only other fields.
     """
     facts = context.facts
-    columns = {column.name: column for column in facts.columns}
-    name = sql.identifier(*facts.sql_name)
+    columns = facts.by_name
+
+    def terms(column: Column, *transforms: str) -> list[str]:
+        return [sql.transform_of(sql.identifier(*column.names), each) for each in transforms]
+
     for field in facts.default_spec.fields:
         column = columns.get(field.source or "")
         start = "day" if column and (column.type, field.transform) == _DAYS else field.transform
@@ -137,29 +135,19 @@ def _coarser_spec(context: Context, factor: float) -> tuple[str, ...]:
             transform, times = _COARSER[transform]
             reached *= times
         if column and transform != start:
-            old, new = (
-                sql.transform_of(sql.identifier(*column.names), t)
-                for t in (field.transform, transform)
-            )
-            return (f"ALTER TABLE {name} REPLACE PARTITION FIELD {old} WITH {new}",)
+            old, new = terms(column, field.transform, transform)
+            return (f"ALTER TABLE {context.table} REPLACE PARTITION FIELD {old} WITH {new}",)
     for field in facts.default_spec.fields:
         column = columns.get(field.source or "")
-        buckets = (
-            int(field.transform.removeprefix("bucket[").rstrip("]"))
-            if field.transform.startswith("bucket[")
-            else 1
-        )
+        buckets = field.buckets
         if column and buckets > 1:
-            old, new = (
-                sql.transform_of(sql.identifier(*column.names), f"bucket[{n}]")
-                for n in (buckets, int(buckets / factor))
-            )
+            old, new = terms(column, field.transform, f"bucket[{int(buckets / factor)}]")
             change = (
                 f"REPLACE PARTITION FIELD {old} WITH {new}"
                 if buckets >= 2 * factor
                 else f"DROP PARTITION FIELD {old}"
             )
-            return (f"ALTER TABLE {name} {change}",)
+            return (f"ALTER TABLE {context.table} {change}",)
     return ()
 
 
@@ -169,17 +157,16 @@ def old_partition_spec(context: Context) -> Finding | None:
     old = [g for g in facts.of_kind(Kind.DATA) if g.partition.spec_id != facts.default_spec_id]
     if not old:
         return None
-    files, total = sum(g.file_count for g in old), sum(g.size_in_bytes for g in old)
-    share = total / facts.data.size_in_bytes if facts.data.size_in_bytes else 0.0
+    total = Totals.of(old)
+    files, share = total.file_count, total.size_in_bytes / max(1, facts.data.size_in_bytes)
     specs = sorted({g.partition.spec_id for g in old})
     now = ", ".join(f.name for f in facts.default_spec.fields) or "no partitioning"
     listing = sql.identifier(*context.facts.sql_name, "files")
     return context.finding(
-        "old_partition_spec",
         Severity.WARNING if share >= 0.1 else Severity.INFO,
         context.paths([g.partition for g in sorted(old, key=lambda g: -g.size_in_bytes)]),
         evidence=f"{count(files, 'data file')} of {facts.data.file_count:,} ({percent(share)} of "
-        f"the bytes) {'was' if files == 1 else 'were'} written under spec "
+        f"the bytes) {agree(files, 'was', 'were')} written under spec "
         f"{', '.join(map(str, specs))}; the current spec is {facts.default_spec_id} ({now})",
         threshold="any live data file of a spec that is not the default",
         source="table spec, Partition Evolution: old files keep their old layout",
@@ -193,6 +180,5 @@ def old_partition_spec(context: Context) -> Finding | None:
             f"{listing} WHERE content = 0 AND spec_id <> {facts.default_spec_id} GROUP BY "
             "partition ORDER BY bytes DESC",
         ),
-        files_at_stake=files,
-        bytes_at_stake=total,
+        at_stake=total,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from icekit import sql
-from icekit.diagnose.findings import Context, Finding, Severity
+from icekit.diagnose.findings import Context, Finding, Severity, agree
 from icekit.facts.definition import Flaw, MetadataFlaw, PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.model import TableFacts
@@ -28,7 +28,6 @@ def missing_files(context: Context) -> Finding | None:
         where(facts.catalog, facts.specs_by_id, facts.columns, lost, of_rows=True) if lost else None
     )
     return context.finding(
-        "missing_files",
         _severity_of(missing),
         [file.path for file in missing.examples],
         evidence=f"{'; '.join(_counted(facts, each) for each in missing.counts)}. "
@@ -38,7 +37,10 @@ def missing_files(context: Context) -> Finding | None:
         "needs it",
         effect=" ".join(_effects(missing)),
         remedy=" ".join(_remedies(facts, missing, has_statement=predicate is not None)),
-        sql=(*_deletion(facts, predicate), *_expiry(context, missing)),
+        sql=(
+            *([f"DELETE FROM {context.table} WHERE {predicate}"] if predicate else ()),
+            *_expiry(context, missing),
+        ),
         files_at_stake=sum(each.gone_count + each.resized_count for each in missing.counts),
     )
 
@@ -55,7 +57,7 @@ def _counted(facts: TableFacts, counted: MissingCount) -> str:
     if counted.gone_count:
         parts.append(
             f"{count(counted.gone_count, counted.role)} "
-            f"{'is' if counted.gone_count == 1 else 'are'} gone"
+            f"{agree(counted.gone_count, 'is', 'are')} gone"
         )
     if counted.resized_count:
         verb = "has" if counted.resized_count == 1 else "have"
@@ -160,12 +162,6 @@ def _remedies(facts: TableFacts, missing: MissingFiles, *, has_statement: bool) 
         )
 
 
-def _deletion(facts: TableFacts, predicate: str | None) -> tuple[str, ...]:
-    return (
-        (f"DELETE FROM {sql.identifier(*facts.sql_name)} WHERE {predicate}",) if predicate else ()
-    )
-
-
 def _expiry(context: Context, missing: MissingFiles) -> tuple[str, ...]:
     ids = tuple(
         file.snapshot_id
@@ -175,9 +171,6 @@ def _expiry(context: Context, missing: MissingFiles) -> tuple[str, ...]:
     return (context.call("expire_snapshots", snapshot_ids=ids),) if ids else ()
 
 
-# --- Metadata that can be read here, and that Iceberg refuses where it needs it
-
-
 def unreadable_metadata(context: Context) -> Finding | None:
     """Metadata that breaks the specification, so that a part of what an engine does with the table
     fails.
@@ -185,7 +178,7 @@ def unreadable_metadata(context: Context) -> Finding | None:
     facts = context.facts
     if not facts.flaws:
         return None
-    told = [_TOLD[each.flaw] for each in facts.flaws]
+    texts = [_TEXTS[each.flaw] for each in facts.flaws]
     flaws = {each.flaw for each in facts.flaws}
     statements = []
     if Flaw.UNCOUNTED_MANIFESTS in flaws and facts.ref is None:
@@ -200,18 +193,17 @@ def unreadable_metadata(context: Context) -> Finding | None:
             context.call("expire_snapshots", snapshot_ids=tuple(map(int, old.examples)))
         )
     return context.finding(
-        "unreadable_metadata",
         max(_severity(facts, each) for each in facts.flaws),
         [example for each in facts.flaws for example in each.examples],
         evidence="; ".join(
-            f"{count(each.count, one, many)}{what}"
-            for each, (one, many, what, _, _) in zip(facts.flaws, told, strict=True)
+            f"{count(each.count, noun, nouns)}{what}"
+            for each, (noun, nouns, what, _, _) in zip(facts.flaws, texts, strict=True)
         ),
         threshold="one such part of the metadata",
         source="table spec: manifest lists count the files of each manifest from version 2 on; "
         "schema-id names an existing schema",
-        effect=" ".join(effect for *_, effect, _ in told),
-        remedy=" ".join(remedy for *_, remedy in told),
+        effect=" ".join(effect for *_, effect, _ in texts),
+        remedy=" ".join(remedy for *_, remedy in texts),
         sql=tuple(statements),
         files_at_stake=facts.data.file_count,
     )
@@ -219,17 +211,14 @@ def unreadable_metadata(context: Context) -> Finding | None:
 
 def _severity(facts: TableFacts, flaw: MetadataFlaw) -> Severity:
     """Critical if scans or commits of the current snapshot fail with every version of Iceberg."""
-    match flaw.flaw:
-        case Flaw.SCHEMA_GONE:
-            return Severity.CRITICAL
-        case Flaw.UNCOUNTED_MANIFESTS:
-            return Severity.CRITICAL if facts.format_version > 1 else Severity.WARNING
-        case _:
-            return Severity.WARNING
+    always_fails = flaw.flaw is Flaw.SCHEMA_GONE or (
+        flaw.flaw is Flaw.UNCOUNTED_MANIFESTS and facts.format_version > 1
+    )
+    return Severity.CRITICAL if always_fails else Severity.WARNING
 
 
 #: For each flaw: what is counted (one, several), what is wrong with it, what fails, and what to do.
-_TOLD = {
+_TEXTS = {
     Flaw.UNCOUNTED_MANIFESTS: (
         "manifest",
         "manifests",

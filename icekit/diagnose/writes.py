@@ -62,14 +62,10 @@ def one_writing_task(context: Context) -> Finding | None:
             "Let the job that writes have more tasks (repartition its rows before the write), or "
             "write with write.distribution-mode=range and an order."
         )
-    files, total = (
-        sum(write.file_count for write in alone),
-        sum(write.size_in_bytes for write in alone),
-    )
+    files = sum(write.file_count for write in alone)
+    total = sum(write.size_in_bytes for write in alone)
     return context.finding(
-        "one_writing_task",
         Severity.WARNING,
-        (),
         evidence=f"{len(alone):,} of {count(len(writes), 'sampled write')} had one task for "
         f"{files / len(alone):,.1f} files of {size(total / files)} on average; {cause}",
         threshold=f"half of the sampled writes of {_FILES} files or more into one partition, and "
@@ -120,18 +116,15 @@ def frequent_commits(context: Context) -> Finding | None:
     # A file per partition and commit would then have the size that a rewrite leaves alone.
     interval = gap * context.min_file_size / max(rhythm.bytes_per_partition, 1)
     day = 24 * 3600
-    files = statistics.mean(c.added_data_files or 0 for c in appends) * day / gap
+    files = sum(c.added_data_files or 0 for c in appends)
     return context.finding(
-        "frequent_commits",
         Severity.WARNING,
-        (),
         evidence=f"the last {len(appends):,} commits with new files came {span(gap * 1000)} apart "
-        f"with files of {size(added)} (median): about {files:,.0f} files a day. With one commit "
+        f"with files of {size(added)} (median): about {files / len(appends) * day / gap:,.0f} files a day. With one commit "
         f"every {span(interval * 1000)}, a file per partition would have "
         f"{size(context.min_file_size)}",
         threshold=f"{_COMMITS} commits less than {span(limits.commit_seconds * 1000)} apart, over "
         f"{span(_STREAM_SECONDS * 1000)} or more",
-        source=CHOICE,
         effect="Each commit adds small files, a manifest and a snapshot: compaction and expiry "
         "have to run as often as files pile up, and conflict with the writer more.",
         remedy="Commit less often (the trigger of a Spark stream, the checkpoint interval of "
@@ -141,7 +134,7 @@ def frequent_commits(context: Context) -> Finding | None:
             if interval > day
             else "compact what is written meanwhile."
         ),
-        files_at_stake=round(sum(c.added_data_files or 0 for c in appends)),
+        files_at_stake=files,
         bytes_at_stake=sum(_added(c) for c in appends),
     )
 
@@ -164,10 +157,8 @@ def identifiers_not_unique(context: Context) -> Finding | None:
     ):
         return None
     worst = max(sample.repeated, key=lambda each: each.record_count - each.most)
-    paths = {column.name: column.names for column in facts.columns}
-    names = ", ".join(identifier(*paths[name]) for name in sample.identifiers)
+    names = ", ".join(identifier(*facts.by_name[name].names) for name in sample.identifiers)
     return context.finding(
-        "identifiers_not_unique",
         Severity.WARNING,
         sample.identifiers,
         evidence=f"{count(len(sample.repeated), 'sampled commit')} added more records than "
@@ -201,21 +192,19 @@ def vectors_rewritten(context: Context) -> Finding | None:
         for c in facts.history.commits[-limits.recent_commits :]
         if c.added_delete_files and c.operation in {"delete", "overwrite"}
     ]
+    # A commit that removes data files drops their vectors without writing them again.
     again = [
         c
         for c in changes
         if (c.removed_delete_files or 0) >= limits.vectors_rewritten * (c.added_delete_files or 0)
+        and not c.removed_data_files
     ]
-    # A commit that removes data files drops their vectors without writing them again.
-    again = [c for c in again if not c.removed_data_files]
     if facts.format_version < 3 or len(again) < _REWRITES or 2 * len(again) < len(changes):
         return None
     written = sum(c.added_delete_files or 0 for c in again)
     replaced = sum(min(c.removed_delete_files or 0, c.added_delete_files or 0) for c in again)
     return context.finding(
-        "vectors_rewritten",
         Severity.WARNING,
-        (),
         evidence=f"{len(again):,} of the last {count(len(changes), 'commit')} with deletes wrote "
         f"deletion vectors mostly of data files that had one: {percent(replaced / written)} of "
         f"{count(written, 'vector')} replaced an earlier one",
@@ -239,9 +228,7 @@ def managed_elsewhere(context: Context) -> Finding | None:
     if manager is None:
         return None
     return context.finding(
-        "managed_elsewhere",
         Severity.INFO,
-        (),
         evidence=manager.evidence,
         threshold="one property or location that only such a service has",
         source=f"the documentation of {manager.name}",

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from icekit.engine.bridge import iceberg_version
 from icekit.errors import MetadataUnreadable, ParameterError, first_line, require, require_known
 from icekit.facts import local, metadata
+from icekit.facts.counts import Rollup
 from icekit.facts.definition import Flaw, MetadataFlaw
 from icekit.facts.lineage import Damaged, choose_snapshot, history, snapshots_by_id
-from icekit.facts.manifest_counts import ManifestFacts, MetricsSample
+from icekit.facts.manifest_counts import ManifestFacts
 from icekit.facts.manifests import (
     Record,
     file_counts,
@@ -27,7 +28,7 @@ from icekit.facts.missing import Searched, missing_files
 from icekit.facts.model import TableFacts
 from icekit.facts.recent import MOST_MANIFESTS, RECENT_MINUTES, written_since
 from icekit.facts.retention import expirable
-from icekit.facts.rollup import Cut, Rollup, edges, sequence_width, sort_key
+from icekit.facts.rollup import Cut, edges, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
 from icekit.facts.storage import MissingFiles, Role, StorageFacts
 from icekit.facts.validation import field_ids
@@ -79,121 +80,132 @@ def observe(
     source = lake.tables.source(name)
     meta, metadata_bytes = sized_metadata(source)
     snapshot, chosen_ref = choose_snapshot(meta, ref)
-    properties = dict(meta.get("properties") or {})
-    specs = metadata.specs(meta)
     schema = metadata.schema_of(
         meta, snapshot.get("schema-id") if snapshot is not None and ref else None
     )
-    in_force = metadata.settings(properties)
-    columns = metadata.columns(meta, schema)
-    target = metadata.int_setting(in_force, "write.target-file-size-bytes")
-    ratios = tuple(size_ratios)
-    cut = Cut(
-        edges(target, ratios),
-        edges(metadata.int_setting(in_force, "write.delete.target-file-size-bytes"), ratios),
-        target,
+    definition = _definition(meta, schema, filter_columns)
+    specs = {spec.spec_id: spec for spec in definition["specs"]}
+    manifests = _manifests(snapshot, source, specs)
+    cut = _cut(definition["properties"], tuple(size_ratios))
+    rollup = Rollup(
+        manifests, specs, metadata.key_columns(meta), cut, int(meta.get("last-sequence-number", 0))
     )
-    manifests = _manifests(snapshot, source, {spec.spec_id for spec in specs})
-    counts, sample = ManifestFacts(), MetricsSample()
-    rollup, width = Rollup(), 1
-    counted = file_counts(manifests, (snapshot or {}).get("summary"))
-    used = choose(
-        lake, collector, sum(map(live_count, manifests)) if counted is None else sum(counted)
-    )
-    flaws = _flaws(meta, snapshot, manifests)
-    is_uncounted = any(each.flaw is Flaw.UNCOUNTED_MANIFESTS for each in flaws)
-    if is_uncounted:
-        used = "local"  # Iceberg's metadata tables fail
-    if snapshot is not None:
-        counts = manifest_facts(
-            manifests, specs, metadata.int_setting(in_force, "commit.manifest.target-size-bytes")
-        )
-        sample = sample_metrics(
-            manifests, columns, source.read, schema.get("identifier-field-ids") or ()
-        )
-        by_id, widths = (
-            {spec.spec_id: spec for spec in specs},
-            _widths(manifests, int(meta.get("last-sequence-number", 0))),
-        )
-        of_keys = metadata.key_columns(meta)
-        if used == "local":
-            rollup, width = local.roll_up(
-                manifests, by_id, cut, source.read, widths, progress, of_keys
-            )
-        else:
-            from icekit.facts import spark
-
-            full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
-            rollup, width = spark.roll_up(
-                lake.spark, full, snapshot_id, manifests, by_id, cut, widths, of_keys
-            )
-            spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
-        if is_uncounted:
-            there = rollup.file_counts()
-            counts = replace(counts, data_entry_count=there.data, delete_entry_count=there.deletes)
+    searched = Searched(meta, snapshot, rollup.manifests, rollup.specs)
+    used = _count(lake, name, source, searched, rollup, collector, progress)
     now_ms = int(time.time() * 1000)
-    recent = written_since(
-        source.read,
-        meta,
-        snapshot,
-        now_ms - int(RECENT_MINUTES * 60_000),
-        manifests,
-        MOST_MANIFESTS,
-    )
-    searched = Searched(meta, snapshot, manifests, {spec.spec_id: spec for spec in specs})
-    listed, missing, unlisted = (
-        _storage(lake, name, source, searched, used, say) if storage else (None, None, None)
-    )
-    sort = metadata.sort_order(meta)
-    default_spec_id = meta.get("default-spec-id", 0)
+    since_ms = now_ms - int(RECENT_MINUTES * 60_000)
+    recent = written_since(source.read, meta, snapshot, since_ms, rollup.manifests, MOST_MANIFESTS)
     return TableFacts(
         catalog=lake.name,
         table=name,
-        table_uuid=meta.get("table-uuid"),
-        location=meta["location"],
-        format_version=meta["format-version"],
-        snapshot_id=snapshot["snapshot-id"] if snapshot is not None else None,
+        snapshot_id=searched.snapshot_id,
         ref=chosen_ref,
         snapshot_ms=snapshot["timestamp-ms"] if snapshot is not None else None,
-        schema_id=schema.get("schema-id", 0),
-        columns=columns,
-        top_level_column_count=len(schema["fields"]),
-        specs=specs,
-        default_spec_id=default_spec_id,
-        sort_order=sort,
-        properties=properties,
-        settings=in_force,
-        distribution=metadata.distribution_modes(
-            properties,
-            partitioned=any(s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs),
-            is_sorted=bool(sort),
-        ),
-        filter_columns=_filter_columns(filter_columns, properties, [c.name for c in columns]),
-        data_edges=cut.data,
-        delete_edges=cut.deletes,
-        groups=rollup.groups(),
-        sequences=rollup.sequences(
-            lambda spec_id: any(s.spec_id == spec_id and s.is_unpartitioned for s in specs)
-        ),
-        sequence_width=width,
-        manifests=counts,
+        **definition,
+        **_files(rollup),
+        manifests=_manifest_facts(rollup, definition["properties"]),
         history=replace(history(meta, snapshot), expirable_count=_expirable(meta, now_ms)),
-        metrics_sample=sample,
-        equality_keys=rollup.equality_keys(),
-        unapplied=rollup.unapplied_deletes(),
-        integrity=rollup.integrity,
+        metrics_sample=sample_metrics(
+            rollup.manifests,
+            definition["columns"],
+            source.read,
+            schema.get("identifier-field-ids") or (),
+        ),
         recent=tuple(sorted(recent, key=sort_key)),
         metadata_bytes=metadata_bytes,
-        storage=listed,
-        missing=missing,
-        flaws=flaws,
+        flaws=_flaws(searched),
         statistics=statistics_ages(meta, snapshot),
-        unlisted=unlisted,
+        **(_storage(lake, name, source, searched, used, say) if storage else {}),
         collector=used,
         iceberg_version=iceberg_version(lake.spark, lake.name) if used == "spark" else None,
         collected_at_ms=now_ms,
         seconds=time.monotonic() - started,
     )
+
+
+def _definition(
+    meta: metadata.Json, schema: metadata.Json, filter_columns: Sequence[str] | None
+) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` that say how the table is defined."""
+    properties = dict(meta.get("properties") or {})
+    columns, specs = metadata.columns(meta, schema), metadata.specs(meta)
+    default_spec_id, sort_order = meta.get("default-spec-id", 0), metadata.sort_order(meta)
+    return {
+        "table_uuid": meta.get("table-uuid"),
+        "location": meta["location"],
+        "format_version": meta["format-version"],
+        "schema_id": schema.get("schema-id", 0),
+        "columns": columns,
+        "top_level_column_count": len(schema["fields"]),
+        "specs": specs,
+        "default_spec_id": default_spec_id,
+        "sort_order": sort_order,
+        "properties": properties,
+        "settings": metadata.settings(properties),
+        "distribution": metadata.distribution_modes(
+            properties,
+            partitioned=any(s.spec_id == default_spec_id and not s.is_unpartitioned for s in specs),
+            is_sorted=bool(sort_order),
+        ),
+        "filter_columns": _filter_columns(filter_columns, properties, [c.name for c in columns]),
+    }
+
+
+def _files(rollup: Rollup) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` that count files."""
+    return {
+        "data_edges": rollup.cut.data,
+        "delete_edges": rollup.cut.deletes,
+        "groups": rollup.groups(),
+        "sequences": rollup.sequences(),
+        "sequence_width": rollup.width,
+        "equality_keys": rollup.equality_keys(),
+        "unapplied": rollup.unapplied_deletes(),
+        "integrity": rollup.integrity,
+    }
+
+
+def _cut(properties: Mapping[str, str], ratios: Sequence[float]) -> Cut:
+    target = metadata.number(properties, metadata.TARGET)
+    of_deletes = metadata.number(properties, "write.delete.target-file-size-bytes")
+    return Cut(edges(target, ratios), edges(of_deletes, ratios), target)
+
+
+def _count(
+    lake: Lake,
+    name: Identifier,
+    source: TableSource,
+    searched: Searched,
+    rollup: Rollup,
+    collector: Collector,
+    progress: Callable[[int, int], None] | None,
+) -> Literal["spark", "local"]:
+    """Count the files; returns the collector that did."""
+    snapshot = searched.snapshot or {}
+    counted = file_counts(rollup.manifests, snapshot.get("summary"))
+    used = choose(
+        lake, collector, sum(map(live_count, rollup.manifests)) if counted is None else sum(counted)
+    )
+    if not all(map(is_counted, rollup.manifests)):
+        used = "local"  # Iceberg's metadata tables fail
+    if used == "local" or not snapshot:
+        local.roll_up(rollup, source.read, progress)
+        return used
+    from icekit.facts import spark
+
+    full, snapshot_id = lake.sql_name(name), snapshot["snapshot-id"]
+    spark.roll_up(rollup, lake.spark, full, snapshot_id)
+    spark.check_listed(lake.spark, full, snapshot_id, counted, rollup.file_counts())
+    return used
+
+
+def _manifest_facts(rollup: Rollup, properties: Mapping[str, str]) -> ManifestFacts:
+    target = metadata.number(properties, "commit.manifest.target-size-bytes")
+    facts = manifest_facts(rollup.manifests, rollup.specs.values(), target)
+    if all(map(is_counted, rollup.manifests)):
+        return facts
+    files = rollup.file_counts()
+    return replace(facts, data_entry_count=files.data, delete_entry_count=files.deletes)
 
 
 def _expirable(meta: Mapping[str, Any], now_ms: int) -> int | None:
@@ -222,7 +234,7 @@ def choose(lake: Lake, collector: Collector, file_count: int) -> Literal["spark"
 
 
 def _manifests(
-    snapshot: metadata.Json | None, source: TableSource, spec_ids: Collection[int]
+    snapshot: metadata.Json | None, source: TableSource, specs: Collection[int]
 ) -> list[Record]:
     if snapshot is None:
         return []
@@ -232,28 +244,26 @@ def _manifests(
             f"Snapshot {snapshot['snapshot-id']} lists its manifests inline, as writers before "
             "2019 did; any commit of a current engine rewrites it."
         )
-    found = manifest_list(source.read(location), location)
-    for manifest in found:
-        if manifest["partition_spec_id"] not in spec_ids:
+    manifests = manifest_list(source.read(location), location)
+    for manifest in manifests:
+        if manifest["partition_spec_id"] not in specs:
             raise MetadataUnreadable(
                 f"{location} lists a manifest with partition spec "
                 f"{manifest['partition_spec_id']}, but partition-specs in "
                 f"{source.metadata_location} does not have that spec; {RESTORE_OLDER}."
             )
-    return found
+    return manifests
 
 
-def _flaws(
-    meta: metadata.Json, snapshot: metadata.Json | None, manifests: Sequence[Record]
-) -> tuple[MetadataFlaw, ...]:
+def _flaws(searched: Searched) -> tuple[MetadataFlaw, ...]:
     """What of the metadata is readable here, and refused by Iceberg where it needs it."""
+    meta = searched.metadata
     schemas = {schema.get("schema-id", 0) for schema in meta.get("schemas") or ()}
     without = [
         s["snapshot-id"]
         for s in meta.get("snapshots") or ()
         if schemas and s.get("schema-id") not in {None, *schemas}
     ]
-    observed = None if snapshot is None else snapshot["snapshot-id"]
     columns, default = field_ids(metadata.schema_of(meta)), meta.get("default-sort-order-id", 0)
     orders = [
         order["order-id"]
@@ -261,9 +271,10 @@ def _flaws(
         if order["order-id"] != default
         and any(f["transform"] != "void" and f["source-id"] not in columns for f in order["fields"])
     ]
-    found = {
+    observed = searched.snapshot_id
+    ids_of = {
         Flaw.UNCOUNTED_MANIFESTS: [
-            manifest["manifest_path"] for manifest in manifests if not is_counted(manifest)
+            manifest["manifest_path"] for manifest in searched.manifests if not is_counted(manifest)
         ],
         Flaw.SCHEMA_GONE: [each for each in without if each == observed],
         Flaw.OLD_SCHEMA_GONE: [each for each in without if each != observed],
@@ -271,15 +282,9 @@ def _flaws(
     }
     return tuple(
         MetadataFlaw(flaw, len(ids), tuple(map(str, ids[:_EXAMPLES])))
-        for flaw, ids in found.items()
+        for flaw, ids in ids_of.items()
         if ids
     )
-
-
-def _widths(manifests: Sequence[Record], last_sequence: int) -> Callable[[int], int]:
-    """The width of sequence numbers for a number of partitions."""
-    file_count = sum(map(live_count, manifests))
-    return lambda partition_count: sequence_width(file_count, partition_count, last_sequence)
 
 
 def declared_filter_columns(properties: Mapping[str, str]) -> list[str]:
@@ -309,8 +314,8 @@ def _storage(
     searched: Searched,
     used: Collector,
     say: Callable[[str], None] | None,
-) -> tuple[StorageFacts | None, MissingFiles | None, str | None]:
-    """The orphan files, the missing files, and why orphan files were not listed."""
+) -> dict[str, Any]:
+    """The fields of :class:`TableFacts` about orphan files and missing files."""
     from icekit.facts.orphans import (
         REMEMBERED_SECONDS,
         TableQuery,
@@ -334,24 +339,21 @@ def _storage(
     # The procedure rejects a table whose files others may share: nobody can say which files are
     # orphans.
     if str((meta.get("properties") or {}).get("gc.enabled", "true")).lower() == "false":
-        return None, missing, "gc.enabled is false, so another table may use the files"
+        unlisted = "gc.enabled is false, so another table may use the files"
+        return {"missing": missing, "unlisted": unlisted}
     if missing is not None and missing.count(Role.MANIFEST_LIST).gone_count:
-        return (
-            None,
-            missing,
+        unlisted = (
             "the manifest list of a snapshot is gone, so it is not known which files that "
-            "snapshot references",
+            "snapshot references"
         )
-    found = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
-    if found.shared:
-        return (
-            StorageFacts(int(orphans_before().timestamp() * 1000), 0, sharing=found),
-            missing,
-            None,
-        )
-    on_disk = orphans_on_disk(meta, latest) if used == "local" else None
-    try:
-        listed = on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"])
-    except MetadataUnreadable as error:
-        return None, missing, first_line(error).rstrip(".")
-    return replace(listed, sharing=found), missing, None
+        return {"missing": missing, "unlisted": unlisted}
+    others = sharing(lake, name, load_metadata, TableQuery(say=say), max_age=REMEMBERED_SECONDS)
+    if others.shared:
+        listed = StorageFacts(int(orphans_before().timestamp() * 1000), 0)
+    else:
+        on_disk = orphans_on_disk(meta, latest) if used == "local" else None
+        try:
+            listed = on_disk or list_orphans(lake.spark, lake.sql_name(name), meta["location"])
+        except MetadataUnreadable as error:
+            return {"missing": missing, "unlisted": first_line(error).rstrip(".")}
+    return {"missing": missing, "storage": replace(listed, sharing=others)}

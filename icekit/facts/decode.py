@@ -57,13 +57,13 @@ def record_reader(schema: Any, fields: Fields | None = None) -> Read:
             plan.append((name, _compiled(kind)[0]))
 
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found = {}
+        record = {}
         for name, step in plan:
             if name is None:
                 at = step(data, at)
             else:
-                found[name], at = step(data, at)
-        return found, at
+                record[name], at = step(data, at)
+        return record, at
 
     return read
 
@@ -75,20 +75,11 @@ def inlined(schema: Any, names: dict[str, Any] | None = None) -> Any:
         return names.get(schema, schema)
     if isinstance(schema, list):
         return [inlined(branch, names) for branch in schema]
-    kind, made = schema["type"], dict(schema)
-    if kind == "record":
-        made["fields"] = [
-            {**field, "type": inlined(field["type"], names)} for field in schema["fields"]
-        ]
-    elif kind == "array":
-        made["items"] = inlined(schema["items"], names)
-    elif kind == "map":
-        made["values"] = inlined(schema["values"], names)
-    elif not isinstance(kind, str):
-        made["type"] = inlined(kind, names)
-    if "name" in schema:
-        names[schema["name"]] = made
-    return made
+    nested = ("fields", "items", "values", "type")
+    result = {**schema, **{key: inlined(schema[key], names) for key in nested if key in schema}}
+    if schema["type"] in ("record", "fixed", "enum"):
+        names[schema["name"]] = result
+    return result
 
 
 def _compiled(schema: Any) -> tuple[Read, Skip]:
@@ -131,18 +122,18 @@ def _array(items: Any) -> tuple[Read, Skip]:
     pattern = _pattern(items)
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        values: list[Any] = []
         while True:
             count, at = _long(data, at)
             if not count:
-                return found, at
+                return values, at
             if count < 0:
                 at = _skip_long(
                     data, at
                 )  # the size of the block in bytes, for readers that skip it
             for _ in range(abs(count)):
                 item, at = read_item(data, at)
-                found.append(item)
+                values.append(item)
 
     def skip(data: bytes, at: int) -> int:
         while True:
@@ -179,29 +170,24 @@ def _picker(schema: Any, keys: tuple[int, ...]) -> Read:
             for i, branch in enumerate(schema)
         }
         return lambda data, at: reads[data[at]](data, at + 1)
-    read_pairs, read_value = (
-        _array(schema["items"])[0],
-        _compiled(schema["items"]["fields"][1]["type"])[0],
-    )
-    value, is_bytes = (
-        _pattern(schema["items"]["fields"][1]["type"]),
-        schema["items"]["fields"][1]["type"] == "bytes",
-    )
+    kind = schema["items"]["fields"][1]["type"]
+    read_pairs, read_value = _array(schema["items"])[0], _compiled(kind)[0]
+    value, is_bytes = _pattern(kind), kind == "bytes"
     wanted = [_number(key) for key in keys]
     any_pair = _NUMBER + (value or b"")
     layouts: dict[int, tuple[re.Pattern[bytes], list[int]]] = {}
 
     def learn(pairs: Sequence[Any], value: bytes) -> None:
-        places = {pair["key"]: place for place, pair in enumerate(pairs)}
+        indexes = {pair["key"]: index for index, pair in enumerate(pairs)}
         groups, parts, at = [0] * len(keys), [], 0
         # No key is there twice, so only one that is missing may be elsewhere next time.
-        missing = [re.escape(wanted[i]) for i, key in enumerate(keys) if key not in places]
+        missing = [re.escape(wanted[i]) for i, key in enumerate(keys) if key not in indexes]
         other = b"(?!%b)%b" % (b"|".join(missing), any_pair) if missing else any_pair
-        for group, (place, key) in enumerate(
-            sorted((places[key], i) for i, key in enumerate(keys) if key in places), 1
+        for group, (index, key) in enumerate(
+            sorted((indexes[key], i) for i, key in enumerate(keys) if key in indexes), 1
         ):
-            parts.append(b"(?:%b){%d}%b(%b)" % (other, place - at, re.escape(wanted[key]), value))
-            groups[key], at = group, place + 1
+            parts.append(b"(?:%b){%d}%b(%b)" % (other, index - at, re.escape(wanted[key]), value))
+            groups[key], at = group, index + 1
         parts.append(b"(?:%b){%d}\x00" % (other, len(pairs) - at))
         layouts[len(pairs)] = re.compile(b"".join(parts), re.DOTALL), groups
 
@@ -210,13 +196,15 @@ def _picker(schema: Any, keys: tuple[int, ...]) -> Read:
         if count in layouts:
             pattern, groups = layouts[count]
             if match := pattern.match(data, start):
-                if is_bytes:  # after a length of one byte
-                    return tuple(
-                        [match[group][1:] if group else None for group in groups]
-                    ), match.end()
-                return tuple(
-                    [read_value(data, match.start(group))[0] if group else None for group in groups]
-                ), match.end()
+                values = (
+                    [match[group][1:] if group else None for group in groups]
+                    if is_bytes  # after a length of one byte
+                    else [
+                        read_value(data, match.start(group))[0] if group else None
+                        for group in groups
+                    ]
+                )
+                return tuple(values), match.end()
         pairs, end = read_pairs(data, at)
         if value is not None and len(pairs) == count <= _LONGEST_MATCH:
             learn(pairs, value)

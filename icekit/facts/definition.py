@@ -46,6 +46,11 @@ class PartitionField:
     source: str | None
     result_type: str
 
+    @property
+    def buckets(self) -> int:
+        """The number of buckets; 0 for another transform."""
+        return int(self.transform[7:-1]) if self.transform.startswith("bucket[") else 0
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionSpec:
@@ -55,14 +60,19 @@ class PartitionSpec:
     fields: tuple[PartitionField, ...]
 
     @property
+    def active_fields(self) -> tuple[PartitionField, ...]:
+        """The fields that are left; version 1 tables keep dropped fields as ``void``."""
+        return tuple(field for field in self.fields if field.transform != "void")
+
+    @property
     def is_unpartitioned(self) -> bool:
-        """Tell whether no field is left; version 1 tables keep dropped fields as ``void``."""
-        return all(field.transform == "void" for field in self.fields)
+        """Tell whether no field is left."""
+        return not self.active_fields
 
     @property
     def dropped(self) -> tuple[str, ...]:
         """The fields whose column was dropped from the table."""
-        return tuple(f.name for f in self.fields if f.source is None and f.transform != "void")
+        return tuple(f.name for f in self.active_fields if f.source is None)
 
 
 def fragile(fields: Iterable[str]) -> str:

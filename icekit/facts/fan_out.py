@@ -4,15 +4,14 @@ metadata alone.
 
 from __future__ import annotations
 
-import datetime as dt
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import FileGroup, Kind, Partition, Scalar
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import expected_files
+from icekit.facts.where import start_of
 
 # Transforms of time, the coarsest first, with the most values of the next finer one in a value.
 _UNITS = ("year", "month", "day", "hour")
@@ -60,11 +59,11 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
     """The data files that rewrites combine. Those of an older spec go into the current one, however
     they were partitioned.
     """
-    found: list[RewriteGroup] = []
+    rewrites: list[RewriteGroup] = []
     older: dict[tuple[object, ...], list[FileGroup]] = {}
     for group in facts.of_kind(Kind.DATA):
         if group.partition.spec_id == facts.default_spec_id:
-            found.append(RewriteGroup((group,)))
+            rewrites.append(RewriteGroup((group,)))
         else:
             # Files of one older partition are not split, so values that are not known are those of
             # the partition itself.
@@ -79,10 +78,9 @@ def rewrite_groups(facts: TableFacts) -> tuple[RewriteGroup, ...]:
                 most_partitions(facts.spec(g.partition.spec_id), facts.default_spec) or math.inf
                 for g in several
             ),
-            default=1,
         )
-        found.append(RewriteGroup(tuple(several), None if math.isinf(most) else int(most)))
-    return tuple(found)
+        rewrites.append(RewriteGroup(tuple(several), None if math.isinf(most) else int(most)))
+    return tuple(rewrites)
 
 
 def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
@@ -90,15 +88,14 @@ def most_partitions(older: PartitionSpec, current: PartitionSpec) -> int | None:
     None if the specs do not limit it.
     """
     most = 1
-    for field in _fields(current):
+    for field in current.active_fields:
         several = [
             _most_values(before, field)
-            for before in _fields(older)
+            for before in older.active_fields
             if before.source_id == field.source_id
         ]
-        several.append(
-            int(field.transform[7:-1]) + 1 if field.transform.startswith("bucket[") else None
-        )
+        if field.buckets:
+            several.append(field.buckets + 1)
         known = [n for n in several if n is not None]
         if not known:
             return None
@@ -113,8 +110,8 @@ def values_of(
     values; None for a field without one value.
     """
     pairs = list(zip(older.fields, partition.values, strict=True))
-    found: list[tuple[Scalar, ...] | None] = []
-    for field in _fields(current):
+    values_known: list[tuple[Scalar, ...] | None] = []
+    for field in current.active_fields:
         same = [
             (before, value)
             for before, value in pairs
@@ -125,12 +122,8 @@ def values_of(
             for before, value in same
             if _most_values(before, field) == 1
         ]
-        found.append(min(values, key=len, default=None))
-    return tuple(found)
-
-
-def _fields(spec: PartitionSpec) -> Iterable[PartitionField]:
-    return [field for field in spec.fields if field.transform != "void"]
+        values_known.append(min(values, key=len, default=None))
+    return tuple(values_known)
 
 
 def _most_values(before: PartitionField, field: PartitionField) -> int | None:
@@ -142,9 +135,8 @@ def _most_values(before: PartitionField, field: PartitionField) -> int | None:
     if before.transform in _UNITS and field.transform in _UNITS:
         first, last = _UNITS.index(before.transform), _UNITS.index(field.transform)
         return math.prod(_MOST_IN_ONE[unit] for unit in _UNITS[first:last])
-    if before.transform.startswith("bucket[") and field.transform.startswith("bucket["):
-        old, new = int(before.transform[7:-1]), int(field.transform[7:-1])
-        return 1 if old % new == 0 else new
+    if before.buckets and field.buckets:
+        return field.buckets if before.buckets % field.buckets else 1
     return None
 
 
@@ -157,17 +149,19 @@ def _value(before: PartitionField, value: Scalar, field: PartitionField) -> tupl
     if isinstance(value, int) and before.transform in _UNITS:
         return (_coarser(before.transform, value, field.transform),)
     if isinstance(value, int) and before.result_type == "date" and field.transform in _UNITS[:3]:
-        return (value if field.transform == "day" else _coarser("day", value, field.transform),)
-    if isinstance(value, int) and before.transform.startswith("bucket["):
-        return (value % int(field.transform[7:-1]),)
+        return (_coarser("day", value, field.transform),)
+    if isinstance(value, int) and before.buckets:
+        return (value % field.buckets,)
     return before.transform, value
 
 
 def _coarser(unit: str, value: int, wanted: str) -> int:
     """Hours, days or months since 1970 in a coarser unit."""
     if unit == "hour":
-        unit, value = ("hour", value) if wanted == "hour" else ("day", value // 24)
-    if unit == "day" and wanted in ("month", "year"):
-        day = dt.date(1970, 1, 1) + dt.timedelta(days=value)
-        unit, value = "month", (day.year - 1970) * 12 + day.month - 1
-    return value // 12 if unit == "month" and wanted == "year" else value
+        unit, value = "day", value // 24
+    if unit == wanted:
+        return value
+    if unit == "day":
+        start = start_of(unit, value)
+        value = (start.year - 1970) * 12 + start.month - 1
+    return value // 12 if wanted == "year" else value

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -103,19 +104,18 @@ class Totals:
     @classmethod
     def of(cls, groups: Iterable[FileGroup]) -> Totals:
         """Add up groups."""
-        files = size = records = 0
-        low: int | None = None
-        high: int | None = None
-        for group in groups:
-            for b in group.buckets:
-                files, size, records = (
-                    files + b.file_count,
-                    size + b.size_in_bytes,
-                    records + b.record_count,
-                )
-                low = b.min_bytes if low is None or b.min_bytes < low else low
-                high = b.max_bytes if high is None or b.max_bytes > high else high
-        return cls(files, size, records, low, high)
+        return cls.of_buckets([bucket for group in groups for bucket in group.buckets])
+
+    @classmethod
+    def of_buckets(cls, buckets: Sequence[Bucket]) -> Totals:
+        """Add up buckets."""
+        return cls(
+            sum(b.file_count for b in buckets),
+            sum(b.size_in_bytes for b in buckets),
+            sum(b.record_count for b in buckets),
+            min((b.min_bytes for b in buckets), default=None),
+            max((b.max_bytes for b in buckets), default=None),
+        )
 
     @property
     def mean_bytes(self) -> float | None:
@@ -127,14 +127,21 @@ def median_bytes(groups: Iterable[FileGroup]) -> int | None:
     """The median size of all files of the groups, None without files: its bucket is exact, the
     position in the bucket is interpolated.
     """
-    merged: dict[int, list[int]] = {}
+    by_edge: dict[int, list[Bucket]] = defaultdict(list)
     for group in groups:
-        for b in group.buckets:
-            held = merged.setdefault(b.lower_bytes, [0, b.min_bytes, b.max_bytes])
-            held[:] = held[0] + b.file_count, min(held[1], b.min_bytes), max(held[2], b.max_bytes)
-    rank = (sum(files for files, _, _ in merged.values()) - 1) / 2
+        for bucket in group.buckets:
+            by_edge[bucket.lower_bytes].append(bucket)
+    merged = [
+        (
+            sum(b.file_count for b in each),
+            min(b.min_bytes for b in each),
+            max(b.max_bytes for b in each),
+        )
+        for _, each in sorted(by_edge.items())
+    ]
+    rank = (sum(files for files, _, _ in merged) - 1) / 2
     below = 0
-    for _, (files, low, high) in sorted(merged.items()):
+    for files, low, high in merged:
         if rank < below + files:
             return round(low + (rank - below) / max(files - 1, 1) * (high - low))
         below += files

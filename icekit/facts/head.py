@@ -66,13 +66,13 @@ def since(at: Head, before: int | None) -> tuple[Json, ...]:
     Raises :class:`~icekit.errors.SnapshotNotFound` if that snapshot is no longer an ancestor: the
     table was rolled back, or the snapshot expired.
     """
-    found: list[Json] = []
+    commits: list[Json] = []
     for snapshot in at.lineage():
         if snapshot["snapshot-id"] == before:
-            return tuple(reversed(found))
-        found.append(snapshot)
+            return tuple(reversed(commits))
+        commits.append(snapshot)
     if before is None:
-        return tuple(reversed(found))
+        return tuple(reversed(commits))
     raise SnapshotNotFound(
         f"Snapshot {before}, from which the run started, is no longer an ancestor of the table's "
         "current snapshot; plan again."

@@ -63,25 +63,26 @@ def compared(
     }
 
 
-@dataclass(slots=True)
-class Spans:
+def longs() -> array[int]:
+    """An array of 64-bit numbers."""
+    return array("q")
+
+
+class Spans(NamedTuple):
     """What the files of each row may hold in one column: the range of the values, whether nulls or
     values, and whether the range is complete.
     """
 
-    low: list[Any] = field(default_factory=list)
-    high: list[Any] = field(default_factory=list)
-    has_null: bytearray = field(default_factory=bytearray)
-    has_value: bytearray = field(default_factory=bytearray)
-    is_bounded: bytearray = field(default_factory=bytearray)
+    low: list[Any]
+    high: list[Any]
+    has_null: bytearray
+    has_value: bytearray
+    is_bounded: bytearray
 
     def append(self) -> None:
         """Begin a row without files."""
-        self.low.append(None)
-        self.high.append(None)
-        self.has_null.append(0)
-        self.has_value.append(0)
-        self.is_bounded.append(1)
+        for column, empty in zip(self, (None, None, 0, 0, 1), strict=True):
+            column.append(empty)
 
     def add(
         self, row: int, low: Any, high: Any, nulls: int | None, values: int | None, required: bool
@@ -89,19 +90,11 @@ class Spans:
         """Add a file: its decoded bounds, and its counts of nulls and of all values; None for what
         its entry does not say.
         """
-        if not required and (nulls is None or nulls > 0):
+        has_null = not required and (nulls is None or nulls > 0)
+        if has_null and nulls is not None and nulls == values:
             self.has_null[row] = 1
-            if nulls is not None and nulls == values:
-                return
-        self.has_value[row] = 1
-        if low is None or high is None:
-            self.is_bounded[row] = 0
             return
-        least, most = self.low[row], self.high[row]
-        if least is None or low < least:
-            self.low[row] = low
-        if most is None or high > most:
-            self.high[row] = high
+        self.merge(row, low, high, has_null, True, low is not None and high is not None)
 
     def merge(
         self, row: int, low: Any, high: Any, has_null: int, has_value: int, is_bounded: int
@@ -124,8 +117,13 @@ class Keyed:
 
     columns: Mapping[int, Spans]
     rows: dict[tuple[int, int], int] = field(default_factory=dict)
-    files: array[int] = field(default_factory=lambda: array("q"))
-    records: array[int] = field(default_factory=lambda: array("q"))
+    files: array[int] = field(default_factory=longs)
+    records: array[int] = field(default_factory=longs)
+
+    @classmethod
+    def of(cls, columns: Iterable[int]) -> Keyed:
+        """No files yet, for some columns."""
+        return cls({column: Spans([], [], *map(bytearray, (0, 0, 0))) for column in columns})
 
     def row(self, partition: int, sequence: int) -> int:
         """The row of a partition and sequence number, which is added if it is new."""
@@ -142,17 +140,16 @@ class Keyed:
         """The same by ranges of sequence numbers, without the rows that are not ``is_live``, given
         their partition and sequence number.
         """
-        found = Keyed({column: Spans() for column in self.columns})
+        ranged = Keyed.of(self.columns)
         for (partition, sequence), row in self.rows.items():
             if not is_live(partition, sequence):
                 continue
-            into = found.row(partition, range_end(sequence, width))
-            found.files[into] += self.files[row]
-            found.records[into] += self.records[row]
+            into = ranged.row(partition, range_end(sequence, width))
+            ranged.files[into] += self.files[row]
+            ranged.records[into] += self.records[row]
             for column, spans in self.columns.items():
-                held = (spans.low, spans.high, spans.has_null, spans.has_value, spans.is_bounded)
-                found.columns[column].merge(into, *(each[row] for each in held))
-        return found
+                ranged.columns[column].merge(into, *(each[row] for each in spans))
+        return ranged
 
 
 def range_end(sequence_number: int, width: int) -> int:
@@ -190,10 +187,10 @@ def rule_out(
     # one key may.
     kept = np.array(
         [
-            (*place, keyed.files[row], keyed.records[row])
+            (*key, keyed.files[row], keyed.records[row])
             for keyed in deletes.values()
-            for place, row in keyed.rows.items()
-            if place in met
+            for key, row in keyed.rows.items()
+            if key in met
         ],
         np.int64,
     ).reshape(-1, 4)
@@ -205,11 +202,11 @@ def rule_out(
             kept[ordered, 1], _places(data)[rows, 1], "right" if is_exact else "left"
         )
         later[rows] += totals[-1] - totals[until]
-    places, left_out = list(data.rows), later - reach
+    keys, left_out = list(data.rows), later - reach
     return RuledOut(
-        {place for keyed in deletes.values() for place in keyed.rows} - met,
+        {key for keyed in deletes.values() for key in keyed.rows} - met,
         {
-            places[row]: (int(left_out[row, 0]), int(left_out[row, 1]))
+            keys[row]: (int(left_out[row, 0]), int(left_out[row, 1]))
             for row in np.flatnonzero(left_out.any(axis=1)).tolist()
         },
     )
@@ -351,7 +348,7 @@ def _apart(data: _Column, deletes: _Column) -> Any:
 def _ranked(data: Spans, deletes: Spans) -> tuple[_Column, _Column]:
     """The spans of both in one column of a key."""
     values = sorted({*data.low, *data.high, *deletes.low, *deletes.high} - {None})
-    ranks = {value: place for place, value in enumerate(values)}
+    ranks = {value: rank for rank, value in enumerate(values)}
 
     def column(spans: Spans) -> _Column:
         # Without a value, above all and below all.
@@ -359,12 +356,6 @@ def _ranked(data: Spans, deletes: Spans) -> tuple[_Column, _Column]:
             np.array([ranks.get(value, without) for value in of], np.int64)
             for of, without in ((spans.low, len(values)), (spans.high, -1))
         ]
-        return _Column(
-            *ends,
-            *(
-                np.frombuffer(each, bool)
-                for each in (spans.has_null, spans.has_value, spans.is_bounded)
-            ),
-        )
+        return _Column(*ends, *(np.frombuffer(each, bool) for each in spans[2:]))
 
     return column(data), column(deletes)

@@ -24,7 +24,7 @@ class CyclicLineage(Damaged):
     """A snapshot that is its own ancestor."""
 
     def __init__(self, ids: Sequence[object]) -> None:
-        shown = " → ".join(str(one) for one in (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0]))
+        shown = " → ".join(map(str, (*ids[:5], *(["…"] if len(ids) > 5 else []), ids[0])))
         super().__init__(
             f"parent-snapshot-id forms a circle ({shown}), so the history of the table is not known"
         )
@@ -36,7 +36,7 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
     ``ref`` is a branch, a tag, a snapshot id, a date or time (UTC; what was current then), or None
     for the current snapshot. Raises :class:`~icekit.errors.SnapshotNotFound`.
     """
-    snapshots = {s["snapshot-id"]: s for s in metadata.get("snapshots") or ()}
+    snapshots = snapshots_by_id(metadata)
     refs = metadata.get("refs") or {}
     if ref is None or ref == "":
         current = metadata.get("current-snapshot-id")
@@ -47,22 +47,19 @@ def choose_snapshot(metadata: Json, ref: str | int | None) -> tuple[Json | None,
         if int(ref) in snapshots:
             return snapshots[int(ref)], None
         newest = max(snapshots.values(), key=lambda s: s["timestamp-ms"], default=None)
-        there = (
-            f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}"
-            if newest
-            else "the table has no snapshots"
-        )
-        raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {there}.")
+        existing = "the table has no snapshots"
+        if newest:
+            existing = f"the newest of {len(snapshots):,} snapshots is {newest['snapshot-id']}"
+        raise SnapshotNotFound(f"Snapshot {ref} does not exist, or has expired; {existing}.")
     if re.match(r"\d{4}-\d\d-\d\d", str(ref)):
         until = moment(ref).timestamp() * 1000
         earlier = [e for e in metadata.get("snapshot-log") or () if e["timestamp-ms"] <= until]
         if earlier and earlier[-1]["snapshot-id"] in snapshots:
             return snapshots[earlier[-1]["snapshot-id"]], None
         raise SnapshotNotFound(f"The table has no snapshot that was current at {ref}.")
-    known = ", ".join(sorted(refs)) or "none"
+    known = f"; known refs: {', '.join(sorted(refs)) or 'none'}."
     raise SnapshotNotFound(
-        "There is no branch or tag "
-        f"{str(ref)!r}{nearest(str(ref), refs) or f'; known refs: {known}.'}"
+        f"There is no branch or tag {str(ref)!r}{nearest(str(ref), refs) or known}"
     )
 
 
@@ -144,8 +141,7 @@ def _writer(summary: Mapping[str, str]) -> str | None:
                 None, (summary["engine-name"], summary.get("engine-version"), summary.get("app-id"))
             )
         )
-    if "flink.job-id" in summary:
-        return f"flink {summary['flink.job-id']}"
-    if "spark.app.id" in summary:
-        return f"spark {summary['spark.app.id']}"
+    for engine, key in (("flink", "flink.job-id"), ("spark", "spark.app.id")):
+        if key in summary:
+            return f"{engine} {summary[key]}"
     return summary.get("iceberg-version")

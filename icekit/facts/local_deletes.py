@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from icekit.facts.definition import PartitionSpec
+from icekit.facts.counts import Rollup
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import (
     EXAMPLES,
-    MOST_PARTITIONS,
     DeleteState,
     DuplicateFile,
-    Integrity,
-    MisplacedDelete,
+    file_name,
+    misplaced_deletes,
 )
-from icekit.facts.key_bounds import KeyColumn, Keyed, decode
+from icekit.facts.key_bounds import KeyColumn, Keyed, decode, longs
 from icekit.facts.manifests import (
     BOUND_FIELDS,
     FILE_FIELDS,
     NULL_FIELDS,
     SIZE_FIELDS,
+    FileCounts,
     Record,
-    added_by,
     entries,
+    files_of,
     is_delete_manifest,
 )
-from icekit.facts.rollup import kind_of, sort_key
-from icekit.facts.values import partition_of
+from icekit.facts.rollup import kind_of
 
 # Reserved field id of file_path in a position delete file (table spec, "Reserved Field IDs").
 PATH_FIELD_ID = 2147483546
@@ -46,10 +46,10 @@ class DataFiles:
     names.
     """
 
-    paths: array[int] = field(default_factory=lambda: array("q"))
-    names: array[int] = field(default_factory=lambda: array("q"))
-    partitions: array[int] = field(default_factory=lambda: array("i"))
-    sequences: array[int] = field(default_factory=lambda: array("q"))
+    paths: array[int] = field(default_factory=longs)
+    names: array[int] = field(default_factory=longs)
+    partitions: array[int] = field(default_factory=longs)
+    sequences: array[int] = field(default_factory=longs)
 
 
 @dataclass
@@ -58,10 +58,10 @@ class ScopedDeletes(DataFiles):
     and the delete's own figures.
     """
 
-    files: array[int] = field(default_factory=lambda: array("q"))
-    sizes: array[int] = field(default_factory=lambda: array("q"))
-    records: array[int] = field(default_factory=lambda: array("q"))
-    is_vector: array[int] = field(default_factory=lambda: array("b"))
+    files: array[int] = field(default_factory=longs)
+    sizes: array[int] = field(default_factory=longs)
+    records: array[int] = field(default_factory=longs)
+    is_vector: array[int] = field(default_factory=longs)
 
     def states(self, data: DataFiles) -> list[DeleteState | None]:
         """Why each delete applies to nothing; None if it applies.
@@ -69,54 +69,40 @@ class ScopedDeletes(DataFiles):
         A delete applies to the live data file that has exactly the path it names, is not newer, and
         has its spec and partition (DeleteFileIndex).
         """
-        named, partitions = _oldest(data.paths, data.sequences, data.partitions)(self.paths)
-        alike, _ = _oldest(data.names, data.sequences, data.partitions)(self.names)
-        sequences = np.frombuffer(self.sequences, np.int64)
-        is_live, is_older, is_beside = (
-            named != NEVER,
-            named <= sequences,
-            partitions == np.frombuffer(self.partitions, np.int32),
-        )
+        named, partitions = _oldest(data.paths, data, self.paths)
+        alike, _ = _oldest(data.names, data, self.names)
+        sequences, is_beside = _numbers(self.sequences), partitions == _numbers(self.partitions)
         code = np.where(
-            is_live,
-            np.where(is_older, np.where(is_beside, 0, 2), 1),
+            named != NEVER,
+            np.where(named <= sequences, np.where(is_beside, 0, 2), 1),
             np.where(alike <= sequences, 3, 1),
         )
         known = (None, DeleteState.DANGLING, DeleteState.MISFILED, DeleteState.UNMATCHED)
         return [known[each] for each in code]
 
 
-def _oldest(
-    keys: array[int], sequences: array[int], partitions: array[int]
-) -> Callable[[array[int]], tuple[Any, Any]]:
-    """A function from keys to the lowest sequence number of a file with the key, and that file's
-    partition; ``NEVER`` and -1 without one.
+def _numbers(values: array[int]) -> Any:
+    return np.frombuffer(values, np.int64)
+
+
+def _oldest(keys: array[int], data: DataFiles, wanted: array[int]) -> tuple[Any, Any]:
+    """The lowest sequence number of a file with each wanted key, and that file's partition;
+    ``NEVER`` and -1 without one.
     """
-    ordered = np.lexsort((np.frombuffer(sequences, np.int64), np.frombuffer(keys, np.int64)))
-    sorted_keys = np.frombuffer(keys, np.int64)[ordered]
-
-    def find(wanted: array[int]) -> tuple[Any, Any]:
-        asked = np.frombuffer(wanted, np.int64)
-        if not len(sorted_keys):
-            return np.full(len(asked), NEVER), np.full(len(asked), -1)
-        first = np.minimum(np.searchsorted(sorted_keys, asked), len(sorted_keys) - 1)
-        is_there, file = sorted_keys[first] == asked, ordered[first]
-        return (
-            np.where(is_there, np.frombuffer(sequences, np.int64)[file], NEVER),
-            np.where(is_there, np.frombuffer(partitions, np.int32)[file], -1),
-        )
-
-    return find
+    sequences, known, asked = map(_numbers, (data.sequences, keys, wanted))
+    if not len(known):
+        return np.full(len(asked), NEVER), np.full(len(asked), -1)
+    ordered = np.lexsort((sequences, known))
+    ranks = np.searchsorted(known[ordered], asked)
+    first = ordered[np.minimum(ranks, len(known) - 1)]
+    exists = known[first] == asked
+    partitions = _numbers(data.partitions)[first]
+    return np.where(exists, sequences[first], NEVER), np.where(exists, partitions, -1)
 
 
 def name_hash(partition: int, path: str) -> int:
     """A hash of a file's name in its partition."""
-    return hash((partition, path.rpartition("/")[2]))
-
-
-def file_name(path: str) -> str:
-    """A file's name without its folder."""
-    return path.rpartition("/")[2]
+    return hash((partition, file_name(path)))
 
 
 def named_data_file(file: Record) -> str | None:
@@ -152,16 +138,16 @@ class KeyReader:
 
     def add(self, file: Record, keyed: Keyed, row: int) -> None:
         """Add a file to a row."""
-        none, place, columns = self.none, self.skipped, keyed.columns
+        none, index, columns = self.none, self.skipped, keyed.columns
         lows, highs = file.get("lower_bounds") or none, file.get("upper_bounds") or none
         nulls, values = file.get("null_value_counts") or none, file.get("value_counts") or none
         for column, read, required in self.columns:
             if column in columns:
-                low, high = lows[place], highs[place]
+                low, high = lows[index], highs[index]
                 if low is not None and high is not None:
                     low, high = read(low), read(high)
-                columns[column].add(row, low, high, nulls[place], values[place], required)
-            place += 1
+                columns[column].add(row, low, high, nulls[index], values[index], required)
+            index += 1
 
 
 def delete_columns(raw: bytes, location: str) -> tuple[bool, set[tuple[int, ...]]]:
@@ -187,7 +173,7 @@ DELETE_FIELDS = FILE_FIELDS | {"file_path", "content_offset"}
 
 def repeated_hashes(hashes: array[int]) -> frozenset[int]:
     """The hashes that are there more than once."""
-    ordered = np.sort(np.frombuffer(hashes, np.int64))
+    ordered = np.sort(_numbers(hashes))
     return frozenset(int(each) for each in ordered[1:][ordered[1:] == ordered[:-1]])
 
 
@@ -196,118 +182,72 @@ def file_identity(file: Record) -> int:
     return hash((file["file_path"], file.get("content_offset")))
 
 
+_File = tuple[Kind, str, int | None]
+
+
 @dataclass
 class Naming:
-    """A second reading of the manifests, to name the files that are listed twice and the deletes
-    that are misplaced.
+    """A second reading of the ``live`` manifests, to name the files that are listed more than once
+    (by their hashes) and the deletes that are misplaced.
     """
 
-    specs: Mapping[int, PartitionSpec]
-    twice: frozenset[int]
-    states: Mapping[int, DeleteState]
-    #: By kind, path and offset: [entries, records], and the snapshots that added them.
-    repeated: dict[tuple[Kind, str, int | None], list[int]] = field(default_factory=dict)
-    snapshots: dict[tuple[Kind, str, int | None], set[int]] = field(default_factory=dict)
-    partitions: set[Partition] = field(default_factory=set)
+    rollup: Rollup
+    live: Sequence[Record]
+    read: Callable[[str], bytes]
+    repeated: frozenset[int]
+    misplaced: Mapping[int, DeleteState]
 
-    def named(
-        self, found: Integrity, live: Sequence[Record], read: Callable[[str], bytes]
-    ) -> Integrity:
-        """The same, with the counts of what is listed twice, and examples."""
-        misplaced: list[MisplacedDelete] = []
-        for manifest in live:
-            raw, spec = read(manifest["manifest_path"]), self.specs[manifest["partition_spec_id"]]
-            is_deletes = is_delete_manifest(manifest)
-            own = ("status", "snapshot_id")
-            fields = DELETE_FIELDS if is_deletes else DATA_FIELDS
-            paths = KeyReader({}, is_deletes).fields
-            for entry in entries(raw, manifest["manifest_path"], fields, own, paths):
-                file = entry["data_file"]
-                snapshot_id = added_by(entry, manifest) or 0
-                kind = kind_of(file["content"], file["file_format"]) if is_deletes else Kind.DATA
-                identity = file_identity(file) if is_deletes else hash(file["file_path"])
-                values = tuple(file["partition"].values())
-                if identity in self.twice:
-                    self._repeat(
-                        (kind, file["file_path"], file.get("content_offset")),
-                        file["record_count"],
-                        snapshot_id,
-                    )
-                    self.partitions.add(partition_of(spec.spec_id, values))
-                if is_deletes and (state := self.states.get(identity)) is not None:
-                    partition, named = (
-                        partition_of(spec.spec_id, values),
-                        named_data_file(file) or "",
-                    )
-                    misplaced.append(
-                        MisplacedDelete(
-                            state,
-                            file["file_path"],
-                            partition,
-                            named,
-                            named,
-                            partition,
-                            snapshot_id,
-                        )
-                    )
-            misplaced = heapq.nsmallest(
-                EXAMPLES, misplaced, key=lambda each: (each.path, each.named_path)
-            )
-        files = {key: counts for key, counts in self.repeated.items() if counts[0] > 1}
-        data = [counts for key, counts in files.items() if key[0] is Kind.DATA]
-        first = heapq.nsmallest(EXAMPLES, files, key=lambda key: (key[1], key[2] or 0))
-        return replace(
-            found,
-            duplicate_data_file_count=len(data),
-            duplicate_delete_file_count=len(files) - len(data),
-            duplicate_record_count=sum((n - 1) * records for n, records in data),
-            duplicate_partitions=tuple(sorted(self.partitions, key=sort_key))
-            if len(self.partitions) <= MOST_PARTITIONS
-            else (),
-            duplicates=tuple(
-                DuplicateFile(key[1], key[0], files[key][0], tuple(sorted(self.snapshots[key])))
-                for key in first
-            ),
-            misplaced=tuple(self._with_data(misplaced, live, read)) if misplaced else (),
-        )
-
-    def _repeat(self, key: tuple[Kind, str, int | None], records: int, snapshot_id: int) -> None:
-        counts = self.repeated.setdefault(key, [0, records])
-        counts[0] += 1
-        self.snapshots.setdefault(key, set()).add(snapshot_id)
-
-    def _with_data(
-        self,
-        misplaced: Sequence[MisplacedDelete],
-        live: Sequence[Record],
-        read: Callable[[str], bytes],
-    ) -> Iterator[MisplacedDelete]:
-        """The same deletes, each with the data file that it names, or the one in its place."""
-        by_path: dict[str, Partition] = {each.named_path: each.partition for each in misplaced}
-        by_name: dict[tuple[Partition, str], str] = {}
-        names = {file_name(path) for path in by_path}
-        for manifest in live:
-            if is_delete_manifest(manifest):
-                continue
-            spec = self.specs[manifest["partition_spec_id"]]
-            for entry in entries(
-                read(manifest["manifest_path"]), manifest["manifest_path"], DATA_FIELDS
-            ):
-                path = entry["data_file"]["file_path"]
-                if file_name(path) not in names:
-                    continue
-                partition = partition_of(spec.spec_id, entry["data_file"]["partition"].values())
-                if path in by_path:
-                    by_path[path] = partition
-                key = partition, file_name(path)
-                by_name[key] = min(path, by_name.get(key, path))
-        for each in misplaced:
-            if each.state is DeleteState.MISFILED:
-                yield replace(each, data_partition=by_path[each.named_path])
-            else:
-                yield replace(
-                    each,
-                    data_path=by_name.get(
-                        (each.partition, file_name(each.named_path)), each.named_path
-                    ),
+    def add(self) -> None:
+        """Add the counts of what is listed more than once, and examples, to the rollup."""
+        # By kind, path and offset: for each entry, the snapshot that added it, and the records.
+        entries_of: dict[_File, list[tuple[int, int]]] = defaultdict(list)
+        partitions: set[Partition] = set()
+        misplaced: list[tuple[str, str, DeleteState, Partition, int]] = []
+        for manifest in self.live:
+            for file, partition, snapshot_id in self._files(manifest):
+                is_data = not is_delete_manifest(manifest)
+                identity = hash(file["file_path"]) if is_data else file_identity(file)
+                if identity in self.repeated:
+                    kind = Kind.DATA if is_data else kind_of(file["content"], file["file_format"])
+                    key = kind, file["file_path"], file.get("content_offset")
+                    entries_of[key].append((snapshot_id or 0, file["record_count"]))
+                    partitions.add(partition)
+                if not is_data and (state := self.misplaced.get(identity)) is not None:
+                    path, named = file["file_path"], named_data_file(file) or ""
+                    misplaced.append((path, named, state, partition, snapshot_id or 0))
+            misplaced = heapq.nsmallest(EXAMPLES, misplaced, key=lambda each: each[:2])
+        files = {key: listed for key, listed in entries_of.items() if len(listed) > 1}
+        data = [key for key in files if key[0] is Kind.DATA]
+        self.rollup.add_duplicates(
+            FileCounts(len(data), len(files) - len(data)),
+            sum(sum(records for _, records in files[key][1:]) for key in data),
+            partitions,
+            (
+                DuplicateFile(
+                    key[1], key[0], len(files[key]), tuple(sorted({each for each, _ in files[key]}))
                 )
+                for key in heapq.nsmallest(EXAMPLES, files, key=lambda key: (key[1], key[2] or 0))
+            ),
+        )
+        if misplaced:
+            self.rollup.integrity = replace(
+                self.rollup.integrity,
+                misplaced=misplaced_deletes(misplaced, self._named(misplaced)),
+            )
+
+    def _files(self, manifest: Record) -> Iterator[tuple[Record, Partition, int | None]]:
+        """The files of a manifest, with their partition and the snapshot that added them."""
+        is_deletes = is_delete_manifest(manifest)
+        fields, paths = DELETE_FIELDS if is_deletes else DATA_FIELDS, KeyReader({}, is_deletes)
+        return files_of(manifest, self.read(manifest["manifest_path"]), fields, paths.fields)
+
+    def _named(self, misplaced: Iterable[tuple[Any, ...]]) -> dict[str, Partition]:
+        """The live data files of the same names as those that deletes name."""
+        names = {file_name(named) for _, named, *_ in misplaced}
+        return {
+            file["file_path"]: partition
+            for manifest in self.live
+            if not is_delete_manifest(manifest)
+            for file, partition, _ in self._files(manifest)
+            if file_name(file["file_path"]) in names
+        }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import math
 import re
-import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,8 @@ from typing import Any, NamedTuple
 
 from icekit.errors import MetadataUnreadable, first_line
 from icekit.facts.decode import Fields, inlined, record_reader
-from icekit.facts.definition import Column, PartitionSpec
+from icekit.facts.definition import Column, PartitionField, PartitionSpec
+from icekit.facts.files import Partition
 from icekit.facts.integrity import EXAMPLES, Integrity, NarrowManifest
 from icekit.facts.manifest_counts import (
     ColumnSample,
@@ -33,10 +33,7 @@ from icekit.facts.manifest_counts import (
     SampledWrite,
     SpecManifests,
 )
-from icekit.facts.values import from_bytes, to_scalar
-
-# --- Read manifest lists and manifests, decoding only the fields that are asked for
-
+from icekit.facts.values import from_bytes, partition_of, to_scalar
 
 SIZE_FIELDS = frozenset({"partition", "record_count", "file_size_in_bytes"})
 FILE_FIELDS = SIZE_FIELDS | {
@@ -86,11 +83,11 @@ def manifest_list(raw: bytes, location: str) -> list[Record]:
     import fastavro
 
     try:
-        found: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
-        for manifest in found:
+        manifests: list[Any] = list(fastavro.reader(io.BytesIO(raw)))
+        for manifest in manifests:
             if not all(isinstance(manifest[field], kind) for field, kind in _OF_MANIFEST.items()):
                 raise TypeError("a manifest without a path, a length or a partition spec")
-        return found
+        return manifests
     except Exception as error:
         raise _corrupt(location, error) from None
 
@@ -170,15 +167,15 @@ def is_delete_manifest(manifest: Record) -> bool:
     return bool(manifest.get("content", 0) == 1)
 
 
+def _entry_count(manifest: Record, change: str) -> int:
+    """Entries of one kind; old writers name the counts differently."""
+    counts = map(manifest.get, (f"{change}_files_count", f"{change}_data_files_count"))
+    return next(filter(None, counts), 0)
+
+
 def live_count(manifest: Record) -> int:
-    """Added and existing entries; old writers name the counts differently."""
-    return sum(
-        manifest.get(name) or manifest.get(old) or 0
-        for name, old in (
-            ("added_files_count", "added_data_files_count"),
-            ("existing_files_count", "existing_data_files_count"),
-        )
-    )
+    """Added and existing entries."""
+    return _entry_count(manifest, "added") + _entry_count(manifest, "existing")
 
 
 def is_counted(manifest: Record) -> bool:
@@ -224,6 +221,20 @@ def added_by(entry: Record, manifest: Record) -> int | None:
     return manifest.get("added_snapshot_id") if own is None else own
 
 
+def files_of(
+    manifest: Record,
+    raw: bytes,
+    fields: frozenset[str],
+    of_columns: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+) -> Iterator[tuple[Record, Partition, int | None]]:
+    """The live files of a manifest, each with its partition and the snapshot that added it."""
+    own = ("status", "snapshot_id")
+    for entry in entries(raw, manifest["manifest_path"], fields, own, of_columns):
+        file = entry["data_file"]
+        partition = partition_of(manifest["partition_spec_id"], file["partition"].values())
+        yield file, partition, added_by(entry, manifest)
+
+
 def manifest_facts(
     manifests: Sequence[Record], specs: Iterable[PartitionSpec], target_bytes: int
 ) -> ManifestFacts:
@@ -242,10 +253,7 @@ def manifest_facts(
         delete_count=len(deletes),
         delete_bytes=sum(m["manifest_length"] for m in deletes),
         delete_entry_count=sum(map(live_count, deletes)),
-        deleted_entry_count=sum(
-            m.get("deleted_files_count") or m.get("deleted_data_files_count") or 0
-            for m in manifests
-        ),
+        deleted_entry_count=sum(_entry_count(m, "deleted") for m in manifests),
         min_bytes=min(lengths, default=None),
         max_bytes=max(lengths, default=None),
         undersized_data_manifest_count=sum(m["manifest_length"] < target_bytes / 2 for m in data),
@@ -272,28 +280,31 @@ def _overlaps(
 ) -> Iterable[RangeOverlap]:
     for spec in specs:
         of_spec = [
-            m for m in manifests if m["partition_spec_id"] == spec.spec_id and may_have_live(m)
+            m.get("partitions") or []
+            for m in manifests
+            if m["partition_spec_id"] == spec.spec_id and may_have_live(m)
         ]
-        for place, field in enumerate(spec.fields):
-            ranges = []
-            for manifest in of_spec:
-                summaries = manifest.get("partitions") or []
-                decoded = (
-                    _range(summaries[place], field.result_type) if place < len(summaries) else None
-                )
-                if decoded is not None:
-                    ranges.append(decoded)
+        for index, field in enumerate(spec.fields):
+            ranges = [
+                decoded
+                for summaries in of_spec
+                for summary in summaries[index : index + 1]
+                if (decoded := _range(field.result_type, *map(summary.get, _ENDS)))
+            ]
             if len(ranges) > 1:
                 yield RangeOverlap(spec.spec_id, field.name, len(ranges), _mean_share(ranges))
 
 
-def _range(summary: Record, type_name: str) -> tuple[Any, Any] | None:
-    low, high = summary.get("lower_bound"), summary.get("upper_bound")
+_ENDS = ("lower_bound", "upper_bound")
+
+
+def _range(type_name: str, low: bytes | None, high: bytes | None) -> tuple[Any, Any] | None:
+    """Two bounds as values that compare; None without one of them, or without an order."""
     if low is None or high is None:
         return None
     try:
         return from_bytes(type_name, low), from_bytes(type_name, high)
-    except (ValueError, struct.error):
+    except ValueError:
         return None
 
 
@@ -323,54 +334,46 @@ def sample_metrics(
     data = [m for m in manifests if not is_delete_manifest(m) and may_have_live(m)]
     if not data:
         return MetricsSample()
-    places = (
-        sorted({0, len(data) // 2, len(data) - 1})
-        if len(data) > SAMPLED_MANIFESTS
-        else range(len(data))
-    )
+    indexes = list(range(len(data)))
+    if len(data) > SAMPLED_MANIFESTS:
+        indexes = sorted({0, len(data) // 2, len(data) - 1})
     files: list[Record] = []
     writes: dict[int, list[Record]] = defaultdict(list)
-    for place in places:
-        location = data[place]["manifest_path"]
-        room = SAMPLED_FILES // len(places)
-        some = list(
-            islice(
-                entries(read(location), location, _SAMPLED_FIELDS, ("status", "snapshot_id")),
-                room + 1,
-            )
-        )
-        files += [entry["data_file"] for entry in some[:room]]
-        if len(some) <= room:
-            # The whole manifest. A writer leaves out the snapshot that it commits.
-            for entry in some:
-                writes[added_by(entry, data[place]) or 0].append(entry["data_file"])
-    decoded = [
-        (
-            {p["key"] for p in f.get("value_counts") or ()},
-            _as_map(f.get("lower_bounds")),
-            _as_map(f.get("upper_bounds")),
-        )
-        for f in files
-    ]
+    for index in indexes:
+        sampled, is_whole = _sampled(data[index], read, SAMPLED_FILES // len(indexes))
+        files += [file for file, _ in sampled]
+        # A writer leaves out the snapshot that it commits.
+        for file, snapshot_id in sampled if is_whole else ():
+            writes[snapshot_id or 0].append(file)
+    commits = sorted(writes.items())
     sized = [f for f in files if f.get("column_sizes")]
     identifiers = [c for c in columns if c.field_id in identifier_ids]
-    repeated = (
-        _repeated_identifiers(number, files_of, identifiers)
-        for number, files_of in sorted(writes.items())
-    )
     return MetricsSample(
         len(files),
-        len(places),
-        tuple(_column_sample(c, decoded) for c in columns),
+        len(indexes),
+        _column_samples(columns, files),
         sized_files=len(sized),
         file_bytes=sum(f["file_size_in_bytes"] for f in sized),
         column_bytes=sum(pair["value"] for f in sized for pair in f["column_sizes"]),
-        writes=tuple(
-            write for _, files_of in sorted(writes.items()) if (write := _write(files_of))
-        ),
+        writes=tuple(write for _, of_commit in commits if (write := _write(of_commit))),
         identifiers=tuple(c.name for c in identifiers),
-        repeated=tuple(each for each in repeated if each),
+        repeated=tuple(
+            repeated
+            for commit in commits
+            if (repeated := _repeated_identifiers(*commit, identifiers))
+        ),
     )
+
+
+def _sampled(
+    manifest: Record, read: Callable[[str], bytes], most: int
+) -> tuple[list[tuple[Record, int | None]], bool]:
+    """The first files of a manifest with the snapshots that added them, and whether these are
+    all.
+    """
+    files = files_of(manifest, read(manifest["manifest_path"]), _SAMPLED_FIELDS)
+    sampled = [(file, snapshot_id) for file, _, snapshot_id in islice(files, most + 1)]
+    return sampled[:most], len(sampled) <= most
 
 
 # Types whose values are whole numbers, so that bounds limit how many different ones there are.
@@ -386,19 +389,13 @@ def _repeated_identifiers(
     partitions: dict[str, list[Record]] = defaultdict(list)
     for file in files:
         partitions[repr(file["partition"])].append(file)
-    worst = None
-    for group in (files, *partitions.values()):
-        records, most = (
-            sum(file["record_count"] for file in group),
-            _most_identifiers(group, identifiers),
-        )
-        if (
-            most is not None
-            and records > most
-            and (worst is None or records - most > worst.record_count - worst.most)
-        ):
-            worst = RepeatedIdentifiers(snapshot_id, records, most)
-    return worst
+    repeated = [
+        (records - most, records, most)
+        for group in (files, *partitions.values())
+        if (most := _most_identifiers(group, identifiers)) is not None
+        and (records := sum(file["record_count"] for file in group)) > most
+    ]
+    return RepeatedIdentifiers(snapshot_id, *max(repeated)[1:]) if repeated else None
 
 
 def _most_identifiers(files: Sequence[Record], identifiers: Sequence[Column]) -> int | None:
@@ -451,23 +448,27 @@ def _as_map(pairs: Iterable[Record] | None) -> dict[int, bytes]:
     return {pair["key"]: pair["value"] for pair in pairs or ()}
 
 
-def _column_sample(
-    column: Column, files: Sequence[tuple[set[int], Mapping[int, bytes], Mapping[int, bytes]]]
-) -> ColumnSample:
-    key = column.field_id
-    counted = sum(key in counts for counts, _, _ in files)
-    bounded = [
-        (lower[key], upper[key]) for _, lower, upper in files if key in lower and key in upper
+def _column_samples(columns: Iterable[Column], files: Iterable[Record]) -> tuple[ColumnSample, ...]:
+    decoded = [
+        (
+            {p["key"] for p in f.get("value_counts") or ()},
+            _as_map(f.get("lower_bounds")),
+            _as_map(f.get("upper_bounds")),
+        )
+        for f in files
     ]
-    try:
-        ranges = [
-            (from_bytes(column.type, low), from_bytes(column.type, high)) for low, high in bounded
-        ]
-    except (ValueError, struct.error):
-        ranges = []
-    return ColumnSample(
-        column.name, len(bounded), counted, _stab_share(ranges) if len(ranges) > 1 else None
-    )
+
+    def sample(column: Column) -> ColumnSample:
+        key = column.field_id
+        counted = sum(key in counts for counts, _, _ in decoded)
+        bounded = [(low[key], high[key]) for _, low, high in decoded if key in low and key in high]
+        ranges = [r for bounds in bounded if (r := _range(column.type, *bounds))]
+        is_known = len(ranges) == len(bounded) > 1
+        return ColumnSample(
+            column.name, len(bounded), counted, _stab_share(ranges) if is_known else None
+        )
+
+    return tuple(map(sample, columns))
 
 
 def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
@@ -476,9 +477,6 @@ def _stab_share(ranges: Sequence[tuple[Any, Any]]) -> float:
     highs = sorted(high for _, high in ranges)
     hits = sum(bisect_right(lows, low) - bisect_left(highs, low) for low, _ in ranges)
     return hits / len(ranges) ** 2
-
-
-# --- Compare the partition summary of a manifest with its entries
 
 
 @dataclass(slots=True)
@@ -493,21 +491,22 @@ class FieldRange:
     has_nan: bool = False
 
 
-def field_ranges(result_types: Sequence[str], values: Iterable[Sequence[Any]]) -> list[FieldRange]:
+def field_ranges(
+    fields: Sequence[PartitionField], partitions: Iterable[Sequence[Any]]
+) -> list[FieldRange]:
     """The range of each partition field over the distinct partitions of a manifest."""
-    found = [FieldRange() for _ in result_types]
-    for each in values:
-        for place, value in enumerate(each):
-            held = found[place]
+    ranges = [FieldRange() for _ in fields]
+    for values in partitions:
+        for field, held, value in zip(fields, ranges, values, strict=False):
             if value is None:
                 held.has_null = True
             elif isinstance(value, float) and math.isnan(value):
                 held.has_nan = True
             else:
-                value = comparable(result_types[place], value)
+                value = comparable(field.result_type, value)
                 held.low = value if held.low is None or value < held.low else held.low
                 held.high = value if held.high is None or value > held.high else held.high
-    return found
+    return ranges
 
 
 def comparable(result_type: str, value: Any) -> Any:
@@ -518,16 +517,15 @@ def comparable(result_type: str, value: Any) -> Any:
 
 
 def narrow_fields(
-    manifest: Record, fields: Sequence[tuple[str, str]], ranges: Sequence[FieldRange]
+    manifest: Record, fields: Sequence[PartitionField], ranges: Sequence[FieldRange]
 ) -> Iterator[NarrowManifest]:
-    """The partition fields, given as (name, result type), whose summary does not cover the entries
-    of a manifest.
+    """The partition fields whose summary does not cover the entries of a manifest.
 
     A filter skips the manifest by its summary (ManifestEvaluator), which may be wider than the
     entries, and may be left out. UUIDs are not compared: writers order them differently.
     """
     summaries = manifest.get("partitions") or []
-    for summary, (name, result_type), held in zip(summaries, fields, ranges, strict=False):
+    for summary, field, held in zip(summaries, fields, ranges, strict=False):
         missing = None
         if held.has_null and summary.get("contains_null") is False:
             missing = "null"
@@ -535,14 +533,14 @@ def narrow_fields(
             missing = "NaN"
         listed: tuple[Any, Any] = (None, None)
         is_narrow = False
-        if held.low is not None and result_type != "uuid":
-            raw = summary.get("lower_bound"), summary.get("upper_bound")
+        if held.low is not None and field.result_type != "uuid":
+            raw = map(summary.get, _ENDS)
             try:
                 listed = tuple(
-                    None if bound is None else from_bytes(result_type, bound) for bound in raw
+                    None if bound is None else from_bytes(field.result_type, bound) for bound in raw
                 )  # type: ignore[assignment]
                 is_narrow = None in listed or held.low < listed[0] or held.high > listed[1]
-            except (ValueError, TypeError, struct.error):
+            except (ValueError, TypeError):
                 listed = (None, None)
         if missing or is_narrow:
             low, high = (to_scalar(bound) for bound in listed)
@@ -550,7 +548,7 @@ def narrow_fields(
                 manifest["manifest_path"],
                 manifest["partition_spec_id"],
                 is_delete_manifest(manifest),
-                name,
+                field.name,
                 (low, high),
                 (to_scalar(held.low), to_scalar(held.high)),
                 missing,
@@ -563,12 +561,12 @@ def of_manifests(manifests: Sequence[Record], narrow: Iterable[NarrowManifest]) 
     beside = Counter(
         (manifest["partition_spec_id"], is_delete_manifest(manifest)) for manifest in manifests
     )
-    found = sorted(
+    unlike = sorted(
         (replace(m, is_alone=beside[m.spec_id, m.is_deletes] == 1) for m in set(narrow)),
         key=lambda m: (m.path, m.field),
     )
     return Integrity(
         duplicate_manifests=tuple(sorted(path for path, entries in listed.items() if entries > 1)),
-        narrow_manifest_count=len({m.path for m in found}),
-        narrow_manifests=tuple(found[:EXAMPLES]),
+        narrow_manifest_count=len({m.path for m in unlike}),
+        narrow_manifests=tuple(unlike[:EXAMPLES]),
     )

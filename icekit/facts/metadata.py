@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, islice
+from typing import Any, NamedTuple
 
 from icekit.errors import ParameterError
 from icekit.facts.definition import (
@@ -21,7 +22,10 @@ from icekit.facts.values import result_type
 Json = Mapping[str, Any]
 
 TARGET, ROW_GROUP = "write.target-file-size-bytes", "write.parquet.row-group-size-bytes"
-MODES = ("write.delete.mode", "write.update.mode", "write.merge.mode")
+_OPERATIONS = ("delete", "update", "merge")
+MODES = tuple(f"write.{operation}.mode" for operation in _OPERATIONS)
+#: The properties that distribute rows before a write, by operation.
+DISTRIBUTIONS = {operation: f"write.{operation}.distribution-mode" for operation in _OPERATIONS}
 
 # Table properties that findings and advice use, with Iceberg's defaults (TableProperties).
 DEFAULTS: Mapping[str, str | None] = {
@@ -33,14 +37,10 @@ DEFAULTS: Mapping[str, str | None] = {
     "write.parquet.compression-codec": "gzip",
     ROW_GROUP: "134217728",
     "write.distribution-mode": None,
-    "write.delete.distribution-mode": None,
-    "write.update.distribution-mode": None,
-    "write.merge.distribution-mode": None,
+    **dict.fromkeys(DISTRIBUTIONS.values()),
     "write.spark.advisory-partition-size-bytes": None,
     "write.spark.fanout.enabled": "false",
-    "write.delete.mode": "copy-on-write",
-    "write.update.mode": "copy-on-write",
-    "write.merge.mode": "copy-on-write",
+    **dict.fromkeys(MODES, "copy-on-write"),
     "write.delete.granularity": "partition",
     "write.metadata.metrics.default": "truncate(16)",
     "write.metadata.metrics.max-inferred-column-defaults": "100",
@@ -77,15 +77,15 @@ _INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
 _NUMBER_OF_COLUMN = "write.parquet.bloom-filter-ndv.column."
 
 
-def number(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A table property that is a whole number.
+def number(properties: Mapping[str, str], name: str, default: int | None = None) -> int:
+    """A table property that is a whole number; by default Iceberg's own default, or 0.
 
     Raises :class:`~icekit.errors.ParameterError` for a value that writers or icekit cannot use:
     Iceberg accepts any Java Long, but a size of 0 gives a file for every thousand rows.
     """
     stated, least = properties.get(name), _NUMBERS.get(name, 1)
     if stated is None:
-        return default
+        return int(DEFAULTS.get(name) or 0) if default is None else default
     if re.fullmatch(r"[+-]?[0-9]{1,19}", stated) and least <= int(stated) < 2**63:
         return int(stated)
     wanted = "a whole number" if least == _ANY else f"a whole number of {least} or more"
@@ -97,57 +97,57 @@ def number(properties: Mapping[str, str], name: str, default: int) -> int:
 
 def schema_of(metadata: Json, schema_id: int | None = None) -> Json:
     """A schema by id; without an id, the current schema."""
-    schemas = metadata.get("schemas") or [metadata["schema"]]
+    schemas = schemas_of(metadata)
     wanted = metadata.get("current-schema-id", 0) if schema_id is None else schema_id
     return next((s for s in schemas if s.get("schema-id", 0) == wanted), schemas[-1])
 
 
-def leaves(
-    fields: Sequence[Json], prefix: str = "", top: int | None = None
-) -> Iterator[tuple[int, str, str, bool, int]]:
-    """Every leaf as (field id, dotted name, type, required, top-level position)."""
-    for place, column in enumerate(fields):
-        name = prefix + column["name"]
-        position = place if top is None else top
-        yield from _leaf(
-            column["id"], name, column["type"], column.get("required", False), position
-        )
-
-
-def _leaf(
-    field_id: int, name: str, kind: Any, required: bool, position: int
-) -> Iterator[tuple[int, str, str, bool, int]]:
-    if isinstance(kind, str):
-        yield field_id, name, kind, required, position
-    elif kind["type"] == "struct":
-        yield from leaves(kind["fields"], f"{name}.", position)
-    elif kind["type"] == "list":
-        yield from _leaf(
-            kind["element-id"],
-            f"{name}.element",
-            kind["element"],
-            kind["element-required"],
-            position,
-        )
-    elif kind["type"] == "map":
-        yield from _leaf(kind["key-id"], f"{name}.key", kind["key"], True, position)
-        yield from _leaf(
-            kind["value-id"], f"{name}.value", kind["value"], kind["value-required"], position
-        )
-
-
-def _nested_paths(
-    fields: Sequence[Json], above: tuple[str, ...] = ()
-) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Field id and names from the top down, for fields inside structs; the path of other fields is
-    their name.
+class Field(NamedTuple):
+    """A field of a schema or of a nested type; ``names`` are those from the top-level column down,
+    ``position`` is that column's.
     """
-    for column in fields:
-        path = (*above, column["name"])
-        if above:
-            yield column["id"], path
-        if isinstance(column["type"], dict) and column["type"]["type"] == "struct":
-            yield from _nested_paths(column["type"]["fields"], path)
+
+    field_id: int
+    names: tuple[str, ...]
+    type: Any
+    required: bool
+    position: int = 0
+    is_in_structs: bool = True
+
+    @property
+    def name(self) -> str:
+        """The dotted name."""
+        return ".".join(self.names)
+
+
+def children(kind: Json) -> Iterator[Field]:
+    """The fields of a schema or struct, the element of a list, the key and the value of a map."""
+    for position, field in enumerate(kind.get("fields") or ()):
+        required = field.get("required", False)
+        yield Field(field["id"], (field["name"],), field["type"], required, position)
+    for part in ("element", "key", "value"):
+        if part in kind:
+            required = kind.get(f"{part}-required", True)
+            yield Field(kind[f"{part}-id"], (part,), kind[part], required, is_in_structs=False)
+
+
+def leaves(schema: Json) -> Iterator[Field]:
+    """The columns of a primitive type, however deep."""
+    for column in children(schema):
+        if isinstance(column.type, str):
+            yield column
+            continue
+        for leaf in leaves(column.type):
+            yield leaf._replace(
+                names=column.names + leaf.names,
+                position=column.position,
+                is_in_structs=column.is_in_structs and leaf.is_in_structs,
+            )
+
+
+def schemas_of(metadata: Json) -> Sequence[Json]:
+    """All schemas; metadata from before there were several has one."""
+    return metadata.get("schemas") or [metadata["schema"]]
 
 
 def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
@@ -155,33 +155,30 @@ def specs(metadata: Json) -> tuple[PartitionSpec, ...]:
     raw = metadata.get("partition-specs") or [
         {"spec-id": 0, "fields": metadata.get("partition-spec") or []}
     ]
-    types: dict[int, tuple[str | None, str]] = {}
-    for schema in metadata.get("schemas") or [metadata["schema"]]:
-        types.update({i: (None, kind) for i, _, kind, _, _ in leaves(schema["fields"])})
-    types.update({i: (name, kind) for i, name, kind, _, _ in leaves(schema_of(metadata)["fields"])})
-    found = []
-    for spec in sorted(raw, key=lambda s: s["spec-id"]):
-        fields = []
-        for place, field in enumerate(spec["fields"]):
-            source_id = field.get("source-id") or (field.get("source-ids") or [0])[0]
-            source, kind = types.get(source_id, (None, "string"))
-            fields.append(
-                PartitionField(
-                    field.get("field-id", 1000 + place),
-                    field["name"],
-                    field["transform"],
-                    source_id,
-                    source,
-                    result_type(field["transform"], kind),
-                )
-            )
-        found.append(PartitionSpec(spec["spec-id"], tuple(fields)))
-    return tuple(found)
+    types = {leaf.field_id: leaf.type for schema in schemas_of(metadata) for leaf in leaves(schema)}
+    current = {leaf.field_id: leaf for leaf in leaves(schema_of(metadata))}
+    types |= {field_id: leaf.type for field_id, leaf in current.items()}
+
+    def field_of(index: int, field: Json) -> PartitionField:
+        source_id = field.get("source-id") or (field.get("source-ids") or [0])[0]
+        return PartitionField(
+            field.get("field-id", 1000 + index),
+            field["name"],
+            field["transform"],
+            source_id,
+            current[source_id].name if source_id in current else None,
+            result_type(field["transform"], types.get(source_id, "string")),
+        )
+
+    return tuple(
+        PartitionSpec(spec["spec-id"], tuple(map(field_of, count(), spec["fields"])))
+        for spec in sorted(raw, key=lambda spec: int(spec["spec-id"]))
+    )
 
 
 def sort_order(metadata: Json) -> tuple[SortField, ...]:
     """The default sort order; empty when unsorted."""
-    names = {i: name for i, name, _, _, _ in leaves(schema_of(metadata)["fields"])}
+    names = {leaf.field_id: leaf.name for leaf in leaves(schema_of(metadata))}
     wanted = metadata.get("default-sort-order-id", 0)
     order = next(
         (o for o in metadata.get("sort-orders") or () if o["order-id"] == wanted), {"fields": ()}
@@ -205,18 +202,13 @@ def settings(properties: Mapping[str, str]) -> tuple[Setting, ...]:
     """
     for name in properties:
         if name in _NUMBERS or name.startswith(_NUMBER_OF_COLUMN):
-            number(properties, name, 0)
+            number(properties, name)
     return tuple(
         Setting(name, properties[name], "table property")
         if name in properties
         else Setting(name, default, "default")
         for name, default in DEFAULTS.items()
     )
-
-
-def int_setting(in_force: Iterable[Setting], name: str) -> int:
-    """A whole number from :func:`settings`, which has validated it; 0 without a value."""
-    return int(next(s.value for s in in_force if s.name == name) or 0)
 
 
 def distribution_modes(
@@ -227,74 +219,61 @@ def distribution_modes(
     Source: SparkWriteConf and SparkWriteUtil. A session's
     ``spark.sql.iceberg.distribution-mode`` and a write option override all of them.
     """
+    mode, origin = "none", "default for an unpartitioned, unsorted table"
     if is_sorted:
-        append = DistributionMode("append", "range", "default for a sorted table")
+        mode, origin = "range", "default for a sorted table"
     elif partitioned:
-        append = DistributionMode("append", "hash", "default for a partitioned table")
-    else:
-        append = DistributionMode("append", "none", "default for an unpartitioned, unsorted table")
+        mode, origin = "hash", "default for a partitioned table"
     if (stated := properties.get("write.distribution-mode")) is not None:
-        mode = stated.lower()
+        mode, origin = stated.lower(), "table property write.distribution-mode"
         # Nothing to hash or range by (SparkWriteConf, adjustWriteDistributionMode).
-        void = (mode == "hash" and not partitioned) or (
-            mode == "range" and not partitioned and not is_sorted
-        )
-        origin = (
-            f"table property write.distribution-mode is {mode}, which needs a partitioning or an "
-            "order"
-            if void
-            else "table property write.distribution-mode"
-        )
-        append = DistributionMode("append", "none" if void else mode, origin)
-    found = [append]
-    for operation in ("delete", "update", "merge"):
-        name = f"write.{operation}.distribution-mode"
+        if not partitioned and (mode == "hash" or (mode == "range" and not is_sorted)):
+            origin = f"{origin} is {mode}, which needs a partitioning or an order"
+            mode = "none"
+    append = DistributionMode("append", mode, origin)
+    modes = [append]
+    for operation, name in DISTRIBUTIONS.items():
+        mode, origin = "hash", f"default of {name}"
         if name in properties:
-            found.append(
-                DistributionMode(operation, properties[name].lower(), f"table property {name}")
-            )
+            mode, origin = properties[name].lower(), f"table property {name}"
         elif (
             operation == "merge"
             and properties.get("write.merge.mode", "copy-on-write") == "copy-on-write"
             and not partitioned
         ):
-            found.append(DistributionMode(operation, append.mode, f"as append: {append.origin}"))
-        else:
-            found.append(DistributionMode(operation, "hash", f"default of {name}"))
-    return tuple(found)
+            mode, origin = append.mode, f"as append: {append.origin}"
+        modes.append(DistributionMode(operation, mode, origin))
+    return tuple(modes)
 
 
 def columns(metadata: Json, schema: Json) -> tuple[Column, ...]:
     """The leaf columns with the metrics mode in force for new files (MetricsConfig)."""
     properties = metadata.get("properties") or {}
-    fields = schema["fields"]
-    default = properties.get("write.metadata.metrics.default")
-    inferred_default = int(DEFAULTS[_INFERRED] or 0)
-    limit = number(properties, _INFERRED, inferred_default)
+    default: str | None = properties.get("write.metadata.metrics.default")
+    limit = number(properties, _INFERRED)
     # As MetricsConfig does with a negative value.
-    limit = inferred_default if limit < 0 else limit
+    inferred = _limited(schema, number({}, _INFERRED) if limit < 0 else limit)
     # Transforms that preserve the order (MetricsConfig: order-preserving sorted columns).
     ordered = {f.source for f in sort_order(metadata) if not f.transform.startswith("bucket")}
-    inferred = _limited(fields, limit)
-    paths = dict(_nested_paths(fields))
-    found = []
-    for field_id, name, kind, required, position in leaves(fields):
-        mode = default or ("truncate(16)" if field_id in inferred else "none")
-        if name in ordered and mode in {"none", "counts"}:
+
+    def mode_of(leaf: Field) -> str:
+        mode = default or ("truncate(16)" if leaf.field_id in inferred else "none")
+        if leaf.name in ordered and mode in {"none", "counts"}:
             mode = "truncate(16)"
-        mode = properties.get(f"write.metadata.metrics.column.{name}", mode)
-        found.append(
-            Column(
-                field_id=field_id,
-                name=name,
-                type=kind,
-                required=required,
-                position=position,
-                metrics_mode=mode,
-                path=paths.get(field_id, ()),
-            )
+        return str(properties.get(f"write.metadata.metrics.column.{leaf.name}", mode))
+
+    return tuple(
+        Column(
+            field_id=leaf.field_id,
+            name=leaf.name,
+            type=leaf.type,
+            required=leaf.required,
+            position=leaf.position,
+            metrics_mode=mode_of(leaf),
+            path=leaf.names if leaf.is_in_structs and len(leaf.names) > 1 else (),
         )
-    return tuple(found)
+        for leaf in leaves(schema)
+    )
 
 
 def key_columns(metadata: Json) -> dict[int, KeyColumn]:
@@ -303,55 +282,51 @@ def key_columns(metadata: Json) -> dict[int, KeyColumn]:
     A scan compares bounds by the type and the nullability in a schema of the table
     (DeleteFileIndex); required is what every schema requires.
     """
-    required: dict[int, bool] = {}
-    for schema in metadata.get("schemas") or [metadata["schema"]]:
-        for field_id, _, _, is_required, _ in leaves(schema["fields"]):
-            required[field_id] = is_required and required.get(field_id, True)
+    optional = {
+        leaf.field_id
+        for schema in schemas_of(metadata)
+        for leaf in leaves(schema)
+        if not leaf.required
+    }
     return {
-        field_id: KeyColumn(kind, required[field_id])
-        for field_id, _, kind, _, _ in leaves(schema_of(metadata)["fields"])
+        leaf.field_id: KeyColumn(leaf.type, leaf.field_id not in optional)
+        for leaf in leaves(schema_of(metadata))
     }
 
 
-def _limited(fields: Sequence[Json], limit: int) -> set[int]:
+def _limited(schema: Json, limit: int) -> set[int]:
     """Ids of the leaves that get metrics by default: in each struct, its own leaves before nested
     ones.
 
     Source: MetricsConfig.limitFieldIds.
     """
-    found: set[int] = set()
 
-    def visit(kind: Any) -> None:
-        if isinstance(kind, str) or len(found) >= limit:
-            return
-        if kind["type"] == "struct":
-            children = [(f["id"], f["type"]) for f in kind["fields"]]
-        elif kind["type"] == "list":
-            children = [(kind["element-id"], kind["element"])]
-        else:
-            children = [(kind["key-id"], kind["key"]), (kind["value-id"], kind["value"])]
-        for field_id, child in children:
-            if isinstance(child, str) and len(found) < limit:
-                found.add(field_id)
-        for _, child in children:
-            visit(child)
+    def in_order(kind: Json) -> Iterator[int]:
+        fields = list(children(kind))
+        yield from (field.field_id for field in fields if isinstance(field.type, str))
+        for field in fields:
+            if not isinstance(field.type, str):
+                yield from in_order(field.type)
 
-    visit({"type": "struct", "fields": fields})
-    return found
+    return set(islice(in_order(schema), limit))
+
+
+def statistics_files(metadata: Json) -> Iterator[Json]:
+    """The files with statistics of the table, then those with statistics of partitions."""
+    for key in ("statistics", "partition-statistics"):
+        yield from metadata.get(key) or ()
 
 
 def named_files(metadata: Json, metadata_location: str) -> frozenset[str]:
     """A metadata file and the files that it names directly: other metadata files, manifest lists
     and statistics.
     """
-    found = [
-        metadata_location,
-        *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()),
-    ]
-    found += [s["manifest-list"] for s in metadata.get("snapshots") or () if s.get("manifest-list")]
-    found += [
-        s["statistics-path"]
-        for key in ("statistics", "partition-statistics")
-        for s in metadata.get(key) or ()
-    ]
-    return frozenset(found)
+    lists = (snapshot.get("manifest-list") for snapshot in metadata.get("snapshots") or ())
+    return frozenset(
+        (
+            metadata_location,
+            *(entry["metadata-file"] for entry in metadata.get("metadata-log") or ()),
+            *filter(None, lists),
+            *(file["statistics-path"] for file in statistics_files(metadata)),
+        )
+    )

@@ -18,15 +18,14 @@ from icekit.engine.errors import first_sentence
 from icekit.engine.metadata_tables import metadata_table, with_lengths
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition
-from icekit.facts.lineage import lineage, snapshots_by_id
-from icekit.facts.manifests import Record, added_by, entries, live_count, may_have_live
-from icekit.facts.metadata import Json
+from icekit.facts.head import Head
+from icekit.facts.manifests import Record, files_of, live_count, may_have_live
+from icekit.facts.metadata import statistics_files
 from icekit.facts.paths import LOCAL, normal
 from icekit.facts.rollup import kind_of, sort_key
 from icekit.facts.snapshot_statistics import statistics_ages
 from icekit.facts.spark_entries import Partitions, partition_columns, unified
 from icekit.facts.storage import MissingCount, MissingFile, MissingFiles, Role
-from icekit.facts.values import partition_of
 from icekit.sql import Identifier
 from icekit.units import count
 
@@ -62,20 +61,13 @@ class _Reference(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Searched:
+class Searched(Head):
     """What is looked up: a table's metadata, its observed snapshot, and the manifests of that
     snapshot.
     """
 
-    metadata: Json
-    snapshot: Json | None
     manifests: Sequence[Record]
     specs: Mapping[int, PartitionSpec]
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """The id of the observed snapshot; None for a table without one."""
-        return None if self.snapshot is None else int(self.snapshot["snapshot-id"])
 
     def of_metadata(self) -> Iterator[_Reference]:
         """Manifests, manifest lists and statistics files: all that metadata names without a
@@ -92,11 +84,7 @@ class Searched:
             if path := snapshot.get("manifest-list"):
                 yield _Reference(Role.MANIFEST_LIST, path, None, snapshot["snapshot-id"])
         newest = {age.snapshot_id for age in statistics_ages(self.metadata, self.snapshot)}
-        for file in (
-            file
-            for key in ("statistics", "partition-statistics")
-            for file in self.metadata.get(key) or ()
-        ):
+        for file in statistics_files(self.metadata):
             if file["snapshot-id"] in newest:
                 yield _Reference(
                     Role.STATISTICS,
@@ -108,31 +96,22 @@ class Searched:
     def files(self, source: TableSource) -> Iterator[_Reference]:
         """The data files and delete files."""
         for manifest in filter(may_have_live, self.manifests):
-            location, spec_id = manifest["manifest_path"], manifest["partition_spec_id"]
-            for entry in entries(
-                source.read(location), location, _FILE_FIELDS, ("status", "snapshot_id")
-            ):
-                file = entry["data_file"]
+            raw = source.read(manifest["manifest_path"])
+            for file, partition, snapshot_id in files_of(manifest, raw, _FILE_FIELDS):
+                role = _role(file)
+                # A vector is read by its place in the file, whatever the size of the file.
+                size = None if role is Role.VECTOR else file["file_size_in_bytes"]
                 yield _Reference(
-                    role := _role(file),
-                    file["file_path"],
-                    # A vector is read by its place in the file, whatever the size of the file.
-                    None if role is Role.VECTOR else file["file_size_in_bytes"],
-                    added_by(entry, manifest),
-                    file["record_count"],
-                    partition_of(spec_id, file["partition"].values()),
+                    role, file["file_path"], size, snapshot_id, file["record_count"], partition
                 )
 
     def before(self, ids: Iterable[int | None]) -> int | None:
         """The newest snapshot of the lineage from before all these; None without one, or if one is
         not in the lineage.
         """
-        line = [
-            snapshot["snapshot-id"]
-            for snapshot in lineage(snapshots_by_id(self.metadata), self.snapshot)
-        ]
-        places = [line.index(each) if each in line else len(line) for each in ids]
-        after = max(places, default=len(line)) + 1
+        line = [snapshot["snapshot-id"] for snapshot in self.lineage()]
+        indexes = [line.index(each) if each in line else len(line) for each in ids]
+        after = max(indexes, default=len(line)) + 1
         return line[after] if after < len(line) else None
 
 
@@ -145,9 +124,9 @@ def missing_files(
     Says in ``unchecked`` why it could not; raises :class:`~icekit.errors.MetadataUnreadable` for a
     manifest that cannot be read.
     """
-    found = None if with_spark else _on_disk(source, searched)
-    if found is not None:
-        return found
+    on_disk = None if with_spark else _on_disk(source, searched)
+    if on_disk is not None:
+        return on_disk
     if (files := sum(map(live_count, searched.manifests))) > MOST_CHECKED:
         return MissingFiles(
             unchecked=f"there are {count(files, 'file')}, and icekit looks up at most "
@@ -164,9 +143,6 @@ def missing_files(
 def _role(file: Mapping[str, Any]) -> Role:
     kind = kind_of(file.get("content") or 0, file["file_format"])
     return {Kind.DATA: Role.DATA, Kind.DELETION_VECTORS: Role.VECTOR}.get(kind, Role.DELETES)
-
-
-# --- Look up the files on a disk of this machine
 
 
 @dataclass
@@ -224,16 +200,12 @@ def _on_disk(source: TableSource, searched: Searched) -> MissingFiles | None:
     counts = tuple(
         MissingCount(role, *tally.counts[role]) for role in _ROLES if role in tally.counts
     )
-    partitions = sorted(tally.partitions.items(), key=lambda each: (-each[1], sort_key(each[0])))[
-        :_MOST_PARTITIONS
-    ]
     return MissingFiles(
-        counts, tuple(tally.examples), tuple(partitions), searched.before(tally.added_by)
+        counts,
+        tuple(tally.examples),
+        _fullest(tally.partitions.items()),
+        searched.before(tally.added_by),
     )
-
-
-# --- Look up the files in Spark: its tasks ask the storage, and the driver gets counts and a few
-# examples
 
 
 _ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
@@ -242,19 +214,18 @@ _ADDED = f"role < {_ROLES.index(Role.MANIFEST_LIST)}"
 def _in_spark(
     spark: SparkSession, table: Identifier, searched: Searched, files: int
 ) -> MissingFiles:
-    names = unified(searched.specs.values())
-    scope = ["spec_id", *(f"p{place}" for place in range(len(names)))]
+    partitions = Partitions(searched.specs, unified(searched.specs.values()))
     listed = metadata_table(spark, table, "entries", searched.snapshot_id).where("status < 2")
+    is_vector = "upper(data_file.file_format) = 'PUFFIN'"
     of_files = listed.selectExpr(
         "data_file.file_path AS path",
-        "if(upper(data_file.file_format) = 'PUFFIN', NULL, data_file.file_size_in_bytes) AS size",
-        f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN "
-        f"upper(data_file.file_format) = 'PUFFIN' THEN {_ROLES.index(Role.VECTOR)} ELSE "
-        f"{_ROLES.index(Role.DELETES)} END AS role",
+        f"if({is_vector}, NULL, data_file.file_size_in_bytes) AS size",
+        f"CASE WHEN data_file.content = 0 THEN {_ROLES.index(Role.DATA)} WHEN {is_vector} THEN "
+        f"{_ROLES.index(Role.VECTOR)} ELSE {_ROLES.index(Role.DELETES)} END AS role",
         "data_file.record_count AS records",
         "snapshot_id",
         "data_file.spec_id AS spec_id",
-        *partition_columns(listed, "data_file.partition", names),
+        *partition_columns(listed, "data_file.partition", partitions.names),
     )
     named = of_files.unionByName(_frame(spark, searched.of_metadata()), allowMissingColumns=True)
     checked = with_lengths(spark, table, named.repartition(max(1, -(-files // _FILES_PER_TASK))))
@@ -262,7 +233,7 @@ def _in_spark(
     compared = "" if encryption_of(load_table(spark, table)) else " OR length <> size"
     missing = checked.where(f"length < 0{compared}").persist()
     try:
-        return _summarized(missing, scope, Partitions(searched.specs, names), searched)
+        return _summarized(missing, partitions, searched)
     finally:
         missing.unpersist()
 
@@ -284,51 +255,43 @@ def _frame(spark: SparkSession, references: Iterable[_Reference]) -> DataFrame:
     )
 
 
-def _summarized(
-    missing: DataFrame, scope: Sequence[str], partitions: Partitions, searched: Searched
-) -> MissingFiles:
+def _summarized(missing: DataFrame, partitions: Partitions, searched: Searched) -> MissingFiles:
     from pyspark.sql import functions as F
 
-    counted = missing.groupBy("role").agg(
-        F.sum(F.expr("if(length < 0, 1L, 0L)")),
-        F.sum(F.expr("if(length < 0, 0L, 1L)")),
-        F.sum("records"),
-    )
+    is_gone = F.expr("if(length < 0, 1L, 0L)")
+    counted = missing.groupBy("role").agg(F.sum(is_gone), F.sum(1 - is_gone), F.sum("records"))
     counts = tuple(
         MissingCount(_ROLES[role], *row) for role, *row in sorted(map(tuple, counted.collect()))
     )
     if not counts:
         return MissingFiles()
-    added_by = [
-        row[0]
-        for row in missing.where(_ADDED)
-        .select("snapshot_id")
-        .distinct()
-        .limit(_MOST_PARTITIONS)
-        .collect()
-    ]
-    of_data = (
-        missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0").groupBy(*scope).count()
-    )
-    fullest = arrow_of(of_data.orderBy(F.desc("count")).limit(_MOST_PARTITIONS))
-    found = zip(partitions.read(fullest), fullest.column("count").to_pylist(), strict=True)
+    added_by = missing.where(_ADDED).select("snapshot_id").distinct().limit(_MOST_PARTITIONS)
+    of_data = missing.where(f"role = {_ROLES.index(Role.DATA)} AND length < 0")
+    by_partition = of_data.groupBy("spec_id", *partitions.columns).count()
+    fullest = by_partition.orderBy(F.desc("count")).limit(_MOST_PARTITIONS)
     return MissingFiles(
         counts,
         tuple(_examples(missing.orderBy("role", "path", "records").limit(_EXAMPLES), partitions)),
-        tuple(sorted(found, key=lambda each: (-each[1], sort_key(each[0])))),
-        searched.before(added_by),
+        _fullest(partitions.rows(fullest, "count")),
+        searched.before(row[0] for row in added_by.collect()),
     )
+
+
+def _fullest(counts: Iterable[tuple[Partition, int]]) -> tuple[tuple[Partition, int], ...]:
+    """The partitions with the most files."""
+    ordered = sorted(counts, key=lambda each: (-each[1], sort_key(each[0])))
+    return tuple(ordered[:_MOST_PARTITIONS])
 
 
 def _examples(missing: DataFrame, partitions: Partitions) -> Iterator[MissingFile]:
     table: pa.Table = arrow_of(missing)
-    is_filed = table.column("spec_id").is_valid()
-    filed = iter(partitions.read(table.filter(is_filed)))
-    for row, has_partition in zip(table.to_pylist(), is_filed.to_pylist(), strict=True):
+    has_partition = table.column("spec_id").is_valid()
+    filed = iter(partitions.read(table.filter(has_partition)))
+    for row in table.to_pylist():
         yield MissingFile(
             _ROLES[row["role"]],
             row["path"],
-            next(filed) if has_partition else None,
+            None if row["spec_id"] is None else next(filed),
             row["records"],
             row["snapshot_id"],
             row["size"],

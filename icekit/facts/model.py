@@ -153,16 +153,14 @@ class TableFacts:
     @property
     def contradictions(self) -> tuple[Contradiction, ...]:
         """What no rewrite of this snapshot's files may build on."""
-        found = self.integrity
-        there = (
-            (
-                Contradiction.DUPLICATE_FILES,
-                found.duplicate_data_file_count or found.duplicate_delete_file_count,
-            ),
-            (Contradiction.MISFILED_DELETES, self.unapplied_in(DeleteState.MISFILED)),
-            (Contradiction.MANIFEST_BOUNDS, found.narrow_manifest_count),
-        )
-        return tuple(each for each, is_there in there if is_there)
+        integrity = self.integrity
+        shown = {
+            Contradiction.DUPLICATE_FILES: integrity.duplicate_data_file_count
+            or integrity.duplicate_delete_file_count,
+            Contradiction.MISFILED_DELETES: self.unapplied_in(DeleteState.MISFILED),
+            Contradiction.MANIFEST_BOUNDS: integrity.narrow_manifest_count,
+        }
+        return tuple(each for each, is_shown in shown.items() if is_shown)
 
     def setting(self, name: str) -> str | None:
         """The value in force of a table property (explicit or default)."""

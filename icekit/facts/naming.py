@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _FEW_SNAPSHOTS, _FEW_BYTES = 64, 1 << 24
 #: Choices: the most folders outside a table's own that are told apart, and the most local folders.
 _FOLDERS, _LOCAL_FOLDERS = 100, 100_000
-# --- Folders: what a table names lies in them, so that most tables need no query
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +73,15 @@ def folders_of(paths: Iterable[str], own: Sequence[str]) -> Folders:
 def folders_in(files: DataFrame, own: Sequence[str]) -> Folders:
     """The same for the ``file_path`` of a data frame."""
     folder = "regexp_extract(path, '^(.*)/', 1) AS folder"
-    found = files.selectExpr(
+    folders = files.selectExpr(
         f"{local_sql('file_path')} AS is_local", f"{path_sql('file_path')} AS path"
     ).selectExpr("is_local", folder)
+    tops = ((literal(f"{top}/"), literal(top)) for top in _tops(own))
     cases = " ".join(
-        f"WHEN startswith(concat(folder, '/'), {literal(f'{top}/')}) THEN {literal(top)}"
-        for top in _tops(own)
+        f"WHEN startswith(concat(folder, '/'), {inner}) THEN {top}" for inner, top in tops
     )
     top = f"CASE WHEN is_local THEN folder {cases} ELSE folder END AS folder"
-    rows = found.selectExpr("is_local", top).distinct().limit(_LOCAL_FOLDERS + 1).collect()
+    rows = folders.selectExpr("is_local", top).distinct().limit(_LOCAL_FOLDERS + 1).collect()
     if len(rows) > _LOCAL_FOLDERS:
         return _ANYWHERE
     named = {
@@ -145,9 +144,6 @@ def _folders_named(lake: Lake, table: Identifier, source: TableSource, metadata:
     named = folders_of(named_files(metadata, source.metadata_location), own)
     listed = folders_in(_listed(lake, table), own)
     return _bounded({*named.elsewhere, *listed.elsewhere}, {*named.local, *listed.local})
-
-
-# --- Files: the exact answer
 
 
 @dataclass(frozen=True)

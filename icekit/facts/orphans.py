@@ -20,8 +20,8 @@ from icekit.engine.bridge import has_bridge, load_table
 from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable, NotATable, TableNotFound, first_line
 from icekit.facts.manifests import entries, manifest_list
-from icekit.facts.metadata import named_files, specs
-from icekit.facts.paths import LOCAL, Place, normal, overlapping, place
+from icekit.facts.metadata import Json, named_files, specs
+from icekit.facts.paths import LOCAL, normal, overlapping, place
 from icekit.facts.storage import SharedPlace, Sharing, StorageFacts
 from icekit.sql import Identifier, call, display_name, identifier, orphan_arguments
 from icekit.units import count, span
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
     from icekit.catalog.lake import Lake
     from icekit.catalog.tables import TableSource
-
-# --- List files under a table's location that no snapshot references, with their sizes; delete
-# nothing
-
 
 # remove_orphan_files ignores younger files: a writer may be about to commit them.
 ORPHAN_AGE = dt.timedelta(days=3)
@@ -72,11 +68,11 @@ def list_orphans(
         older_than=older_than,
     )
     try:
-        found = spark.sql(statement)
-        total = found.count()
-        path = F.col(found.columns[0])
+        listed = spark.sql(statement)
+        total = listed.count()
+        path = F.col(listed.columns[0])
         chosen = [
-            str(row[0]) for row in found.orderBy(F.xxhash64(path), path).limit(WEIGHED).collect()
+            str(row[0]) for row in listed.orderBy(F.xxhash64(path), path).limit(WEIGHED).collect()
         ]
         sizes = _sizes(spark, table, chosen)
     except Exception as error:
@@ -111,8 +107,8 @@ def orphans_on_disk(
         for part in spec.fields
         if part.name.startswith(_HIDDEN)
     )
-    found = _old_files(str(metadata["location"]), older_than.timestamp(), shown)
-    if found is None:
+    old = _old_files(str(metadata["location"]), older_than.timestamp(), shown)
+    if old is None:
         return None
     try:
         source, last = latest()
@@ -120,15 +116,15 @@ def orphans_on_disk(
             snapshot.get("manifest-list") for snapshot in last.get("snapshots") or ()
         ):
             return None
-        for index, name in enumerate(referenced_files(source, last) if found else ()):
+        for index, name in enumerate(referenced_files(source, last) if old else ()):
             if index >= _FEW_FILES:
                 return None
-            found.pop(normal(name).path, None)
+            old.pop(normal(name).path, None)
     except MetadataUnreadable:
         return None  # a snapshot may have expired meanwhile
-    examples = tuple(f"file:{path}" for path in sorted(found)[:EXAMPLES])
+    examples = tuple(f"file:{path}" for path in sorted(old)[:EXAMPLES])
     return StorageFacts(
-        int(older_than.timestamp() * 1000), len(found), examples, sum(found.values()), len(found)
+        int(older_than.timestamp() * 1000), len(old), examples, sum(old.values()), len(old)
     )
 
 
@@ -139,23 +135,23 @@ def _old_files(location: str, older_than: float, shown: tuple[str, ...]) -> dict
     family, _, top = normal(location)
     if family not in LOCAL or os.path.realpath(top) != top:
         return None
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     folders = [top]
     try:
         while folders:
             with os.scandir(folders.pop()) as listed:
                 for entry in listed:
-                    if entry.is_symlink() or len(found) > _FEW_FILES:
+                    if entry.is_symlink() or len(sizes) > _FEW_FILES:
                         return None
                     if entry.name.startswith(_HIDDEN) and not entry.name.startswith(shown):
                         continue
                     if entry.is_dir():
                         folders.append(entry.path)
                     elif (about := entry.stat()).st_mtime < older_than:
-                        found[entry.path] = about.st_size
+                        sizes[entry.path] = about.st_size
     except OSError:
         return None  # Spark reports it, if it cannot list the folder either
-    return found
+    return sizes
 
 
 def referenced_files(source: TableSource, metadata: Json) -> Iterator[str]:
@@ -201,20 +197,16 @@ def _sizes(spark: SparkSession, table: Identifier, paths: Sequence[str]) -> list
 
     io: Any = load_table(spark, table).io()
 
-    found: list[int] = []
+    lengths: list[int] = []
 
     def weigh(path: str) -> None:
         with contextlib.suppress(Py4JError):  # the file is gone, or access is denied
-            found.append(int(io.newInputFile(path).getLength()))
+            lengths.append(int(io.newInputFile(path).getLength()))
 
     each_within(_WEIGHING_SECONDS, paths, weigh, at_once=min(_WEIGHED_AT_ONCE, len(paths)))
-    return list(found)
+    return list(lengths)
 
 
-# --- Find the tables of a catalog that share a location with another table
-
-
-Json = Mapping[str, Any]
 Say = Callable[[str], None]
 T = TypeVar("T")
 #: Reads a table's metadata JSON, as :func:`icekit.facts.metadata_file.load_metadata` does.
@@ -318,8 +310,10 @@ def sharing(
         return memory.names
 
     def meeting(name: Identifier, paths: Iterable[str]) -> SharedPlace | None:
-        path = _first_in(paths, mine)
-        return None if path is None else SharedPlace(display_name(name), path)
+        for path in paths:
+            if any(overlapping(place(path), own) for own in mine):
+                return SharedPlace(display_name(name), path)
+        return None
 
     def compare(name: Identifier) -> SharedPlace | None:
         known = memory.tables.get(name, _Known())
@@ -367,17 +361,20 @@ def of_others(
             f"the list of the tables of catalog {lake.name!r} is not complete: "
             f"{display_name(table)} is not in it",
         )
-    answers, unread, missing = _each(others, ask, what, asking)
+    outcomes = _each(others, ask, what, asking)
+    errors = {name: each for name, each in outcomes.items() if isinstance(each, Exception)}
+    missing = {name for name, error in errors.items() if isinstance(error, TableNotFound)}
+    unread = {name: first_line(errors[name]) for name in errors.keys() - missing}
     if missing:
         try:
-            there = set(lake.tables.names())
+            listed = lake.tables.names()
         except Exception:
-            there = set(missing)
+            listed = list(missing)
         unread |= dict.fromkeys(
-            there.intersection(missing), "the catalog lists it, but says that it does not exist"
+            missing.intersection(listed), "the catalog lists it, but says that it does not exist"
         )
-    reached = len(answers) + len(unread.keys() | missing)
-    return answers, _unchecked(unread, reached, len(others), asking.seconds)
+    answers = {name: each for name, each in outcomes.items() if not isinstance(each, Exception)}
+    return answers, _unchecked(unread, len(outcomes), len(others), asking.seconds)
 
 
 def _is_alias(lake: Lake, name: Identifier, table: Identifier, metadata_location: str) -> bool:
@@ -430,55 +427,39 @@ def location_of_another_format(lake: Lake, name: Identifier) -> tuple[str, ...]:
 
 def _each(
     names: list[Identifier], ask: Callable[[Identifier], T], what: str, asking: TableQuery
-) -> tuple[dict[Identifier, T], dict[Identifier, str], set[Identifier]]:
-    """The answers of tables, the errors, and the tables not found; a table in none of the three was
-    not reached in time.
-    """
-    answers: dict[Identifier, T] = {}
-    unread: dict[Identifier, str] = {}
-    missing: set[Identifier] = set()
-    told = time.monotonic()
+) -> dict[Identifier, T | Exception]:
+    """The answers of tables, or the errors, without the tables that were not reached in time."""
+    outcomes: dict[Identifier, T | Exception] = {}
+    last_said = time.monotonic()
 
     def work(name: Identifier) -> None:
         try:
-            answers[name] = ask(name)
-        except TableNotFound:
-            missing.add(name)
+            outcomes[name] = ask(name)
         except Exception as error:
-            unread[name] = first_line(error)
+            outcomes[name] = error
 
     def goes_on() -> bool:
-        nonlocal told
-        if asking.say is not None and time.monotonic() - told >= _SAYING_SECONDS:
-            told = time.monotonic()
-            asking.say(
-                f"  {what}: {len(answers) + len(missing) + len(unread):,} of "
-                f"{count(len(names), 'table')}"
-            )
+        nonlocal last_said
+        if asking.say is not None and time.monotonic() - last_said >= _SAYING_SECONDS:
+            last_said = time.monotonic()
+            asking.say(f"  {what}: {len(outcomes):,} of {count(len(names), 'table')}")
         return not asking.stopped()
 
     each_within(asking.seconds, names, work, at_once=min(_AT_ONCE, len(names)), goes_on=goes_on)
-    return dict(answers), dict(unread), set(missing)
+    return dict(outcomes)
 
 
 def _unchecked(
     unread: Mapping[Identifier, str], reached: int, of: int, seconds: float
 ) -> str | None:
-    said = [
+    reasons = [
         f"{display_name(name)} cannot be read: {why}"
         for name, why in sorted(unread.items())[:_NAMED]
     ]
     if len(unread) > _NAMED:
-        said.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
+        reasons.append(f"{count(len(unread) - _NAMED, 'more table')} cannot be read")
     if reached < of:
-        said.append(
+        reasons.append(
             f"only {reached:,} of {count(of, 'table')} compared within {span(seconds * 1000)}"
         )
-    return "; ".join(said) or None
-
-
-def _first_in(paths: Iterable[str], places: Sequence[Place]) -> str | None:
-    """The first path that overlaps one of the places; None if none does."""
-    return next(
-        (path for path in paths if any(overlapping(place(path), each) for each in places)), None
-    )
+    return "; ".join(reasons) or None

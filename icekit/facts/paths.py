@@ -100,22 +100,19 @@ def links(folders: Iterable[str]) -> dict[str, str]:
     Links are followed as this machine has them. A folder that does not exist here has none. Raises
     OSError for a folder that cannot be listed.
     """
-    found = {}
+    leads = {}
     for folder in folders:
         real = os.path.realpath(folder)
         if real != folder:
-            found[folder] = real
+            leads[folder] = real
         try:
             with os.scandir(real) as entries:
                 linked = [entry.name for entry in entries if entry.is_symlink()]
         except (FileNotFoundError, NotADirectoryError):
             continue
         base = "" if folder == "/" else folder
-        found |= {f"{base}/{name}": os.path.realpath(f"{real}/{name}") for name in linked}
-    return found
-
-
-# --- Tell whether two folders may overlap
+        leads |= {f"{base}/{name}": os.path.realpath(f"{real}/{name}") for name in linked}
+    return leads
 
 
 class Place(NamedTuple):

@@ -7,9 +7,8 @@ from itertools import takewhile
 
 from icekit.facts.files import Partition
 from icekit.facts.lineage import lineage, snapshots_by_id
-from icekit.facts.manifests import SIZE_FIELDS, Record, added_by, entries, manifest_list, read_ahead
+from icekit.facts.manifests import SIZE_FIELDS, Record, files_of, manifest_list, read_ahead
 from icekit.facts.metadata import Json
-from icekit.facts.values import partition_of
 
 #: A choice: a partition written within this many minutes may still be written to.
 RECENT_MINUTES = 60.0
@@ -40,29 +39,23 @@ def written_since(
             lambda s: s["timestamp-ms"] >= since_ms, lineage(snapshots_by_id(metadata), snapshot)
         )
     )
-    made = {s["snapshot-id"] for s in young}
     recent = {
         s["snapshot-id"] for s in young if (s.get("summary") or {}).get("operation") != "replace"
     }
     if snapshot is None or not recent or "manifest-list" not in snapshot:
         return frozenset()
-    found: set[Partition] = set()
+    partitions: set[Partition] = set()
     listing, left = snapshot["manifest-list"], MOST_ENTRIES
     listed = manifest_list(read(listing), listing) if manifests is None else manifests
-    added = [m for m in listed if m.get("added_snapshot_id") in made]
+    ids = {s["snapshot-id"] for s in young}
+    added = [m for m in listed if m.get("added_snapshot_id") in ids]
     newest = sorted(added, key=lambda m: -(m.get("sequence_number") or 0))[:most_manifests]
     contents = read_ahead(read, [manifest["manifest_path"] for manifest in newest])
     for manifest, content in zip(newest, contents, strict=True):
-        for entry in entries(
-            content, manifest["manifest_path"], SIZE_FIELDS, ("status", "snapshot_id")
-        ):
+        for _, partition, snapshot_id in files_of(manifest, content, SIZE_FIELDS):
             left -= 1
-            if added_by(entry, manifest) in recent:
-                found.add(
-                    partition_of(
-                        manifest["partition_spec_id"], entry["data_file"]["partition"].values()
-                    )
-                )
+            if snapshot_id in recent:
+                partitions.add(partition)
         if left <= 0:
             break
-    return frozenset(found)
+    return frozenset(partitions)

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from icekit.errors import ParameterError, require_known
 from icekit.facts.lineage import lineage, snapshots_by_id
@@ -21,12 +21,11 @@ from icekit.facts.metadata import Json, number
 from icekit.parsing import seconds
 from icekit.units import count, plain, span
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 HOUR_MS = 3_600_000
 #: A run may be reading a snapshot that it has just found: nothing younger ever expires.
 LEAST_HOURS = 1.0
-#: Iceberg's defaults: history.expire.max-snapshot-age-ms (5 days) and
-# history.expire.max-ref-age-ms (forever).
-DEFAULT_AGE_MS = 432_000_000
+#: Iceberg's default of history.expire.max-ref-age-ms.
 FOREVER = 2**63 - 1
 #: A choice: the number of snapshots to keep if the table asks for fewer.
 DEFAULT_LAST = 10
@@ -95,7 +94,7 @@ class Retention:
         """Milliseconds and snapshots to keep on a table with these properties."""
         hours = self.keep_hours
         age_ms = (
-            number(properties, "history.expire.max-snapshot-age-ms", DEFAULT_AGE_MS)
+            number(properties, "history.expire.max-snapshot-age-ms")
             if hours is None
             else round(hours * HOUR_MS)
         )
@@ -106,7 +105,7 @@ class Retention:
             )
         last = self.keep_last
         if last is None:
-            last = max(DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep", 1))
+            last = max(DEFAULT_LAST, number(properties, "history.expire.min-snapshots-to-keep"))
         return age_ms, last
 
 
@@ -138,7 +137,6 @@ class Expiry:
     newest_expired_ms: int | None = None
     kept: tuple[tuple[int, tuple[str, ...]], ...] = ()
     refs: tuple[str, ...] = ()
-    refs_dropped: tuple[str, ...] = ()
     reach_before_ms: int | None = None
     reach_after_ms: int | None = None
     cautions: tuple[str, ...] = ()
@@ -176,12 +174,12 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
         oldest = older_than_ms if age is None else now_ms - int(age)
         least = int(ref.get("min-snapshots-to-keep") or retain_last)
         open_ended = True
-        for place, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
+        for rank, snapshot in enumerate(lineage(snapshots, snapshots.get(ref["snapshot-id"]))):
             if not open_ended and snapshot["snapshot-id"] in referenced:
                 break  # and so are its ancestors
             referenced.add(snapshot["snapshot-id"])
             young = snapshot["timestamp-ms"] >= oldest
-            open_ended = open_ended and (place < least or young)
+            open_ended = open_ended and (rank < least or young)
             if open_ended:
                 why.setdefault(snapshot["snapshot-id"], []).append(
                     f"age on {name}" if young else f"count on {name}"
@@ -191,10 +189,10 @@ def retained(metadata: Json, older_than_ms: int, retain_last: int, now_ms: int) 
         if snapshot_id not in referenced and snapshot["timestamp-ms"] >= older_than_ms:
             why.setdefault(snapshot_id, []).append("age, although no branch contains it")
     oldest_first = sorted(snapshots.values(), key=lambda s: int(s["timestamp-ms"]))
-    expired = [int(s["snapshot-id"]) for s in oldest_first if s["snapshot-id"] not in why]
+    ids = [int(snapshot["snapshot-id"]) for snapshot in oldest_first]
     return Retained(
-        {s: tuple(said) for s, said in why.items() if s in snapshots},
-        tuple(expired),
+        {each: tuple(why[each]) for each in ids if each in why},
+        tuple(each for each in ids if each not in why),
         tuple(names),
         tuple(dropped),
     )
@@ -219,45 +217,38 @@ def expiry(metadata: Json, retention: Retention, now: dt.datetime) -> Expiry:
     now_ms = int(now.timestamp() * 1000)
     older_than_ms = now_ms - age_ms
     snapshots = snapshots_by_id(metadata)
-    found = retained(metadata, older_than_ms, last, now_ms)
+    kept = retained(metadata, older_than_ms, last, now_ms)
     current = list(lineage(snapshots, snapshots.get(metadata.get("current-snapshot-id"))))
-    reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
     window = _Window(age_ms, last, _cadence([s["timestamp-ms"] for s in current]))
     longer: list[str] = []
     if retention.need_hours is not None:
         then = _state_needed(retention.need_hours, window, current, now_ms)
         if then is not None:
-            is_kept = current[then] in _unbroken(current, found)
+            is_kept = current[then] in _unbroken(current, kept)
             # The state of that time may have been committed long before. It stays by time: commits
             # that come before the expiry runs, the plan's own among them, would push it out of a
             # count.
             older_than_ms = min(older_than_ms, *(s["timestamp-ms"] for s in current[: then + 1]))
-            found = retained(metadata, older_than_ms, last, now_ms)
-            reach = [s["timestamp-ms"] for s in _unbroken(current, found)]
-            if current[then] not in _unbroken(current, found):
+            kept = retained(metadata, older_than_ms, last, now_ms)
+            if current[then] not in _unbroken(current, kept):
                 raise _lost_state(retention.need_hours, current[then], now_ms)
             if not is_kept:
                 longer.append(_longer(now_ms - older_than_ms, age_ms, retention.need_hours))
-    older_than = dt.datetime.fromtimestamp(older_than_ms // 1000, dt.UTC) + dt.timedelta(
-        milliseconds=older_than_ms % 1000
-    )
-    times = [snapshots[s]["timestamp-ms"] for s in found.expired]
+    reach = [s["timestamp-ms"] for s in _unbroken(current, kept)]
+    times = [snapshots[s]["timestamp-ms"] for s in kept.expired]
     return Expiry(
-        older_than=older_than,
+        older_than=_EPOCH + dt.timedelta(milliseconds=older_than_ms),
         retain_last=last,
-        expires=found.expired,
+        expires=kept.expired,
         oldest_expired_ms=min(times, default=None),
         newest_expired_ms=max(times, default=None),
-        kept=tuple(
-            sorted(found.kept.items(), key=lambda pair: int(snapshots[pair[0]]["timestamp-ms"]))
-        ),
-        refs=found.refs,
-        refs_dropped=found.refs_dropped,
+        kept=tuple(kept.kept.items()),
+        refs=kept.refs,
         reach_before_ms=min((s["timestamp-ms"] for s in current), default=None),
         reach_after_ms=min(reach, default=None),
         cautions=(
             *longer,
-            *_cautions(retention, window, found),
+            *_cautions(retention, window, kept),
         ),
     )
 
@@ -287,8 +278,7 @@ def _cadence(newest_first: list[int]) -> float | None:
     return statistics.median(gaps) if gaps else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
+class _Window(NamedTuple):
     """What is kept: this many milliseconds, and this many snapshots, ``gap_ms`` apart (None:
     unknown).
     """
@@ -322,19 +312,19 @@ def _state_needed(
 
     Raises ParameterError for a retention that keeps less than is needed by time and by count.
     """
-    age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
+    age_ms, last, gap_ms = window
     need_ms = need_hours * HOUR_MS
     by_count = (last - 1) * (gap_ms or 0)
     if max(age_ms, by_count) < need_ms:
-        said = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
+        kept = f"{span(age_ms)} and the last {count(last, 'snapshot')}"
         if gap_ms is not None:
-            said += f", which is {span(by_count)} of history {_pace(gap_ms)}"
+            kept += f", which is {span(by_count)} of history {_pace(gap_ms)}"
         raise ParameterError(
-            f"You need {span(need_ms)} of time travel, but the retention keeps {said}. Set "
+            f"You need {span(need_ms)} of time travel, but the retention keeps {kept}. Set "
             f"keep_hours (--keep) to {_duration(need_hours)} or more."
         )
     return next(
-        (place for place, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None
+        (index for index, s in enumerate(current) if s["timestamp-ms"] <= now_ms - need_ms), None
     )
 
 
@@ -347,13 +337,13 @@ def _pace(gap_ms: float) -> str:
 
 
 def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterator[str]:
-    age_ms, last, gap_ms = window.age_ms, window.last, window.gap_ms
+    age_ms, last, gap_ms = window
     if gap_ms:
         by_count = last * gap_ms
         if by_count < age_ms:
+            covers = "covers" if last == 1 else "cover"
             yield (
-                f"The last {count(last, 'snapshot')} {'covers' if last == 1 else 'cover'} "
-                f"{span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that "
+                f"The last {count(last, 'snapshot')} {covers} {span(by_count)} of history {_pace(gap_ms)}, less than the {span(age_ms)} that "
                 "the time keeps: the time decides, and the count only protects a table with few "
                 "commits."
             )
@@ -376,14 +366,20 @@ def _cautions(retention: Retention, window: _Window, found: Retained) -> Iterato
         )
 
 
-def _hours(name: str, value: Any) -> float:
-    if isinstance(value, str) and not value.replace(".", "", 1).strip().isdigit():
-        return seconds(value) / 3600
+def _finite(value: Any) -> float | None:
+    """A number, also one that is written as text; None for anything else."""
     try:
         number = float(value)
     except (TypeError, ValueError):
-        number = float("nan")
-    if isinstance(value, bool) or not math.isfinite(number):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+def _hours(name: str, value: Any) -> float:
+    number = _finite(value)
+    if number is None and isinstance(value, str):
+        return seconds(value) / 3600
+    if number is None:
         raise ParameterError(
             f"{name} must be a number of hours or a duration such as 7 days, not {value!r}."
         )
@@ -392,21 +388,14 @@ def _hours(name: str, value: Any) -> float:
 
 def _duration(hours: float) -> str:
     """Hours as a person gives them: ``36 hours``, ``30 minutes``."""
-    number, unit = (
-        (hours, "hour")
-        if abs(hours) >= 1 or not hours
-        else (hours * 60, "minute")
-        if abs(hours) * 60 >= 1
-        else (hours * 3600, "second")
-    )
-    return f"{plain(number, 6)} {unit if number == 1 else unit + 's'}"
+    units = ((hours, "hour"), (hours * 60, "minute"), (hours * 3600, "second"))
+    number, unit = next((each for each in units if abs(each[0]) >= 1), units[-1 if hours else 0])
+    noun = unit if number == 1 else f"{unit}s"
+    return f"{plain(number, 6)} {noun}"
 
 
 def _whole(value: Any) -> int:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if isinstance(value, bool) or not math.isfinite(number) or number != int(number):
+    number = _finite(value)
+    if number is None or number != int(number):
         raise ParameterError(f"keep_last must be a whole number, not {value!r}.")
     return int(number)

@@ -4,27 +4,21 @@ by both collectors.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
+from icekit.facts import values
 from icekit.facts.files import (
     Bucket,
-    EqualityKey,
     FileGroup,
     Kind,
     Partition,
     SequenceCounts,
     Totals,
 )
-from icekit.facts.integrity import DeleteState, Integrity, UnappliedDeletes
-from icekit.facts.manifests import FileCounts
 from icekit.facts.model import TableFacts
-
-# --- Cut file sizes into buckets around the target in force
-
 
 # rewrite_data_files leaves a file alone when 0.75 x target <= size <= 1.8 x target
 # (SizeBasedFileRewritePlanner, MIN_FILE_SIZE_DEFAULT_RATIO and MAX_FILE_SIZE_DEFAULT_RATIO).
@@ -85,14 +79,6 @@ def bucket_of(size_in_bytes: int, cut: tuple[int, ...]) -> int:
 #: counted in ranges.
 MAX_SEQUENCE_ROWS = 200_000
 
-# Sequence counts are lists in the order of SequenceCounts; each kind's counts start at this place.
-_FIRST_COUNT = {
-    Kind.DATA: 0,
-    Kind.EQUALITY_DELETES: 4,
-    Kind.POSITION_DELETES: 6,
-    Kind.DELETION_VECTORS: 6,
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -129,126 +115,9 @@ def sequence_width(file_count: int, partition_count: int, last_sequence_number: 
     return max(1, -(-partition_count * last_sequence_number // MAX_SEQUENCE_ROWS))
 
 
-def sort_key(partition: Partition) -> tuple[int, tuple[tuple[bool, str, float, str], ...]]:
-    """A total order over partitions whose values may be null, NaN, or of different types."""
-
-    def one(value: object) -> tuple[bool, str, float, str]:
-        if isinstance(value, (int, float)) and not math.isnan(value):
-            return True, "", float(value), ""
-        return value is not None, "s", 0.0, str(value)
-
-    return partition.spec_id, tuple(one(value) for value in partition.values)
-
-
-@dataclass(slots=True)
-class Rollup:
-    """Collects buckets and sequence counts; :meth:`groups` and :meth:`sequences` freeze them.
-
-    Deletes that apply to nothing are only in ``unapplied``, as [files, bytes, records].
-    """
-
-    buckets: dict[tuple[Partition, Kind], list[Bucket]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    file_scoped: dict[Partition, int] = field(default_factory=lambda: defaultdict(int))
-    by_sequence: dict[tuple[Partition, int], list[int]] = field(
-        default_factory=lambda: defaultdict(lambda: [0] * 10)
-    )
-    by_key: dict[tuple[int, ...], list[int]] = field(
-        default_factory=lambda: defaultdict(lambda: [0, 0])
-    )
-    unapplied: dict[tuple[Partition, Kind, DeleteState], list[int]] = field(
-        default_factory=lambda: defaultdict(lambda: [0, 0, 0])
-    )
-    integrity: Integrity = field(default_factory=Integrity)
-
-    def add_bucket(self, partition: Partition, kind: Kind, bucket: Bucket) -> None:
-        """Add the counts of one (partition, kind, bucket); call it once for each."""
-        self.buckets[partition, kind].append(bucket)
-
-    def add_key(self, field_ids: Iterable[int], files: int, records: int) -> None:
-        """Add equality delete files with these key columns."""
-        counts = self.by_key[tuple(sorted(field_ids))]
-        counts[0] += files
-        counts[1] += records
-
-    def add_ruled_out(
-        self, partition: Partition, sequence_number: int, files: int, records: int
-    ) -> None:
-        """Add the later equality deletes that do not apply to the data of a partition and (range
-        of) sequence number.
-        """
-        self.by_sequence[partition, sequence_number][8:] = files, records
-
-    def equality_keys(self) -> tuple[EqualityKey, ...]:
-        """Freeze the keys of the equality deletes; a table has one or a few."""
-        return tuple(EqualityKey(ids, *counts) for ids, counts in sorted(self.by_key.items()))
-
-    def file_counts(self) -> FileCounts:
-        """The live data files and delete files, each as often as it is listed."""
-        data = sum(
-            b.file_count
-            for (_, kind), buckets in self.buckets.items()
-            if kind is Kind.DATA
-            for b in buckets
-        )
-        applied = sum(b.file_count for buckets in self.buckets.values() for b in buckets) - data
-        return FileCounts(data, applied + sum(files for files, _, _ in self.unapplied.values()))
-
-    def unapplied_deletes(self) -> tuple[UnappliedDeletes, ...]:
-        """Freeze the deletes that apply to nothing."""
-        kinds, states = list(Kind), list(DeleteState)
-        ordered = sorted(
-            self.unapplied,
-            key=lambda key: (sort_key(key[0]), kinds.index(key[1]), states.index(key[2])),
-        )
-        return tuple(UnappliedDeletes(*key, *self.unapplied[key]) for key in ordered)
-
-    def groups(self) -> tuple[FileGroup, ...]:
-        """Freeze the buckets, ordered by partition and kind."""
-        kinds = list(Kind)
-        ordered = sorted(self.buckets, key=lambda key: (sort_key(key[0]), kinds.index(key[1])))
-        return tuple(
-            FileGroup(p, k, tuple(sorted(self.buckets[p, k])), self._scoped(p, k))
-            for p, k in ordered
-        )
-
-    def _scoped(self, partition: Partition, kind: Kind) -> int:
-        if kind is Kind.DELETION_VECTORS:
-            return sum(b.file_count for b in self.buckets[partition, kind])
-        return self.file_scoped.get(partition, 0) if kind is Kind.POSITION_DELETES else 0
-
-    def sequences(self, is_global: Callable[[int], bool]) -> tuple[SequenceCounts, ...]:
-        """Freeze the sequence counts of the partitions to which deletes may apply.
-
-        Deletes of an unpartitioned spec are global: if any are equality deletes, every
-        partition counts (table spec, "Scan Planning").
-        """
-        with_deletes = {p for p, kind in self.buckets if kind is not Kind.DATA}
-        everywhere = any(
-            is_global(p.spec_id) for p, kind in self.buckets if kind is Kind.EQUALITY_DELETES
-        )
-        kept = [(p, s) for p, s in self.by_sequence if everywhere or p in with_deletes]
-        # There are few partitions and their sort keys are slow to compute, so each is computed
-        # once.
-        place = {p: i for i, p in enumerate(sorted({p for p, _ in kept}, key=sort_key))}
-        ordered = sorted(kept, key=lambda key: (place[key[0]], key[1]))
-        return tuple(SequenceCounts(p, s, *self.by_sequence[p, s]) for p, s in ordered)
-
-
-def add_sequence(
-    counts: list[int], kind: Kind, files: int, records: int, well_files: int, well_bytes: int
-) -> None:
-    """Add files of one kind to the counts of one (partition, sequence number)."""
-    first = _FIRST_COUNT[kind]
-    counts[first] += files
-    counts[first + 1] += records
-    if kind is Kind.DATA:
-        counts[2] += well_files
-        counts[3] += well_bytes
-
-
-# --- Derive figures from facts: size histogram, delete ratios, worst partitions
+def sort_key(partition: Partition) -> tuple[int, tuple[object, ...]]:
+    """A total order over partitions, whatever their values are."""
+    return partition.spec_id, tuple(map(values.sort_key, partition.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,24 +150,21 @@ def file_size_histogram(
     """
     if edges is None:
         edges = facts.data_edges if kind is Kind.DATA else facts.delete_edges
-    counted: dict[int, list[int]] = {}
+    buckets: dict[int, list[Bucket]] = defaultdict(list)
     for group in facts.of_kind(kind):
         for bucket in group.buckets:
-            row = counted.setdefault(
-                bucket_of(bucket.min_bytes, edges), [0, 0, bucket.min_bytes, bucket.max_bytes]
-            )
-            row[0] += bucket.file_count
-            row[1] += bucket.size_in_bytes
-            row[2:] = min(row[2], bucket.min_bytes), max(row[3], bucket.max_bytes)
-    if not counted:
+            buckets[bucket_of(bucket.min_bytes, edges)].append(bucket)
+    if not buckets:
         return ()
-    sizes = (*counted, *(reach or ()))
+    sizes = (*buckets, *(reach or ()))
     first, last = bisect_right(edges, min(sizes)) - 1, bisect_right(edges, max(sizes)) - 1
     uppers: tuple[int | None, ...] = (*edges[1:], None)
-    return tuple(
-        HistogramBar(edges[i], uppers[i], *counted.get(edges[i], (0, 0)))
-        for i in range(first, last + 1)
-    )
+    totals = (Totals.of_buckets(buckets[edge]) for edge in edges)
+    bars = [
+        HistogramBar(edge, upper, t.file_count, t.size_in_bytes, t.min_bytes, t.max_bytes)
+        for edge, upper, t in zip(edges, uppers, totals, strict=True)
+    ]
+    return tuple(bars[first : last + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,17 +215,10 @@ class DeleteRatio:
 
 
 def _ratio(partition: Partition | None, totals: Mapping[Kind, Totals]) -> DeleteRatio:
-    data, position, equality, vectors = (totals.get(kind, Totals()) for kind in Kind)
+    # The fields of a ratio have the order of the kinds.
+    of_kinds = (totals.get(kind, Totals()) for kind in Kind)
     return DeleteRatio(
-        partition=partition,
-        data_file_count=data.file_count,
-        data_record_count=data.record_count,
-        position_delete_file_count=position.file_count,
-        position_delete_record_count=position.record_count,
-        equality_delete_file_count=equality.file_count,
-        equality_delete_record_count=equality.record_count,
-        deletion_vector_count=vectors.file_count,
-        deletion_vector_record_count=vectors.record_count,
+        partition, *(n for total in of_kinds for n in (total.file_count, total.record_count))
     )
 
 
@@ -375,16 +234,17 @@ def delete_ratios(facts: TableFacts) -> tuple[DeleteRatio, ...]:
     groups: dict[Partition, dict[Kind, Totals]] = {}
     for group in facts.groups:
         groups.setdefault(group.partition, {})[group.kind] = Totals.of((group,))
-    found = [
+    ratios = [
         _ratio(partition, kinds)
         for partition, kinds in groups.items()
         if any(kind is not Kind.DATA for kind in kinds)
     ]
     return tuple(
         sorted(
-            found,
+            ratios,
             key=lambda r: (
-                -(r.by_records if r.by_records is not None else float("inf")),
+                r.by_records is not None,
+                -(r.by_records or 0),
                 sort_key(r.partition or Partition(0, ())),
             ),
         )
@@ -443,12 +303,13 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
         own = [(s.sequence_number, s.equality_delete_record_count) for s in rows]
         deletes = everywhere if facts.spec(partition.spec_id).is_unpartitioned else own + everywhere
         deletes = sorted((d for d in deletes if d[1]), reverse=True)
-        pending, place = 0, 0
+        pending, next_delete = 0, 0
         files = records = well_files = well_bytes = loads = most = 0
         for row in sorted(rows, key=lambda s: -s.sequence_number):
-            while place < len(deletes) and deletes[place][0] >= row.sequence_number + exact:
-                pending += deletes[place][1]
-                place += 1
+            least = row.sequence_number + exact
+            while next_delete < len(deletes) and deletes[next_delete][0] >= least:
+                pending += deletes[next_delete][1]
+                next_delete += 1
             reaching = pending - row.ruled_out_record_count
             if reaching > 0 and row.data_file_count:
                 files += row.data_file_count
@@ -458,23 +319,15 @@ def equality_deletes_applied(facts: TableFacts) -> Iterator[Applied]:
                 loads += reaching * row.data_file_count
                 most = max(most, reaching)
         if files:
-            yield Applied(
-                partition=partition,
-                data_file_count=files,
-                data_record_count=records,
-                well_sized_file_count=well_files,
-                well_sized_bytes=well_bytes,
-                max_deletes_per_file=most,
-                loads=loads,
-            )
+            yield Applied(partition, files, records, well_files, well_bytes, most, loads)
 
 
 def sequences_by_partition(facts: TableFacts) -> dict[Partition, list[SequenceCounts]]:
     """The sequence counts, by partition."""
-    found: dict[Partition, list[SequenceCounts]] = {}
+    rows: dict[Partition, list[SequenceCounts]] = {}
     for row in facts.sequences:
-        found.setdefault(row.partition, []).append(row)
-    return found
+        rows.setdefault(row.partition, []).append(row)
+    return rows
 
 
 #: TableProperties.SPLIT_SIZE_DEFAULT and SPLIT_OPEN_FILE_COST_DEFAULT.

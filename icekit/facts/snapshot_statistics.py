@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from icekit.facts.lineage import lineage, snapshots_by_id
-from icekit.facts.metadata import Json, leaves, schema_of
+from icekit.facts.metadata import Json, children, leaves, schema_of, statistics_files
 from icekit.facts.snapshots import SnapshotStatistics, StatisticsAge
 from icekit.sql import call, display_name
 
@@ -28,20 +28,22 @@ def statistics_of(metadata: Json, snapshot_id: int | None) -> tuple[SnapshotStat
         [file for file in metadata.get(key) or () if file["snapshot-id"] == snapshot_id]
         for key in ("statistics", "partition-statistics")
     )
-    found: list[SnapshotStatistics] = []
+    statistics: list[SnapshotStatistics] = []
     if table:
-        fields = schema_of(metadata)["fields"]
-        names = {field_id: name for field_id, name, *_ in leaves(fields)}
+        schema = schema_of(metadata)
+        names = {leaf.field_id: leaf.name for leaf in leaves(schema)}
         ids = [
             i for file in table for blob in file.get("blob-metadata") or () for i in blob["fields"]
         ]
         columns = dict.fromkeys(names[i] for i in ids if i in names)
         # What compute_table_stats takes without columns.
-        by_default = {field["name"] for field in fields if isinstance(field["type"], str)}
-        found.append(
+        by_default = {field.name for field in children(schema) if isinstance(field.type, str)}
+        statistics.append(
             SnapshotStatistics("table", () if columns.keys() == by_default else tuple(columns))
         )
-    return (*found, *([SnapshotStatistics("partition")] if partition else ()))
+    if partition:
+        statistics.append(SnapshotStatistics("partition"))
+    return tuple(statistics)
 
 
 def renewal(catalog: str, table: Sequence[str], statistics: SnapshotStatistics) -> str:
@@ -54,13 +56,9 @@ def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAg
     """How far the newest statistics of each kind are behind a snapshot; without those whose
     snapshot is not in its lineage.
     """
-    found: dict[str, StatisticsAge] = {}
+    ages: dict[str, StatisticsAge] = {}
     changed = 0
-    computed_for = {
-        file["snapshot-id"]
-        for key in ("statistics", "partition-statistics")
-        for file in metadata.get(key) or ()
-    }
+    computed_for = {file["snapshot-id"] for file in statistics_files(metadata)}
     for commits, ancestor in enumerate(
         lineage(snapshots_by_id(metadata), snapshot) if computed_for else ()
     ):
@@ -70,7 +68,7 @@ def statistics_ages(metadata: Json, snapshot: Json | None) -> tuple[StatisticsAg
             age = StatisticsAge(
                 computed, snapshot_id, commits, changed, None if records is None else int(records)
             )
-            found.setdefault(computed.kind, age)
+            ages.setdefault(computed.kind, age)
         if summary.get("operation") != "replace":
             changed += sum(int(summary.get(key, 0)) for key in _CHANGED_RECORDS)
-    return tuple(found.values())
+    return tuple(ages.values())

@@ -13,8 +13,8 @@ DISTRIBUTION = "write.distribution-mode"
 
 def quoted(columns: Mapping[str, Column], name: str) -> str:
     """A column's path as SQL, by its dotted name."""
-    found = columns.get(name)
-    return identifier(*(found.names if found is not None else (name,)))
+    column = columns.get(name)
+    return identifier(*(column.names if column is not None else (name,)))
 
 
 def undo_order(table: Identifier, facts: TableFacts) -> str:
@@ -31,10 +31,10 @@ def undo_order(table: Identifier, facts: TableFacts) -> str:
         )
     else:
         order = f"ALTER TABLE {name} WRITE UNORDERED"
-    there = facts.properties.get(DISTRIBUTION)
+    current = facts.properties.get(DISTRIBUTION)
     mode = (
-        set_properties(table, {DISTRIBUTION: there})
-        if there is not None
+        set_properties(table, {DISTRIBUTION: current})
+        if current is not None
         else unset_properties(table, [DISTRIBUTION])
     )
     return f"{order}; {mode}"

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from icekit.engine.bridge import iceberg_version
-from icekit.engine.compat import arrow_of
 from icekit.engine.errors import explain
 from icekit.errors import MetadataUnreadable
-from icekit.facts.definition import PartitionSpec
-from icekit.facts.files import Bucket, Kind
+from icekit.facts.counts import Rollup
+from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
-from icekit.facts.key_bounds import KeyColumn
-from icekit.facts.manifests import FileCounts, Record, is_delete_manifest, may_have_live
-from icekit.facts.rollup import Cut, Rollup, add_sequence
+from icekit.facts.local_deletes import NEVER
+from icekit.facts.manifests import FileCounts
 from icekit.facts.spark_deletes import (
-    NEVER,
-    integrity_of,
+    add_integrity,
     named_deletes,
     rule_out_by_keys,
     with_new_keys,
@@ -27,19 +24,17 @@ from icekit.facts.spark_entries import (
     ENTRY,
     KIND,
     KINDS,
+    REDUCERS,
     STATES,
-    Partitions,
     Snapshot,
-    brought_together,
     file_hash,
     grouped,
     kind_code,
     last_part,
     partition_columns,
-    place_hash,
     range_end_sql,
-    scope_columns,
     state_code,
+    summed,
 )
 from icekit.sql import Identifier, display_name
 from icekit.units import count
@@ -48,18 +43,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def roll_up(
-    spark: SparkSession,
-    table: Identifier,
-    snapshot_id: int,
-    manifests: Sequence[Record],
-    specs: Mapping[int, PartitionSpec],
-    cut: Cut,
-    width: Callable[[int], int],
-    columns: Mapping[int, KeyColumn],
-) -> tuple[Rollup, int]:
-    """Count every live file of a snapshot, which has these ``manifests``; ``table`` includes its
-    catalog, ``columns`` are its columns by id.
+def roll_up(rollup: Rollup, spark: SparkSession, table: Identifier, snapshot_id: int) -> None:
+    """Count every live file of a snapshot; ``table`` includes its catalog.
 
     Without delete files this reads ``data_files``, which reads no statistics. With delete files it
     reads ``entries``, the only table with sequence numbers. The columns that count are cached while
@@ -68,23 +53,17 @@ def roll_up(
     read only to join delete files with the data files that they name, to compare the key bounds of
     equality deletes, and to name what contradicts itself.
     """
-    snapshot = Snapshot(spark, table, snapshot_id, manifests, specs, cut, columns)
-    with_deletes = any(is_delete_manifest(m) and may_have_live(m) for m in manifests)
-    rollup = Rollup()
+    snapshot = Snapshot(spark, table, snapshot_id, rollup)
+    has_deletes = rollup.has_deletes
     try:
-        rows = (_with_deletes(snapshot) if with_deletes else _plain(snapshot)).persist()
+        rows = (_with_deletes(snapshot) if has_deletes else _plain(snapshot)).persist()
         try:
-            step = (
-                _count_deletes(snapshot, rows, rollup, width)
-                if with_deletes
-                else _count_data(snapshot, rows, rollup)
-            )
-            rollup.integrity = integrity_of(snapshot, rows, rollup)
+            (_count_deletes if has_deletes else _count_data)(snapshot, rows)
+            add_integrity(snapshot, rows)
         finally:
             rows.unpersist()
     except Exception as error:
         raise explain(error, table) from error
-    return rollup, step
 
 
 #: A column of every row: a hash of the manifest's path, which Python computes too.
@@ -95,8 +74,9 @@ def _plain(snapshot: Snapshot) -> DataFrame:
     files = snapshot.files("data_files")
     return files.selectExpr(
         "spec_id",
-        *partition_columns(files, "partition", snapshot.names),
-        f"{_bucket('file_size_in_bytes', snapshot.cut.data)} AS bucket",
+        *partition_columns(files, "partition", snapshot.partitions.names),
+        f"{kind_code(Kind.DATA)} AS kind",
+        f"{_bucket('file_size_in_bytes', snapshot.rollup.cut.data)} AS bucket",
         "file_size_in_bytes AS size",
         "record_count AS records",
         f"{file_hash('file_path')} AS file",
@@ -104,82 +84,69 @@ def _plain(snapshot: Snapshot) -> DataFrame:
     )
 
 
-def _count_data(snapshot: Snapshot, rows: DataFrame, rollup: Rollup) -> int:
-    keys = [*snapshot.scope, "bucket"]
-    _read_buckets(
-        _aggregated(brought_together(rows, keys), keys), snapshot.specs, snapshot.names, rollup
-    )
-    return 1
+def _count_data(snapshot: Snapshot, rows: DataFrame) -> None:
+    keys = [*snapshot.scope, "kind", "bucket"]
+    _read_buckets(snapshot, grouped(rows, keys, *_COUNTS, "0L AS scoped"))
 
 
 def _with_deletes(snapshot: Snapshot) -> DataFrame:
-    entries, cut = snapshot.files("entries").where("status < 2"), snapshot.cut
-    return (
-        entries.selectExpr(
-            "data_file.spec_id AS spec_id",
-            *partition_columns(entries, "data_file.partition", snapshot.names),
-            f"{KIND} AS kind",
-            "data_file.file_size_in_bytes AS file_size",
-            "data_file.content_size_in_bytes AS content_size",
-            "data_file.record_count AS records",
-            "sequence_number AS sequence",
-            f"{ENTRY} AS file",
-            f"{file_hash(last_part('data_file.file_path'))} AS name",
-            _MANIFEST,
-        )
-        .selectExpr(
-            "*", f"if(kind = {kind_code(Kind.DELETION_VECTORS)}, content_size, file_size) AS size"
-        )
-        .selectExpr(
-            "*",
-            f"if(kind = {kind_code(Kind.DATA)}, {_bucket('size', cut.data)}, "
-            f"{_bucket('size', cut.deletes)}) AS bucket",
-        )
-        .selectExpr("*", f"{place_hash(snapshot.scope)} AS place")
+    cut, data = snapshot.rollup.cut, kind_code(Kind.DATA)
+    entries = snapshot.entries(
+        f"{KIND} AS kind",
+        "data_file.file_size_in_bytes AS file_size",
+        "data_file.content_size_in_bytes AS content_size",
+        "data_file.record_count AS records",
+        "sequence_number AS sequence",
+        f"{ENTRY} AS file",
+        f"{file_hash(last_part('data_file.file_path'))} AS name",
+        _MANIFEST,
     )
+    size = f"if(kind = {kind_code(Kind.DELETION_VECTORS)}, content_size, file_size) AS size"
+    bucket = (
+        f"if(kind = {data}, {_bucket('size', cut.data)}, {_bucket('size', cut.deletes)}) AS bucket"
+    )
+    return snapshot.with_place(entries.selectExpr("*", size).selectExpr("*", bucket))
 
 
-def _count_deletes(
-    snapshot: Snapshot, rows: DataFrame, rollup: Rollup, width: Callable[[int], int]
-) -> int:
-    specs, names, scope = snapshot.specs, snapshot.names, snapshot.scope
+def _count_deletes(snapshot: Snapshot, rows: DataFrame) -> None:
+    rollup, scope, data = snapshot.rollup, snapshot.scope, kind_code(Kind.DATA)
     named = named_deletes(snapshot, rows)
     settled = rows.selectExpr("*", "CAST(NULL AS INT) AS state")
     if named is not None:
         states = grouped(named, ["file"], "min(state) AS state")
-        deletes = rows.where(f"kind <> {kind_code(Kind.DATA)}").join(states, "file", "left")
-        settled = settled.where(f"kind = {kind_code(Kind.DATA)}").unionByName(deletes)
+        deletes = rows.where(f"kind <> {data}").join(states, "file", "left")
+        settled = settled.where(f"kind = {data}").unionByName(deletes)
     # Shuffled by partition alone, so that the aggregations below do not shuffle again.
     keys = [*scope, "kind", "bucket", "sequence", "state"]
-    fine = _aggregated(brought_together(settled, scope), keys).persist()
+    fine = summed(settled.repartition(REDUCERS, *scope), keys, *_COUNTS).persist()
     try:
         judged = _judged(snapshot, fine)
-        _read_judged(snapshot, judged, rollup)
-        _read_equality_keys(snapshot, rollup)
-        step = width(len({partition for partition, _ in rollup.buckets}))
-        if new_keys := rule_out_by_keys(snapshot, judged, rollup, step):
-            judged = with_new_keys(snapshot, judged, new_keys, step)
-            _read_judged(snapshot, judged, rollup)
-        _read_sequences(judged.where("state = 0"), specs, names, rollup, snapshot.cut, step)
+        _read_judged(snapshot, judged)
+        _read_equality_keys(snapshot)
+        rollup.set_width(len({partition for partition, _ in rollup.buckets}))
+        if new_keys := rule_out_by_keys(snapshot, judged):
+            judged = with_new_keys(snapshot, judged, new_keys)
+            _read_judged(snapshot, judged)
+        _read_sequences(snapshot, judged.where("state = 0"))
     finally:
         fine.unpersist()
-    return step
 
 
-def _read_judged(snapshot: Snapshot, judged: DataFrame, rollup: Rollup) -> None:
+def _read_judged(snapshot: Snapshot, judged: DataFrame) -> None:
     """Read the counts of files, of those that apply and of those that do not; instead of what was
     read before.
     """
-    for held in (rollup.buckets, rollup.file_scoped, rollup.unapplied):
-        held.clear()
-    specs, names = snapshot.specs, snapshot.names
-    _read_buckets(
-        _merged(judged.where("state = 0"), [*snapshot.scope, "kind", "bucket"]),
-        specs,
-        names,
-        rollup,
-    )
-    _read_unapplied(judged, specs, names, rollup)
+    rollup, scope = snapshot.rollup, snapshot.scope
+    rollup.buckets.clear()
+    rollup.file_scoped.clear()
+    rollup.unapplied.clear()
+    applied = judged.where("state = 0")
+    _read_buckets(snapshot, summed(applied, [*scope, "kind", "bucket"], *_MERGED))
+    unapplied = summed(judged.where("state > 0"), [*scope, "kind", "state"], *_MERGED)
+    for partition, kind, state, *counts in snapshot.partitions.rows(
+        unapplied, "kind", "state", "files", "bytes", "records"
+    ):
+        rollup.unapplied[partition, KINDS[kind], STATES[state - 1]] = counts
 
 
 def _judged(snapshot: Snapshot, fine: DataFrame) -> DataFrame:
@@ -187,14 +154,15 @@ def _judged(snapshot: Snapshot, fine: DataFrame) -> DataFrame:
     are dangling (table spec, "Scan Planning").
     """
     data, equality = kind_code(Kind.DATA), kind_code(Kind.EQUALITY_DELETES)
-    everywhere = [str(spec.spec_id) for spec in snapshot.specs.values() if spec.is_unpartitioned]
+    specs = snapshot.rollup.specs.values()
+    everywhere = [str(spec.spec_id) for spec in specs if spec.is_unpartitioned]
     lowest = (
         f"coalesce(min(if(kind = {data}, sequence, NULL)) OVER (PARTITION BY "
-        f"{', '.join(snapshot.scope)}), {NEVER})"
+        f"{', '.join(snapshot.scope)}), {NEVER}L)"
     )
     if everywhere:
         (first,) = (
-            fine.where(f"kind = {data}").selectExpr(f"coalesce(min(sequence), {NEVER})").collect()
+            fine.where(f"kind = {data}").selectExpr(f"coalesce(min(sequence), {NEVER}L)").collect()
         )
         lowest = (
             f"if(kind = {equality} AND spec_id IN ({', '.join(everywhere)}), {first[0]}L, {lowest})"
@@ -231,12 +199,12 @@ def check_listed(
     """
     if expected is None or listed == expected:
         return
-    there, seen = (
+    existing, seen = (
         f"{count(n.data, 'data file')} and {count(n.deletes, 'delete file')}"
         for n in (expected, listed)
     )
     raise MetadataUnreadable(
-        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {there}, but the metadata "
+        f"Snapshot {snapshot_id} of {display_name(table[1:])} has {existing}, but the metadata "
         f"tables of this session's Iceberg ({iceberg_version(spark, table[0])}) list {seen}; use "
         "another version of iceberg-spark-runtime."
     )
@@ -247,142 +215,60 @@ def _bucket(size: str, edges: Sequence[int]) -> str:
     return f"CASE {cases} ELSE {edges[-1]}L END"
 
 
-def _aggregated(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return rows.groupBy(*keys).agg(
-        F.count("*").alias("files"),
-        F.sum("size").alias("bytes"),
-        F.sum("records").alias("records"),
-        F.min("size").alias("low"),
-        F.max("size").alias("high"),
-    )
-
-
-def _merged(fine: DataFrame, keys: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return fine.groupBy(*keys).agg(
-        F.sum("files").alias("files"),
-        F.sum("bytes").alias("bytes"),
-        F.sum("records").alias("records"),
-        F.min("low").alias("low"),
-        F.max("high").alias("high"),
-        F.sum("scoped").alias("scoped"),
-    )
+_COUNTS = (
+    "count(*) AS files",
+    "sum(size) AS bytes",
+    "sum(records) AS records",
+    "min(size) AS low",
+    "max(size) AS high",
+)
+_MERGED = (
+    "sum(files) AS files",
+    "sum(bytes) AS bytes",
+    "sum(records) AS records",
+    "min(low) AS low",
+    "max(high) AS high",
+    "sum(scoped) AS scoped",
+)
 
 
-def _read_buckets(
-    frame: DataFrame,
-    specs: Mapping[int, PartitionSpec],
-    names: Sequence[tuple[int, str]],
-    rollup: Rollup,
-) -> None:
-    table = arrow_of(frame)
-    has_deletes = "kind" in table.column_names
-    kinds = (
-        table.column("kind").to_pylist() if has_deletes else [kind_code(Kind.DATA)] * table.num_rows
-    )
-    scoped = table.column("scoped").to_pylist() if has_deletes else [0] * table.num_rows
-    columns = [
-        table.column(c).to_pylist() for c in ("bucket", "files", "bytes", "records", "low", "high")
-    ]
-    for partition, kind, named, *row in zip(
-        Partitions(specs, names).read(table), kinds, scoped, *columns, strict=True
+def _read_buckets(snapshot: Snapshot, frame: DataFrame) -> None:
+    rollup = snapshot.rollup
+    for partition, kind, edge, scoped, *row in snapshot.partitions.rows(
+        frame, "kind", "bucket", "scoped", "files", "bytes", "records", "low", "high"
     ):
-        rollup.add_bucket(partition, KINDS[kind], Bucket(*row))
-        if named:
-            rollup.file_scoped[partition] += named
+        rollup.add_bucket(partition, KINDS[kind], edge, row)
+        if scoped:
+            rollup.file_scoped[partition] += scoped
 
 
-def _read_unapplied(
-    judged: DataFrame,
-    specs: Mapping[int, PartitionSpec],
-    names: Sequence[tuple[int, str]],
-    rollup: Rollup,
-) -> None:
-    counted = (
-        judged.where("state > 0")
-        .groupBy(*scope_columns(names), "kind", "state")
-        .sum("files", "bytes", "records")
-    )
-    table = arrow_of(counted)
-    columns = [
-        table.column(c).to_pylist()
-        for c in ("kind", "state", "sum(files)", "sum(bytes)", "sum(records)")
-    ]
-    for partition, kind, state, *row in zip(
-        Partitions(specs, names).read(table), *columns, strict=True
-    ):
-        rollup.unapplied[partition, KINDS[kind], STATES[state - 1]] = row
-
-
-def _read_equality_keys(snapshot: Snapshot, rollup: Rollup) -> None:
+def _read_equality_keys(snapshot: Snapshot) -> None:
+    rollup = snapshot.rollup
     if not any(key[1] is Kind.EQUALITY_DELETES for key in (*rollup.buckets, *rollup.unapplied)):
         return
-    deletes = (
-        snapshot.files("delete_files")
-        .where("content + 0 = 2")
-        .select("equality_ids", "record_count")
-    )
+    deletes = snapshot.files("delete_files").where("content + 0 = 2")
     rows = deletes.selectExpr("array_sort(equality_ids) AS ids", "record_count AS records")
-    for ids, files, records in (
-        brought_together(rows, ["ids"])
-        .groupBy("ids")
-        .agg({"*": "count", "records": "sum"})
-        .select("ids", "count(1)", "sum(records)")
-        .collect()
-    ):
-        rollup.add_key(ids or (), files, records)
+    for ids, *counts in grouped(rows, ["ids"], "count(*)", "sum(records)").collect():
+        rollup.add_key(ids or (), *counts)
 
 
-def _read_sequences(
-    fine: DataFrame,
-    specs: Mapping[int, PartitionSpec],
-    names: Sequence[tuple[int, str]],
-    rollup: Rollup,
-    cut: Cut,
-    width: int,
-) -> None:
-    low, high = cut.well_sized
-    well = f"kind = {kind_code(Kind.DATA)} AND low >= {low} AND high <= {high}"
-    scope = scope_columns(names)
-    globally = any(
-        kind is Kind.EQUALITY_DELETES and specs[p.spec_id].is_unpartitioned
-        for p, kind in rollup.buckets
-    )
-    if not globally:
+def _read_sequences(snapshot: Snapshot, fine: DataFrame) -> None:
+    rollup, scope = snapshot.rollup, snapshot.scope
+    low, high = rollup.cut.well_sized
+    if not rollup.has_global_deletes:
         # Only partitions with deletes; the rest never reach the driver.
         fine = fine.selectExpr(
             "*",
             f"max(kind <> {kind_code(Kind.DATA)}) OVER (PARTITION BY {', '.join(scope)}) AS "
             "has_deletes",
         ).where("has_deletes")
-    counted = arrow_of(
-        fine.selectExpr(
-            *scope,
-            "kind",
-            f"{range_end_sql(width)} AS sequence",
-            "files",
-            "records",
-            f"if({well}, files, 0L) AS well_files",
-            f"if({well}, bytes, 0L) AS well_bytes",
-        )
-        .groupBy(*scope, "kind", "sequence")
-        .sum("files", "records", "well_files", "well_bytes")
+    ranged = fine.selectExpr(
+        "*",
+        f"{range_end_sql(rollup.width)} AS end",
+        f"low >= {low} AND high <= {high} AS is_well_sized",
     )
-    sums = [
-        counted.column(c).to_pylist()
-        for c in (
-            "kind",
-            "sequence",
-            "sum(files)",
-            "sum(records)",
-            "sum(well_files)",
-            "sum(well_bytes)",
-        )
-    ]
-    for partition, kind, sequence, *counts in zip(
-        Partitions(specs, names).read(counted), *sums, strict=True
+    counted = summed(ranged, [*scope, "kind", "end", "is_well_sized"], *_MERGED)
+    for partition, end, kind, is_well_sized, *counts in snapshot.partitions.rows(
+        counted, "end", "kind", "is_well_sized", "files", "bytes", "records"
     ):
-        add_sequence(rollup.by_sequence[partition, sequence], KINDS[kind], *counts)
+        rollup.add_sequence(partition, end, KINDS[kind], counts, is_well_sized)

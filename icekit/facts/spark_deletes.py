@@ -8,45 +8,44 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from icekit.engine.compat import arrow_of
-from icekit.engine.metadata_tables import CONTENT
 from icekit.facts.files import Kind
 from icekit.facts.integrity import (
     EXAMPLES,
     MOST_PARTITIONS,
     DeleteState,
     DuplicateFile,
-    Integrity,
     MisplacedDelete,
     NarrowManifest,
+    file_name,
+    misplaced_deletes,
 )
-from icekit.facts.key_bounds import KeyColumn, Keyed, Spans, compared, decode, rule_out
-from icekit.facts.local_deletes import PATH_FIELD_ID, file_name
-from icekit.facts.manifests import FieldRange, Record, comparable, narrow_fields, of_manifests
-from icekit.facts.rollup import Rollup, sort_key
+from icekit.facts.key_bounds import KeyColumn, Keyed, compared, decode, rule_out
+from icekit.facts.local_deletes import NEVER, PATH_FIELD_ID
+from icekit.facts.manifests import (
+    FieldRange,
+    FileCounts,
+    Record,
+    comparable,
+    narrow_fields,
+    of_manifests,
+)
 from icekit.facts.spark_entries import (
     ENTRY,
     KIND,
     KINDS,
     REDUCERS,
     STATES,
-    Partitions,
     Snapshot,
     file_hash,
     grouped,
     kind_code,
     last_part,
-    partition_columns,
-    place_hash,
     range_end_sql,
     state_code,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-
-# No data file has this sequence number.
-NEVER = f"{2**63 - 1}L"
 
 
 def named_deletes(snapshot: Snapshot, rows: DataFrame) -> DataFrame | None:
@@ -76,7 +75,7 @@ def named_deletes(snapshot: Snapshot, rows: DataFrame) -> DataFrame | None:
         "min(sequence) AS alike_sequence",
     )
     state = (
-        f"CASE WHEN named_sequence IS NULL THEN if(coalesce(alike_sequence, {NEVER}) <= sequence, "
+        f"CASE WHEN named_sequence IS NULL THEN if(coalesce(alike_sequence, {NEVER}L) <= sequence, "
         f"{state_code(DeleteState.UNMATCHED)}, {state_code(DeleteState.DANGLING)}) WHEN "
         f"named_sequence > sequence THEN {state_code(DeleteState.DANGLING)} WHEN named_place <> "
         f"place THEN {state_code(DeleteState.MISFILED)} ELSE 0 END AS state"
@@ -106,86 +105,60 @@ def named_paths(snapshot: Snapshot) -> DataFrame:
     )
 
 
-def rule_out_by_keys(
-    snapshot: Snapshot, judged: DataFrame, rollup: Rollup, width: int
-) -> set[tuple[int, int]]:
+def rule_out_by_keys(snapshot: Snapshot, judged: DataFrame) -> set[tuple[int, int]]:
     """The (place, sequence number) of equality deletes that apply to no data by key bounds; adds
     what they rule out of other data.
 
     The driver receives a row per partition with equality deletes, kind, key and (range of) sequence
     number.
     """
-    columns = compared(snapshot.columns, rollup.by_key)
-    applied = {partition for partition, kind in rollup.buckets if kind is Kind.EQUALITY_DELETES}
-    if not columns or not applied:
+    rollup = snapshot.rollup
+    columns = compared(rollup.columns, rollup.by_key)
+    if not columns or not any(kind is Kind.EQUALITY_DELETES for _, kind in rollup.buckets):
         return set()
-    table = arrow_of(
-        _key_spans(
-            snapshot,
-            judged,
-            columns,
-            width,
-            is_global=any(snapshot.specs[p.spec_id].is_unpartitioned for p in applied),
-        )
-    )
-    partitions = Partitions(snapshot.specs, snapshot.names).read(table)
+    table = arrow_of(_key_spans(snapshot, judged, columns))
+    partitions = snapshot.partitions.read(table)
     numbers = {partition: number for number, partition in enumerate(dict.fromkeys(partitions))}
-    data, deletes = Keyed({column: Spans() for column in columns}), dict[tuple[int, ...], Keyed]()
-    places, order = dict[int, int](), {column: place for place, column in enumerate(columns)}
+    data, deletes = Keyed.of(columns), dict[tuple[int, ...], Keyed]()
+    places = dict[int, int]()
     for partition, row in zip(partitions, table.to_pylist(), strict=True):
         number, key = numbers[partition], tuple(row["ids"] or ())
         places[number] = row["place"]
-        held = data
+        keyed = data
         if row["kind"] != kind_code(Kind.DATA):
-            held = deletes.setdefault(
-                key, Keyed({column: Spans() for column in key if column in columns})
-            )
-        into = held.row(number, row["sequence"])
-        held.files[into], held.records[into] = row["files"], row["records"]
-        for column, spans in held.columns.items():
-            place = order[column]
-            low, high = (
-                _bound(columns[column].type, row[f"{end}{place}"]) for end in ("low", "high")
-            )
+            keyed = deletes.setdefault(key, Keyed.of(c for c in key if c in columns))
+        into = keyed.row(number, row["sequence"])
+        keyed.files[into], keyed.records[into] = row["files"], row["records"]
+        for column, spans in keyed.columns.items():
+            ends = (_bound(columns[column].type, row[f"{end}{column}"]) for end in ("low", "high"))
             spans.merge(
-                into, low, high, row[f"null{place}"], row[f"value{place}"], row[f"bounded{place}"]
+                into, *ends, *(row[f"{has}{column}"] for has in ("null", "value", "bounded"))
             )
-    everywhere = {
-        number
-        for partition, number in numbers.items()
-        if snapshot.specs[partition.spec_id].is_unpartitioned
-    }
-    found, named = rule_out(data, deletes, everywhere, width == 1), list(numbers)
-    for (number, end), counts in found.data.items():
-        rollup.add_ruled_out(named[number], end, *counts)
-    return {(places[number], end) for number, end in found.deletes}
+    everywhere = {number for partition, number in numbers.items() if rollup.is_global(partition)}
+    ruled_out, named = rule_out(data, deletes, everywhere, rollup.width == 1), list(numbers)
+    for (number, end), counts in ruled_out.data.items():
+        rollup.by_sequence[named[number], end][8:] = counts
+    return {(places[number], end) for number, end in ruled_out.deletes}
 
 
 def _key_spans(
-    snapshot: Snapshot,
-    judged: DataFrame,
-    columns: Mapping[int, KeyColumn],
-    width: int,
-    *,
-    is_global: bool,
+    snapshot: Snapshot, judged: DataFrame, columns: Mapping[int, KeyColumn]
 ) -> DataFrame:
     """What data files, and equality deletes that are not older than all data, may hold in the
     columns of keys.
     """
     from pyspark.sql import functions as F
 
-    equality, place = kind_code(Kind.EQUALITY_DELETES), f"{place_hash(snapshot.scope)} AS place"
-    applied = (
-        judged.where(f"state = 0 AND kind = {equality}").selectExpr(place, "sequence").distinct()
-    )
-    entries = snapshot.files("entries").where(f"status < 2 AND {CONTENT} <> 1")
+    equality, rollup = kind_code(Kind.EQUALITY_DELETES), snapshot.rollup
+    applied = snapshot.with_place(judged.where(f"state = 0 AND kind = {equality}"))
+    applied = applied.select("place", "sequence").distinct()
     stated, spans = [], []
-    for i, (column, (kind, required)) in enumerate(columns.items()):
-        nulls, values = (f"data_file.{name}_counts[{column}]" for name in ("null_value", "value"))
+    for i, (kind, required) in columns.items():
+        nulls, values = (f"data_file.{name}_counts[{i}]" for name in ("null_value", "value"))
         maybe = "false" if required else f"coalesce({nulls}, 1) > 0"
         only = "false" if required else f"coalesce({nulls} > 0 AND {nulls} = {values}, false)"
         low, high = (
-            f"if({only}, NULL, {_ordered(kind, f'data_file.{end}_bounds[{column}]')})"
+            f"if({only}, NULL, {_ordered(kind, f'data_file.{end}_bounds[{i}]')})"
             for end in ("lower", "upper")
         )
         stated += [
@@ -195,29 +168,29 @@ def _key_spans(
             f"NOT {only} AS value{i}",
         ]
         spans += [
-            f"{how}({name}{i}) AS {name}{i}"
-            for name, how in (("low", "min"), ("high", "max"), ("null", "max"), ("value", "max"))
+            f"min(low{i}) AS low{i}",
+            f"max(high{i}) AS high{i}",
+            f"max(null{i}) AS null{i}",
+            f"max(value{i}) AS value{i}",
+            f"min(NOT value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL) AS bounded{i}",
         ]
-        spans.append(
-            f"min(NOT value{i} OR low{i} IS NOT NULL AND high{i} IS NOT NULL) AS bounded{i}"
-        )
-    rows = entries.selectExpr(
-        "data_file.spec_id AS spec_id",
-        *partition_columns(entries, "data_file.partition", snapshot.names),
+    entries = snapshot.entries(
         f"{KIND} AS kind",
         "sequence_number AS sequence",
         "data_file.record_count AS records",
         "array_sort(data_file.equality_ids) AS ids",
         *stated,
-    ).selectExpr("*", place)
+    )
+    rows = snapshot.with_place(entries)
     data, deletes = (
-        rows.where(f"kind <> {equality}"),
+        rows.where(f"kind = {kind_code(Kind.DATA)}"),
         rows.where(f"kind = {equality}").join(applied, ["place", "sequence"], "left_semi"),
     )
-    if not is_global:
+    if not rollup.has_global_deletes:
         data = data.join(applied.select("place").distinct(), "place", "left_semi")
-    ranged = data.unionByName(deletes).withColumn("sequence", F.expr(range_end_sql(width)))
+    end = F.expr(range_end_sql(rollup.width))
     keys = [*snapshot.scope, "place", "kind", "sequence", "ids"]
+    ranged = data.unionByName(deletes).withColumn("sequence", end)
     return grouped(ranged, keys, "count(*) AS files", "sum(records) AS records", *spans)
 
 
@@ -251,7 +224,7 @@ def _bound(type_name: str, value: Any) -> Any:
 
 
 def with_new_keys(
-    snapshot: Snapshot, judged: DataFrame, new_keys: Iterable[tuple[int, int]], width: int
+    snapshot: Snapshot, judged: DataFrame, new_keys: Iterable[tuple[int, int]]
 ) -> DataFrame:
     """The counts with these equality deletes among those that do not apply."""
     from pyspark.sql import functions as F
@@ -259,30 +232,22 @@ def with_new_keys(
     ruled_out = snapshot.spark.createDataFrame(
         list(new_keys), "place LONG, last_sequence LONG"
     ).withColumn("is_new", F.lit(True))
-    placed = judged.selectExpr(
-        "*", f"{place_hash(snapshot.scope)} AS place", f"{range_end_sql(width)} AS last_sequence"
-    )
+    end = f"{range_end_sql(snapshot.rollup.width)} AS last_sequence"
     is_new = f"state = 0 AND kind = {kind_code(Kind.EQUALITY_DELETES)} AND is_new"
     state = F.expr(f"if({is_new}, {state_code(DeleteState.NEW_KEYS)}, state)")
+    placed = snapshot.with_place(judged).selectExpr("*", end)
     return placed.join(ruled_out, ["place", "last_sequence"], "left").withColumn("state", state)
 
 
-def integrity_of(snapshot: Snapshot, rows: DataFrame, rollup: Rollup) -> Integrity:
-    """What contradicts itself in the files of ``rows``, which ``rollup`` has counted."""
-    found = of_manifests(snapshot.manifests, _narrow(snapshot, rows))
-    twice = (
-        rows.select("file")
-        .repartition(REDUCERS, "file")
-        .groupBy("file")
-        .count()
-        .where("count > 1")
-        .select("file")
-    )
-    if not twice.isEmpty():
-        found = _duplicates(snapshot, twice, found)
+def add_integrity(snapshot: Snapshot, rows: DataFrame) -> None:
+    """Add what contradicts itself in the files of ``rows``, which the rollup has counted."""
+    rollup = snapshot.rollup
+    rollup.integrity = of_manifests(rollup.manifests, _narrow(snapshot, rows))
+    repeated = grouped(rows.select("file"), ["file"], "count(*) AS entries").where("entries > 1")
+    if not repeated.isEmpty():
+        _add_duplicates(snapshot, repeated.select("file"))
     if any(state is not DeleteState.DANGLING for _, _, state in rollup.unapplied):
-        found = replace(found, misplaced=tuple(_misplaced(snapshot, rows)))
-    return found
+        rollup.integrity = replace(rollup.integrity, misplaced=_misplaced(snapshot, rows))
 
 
 def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
@@ -292,80 +257,72 @@ def _narrow(snapshot: Snapshot, rows: DataFrame) -> Iterable[NarrowManifest]:
     A row's manifest is known by a 32-bit hash of the path that Spark reads; manifests with the same
     hash are not compared.
     """
-    names = snapshot.names
-    partitioned = [
-        m
-        for m in snapshot.manifests
-        if m.get("partitions") and not snapshot.specs[m["partition_spec_id"]].is_unpartitioned
-    ]
-    if not partitioned:
+    specs, columns = snapshot.rollup.specs, snapshot.partitions.columns
+    if not any(
+        m.get("partitions") and not specs[m["partition_spec_id"]].is_unpartitioned
+        for m in snapshot.rollup.manifests
+    ):
         return
     by_hash: dict[int, list[Record]] = {}
-    for manifest in {m["manifest_path"]: m for m in snapshot.manifests}.values():
+    for manifest in {m["manifest_path"]: m for m in snapshot.rollup.manifests}.values():
         by_hash.setdefault(zlib.crc32(manifest["manifest_path"].encode()), []).append(manifest)
     types = dict(rows.dtypes)
     sums = []
-    for i in range(len(names)):
-        is_nan = f"isnan(p{i})" if types[f"p{i}"] in {"float", "double"} else "false"
-        value = f"if({is_nan}, NULL, p{i})"
+    for column in columns:
+        is_nan = f"isnan({column})" if types[column] in {"float", "double"} else "false"
+        value = f"if({is_nan}, NULL, {column})"
         sums += [
-            f"min({value}) AS low{i}",
-            f"max({value}) AS high{i}",
-            f"max(p{i} IS NULL) AS null{i}",
-            f"max({is_nan}) AS nan{i}",
+            f"min({value}) AS low_{column}",
+            f"max({value}) AS high_{column}",
+            f"max({column} IS NULL) AS null_{column}",
+            f"max({is_nan}) AS nan_{column}",
         ]
-    table = arrow_of(
-        grouped(rows.select("manifest", *snapshot.scope), ["manifest", "spec_id"], *sums)
-    ).to_pylist()
-    place = {field_id: i for i, (field_id, _) in enumerate(names)}
-    for row in table:
+    keys = ["manifest", "spec_id"]
+    for row in arrow_of(grouped(rows.select("manifest", *snapshot.scope), keys, *sums)).to_pylist():
         same = by_hash.get(row["manifest"], [])
         if len(same) != 1 or same[0]["partition_spec_id"] != row["spec_id"]:
             continue
-        spec = snapshot.specs[row["spec_id"]]
+        fields = specs[row["spec_id"]].fields
         ranges = []
-        for field in spec.fields:
-            i = place[field.field_id]
-            low, high = (comparable(field.result_type, row[f"{end}{i}"]) for end in ("low", "high"))
-            ranges.append(FieldRange(low, high, bool(row[f"null{i}"]), bool(row[f"nan{i}"])))
-        yield from narrow_fields(same[0], [(f.name, f.result_type) for f in spec.fields], ranges)
+        for i, field in zip(snapshot.partitions.indexes[row["spec_id"]], fields, strict=True):
+            kind = field.result_type
+            low, high = (comparable(kind, row[f"{end}_{columns[i]}"]) for end in ("low", "high"))
+            has_null, has_nan = (bool(row[f"{of}_{columns[i]}"]) for of in ("null", "nan"))
+            ranges.append(FieldRange(low, high, has_null, has_nan))
+        yield from narrow_fields(same[0], fields, ranges)
 
 
-def _duplicates(snapshot: Snapshot, twice: DataFrame, found: Integrity) -> Integrity:
-    """The counts of files that are listed twice, and examples."""
-    listed = _entries(snapshot).join(twice, "file", "left_semi").persist()
+def _add_duplicates(snapshot: Snapshot, repeated: DataFrame) -> None:
+    """Add the counts of files that are listed more than once, and examples."""
+    listed = _entries(snapshot).join(repeated, "file", "left_semi").persist()
     try:
-        keys = ["kind", "path", "offset"]
         files = grouped(
             listed,
-            keys,
+            ["kind", "path", "offset"],
             "count(*) AS entries",
             "max(records) AS records",
             "sort_array(collect_set(snapshot_id)) AS snapshots",
         ).where("entries > 1")
-        counted = (
-            files.selectExpr(
-                f"kind = {kind_code(Kind.DATA)} AS is_data", "(entries - 1) * records AS again"
-            )
-            .groupBy("is_data")
-            .agg({"*": "count", "again": "sum"})
+        is_data = f"kind = {kind_code(Kind.DATA)} AS is_data"
+        counted = grouped(
+            files.selectExpr(is_data, "(entries - 1) * records AS again"),
+            ["is_data"],
+            "count(*)",
+            "sum(again)",
         )
-        totals = {row["is_data"]: (row["count(1)"], row["sum(again)"]) for row in counted.collect()}
+        totals = {is_data: sums for is_data, *sums in counted.collect()}
         first = files.orderBy("path", "offset").limit(EXAMPLES).collect()
-        partitions = Partitions(snapshot.specs, snapshot.names).read(
+        partitions = snapshot.partitions.read(
             arrow_of(listed.select(*snapshot.scope).distinct().limit(MOST_PARTITIONS + 1))
         )
     finally:
         listed.unpersist()
-    return replace(
-        found,
-        duplicate_data_file_count=totals.get(True, (0, 0))[0],
-        duplicate_delete_file_count=totals.get(False, (0, 0))[0],
-        duplicate_record_count=totals.get(True, (0, 0))[1],
-        duplicate_partitions=tuple(sorted(partitions, key=sort_key))
-        if len(partitions) <= MOST_PARTITIONS
-        else (),
-        duplicates=tuple(
+    of_data, of_deletes = totals.get(True, (0, 0)), totals.get(False, (0, 0))
+    snapshot.rollup.add_duplicates(
+        FileCounts(of_data[0], of_deletes[0]),
+        of_data[1],
+        partitions,
+        (
             DuplicateFile(row["path"], KINDS[row["kind"]], row["entries"], tuple(row["snapshots"]))
             for row in first
         ),
@@ -376,71 +333,48 @@ def _entries(snapshot: Snapshot) -> DataFrame:
     """The live entries with the path of the file, its partition, and the snapshot that added
     them.
     """
-    entries = snapshot.files("entries").where("status < 2")
-    return entries.selectExpr(
-        f"{ENTRY} AS file",
-        f"{KIND} AS kind",
-        "data_file.file_path AS path",
-        "data_file.content_offset AS offset",
-        "data_file.record_count AS records",
-        "data_file.spec_id AS spec_id",
-        *partition_columns(entries, "data_file.partition", snapshot.names),
-        "snapshot_id",
+    return snapshot.with_place(
+        snapshot.entries(
+            f"{ENTRY} AS file",
+            f"{KIND} AS kind",
+            "data_file.file_path AS path",
+            "data_file.content_offset AS offset",
+            "data_file.record_count AS records",
+            "snapshot_id",
+        )
     )
 
 
-def _misplaced(snapshot: Snapshot, rows: DataFrame) -> Iterable[MisplacedDelete]:
+def _misplaced(snapshot: Snapshot, rows: DataFrame) -> tuple[MisplacedDelete, ...]:
     """A few misfiled and unmatched deletes, each with the data file that it names, or the one in
     its place.
     """
     from pyspark.sql import functions as F
 
-    named = named_deletes(snapshot, rows)
-    if named is None:
-        return
-    wrong = (
-        named.where(f"state > {state_code(DeleteState.DANGLING)}")
-        .select("file", "state")
-        .distinct()
-    )
-    found = (
+    judged = named_deletes(snapshot, rows)
+    if judged is None:
+        return ()
+    wrong = judged.where(f"state > {state_code(DeleteState.DANGLING)}")
+    deletes = (
         _entries(snapshot)
-        .join(wrong, "file")
+        .join(wrong.select("file", "state").distinct(), "file")
         .join(named_paths(snapshot), "file")
         .orderBy("path", "named")
         .limit(EXAMPLES)
     )
-    deletes = arrow_of(found.selectExpr("*", f"{place_hash(snapshot.scope)} AS place"))
-    paths = set(deletes.column("named").to_pylist())
-    files = (
-        _entries(snapshot)
-        .where(f"kind = {kind_code(Kind.DATA)}")
-        .selectExpr("*", f"{place_hash(snapshot.scope)} AS place")
+    listed = list(
+        snapshot.partitions.rows(deletes, "path", "named", "state", "snapshot_id", "place")
     )
-    is_beside = F.expr(last_part("path")).isin(sorted(map(file_name, paths))) & F.col("place").isin(
-        deletes.column("place").to_pylist()
+    names = sorted({named for _, _, named, *_ in listed})
+    is_beside = F.expr(last_part("path")).isin(sorted(map(file_name, names))) & F.col("place").isin(
+        [partition_hash for *_, partition_hash in listed]
     )
-    data = arrow_of(files.where(F.col("path").isin(sorted(paths)) | is_beside))
-    known = Partitions(snapshot.specs, snapshot.names)
-    by_path = dict(zip(data.column("path").to_pylist(), known.read(data), strict=True))
-    columns = [deletes.column(c).to_pylist() for c in ("state", "path", "named", "snapshot_id")]
-    for partition, state, path, named_path, snapshot_id in zip(
-        known.read(deletes), *columns, strict=True
-    ):
-        reason, data_path = STATES[state - 1], named_path
-        if reason is DeleteState.UNMATCHED:
-            beside = (
-                p
-                for p, held in by_path.items()
-                if held == partition and file_name(p) == file_name(named_path)
-            )
-            data_path = min(beside, default=named_path)
-        yield MisplacedDelete(
-            reason,
-            path,
-            partition,
-            named_path,
-            data_path,
-            by_path.get(data_path, partition),
-            snapshot_id,
-        )
+    files = _entries(snapshot).where(f"kind = {kind_code(Kind.DATA)}")
+    data = files.where(F.col("path").isin(names) | is_beside)
+    return misplaced_deletes(
+        (
+            (path, named, STATES[state - 1], partition, snapshot_id)
+            for partition, path, named, state, snapshot_id, _ in listed
+        ),
+        {path: partition for partition, path in snapshot.partitions.rows(data, "path")},
+    )

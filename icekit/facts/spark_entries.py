@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from icekit.engine.compat import arrow_of
 from icekit.engine.metadata_tables import CONTENT, metadata_table
+from icekit.facts.counts import Rollup
 from icekit.facts.definition import PartitionSpec
 from icekit.facts.files import Kind, Partition, Scalar
 from icekit.facts.integrity import DeleteState
-from icekit.facts.key_bounds import KeyColumn
-from icekit.facts.manifests import Record
-from icekit.facts.rollup import Cut
 from icekit.facts.values import to_scalar
 from icekit.sql import Identifier, identifier
 
@@ -32,31 +32,38 @@ REDUCERS = 4
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is read: a snapshot of a table (named with its catalog), its manifests and its partition
-    specs.
+    """What is read: a snapshot of a table (named with its catalog), and the rollup that counts
+    it.
     """
 
     spark: SparkSession
     table: Identifier
     snapshot_id: int
-    manifests: Sequence[Record]
-    specs: Mapping[int, PartitionSpec]
-    cut: Cut
-    columns: Mapping[int, KeyColumn]
+    rollup: Rollup
 
-    @property
-    def names(self) -> list[tuple[int, str]]:
-        """(field id, name) of the partition fields of all specs."""
-        return unified(self.specs.values())
+    @cached_property
+    def partitions(self) -> Partitions:
+        """The partitions of all specs."""
+        return Partitions(self.rollup.specs, unified(self.rollup.specs.values()))
 
     @property
     def scope(self) -> list[str]:
         """The columns that identify a partition."""
-        return scope_columns(self.names)
+        return ["spec_id", *self.partitions.columns]
 
     def files(self, name: str) -> DataFrame:
         """One of the metadata tables."""
         return metadata_table(self.spark, self.table, name, self.snapshot_id)
+
+    def entries(self, *columns: str) -> DataFrame:
+        """The live entries: their partition and these columns."""
+        entries = self.files("entries").where("status < 2")
+        partition = partition_columns(entries, "data_file.partition", self.partitions.names)
+        return entries.selectExpr("data_file.spec_id AS spec_id", *partition, *columns)
+
+    def with_place(self, rows: DataFrame) -> DataFrame:
+        """The rows with a hash of their partition, as ``place``."""
+        return rows.selectExpr("*", f"{place_hash(self.scope)} AS place")
 
 
 def file_hash(path: str, offset: str | None = None) -> str:
@@ -93,11 +100,21 @@ def place_hash(scope: Sequence[str]) -> str:
     return f"xxhash64({', '.join([*scope, *(f'{column} IS NULL' for column in scope)])})"
 
 
-def grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
-    """Aggregate by keys in a few tasks."""
+def summed(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
+    """Aggregate by keys, which rows that lie together have in common."""
     from pyspark.sql import functions as F
 
-    return rows.repartition(REDUCERS, *keys).groupBy(*keys).agg(*map(F.expr, sums))
+    return rows.groupBy(*keys).agg(*map(F.expr, sums))
+
+
+def grouped(rows: DataFrame, keys: Sequence[str], *sums: str) -> DataFrame:
+    """Aggregate by keys in a few tasks.
+
+    By default Spark counts per task first and then shuffles into
+    ``spark.sql.shuffle.partitions`` (200 by default): for so few rows, opening that many files
+    per task takes longer than reading the manifests. The session's setting belongs to the user.
+    """
+    return summed(rows.repartition(REDUCERS, *keys), keys, *sums)
 
 
 def state_code(state: DeleteState) -> int:
@@ -108,16 +125,6 @@ def state_code(state: DeleteState) -> int:
 def range_end_sql(width: int) -> str:
     """SQL for the last sequence number of the range that a row's is in."""
     return f"CAST(ceil(sequence / {width}D) AS BIGINT) * {width}"
-
-
-def brought_together(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Move rows with equal keys to one task, so that later groupings by these keys do not shuffle.
-
-    By default Spark counts per task first and then shuffles into
-    ``spark.sql.shuffle.partitions`` (200 by default): for so few rows, opening that many files
-    per task takes longer than reading the manifests. The session's setting belongs to the user.
-    """
-    return rows.repartition(REDUCERS, *keys)
 
 
 def unified(specs: Iterable[PartitionSpec]) -> list[tuple[int, str]]:
@@ -139,9 +146,9 @@ def partition_columns(frame: DataFrame, path: str, names: Sequence[tuple[int, st
     if not names:
         return []
     outer, _, name = path.rpartition(".")
-    beside: Any = frame.select(f"{outer}.*").schema if outer else frame.schema
+    schema: Any = frame.select(f"{outer}.*").schema if outer else frame.schema
     # Without it if every partition field was void, or its column was dropped.
-    fields = beside[name].dataType.fields if name in beside.fieldNames() else ()
+    fields = schema[name].dataType.fields if name in schema.fieldNames() else ()
     types = {field.name: field.dataType.typeName() for field in fields}
     return [
         f"{scalar_sql(f'{path}.{identifier(name)}', types.get(name))} AS p{i}"
@@ -164,38 +171,37 @@ def scalar_sql(column: str, type_name: str | None) -> str:
     }.get(type_name, column)
 
 
-def scope_columns(names: Sequence[tuple[int, str]]) -> list[str]:
-    """The columns that identify a partition."""
-    return ["spec_id", *(f"p{i}" for i in range(len(names)))]
-
-
 class Partitions:
     """Partitions of Arrow rows, each created once."""
 
     def __init__(
         self, specs: Mapping[int, PartitionSpec], names: Sequence[tuple[int, str]]
     ) -> None:
-        place = {field_id: i for i, (field_id, _) in enumerate(names)}
-        self.places = {
-            spec_id: [place[f.field_id] for f in spec.fields] for spec_id, spec in specs.items()
+        indexes = {field_id: i for i, (field_id, _) in enumerate(names)}
+        self.indexes = {
+            spec_id: [indexes[f.field_id] for f in spec.fields] for spec_id, spec in specs.items()
         }
-        self.width = len(names)
+        self.names = names
+        self.columns = [f"p{i}" for i in range(len(names))]
         self.known: dict[tuple[Any, ...], Partition] = {}
 
     def read(self, table: pa.Table) -> list[Partition]:
         """The partition of each row of ``spec_id, p0, p1, …``."""
-        columns = [
-            table.column("spec_id").to_pylist(),
-            *(table.column(f"p{i}").to_pylist() for i in range(self.width)),
-        ]
+        columns = [table.column(name).to_pylist() for name in ("spec_id", *self.columns)]
         return [self._one(key) for key in zip(*columns, strict=True)]
 
+    def rows(self, frame: DataFrame, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """The partition and these columns of each row of a data frame."""
+        table = arrow_of(frame)
+        values = (table.column(name).to_pylist() for name in columns)
+        return zip(self.read(table), *values, strict=True)
+
     def _one(self, key: tuple[Any, ...]) -> Partition:
-        found = self.known.get(key)
-        if found is None:
-            values = tuple(scalar(key[1 + i]) for i in self.places[key[0]])
-            found = self.known[key] = Partition(key[0], values)
-        return found
+        partition = self.known.get(key)
+        if partition is None:
+            values = tuple(scalar(key[1 + i]) for i in self.indexes[key[0]])
+            partition = self.known[key] = Partition(key[0], values)
+        return partition
 
 
 def scalar(value: object) -> Scalar:

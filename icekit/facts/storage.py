@@ -38,7 +38,7 @@ class Sharing:
         """``shared location with db.a_old (s3://bucket/db/a)``; empty if no location is shared."""
         if not self.shared:
             return ""
-        named = ", ".join(f"{place.table} ({place.path})" for place in self.shared[:_NAMED])
+        named = ", ".join(f"{other.table} ({other.path})" for other in self.shared[:_NAMED])
         more = len(self.shared) - _NAMED
         return f"shared location with {named}" + (
             f" and {count(more, 'more table')}" if more > 0 else ""

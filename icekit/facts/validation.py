@@ -10,37 +10,34 @@ version newer than the rules here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
-from icekit.facts.lineage import Damaged, lineage
+from icekit.facts.lineage import Damaged, lineage, snapshots_by_id
+from icekit.facts.metadata import Json, children
 
 #: The format versions with rules here (table spec).
 VERSIONS = (1, 2, 3)
-_REF_TYPES = ("branch", "tag")
 # Ids that mean "no snapshot", as writers of format version 1 write them.
-_NONE = (None, -1)
+_NO_SNAPSHOT = (None, -1)
 # The figures read from a snapshot's summary (SnapshotSummary); engines add to the totals with every
 # commit.
-_FIGURES = tuple(
-    [f"{did}-{what}" for did in ("added", "deleted", "total") for what in ("data-files", "records")]
-    + [
-        f"{did}-{what}"
-        for did in ("added", "removed", "total")
-        for what in ("delete-files", "files-size")
-    ]
-    + [
-        f"{did}-{what}"
-        for did in ("added", "removed")
-        for what in ("equality-delete-files", "position-delete-files", "dvs")
-    ]
-    + [
-        f"{did}-{what}"
-        for did in ("added", "removed", "total")
-        for what in ("equality-deletes", "position-deletes")
-    ]
-    + ["changed-partition-count"]
-)
+_FIGURES = frozenset(
+    f"{change}-{what}"
+    for change in ("added", "deleted", "removed", "total")
+    for what in (
+        "data-files",
+        "delete-files",
+        "equality-delete-files",
+        "position-delete-files",
+        "dvs",
+        "files-size",
+        "records",
+        "equality-deletes",
+        "position-deletes",
+    )
+) | {"changed-partition-count"}
 _FIGURE = re.compile(r"-?[0-9]{1,19}")
 # The end of the year 9999: a later moment cannot be written as a date.
 _LAST_MS = 253_402_300_799_999
@@ -48,400 +45,399 @@ _LONGEST = 60
 # Types nested deeper than any engine writes would overflow the stack of a reader.
 _DEEPEST = 200
 
+# Checks a value, which is None if it is missing, of the field that a path names.
+_Check = Callable[[Any, str], None]
+_Checks = Mapping[str, _Check]
+_NONE: _Checks = MappingProxyType({})
+
+
+def _wrong(value: Any, path: str, wanted: str) -> Damaged:
+    return Damaged(f"{path} is {_shown(value)}, but must be {wanted}")
+
+
+def _is(kind: type, wanted: str) -> _Check:
+    def check(value: Any, path: str) -> None:
+        if not isinstance(value, kind):
+            raise _wrong(value, path, wanted)
+
+    return check
+
+
+_text, _flag = _is(str, "a string"), _is(bool, "true or false")
+
+
+def _whole(value: Any, path: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        raise _wrong(value, path, "a 64-bit whole number")
+
+
+def _one_of(*values: str) -> _Check:
+    def check(value: Any, path: str) -> None:
+        if value not in values:
+            raise _wrong(value, path, " or ".join(values))
+
+    return check
+
+
+def _list(of_item: _Check, wanted: str = "a list") -> _Check:
+    is_list = _is(list, wanted)
+
+    def check(value: Any, path: str) -> None:
+        is_list(value, path)
+        for index, item in enumerate(value):
+            of_item(item, f"{path}[{index}]")
+
+    return check
+
+
+_object = _is(dict, "an object")
+
+
+def _map(of_value: _Check) -> _Check:
+    def check(value: Any, path: str) -> None:
+        _object(value, path)
+        for key, each in value.items():
+            of_value(each, f"{path}.{key}")
+
+    return check
+
+
+def _fields(required: _Checks, optional: _Checks = _NONE, nullable: _Checks = _NONE) -> _Check:
+    """An object with these fields: optional ones may be missing, nullable ones null too."""
+
+    def check(value: Any, path: str) -> None:
+        _object(value, path or "the document")
+        before = f"{path}." if path else ""
+        for key, of_value in required.items():
+            of_value(value.get(key), before + key)
+        for key, of_value in optional.items():
+            if key in value:
+                of_value(value[key], before + key)
+        for key, of_value in nullable.items():
+            if value.get(key) is not None:
+                of_value(value[key], before + key)
+
+    return check
+
+
+def _type(value: Any, path: str) -> None:
+    if isinstance(value, str):
+        return
+    if path.count(".") > _DEEPEST:
+        raise Damaged(f"{path[:_LONGEST]}… is a type nested more than {_DEEPEST // 2} times")
+    _is(dict, "a type")(value, path)
+    _one_of(*_NESTED)(value.get("type"), f"{path}.type")
+    _NESTED[value["type"]](value, path)
+
+
+_COLUMNS: _Checks = {
+    "fields": _list(
+        _fields({"id": _whole, "name": _text, "required": _flag, "type": _type}, {"doc": _text})
+    )
+}
+_NESTED: _Checks = {
+    "struct": _fields(_COLUMNS),
+    "list": _fields({"element-id": _whole, "element-required": _flag, "element": _type}),
+    "map": _fields(
+        {
+            "key-id": _whole,
+            "value-id": _whole,
+            "value-required": _flag,
+            "key": _type,
+            "value": _type,
+        }
+    ),
+}
+_schema = _fields({"type": _one_of("struct"), **_COLUMNS}, nullable={"schema-id": _whole})
+
+
+def _spec_field(value: Any, path: str) -> None:
+    _fields({"name": _text, "transform": _text}, {"field-id": _whole}, {"source-id": _whole})(
+        value, path
+    )
+    if value.get("source-id") is None:
+        _list(_whole, "an id")(value.get("source-ids"), f"{path}.source-id")
+
+
+_sort_field = _fields(
+    {"transform": _text, "direction": _text, "null-order": _text, "source-id": _whole}
+)
+
+
+def _summary(value: Any, path: str) -> None:
+    _map(_text)(value, path)
+    for key in value.keys() & _FIGURES:
+        if not _FIGURE.fullmatch(value[key]):
+            raise _wrong(value[key], f"{path}.{key}", "a whole number")
+
+
+def _moment(value: Any, path: str) -> None:
+    _whole(value, path)
+    if not 0 <= value <= _LAST_MS:
+        raise _wrong(value, path, "milliseconds since 1970, before the year 10000")
+
+
+def _snapshot(value: Any, path: str) -> None:
+    _fields(
+        {"snapshot-id": _whole, "timestamp-ms": _moment},
+        {"parent-snapshot-id": _whole, "sequence-number": _whole, "summary": _summary},
+        {"schema-id": _whole, "first-row-id": _whole, "manifest-list": _text},
+    )(value, path)
+    if value.get("first-row-id") is not None:
+        _whole(value.get("added-rows"), f"{path}.added-rows")
+    if value.get("manifest-list") is None:
+        _is(list, "a string")(value.get("manifests"), f"{path}.manifest-list")
+
+
+_ref = _fields(
+    {"type": _one_of("branch", "tag"), "snapshot-id": _whole},
+    nullable={
+        "max-ref-age-ms": _whole,
+        "max-snapshot-age-ms": _whole,
+        "min-snapshots-to-keep": _whole,
+    },
+)
+_STATISTICS: _Checks = {
+    "statistics-path": _text,
+    "snapshot-id": _whole,
+    "file-size-in-bytes": _whole,
+}
+_blob = _fields(
+    {
+        "type": _text,
+        "snapshot-id": _whole,
+        "sequence-number": _whole,
+        "fields": _list(_whole),
+    },
+    {"properties": _map(_text)},
+)
+_table = _fields(
+    {"location": _text, "last-updated-ms": _whole, "last-column-id": _whole},
+    {
+        "properties": _map(_text),
+        "schemas": _list(_schema),
+        "partition-specs": _list(_fields({"fields": _list(_spec_field), "spec-id": _whole})),
+        "sort-orders": _list(_fields({"fields": _list(_sort_field), "order-id": _whole})),
+        "snapshots": _list(_snapshot),
+        "refs": _map(_ref),
+        "statistics": _list(
+            _fields(
+                {
+                    **_STATISTICS,
+                    "file-footer-size-in-bytes": _whole,
+                    "blob-metadata": _list(_blob),
+                }
+            )
+        ),
+        "partition-statistics": _list(_fields(_STATISTICS)),
+    },
+    {
+        "table-uuid": _text,
+        "last-partition-id": _whole,
+        "snapshot-log": _list(_fields({"snapshot-id": _whole, "timestamp-ms": _whole})),
+        "metadata-log": _list(_fields({"timestamp-ms": _whole, "metadata-file": _text})),
+    },
+)
+#: What a format version requires in addition to the versions before it.
+_REQUIRED: Mapping[int, _Check] = {
+    2: _fields(
+        {
+            "table-uuid": _text,
+            "last-partition-id": _whole,
+            "sort-orders": _is(list, "a list"),
+            "last-sequence-number": _whole,
+        }
+    ),
+    3: _fields({"next-row-id": _whole}),
+}
+
 
 def check(metadata: Any) -> None:
     """Raise :class:`~icekit.facts.lineage.Damaged` for the first error in a table's metadata
     JSON.
     """
-    _kind(metadata, dict, "the document", "an object")
-    version = _present(metadata, "format-version")
-    if isinstance(version, bool) or version not in VERSIONS or not isinstance(version, int):
-        newer = isinstance(version, int) and version > max(VERSIONS)
-        raise Damaged(
-            f"format-version is {_shown(version)}, but "
-            f"{'only versions' if newer else 'there are versions'} 1 to {max(VERSIONS)}"
-            f"{' are known here: a newer icekit may support it' if newer else ''}"
-        )
-    _kind(_present(metadata, "location"), str, "location", "a string")
-    for key in ("last-updated-ms", "last-column-id", *(("next-row-id",) if version > 2 else ())):
-        _whole(_present(metadata, key), key)
-    if version > 1:
-        for key in ("table-uuid", "last-partition-id", "sort-orders"):
-            _present(metadata, key)
-    _kind(metadata.get("table-uuid") or "", str, "table-uuid", "a string")
-    if metadata.get("last-partition-id") is not None:
-        _whole(metadata["last-partition-id"], "last-partition-id")
-    for key, value in _map(metadata, "properties").items():
-        _kind(value, str, f"properties.{key}", "a string")
-    columns = field_ids(_check_schemas(metadata, version))
-    _check_specs(metadata, version, columns)
-    _check_orders(metadata, columns)
+    _object(metadata, "the document")
+    version = _version(metadata)
+    _table(metadata, "")
+    for since, requirements in _REQUIRED.items():
+        if version >= since:
+            requirements(metadata, "")
+    columns = field_ids(_current_schema(metadata, version))
+    _check_spec(metadata, version, columns)
+    _check_order(metadata, columns)
     _check_snapshots(metadata, version)
-    _check_statistics(metadata)
-    for place, entry in enumerate(_objects(metadata, "metadata-log")):
-        _whole(entry.get("timestamp-ms"), f"metadata-log[{place}].timestamp-ms")
-        _kind(entry.get("metadata-file"), str, f"metadata-log[{place}].metadata-file", "a string")
 
 
-def _check_schemas(metadata: Mapping[str, Any], version: int) -> Mapping[str, Any]:
-    """Check all schemas; returns the current one."""
-    schemas = _objects(metadata, "schemas")
-    if not schemas:
-        if version > 1 or metadata.get("schema") is None:
-            raise Damaged("schemas is empty or missing, so the table has no columns")
-        _check_schema(metadata["schema"], "schema")
-        return dict(metadata["schema"])
-    for place, schema in enumerate(schemas):
-        _check_schema(schema, f"schemas[{place}]")
-    ids = _unique((schema.get("schema-id", 0) for schema in schemas), "schemas", "schema-id")
-    current = _present(metadata, "current-schema-id")
-    _named(current, ids, "current-schema-id", "schemas")
-    return next(
-        (schema for schema in schemas if schema.get("schema-id", 0) == current), schemas[-1]
-    )
-
-
-def field_ids(kind: Any) -> set[int]:
-    """The ids of all columns of a checked schema or type, nested ones too."""
-    if isinstance(kind, str):
-        return set()
-    inner = [(field["id"], field["type"]) for field in kind.get("fields") or ()]
-    inner += [
-        (kind[f"{part}-id"], kind[part]) for part in ("element", "key", "value") if part in kind
-    ]
-    return {number for number, _ in inner}.union(*(field_ids(nested) for _, nested in inner))
-
-
-def _check_schema(schema: Any, where: str) -> None:
-    _kind(schema, dict, where, "an object")
-    if schema.get("type") != "struct":
-        raise Damaged(f"{where}.type is {_shown(schema.get('type'))}, but must be struct")
-    if schema.get("schema-id") is not None:
-        _whole(schema["schema-id"], f"{where}.schema-id")
-    _check_fields(schema.get("fields"), f"{where}.fields")
-
-
-def _check_fields(fields: Any, where: str) -> None:
-    for place, field in enumerate(_kind(fields, list, where, "a list")):
-        at = f"{where}[{place}]"
-        _kind(field, dict, at, "an object")
-        _whole(field.get("id"), f"{at}.id")
-        _kind(field.get("name"), str, f"{at}.name", "a string")
-        _kind(field.get("required"), bool, f"{at}.required", "true or false")
-        _kind(field.get("doc", ""), str, f"{at}.doc", "a string")
-        _check_type(field.get("type"), f"{at}.type")
-
-
-def _check_type(kind: Any, where: str) -> None:
-    if isinstance(kind, str):
-        return
-    if where.count(".") > _DEEPEST:
-        raise Damaged(f"{where[:_LONGEST]}… is a type nested more than {_DEEPEST // 2} times")
-    _kind(kind, dict, where, "a type")
-    match kind.get("type"):
-        case "struct":
-            _check_fields(kind.get("fields"), f"{where}.fields")
-        case "list":
-            _whole(kind.get("element-id"), f"{where}.element-id")
-            _kind(kind.get("element-required"), bool, f"{where}.element-required", "true or false")
-            _check_type(kind.get("element"), f"{where}.element")
-        case "map":
-            _whole(kind.get("key-id"), f"{where}.key-id")
-            _whole(kind.get("value-id"), f"{where}.value-id")
-            _kind(kind.get("value-required"), bool, f"{where}.value-required", "true or false")
-            _check_type(kind.get("key"), f"{where}.key")
-            _check_type(kind.get("value"), f"{where}.value")
-        case other:
-            raise Damaged(
-                f"{where}.type is {_shown(other)}, but a nested type is a struct, a list or a map"
+def _version(metadata: Json) -> int:
+    version = metadata.get("format-version")
+    if version is None:
+        raise Damaged(f"format-version is {'null' if 'format-version' in metadata else 'missing'}")
+    known = f"there are versions 1 to {max(VERSIONS)}"
+    if isinstance(version, int) and not isinstance(version, bool):
+        if version in VERSIONS:
+            return version
+        if version > max(VERSIONS):
+            known = (
+                f"only versions 1 to {max(VERSIONS)} are known here: a newer icekit may support it"
             )
+    raise Damaged(f"format-version is {_shown(version)}, but {known}")
 
 
-def _check_specs(metadata: Mapping[str, Any], version: int, columns: set[int]) -> None:
-    specs = _objects(metadata, "partition-specs")
-    if not specs:
-        if version > 1:
-            raise Damaged(
-                "partition-specs is empty or missing, so it is not known how the files are "
-                "partitioned"
-            )
-        fields = _present(metadata, "partition-spec")
-        _check_spec_fields(fields, "partition-spec")
-        _check_sources(fields, "partition-spec", columns)
+def _current_schema(metadata: Json, version: int) -> Json:
+    if schemas := _by_id(metadata, "schemas", "schema-id", 0):
+        return schemas[_chosen(metadata, "current-schema-id", schemas, "schemas")]
+    schema: Json | None = metadata.get("schema")
+    if version > 1 or schema is None:
+        raise Damaged("schemas is empty or missing, so the table has no columns")
+    _schema(schema, "schema")
+    return schema
+
+
+def field_ids(schema: Json) -> set[int]:
+    """The ids of all columns of a checked schema or nested type, nested ones too."""
+    ids: set[int] = set()
+    for child in children(schema):
+        ids |= {child.field_id}.union(() if isinstance(child.type, str) else field_ids(child.type))
+    return ids
+
+
+def _check_spec(metadata: Json, version: int, columns: set[int]) -> None:
+    if specs := _by_id(metadata, "partition-specs", "spec-id"):
+        default = _chosen(metadata, "default-spec-id", specs, "partition-specs")
+        _check_sources(specs, default, "partition-specs", columns)
         return
-    for place, spec in enumerate(specs):
-        _check_spec_fields(spec.get("fields"), f"partition-specs[{place}].fields")
-    ids = _unique((spec.get("spec-id") for spec in specs), "partition-specs", "spec-id")
-    default = _present(metadata, "default-spec-id")
-    _named(default, ids, "default-spec-id", "partition-specs")
-    place = next(place for place, spec in enumerate(specs) if spec["spec-id"] == default)
-    _check_sources(specs[place]["fields"], f"partition-specs[{place}].fields", columns)
+    if version > 1:
+        raise Damaged(
+            "partition-specs is empty or missing, so it is not known how the files are partitioned"
+        )
+    fields = metadata.get("partition-spec")
+    _list(_spec_field)(fields, "partition-spec")
+    _check_columns(fields or (), "partition-spec", columns)
 
 
-def _check_sources(fields: Sequence[Mapping[str, Any]], where: str, columns: set[int]) -> None:
+def _check_order(metadata: Json, columns: set[int]) -> None:
+    orders = _by_id(metadata, "sort-orders", "order-id")
+    if "sort-orders" not in metadata:
+        return  # version 1 may have none at all
+    _whole(metadata.get("default-sort-order-id"), "default-sort-order-id")
+    if metadata["default-sort-order-id"]:
+        default = _chosen(metadata, "default-sort-order-id", orders, "sort-orders")
+        _check_sources(orders, default, "sort-orders", columns)
+
+
+def _check_sources(entries: Mapping[int, Json], default: int, key: str, columns: set[int]) -> None:
+    path = f"{key}[{list(entries).index(default)}].fields"
+    _check_columns(entries[default]["fields"], path, columns)
+
+
+def _check_columns(fields: Sequence[Json], path: str, columns: set[int]) -> None:
     """Check the columns that partition or sort new files; for a dropped column, version 1 keeps
     only a placeholder.
     """
-    for place, field in enumerate(fields):
-        for source in (
-            [field["source-id"]]
-            if field.get("source-id") is not None
-            else field.get("source-ids") or []
-        ):
+    for index, field in enumerate(fields):
+        own = field.get("source-id")
+        for source in field["source-ids"] if own is None else [own]:
             if field["transform"] != "void" and source not in columns:
                 raise Damaged(
-                    f"{where}[{place}].source-id is {source}, but no column of the current schema "
+                    f"{path}[{index}].source-id is {source}, but no column of the current schema "
                     "has that id"
                 )
 
 
-def _check_spec_fields(fields: Any, where: str) -> None:
-    for place, field in enumerate(_kind(fields, list, where, "a list")):
-        at = f"{where}[{place}]"
-        _kind(field, dict, at, "an object")
-        _kind(field.get("name"), str, f"{at}.name", "a string")
-        _kind(field.get("transform"), str, f"{at}.transform", "a string")
-        sources = (
-            [field["source-id"]]
-            if field.get("source-id") is not None
-            else _kind(field.get("source-ids"), list, f"{at}.source-id", "an id")
-        )
-        for source in sources:
-            _whole(source, f"{at}.source-id")
-        _optional(field, "field-id", at)
-
-
-def _check_orders(metadata: Mapping[str, Any], columns: set[int]) -> None:
-    orders = _objects(metadata, "sort-orders")
-    for place, order in enumerate(orders):
-        for number, field in enumerate(
-            _kind(order.get("fields"), list, f"sort-orders[{place}].fields", "a list")
-        ):
-            at = f"sort-orders[{place}].fields[{number}]"
-            _kind(field, dict, at, "an object")
-            for key in ("transform", "direction", "null-order"):
-                _kind(field.get(key), str, f"{at}.{key}", "a string")
-            _whole(field.get("source-id"), f"{at}.source-id")
-    ids = _unique((order.get("order-id") for order in orders), "sort-orders", "order-id")
-    # Version 1 may have none at all.
-    if default := _present(metadata, "default-sort-order-id") if "sort-orders" in metadata else 0:
-        _named(default, ids, "default-sort-order-id", "sort-orders")
-        place = next(place for place, order in enumerate(orders) if order["order-id"] == default)
-        _check_sources(orders[place]["fields"], f"sort-orders[{place}].fields", columns)
-
-
-def _check_snapshots(metadata: Mapping[str, Any], version: int) -> None:
-    snapshots = _objects(metadata, "snapshots")
-    last = (
-        _whole(_present(metadata, "last-sequence-number"), "last-sequence-number")
-        if version > 1
-        else None
-    )
-    for place, snapshot in enumerate(snapshots):
-        _check_snapshot(snapshot, f"snapshots[{place}]", last)
-    ids = _unique((snapshot["snapshot-id"] for snapshot in snapshots), "snapshots", "snapshot-id")
-    current = metadata.get("current-snapshot-id")
-    if current not in _NONE:
-        _named(current, ids, "current-snapshot-id", "snapshots")
-    refs = _map(metadata, "refs")
-    for name, ref in refs.items():
-        _kind(ref, dict, f"refs.{name}", "an object")
-        if ref.get("type") not in _REF_TYPES:
+def _check_snapshots(metadata: Json, version: int) -> None:
+    snapshots = _by_id(metadata, "snapshots", "snapshot-id")
+    last = metadata["last-sequence-number"] if version > 1 else None
+    for index, snapshot in enumerate(snapshots.values()):
+        number = snapshot.get("sequence-number") or 0
+        if last is not None and number > last:
             raise Damaged(
-                f"refs.{name}.type is {_shown(ref.get('type'))}, but a ref is a branch or a tag"
+                f"snapshots[{index}].sequence-number is {number}, but last-sequence-number is "
+                f"{last}: no commit can be newer than the last one"
             )
-        _named(ref.get("snapshot-id"), ids, f"refs.{name}.snapshot-id", "snapshots")
-        for key in ("max-ref-age-ms", "max-snapshot-age-ms", "min-snapshots-to-keep"):
-            if ref.get(key) is not None:
-                _whole(ref[key], f"refs.{name}.{key}")
+    current = metadata.get("current-snapshot-id")
+    if current not in _NO_SNAPSHOT:
+        _chosen(metadata, "current-snapshot-id", snapshots, "snapshots")
+    refs = metadata.get("refs") or {}
+    for name, ref in refs.items():
+        _chosen(ref, "snapshot-id", snapshots, "snapshots", f"refs.{name}.")
     head = refs["main"]["snapshot-id"] if "main" in refs else None
     if head is not None and head != current:
         raise Damaged(
             f"current-snapshot-id is {_shown(current)}, but refs.main.snapshot-id is {head}: they "
             "must be equal"
         )
-    _check_lineage(snapshots)
-    _check_log(metadata, ids)
+    _check_lineage(metadata)
+    if current in _NO_SNAPSHOT:
+        _check_log(metadata, snapshots)
 
 
-def _check_log(metadata: Mapping[str, Any], ids: set[int]) -> None:
+def _check_log(metadata: Json, snapshots: Mapping[int, Json]) -> None:
     """Without a current snapshot, check that the snapshot log does not name one.
 
     Iceberg removes snapshots from the list and from the log together, and leaves both unchanged
     when CREATE OR REPLACE removes the current snapshot, which is a later change. Staged commits and
     other branches are not in the log.
     """
-    log = _objects(metadata, "snapshot-log")
-    for place, entry in enumerate(log):
-        number = _whole(entry.get("snapshot-id"), f"snapshot-log[{place}].snapshot-id")
-        moment = _whole(entry.get("timestamp-ms"), f"snapshot-log[{place}].timestamp-ms")
-        if metadata.get("current-snapshot-id") not in _NONE:
-            continue
-        if number not in ids:
+    log = metadata.get("snapshot-log") or ()
+    for index, entry in enumerate(log):
+        number = entry["snapshot-id"]
+        if number not in snapshots:
             raise Damaged(
-                f"no snapshot is current, but snapshot-log[{place}].snapshot-id is {number}, "
+                f"no snapshot is current, but snapshot-log[{index}].snapshot-id is {number}, "
                 "which is not in snapshots"
             )
-        if place == len(log) - 1 and moment == metadata.get("last-updated-ms"):
+        if index == len(log) - 1 and entry["timestamp-ms"] == metadata["last-updated-ms"]:
             raise Damaged(
-                f"no snapshot is current, but according to snapshot-log[{place}] the last change "
+                f"no snapshot is current, but according to snapshot-log[{index}] the last change "
                 f"(last-updated-ms) made {number} the current one"
             )
 
 
-def _check_snapshot(snapshot: Mapping[str, Any], where: str, last: int | None) -> None:
-    _whole(snapshot.get("snapshot-id"), f"{where}.snapshot-id")
-    if not 0 <= _whole(snapshot.get("timestamp-ms"), f"{where}.timestamp-ms") <= _LAST_MS:
-        raise Damaged(
-            f"{where}.timestamp-ms is {snapshot['timestamp-ms']}, but must be milliseconds since "
-            "1970, before the year 10000"
-        )
-    for key in ("parent-snapshot-id", "sequence-number"):
-        _optional(snapshot, key, where)
-    for key in ("schema-id", "first-row-id"):
-        if snapshot.get(key) is not None:
-            _whole(snapshot[key], f"{where}.{key}")
-    if snapshot.get("first-row-id") is not None:
-        _whole(snapshot.get("added-rows"), f"{where}.added-rows")
-    number = snapshot.get("sequence-number") or 0
-    if last is not None and number > last:
-        raise Damaged(
-            f"{where}.sequence-number is {number}, but last-sequence-number is {last}: no commit "
-            "can be newer than the last one"
-        )
-    listing = snapshot.get("manifest-list")
-    if listing is None:
-        _kind(snapshot.get("manifests"), list, f"{where}.manifest-list", "a string")
-    else:
-        _kind(listing, str, f"{where}.manifest-list", "a string")
-    summary = _map(snapshot, "summary", f"{where}.summary")
-    for key, value in summary.items():
-        _kind(value, str, f"{where}.summary.{key}", "a string")
-    for key in _FIGURES:
-        if key in summary and not _FIGURE.fullmatch(summary[key]):
-            raise Damaged(
-                f"{where}.summary.{key} is {_shown(summary[key])}, but must be a whole number"
-            )
-
-
-def _check_statistics(metadata: Mapping[str, Any]) -> None:
-    for key in ("statistics", "partition-statistics"):
-        for place, file in enumerate(_objects(metadata, key)):
-            at = f"{key}[{place}]"
-            _kind(file.get("statistics-path"), str, f"{at}.statistics-path", "a string")
-            of_table = ("file-footer-size-in-bytes",) if key == "statistics" else ()
-            for number in ("snapshot-id", "file-size-in-bytes", *of_table):
-                _whole(file.get(number), f"{at}.{number}")
-            for number, blob in enumerate(
-                _kind(file.get("blob-metadata"), list, f"{at}.blob-metadata", "a list")
-                if of_table
-                else ()
-            ):
-                _check_blob(
-                    _kind(blob, dict, f"{at}.blob-metadata[{number}]", "an object"),
-                    f"{at}.blob-metadata[{number}]",
-                )
-
-
-def _check_blob(blob: Mapping[str, Any], where: str) -> None:
-    _kind(blob.get("type"), str, f"{where}.type", "a string")
-    for key in ("snapshot-id", "sequence-number"):
-        _whole(blob.get(key), f"{where}.{key}")
-    for field in _kind(blob.get("fields"), list, f"{where}.fields", "a list"):
-        _whole(field, f"{where}.fields")
-    for key, value in _map(blob, "properties", f"{where}.properties").items():
-        _kind(value, str, f"{where}.properties.{key}", "a string")
-
-
-def _check_lineage(snapshots: Sequence[Mapping[str, Any]]) -> None:
+def _check_lineage(metadata: Json) -> None:
     """Check each snapshot's ancestors; every snapshot is visited once."""
-    by_id: dict[int | None, Mapping[str, Any]] = {
-        snapshot["snapshot-id"]: snapshot for snapshot in snapshots
-    }
+    snapshots = snapshots_by_id(metadata)
     done: set[object] = set()
-    for snapshot in snapshots:
+    for snapshot in snapshots.values():
         walked = []
-        for ancestor in lineage(by_id, snapshot):
+        for ancestor in lineage(snapshots, snapshot):
             if ancestor["snapshot-id"] in done:
                 break
             walked.append(ancestor["snapshot-id"])
         done.update(walked)
 
 
-def _present(metadata: Mapping[str, Any], key: str) -> Any:
-    if metadata.get(key) is None:
-        raise Damaged(f"{key} is {'null' if key in metadata else 'missing'}")
-    return metadata[key]
-
-
-def _kind(value: Any, kind: type, where: str, wanted: str) -> Any:
-    if not isinstance(value, kind):
-        raise Damaged(f"{where} is {_shown(value)}, but must be {wanted}")
-    return value
-
-
-def _whole(value: Any, where: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
-        raise Damaged(f"{where} is {_shown(value)}, but must be a 64-bit whole number")
-    return value
-
-
-def _optional(of: Mapping[str, Any], key: str, where: str) -> None:
-    """Check a whole number that may be missing, but not null."""
-    if key in of:
-        _whole(of[key], f"{where}.{key}")
-
-
-def _map(of: Mapping[str, Any], key: str, where: str = "") -> Mapping[str, Any]:
-    found: Mapping[str, Any] = _kind(of.get(key, {}), dict, where or key, "an object")
-    return found
-
-
-#: Lists for which the parser takes null too.
-_MAY_BE_NULL = ("metadata-log", "snapshot-log")
-
-
-def _objects(metadata: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    is_empty = key not in metadata or (metadata[key] is None and key in _MAY_BE_NULL)
-    found: Sequence[Mapping[str, Any]] = _kind(
-        [] if is_empty else metadata[key], list, key, "a list"
-    )
-    for place, one in enumerate(found):
-        _kind(one, dict, f"{key}[{place}]", "an object")
-    return found
-
-
-def _unique(ids: Iterator[Any], where: str, key: str) -> set[int]:
-    found: set[int] = set()
-    for place, one in enumerate(ids):
-        if _whole(one, f"{where}[{place}].{key}") in found:
+def _by_id(metadata: Json, name: str, key: str, default: int | None = None) -> dict[int, Json]:
+    """The entries of a list by their ids, in order."""
+    entries: dict[int, Json] = {}
+    for index, entry in enumerate(metadata.get(name) or ()):
+        number = entry.get(key, default)
+        _whole(number, f"{name}[{index}].{key}")
+        if number in entries:
             raise Damaged(
-                f"{where}[{place}].{key} is {one}, but another entry of {where} has the same"
+                f"{name}[{index}].{key} is {number}, but another entry of {name} has the same"
             )
-        found.add(one)
-    return found
+        entries[number] = entry
+    return entries
 
 
-def _named(value: Any, ids: set[int], where: str, among: str) -> None:
-    if _whole(value, where) not in ids:
-        there = (
-            f"{len(ids):,} others are" if len(ids) > 1 else "one other is" if ids else "nothing is"
-        )
-        raise Damaged(f"{where} is {value}, which is not in {among} ({there})")
+def _chosen(of: Json, key: str, entries: Mapping[int, Json], name: str, before: str = "") -> int:
+    """The id of one of some entries that a field must have."""
+    value: int = of.get(key)  # type: ignore[assignment]
+    _whole(value, before + key)
+    if value not in entries:
+        others = f"{len(entries):,} others are" if len(entries) > 1 else "one other is"
+        known = others if entries else "nothing is"
+        raise Damaged(f"{before}{key} is {value}, which is not in {name} ({known})")
+    return value
 
 
 def _shown(value: Any) -> str:
     """A value as in JSON; a long one is cut."""
-    text = (
-        {None: "missing or null", True: "true", False: "false"}.get(value)
-        if isinstance(value, bool | None)
-        else None
-    )
-    text = text or (
-        "a list"
-        if isinstance(value, list)
-        else "an object"
-        if isinstance(value, dict)
-        else repr(value)
-    )
+    if value is None:
+        return "missing or null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -17,7 +17,7 @@ from icekit.facts.files import Partition, Scalar
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MICROSECOND = dt.timedelta(microseconds=1)
-_FORMATS = {"int": "<i", "date": "<i", "long": "<q", "time": "<q", "float": "<f", "double": "<d"}
+_NUMBERS = ("int", "date", "long", "time", "float", "double")
 
 
 def result_type(transform: str, source_type: str) -> str:
@@ -59,16 +59,16 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
     """Decode a bound (table spec, "Binary single-value serialization") into a value that can be
     compared.
 
-    Raises ValueError for a type without an order here (variant, geometry …).
+    Raises ValueError for a type without an order here (variant, geometry …), and for other bytes
+    than a value of the type has.
     """
     name = type_name.partition("(")[0].partition("[")[0]
-    if name in _FORMATS:
-        # Bounds written before a type promotion (int to long, float to double) keep their old
-        # width.
-        if name in {"long", "double"} and len(raw) == 4:
-            name = {"long": "int", "double": "float"}[name]
-        return struct.unpack(_FORMATS[name], raw)[0]  # type: ignore[no-any-return]
-    if name.startswith("timestamp"):
+    if name in _NUMBERS and len(raw) not in (4, 8):
+        raise ValueError(f"a bound of type {type_name} has {len(raw)} bytes")
+    # Bounds written before a type promotion (int to long, float to double) keep their old width.
+    if name in {"float", "double"}:
+        return struct.unpack("<f" if len(raw) == 4 else "<d", raw)[0]  # type: ignore[no-any-return]
+    if name in _NUMBERS or name.startswith("timestamp"):
         return int.from_bytes(raw, "little", signed=True)
     if name == "boolean":
         return raw != b"\x00"
@@ -80,6 +80,13 @@ def from_bytes(type_name: str, raw: bytes) -> Scalar | Decimal:
         scale = int(type_name.rpartition(",")[2].strip(" )"))
         return Decimal(int.from_bytes(raw, "big", signed=True)).scaleb(-scale)
     raise ValueError(f"bounds of type {type_name} have no order here")
+
+
+def sort_key(value: object) -> tuple[bool, str, float, str]:
+    """The order of values that may be null, NaN, or of different types: nulls, numbers, strings."""
+    if isinstance(value, (int, float)) and not math.isnan(value):
+        return True, "", float(value), ""
+    return value is not None, "s", 0.0, str(value)
 
 
 def human(transform: str, result: str, value: Scalar) -> str:

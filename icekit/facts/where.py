@@ -14,26 +14,21 @@ from dataclasses import replace
 
 from icekit.facts.definition import Column, PartitionField, PartitionSpec
 from icekit.facts.files import Partition, Scalar
+from icekit.facts.values import sort_key
 from icekit.sql import identifier, literal
 
 #: The most partitions that one predicate names, so that it stays readable and fast to plan: a
 # choice.
 MOST_PARTITIONS = 2_000
+_UNITS = ("year", "month", "day", "hour")
 #: Transforms whose predicates need no function: ranges and lists of the column's own values.
-WITHOUT_FUNCTIONS = frozenset({"identity", "year", "month", "day", "hour", "void"})
+WITHOUT_FUNCTIONS = frozenset({"identity", "void", *_UNITS})
 #: Types with these prefixes have no bounds by which Iceberg can skip files.
 NO_BOUNDS = ("list", "map", "struct", "variant", "geometry", "geography", "unknown")
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001
 _EPOCH_UTC = _EPOCH.replace(tzinfo=dt.UTC)
 _DAY, _HOUR = dt.timedelta(days=1), dt.timedelta(hours=1)
-_FUNCTIONS = {
-    "year": "years",
-    "month": "months",
-    "day": "days",
-    "hour": "hours",
-    "bucket": "bucket",
-    "truncate": "truncate",
-}
+_FUNCTIONS = {unit: f"{unit}s" for unit in _UNITS} | {"bucket": "bucket", "truncate": "truncate"}
 # A box is a product: for each field of a spec, the values it may have.
 _Box = tuple[frozenset[Scalar], ...]
 
@@ -68,15 +63,15 @@ def where(
             _predicate(catalog, field, known.get(field.source_id), of_rows)
             for field in specs[spec_id].fields
         ]
-        places = [place for place, field in enumerate(fields) if field is not None]
-        if not places:
+        indexes = [index for index, field in enumerate(fields) if field is not None]
+        if not indexes:
             return None
         boxes = _merge(
-            {tuple(frozenset({values[place]}) for place in places) for values in by_spec[spec_id]}
+            {tuple(frozenset({values[i]}) for i in indexes) for values in by_spec[spec_id]}
         )
         for box in boxes:
             try:
-                parts = [fields[place](values) for place, values in zip(places, box, strict=True)]  # type: ignore[misc]
+                parts = [fields[i](values) for i, values in zip(indexes, box, strict=True)]  # type: ignore[misc]
             except (OverflowError, ValueError):
                 return None  # a time before year 1 or after 9999
             alternatives.append(
@@ -102,10 +97,8 @@ def among(term: str, kind: str, values: Iterable[Scalar]) -> str:
 
     Raises ValueError or OverflowError for a time without a literal, as do the functions below.
     """
-    return (
-        f"{term} IN "
-        f"({', '.join(literal_of(kind, v) for v in sorted(values, key=lambda v: _ordered([v])))})"
-    )
+    literals = ", ".join(literal_of(kind, value) for value in sorted(values, key=sort_key))
+    return f"{term} IN ({literals})"
 
 
 def between(term: str, kind: str, low: Scalar, high: Scalar) -> str:
@@ -118,9 +111,8 @@ def unfiltered_fields(spec: PartitionSpec, columns: Sequence[Column]) -> tuple[s
     known = {column.field_id: column for column in columns}
     return tuple(
         field.name
-        for field in spec.fields
-        if field.transform != "void"
-        and _predicate("c", field, known.get(field.source_id), False) is None
+        for field in spec.active_fields
+        if _predicate("c", field, known.get(field.source_id), False) is None
     )
 
 
@@ -131,7 +123,7 @@ def askable(spec: PartitionSpec, partition: Partition) -> bool:
     """
     try:
         for field, value in zip(spec.fields, partition.values, strict=True):
-            if isinstance(value, int) and field.transform in {"year", "month", "day", "hour"}:
+            if isinstance(value, int) and field.transform in _UNITS:
                 start_of(field.transform, value + 1)
             elif field.transform == "identity":  # no other transform keeps a time as it is
                 literal_of(field.result_type, value)
@@ -167,26 +159,13 @@ def _merge(boxes: set[_Box]) -> list[_Box]:
     """Merge boxes that differ in only one field; together they cover the same values."""
     if not boxes:
         return []
-    for place in reversed(range(len(next(iter(boxes))))):
+    for i in reversed(range(len(next(iter(boxes))))):
         united: dict[tuple[frozenset[Scalar], ...], frozenset[Scalar]] = {}
         for box in boxes:
-            rest = box[:place] + box[place + 1 :]
-            united[rest] = united.get(rest, frozenset()) | box[place]
-        boxes = {(*rest[:place], values, *rest[place:]) for rest, values in united.items()}
-    return sorted(boxes, key=lambda box: [_ordered(values) for values in box])
-
-
-def _ordered(values: Iterable[Scalar]) -> list[tuple[bool, bool, float, str]]:
-    """Values in one order for nulls, numbers and strings."""
-    return sorted(
-        (
-            v is not None,
-            isinstance(v, str),
-            float(v) if isinstance(v, (int, float)) else 0.0,
-            v if isinstance(v, str) else "",
-        )
-        for v in values
-    )
+            rest = box[:i] + box[i + 1 :]
+            united[rest] = united.get(rest, frozenset()) | box[i]
+        boxes = {(*rest[:i], values, *rest[i:]) for rest, values in united.items()}
+    return sorted(boxes, key=lambda box: [sorted(map(sort_key, values)) for values in box])
 
 
 def _predicate(
@@ -197,7 +176,7 @@ def _predicate(
         return None
     source = identifier(*column.names)
     name = field.transform.partition("[")[0]
-    in_ranges = name in {"year", "month", "day", "hour"}
+    in_ranges = name in _UNITS
     if name not in {"identity", "bucket", "truncate"} and not in_ranges:
         return None
     asked = column if of_rows else replace(column, type="")
@@ -236,15 +215,12 @@ def in_units(source: str, kind: str, transform: str, values: Sequence[int]) -> l
             runs[-1][1] = value
         else:
             runs.append([value, value])
-    several = len(runs) > 1
-    found = []
-    for first, last in runs:
-        part = (
-            f"{source} >= {_moment(kind, start_of(transform, first))} AND {source} < "
-            f"{_moment(kind, start_of(transform, last + 1))}"
-        )
-        found.append(f"({part})" if several else part)
-    return found
+    parts = [
+        f"{source} >= {_moment(kind, start_of(transform, first))} AND {source} < "
+        f"{_moment(kind, start_of(transform, last + 1))}"
+        for first, last in runs
+    ]
+    return [f"({part})" for part in parts] if len(parts) > 1 else parts
 
 
 def start_of(transform: str, value: int) -> dt.datetime:
@@ -295,22 +271,14 @@ def partition_span(
     end, in UTC.
     """
     for field, value in zip(spec.fields, partition.values, strict=True):
-        if not isinstance(value, int) or isinstance(value, bool):
-            continue
+        unit = "day" if field.result_type == "date" else field.transform
         try:
-            if field.transform == "year":
-                return _EPOCH_UTC.replace(year=1970 + value), _EPOCH_UTC.replace(year=1971 + value)
-            if field.transform == "month":
-                return _month(value), _month(value + 1)
-            if field.transform == "hour":
-                return _EPOCH_UTC + dt.timedelta(hours=value), _EPOCH_UTC + dt.timedelta(
-                    hours=value + 1
-                )
-            if field.result_type == "date":
-                return _EPOCH_UTC + dt.timedelta(days=value), _EPOCH_UTC + dt.timedelta(
-                    days=value + 1
-                )
-            if field.transform == "identity" and field.result_type.startswith("timestamp"):
+            if not isinstance(value, int) or isinstance(value, bool):
+                continue
+            if unit in _UNITS:
+                start, end = (start_of(unit, n).replace(tzinfo=dt.UTC) for n in (value, value + 1))
+                return start, end
+            if unit == "identity" and field.result_type.startswith("timestamp"):
                 moment = _EPOCH_UTC + dt.timedelta(
                     microseconds=value // 1000 if "_ns" in field.result_type else value
                 )
@@ -318,7 +286,3 @@ def partition_span(
         except (ValueError, OverflowError):
             return None
     return None
-
-
-def _month(value: int) -> dt.datetime:
-    return _EPOCH_UTC.replace(year=1970 + value // 12, month=value % 12 + 1)

@@ -27,7 +27,7 @@ from icekit.engine.interrupting import Stop, Stopped
 from icekit.engine.metadata_tables import files_below, metadata_table
 from icekit.errors import ParameterError
 from icekit.facts.head import head
-from icekit.facts.metadata import Json, int_setting, settings
+from icekit.facts.metadata import TARGET, Json, number
 from icekit.facts.orphans import ORPHAN_AGE
 from icekit.facts.paths import path_sql
 from icekit.prove.proof import Proof
@@ -367,8 +367,8 @@ class CheckpointedRun:
     def _smaller(self, action: Action) -> Sequence[Action]:
         """The parts of an action that was too large; none if it cannot be made smaller."""
         with contextlib.suppress(Exception):
-            in_force = settings(head(self.lake, self.plan.table).metadata.get("properties") or {})
-            target_bytes = int_setting(in_force, "write.target-file-size-bytes")
+            properties = head(self.lake, self.plan.table).metadata.get("properties") or {}
+            target_bytes = number(properties, TARGET)
             return smaller_parts(
                 self.lake, action, floor_bytes=self.limits.retry.floor_files * target_bytes
             )

@@ -28,6 +28,7 @@ from icekit.errors import ParameterError
 from icekit.facts.definition import Column
 from icekit.facts.head import head
 from icekit.facts.metadata import leaves as leaves_of
+from icekit.facts.metadata import schemas_of
 from icekit.facts.model import TableFacts
 from icekit.facts.spark_entries import scalar_sql
 from icekit.facts.where import NO_BOUNDS, lookup_of
@@ -237,12 +238,9 @@ def names_ever(lake: Lake, facts: TableFacts) -> dict[str, Column]:
     """The table's columns by every name they have had."""
     by_id = {c.field_id: c for c in facts.columns}
     metadata: Any = head(lake, facts.table).metadata
-    fields = (
-        field
-        for schema in metadata.get("schemas") or [metadata["schema"]]
-        for field in leaves_of(schema["fields"])
-    )
-    return {**{name: by_id[i] for i, name, *_ in fields if i in by_id}, **facts.by_name}
+    fields = (field for schema in schemas_of(metadata) for field in leaves_of(schema))
+    former = {f.name: by_id[f.field_id] for f in fields if f.field_id in by_id}
+    return {**former, **facts.by_name}
 
 
 def _stated(

@@ -13,12 +13,13 @@ import fastavro
 import pytest
 
 from icekit.facts import local
+from icekit.facts.counts import Rollup
 from icekit.facts.definition import PartitionField, PartitionSpec
 from icekit.facts.files import Kind, Partition
 from icekit.facts.integrity import DeleteState
 from icekit.facts.key_bounds import KeyColumn
 from icekit.facts.manifests import FieldRange, narrow_fields
-from icekit.facts.rollup import Cut, Rollup, edges
+from icekit.facts.rollup import Cut, edges
 from tests.avro import PAIR, array_type, optional, record_type
 from tests.factories import DELETE_TARGET, TARGET
 
@@ -134,9 +135,8 @@ class Lists:
 
     def counted(self, width: int = 1) -> Rollup:
         columns = {7: KeyColumn("long", required=True)}
-        rollup, _ = local.roll_up(
-            self.records, SPECS, CUT, self.contents.__getitem__, lambda _: width, columns=columns
-        )
+        rollup = Rollup(self.records, SPECS, columns, CUT, width=width)
+        local.roll_up(rollup, self.contents.__getitem__)
         return rollup
 
 
@@ -228,10 +228,7 @@ def test_equality_deletes_whose_bounds_meet_no_older_data_are_of_new_keys() -> N
     ).keys(5, 58, 95, content=2, path="last")
 
     assert states(lists) == [(EQUALITY, DeleteState.NEW_KEYS, 1)]
-    rows = {
-        (row.partition.values, row.sequence_number): row
-        for row in lists.counted().sequences(lambda _: False)
-    }
+    rows = {(row.partition.values, row.sequence_number): row for row in lists.counted().sequences()}
     # Those of sequence number 4 are compared together, and so may apply to both.
     ruled_out = {
         place: (row.ruled_out_file_count, row.ruled_out_record_count)
@@ -342,4 +339,4 @@ def _summary(low: int | None, high: int | None, **more: object) -> dict[str, Any
 def test_a_summary_may_be_wider_than_the_entries_and_not_narrower(
     manifest: Any, held: FieldRange, expected: Sequence[str | None]
 ) -> None:
-    assert [each.missing for each in narrow_fields(manifest, [("day", "int")], [held])] == expected
+    assert [each.missing for each in narrow_fields(manifest, BY_DAY.fields, [held])] == expected

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from icekit.facts import key_bounds
-from icekit.facts.key_bounds import KeyColumn, Keyed, RuledOut, Spans, compared, decode, rule_out
+from icekit.facts.key_bounds import KeyColumn, Keyed, RuledOut, compared, decode, rule_out
 
 # Of a file: its lowest and highest key, its nulls and its values; the bounds are None if it has
 # none.
@@ -22,7 +22,7 @@ UNKNOWN, NO_NULLS = (None, None, None, None), (None, None, 0, 10)
 
 def keyed(rows: Sequence[tuple[int, int, File]], *, required: bool = False) -> Keyed:
     """Files as (partition, sequence number, file), each of ten records."""
-    found = Keyed({1: Spans()})
+    found = Keyed.of([1])
     for partition, sequence, file in rows:
         row = found.row(partition, sequence)
         found.files[row] += 1
@@ -113,7 +113,7 @@ def test_what_is_ruled_out_of_each_data_is_counted_among_the_later_deletes_that_
 
 
 def test_one_column_of_a_key_that_excludes_the_data_is_enough() -> None:
-    data, deletes = (Keyed({1: Spans(), 2: Spans()}) for _ in range(2))
+    data, deletes = (Keyed.of([1, 2]) for _ in range(2))
     for rows, sequence, file in ((data, 1, SOME), (deletes, 2, OTHER)):
         row = rows.row(0, sequence)
         rows.columns[1].add(row, *SOME, False)

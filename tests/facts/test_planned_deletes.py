@@ -10,7 +10,7 @@ from icekit import diagnose
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.engine.bridge import elements
-from icekit.facts import TableFacts, collect
+from icekit.facts import TableFacts, counts
 from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
 from icekit.facts.rollup import equality_deletes_applied
@@ -353,7 +353,7 @@ def test_where_bounds_are_not_compared_one_by_one_more_may_apply(
 def test_ranges_of_sequence_numbers_give_an_upper_bound(
     table: Table, make: Callable[[Table], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collect, "sequence_width", lambda *_: 3)
+    monkeypatch.setattr(counts, "sequence_width", lambda *_: 3)
     make(table)
 
     assert all(

@@ -8,6 +8,7 @@ from icekit.errors import SnapshotNotFound
 from icekit.facts.collect import _flaws
 from icekit.facts.definition import Flaw
 from icekit.facts.lineage import choose_snapshot, history
+from icekit.facts.missing import Searched
 from icekit.facts.snapshot_statistics import statistics_ages
 
 SNAPSHOTS = [
@@ -128,9 +129,8 @@ def test_flaws_of_metadata_are_told_by_what_they_break(version: int) -> None:
         {"manifest_path": "/t/m1.avro", "added_files_count": 1},
     ]
 
-    assert [
-        (each.flaw, each.examples) for each in _flaws(meta, meta["snapshots"][1], manifests)
-    ] == [
+    searched = Searched(meta, meta["snapshots"][1], manifests, {})
+    assert [(each.flaw, each.examples) for each in _flaws(searched)] == [
         (Flaw.UNCOUNTED_MANIFESTS, ("/t/m0.avro",)),
         (Flaw.SCHEMA_GONE, ("2",)),
         (Flaw.OLD_SCHEMA_GONE, ("3",)),
