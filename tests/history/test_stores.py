@@ -113,7 +113,7 @@ def know(monkeypatch: pytest.MonkeyPatch, columns: object) -> None:
 
 
 def test_a_later_column_is_added_and_older_rows_read_as_none(
-    kept: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    kept: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = dict(COLUMNS)
     older = {name: kind for name, kind in newer.items() if name not in {"opens_saved", "snapshots"}}
