@@ -9,7 +9,7 @@ import importlib.metadata
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -132,3 +132,9 @@ def _fingerprint() -> str:
         f"{name} {version}".encode() for name, version in versions.items()
     ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def each_lab_table(names: Iterable[str] = TABLES) -> pytest.MarkDecorator:
+    """A test of each of these tables, by its ``name``."""
+    tables = [pytest.param(name, marks=pytest.mark.lab(name)) for name in names]
+    return pytest.mark.parametrize("name", tables)

@@ -1,5 +1,6 @@
 """Catalogs are found by name, asked without a JVM, and say what is wrong with them."""
 
+import contextlib
 import json
 import os
 import socket
@@ -40,6 +41,14 @@ def own_lake(tmp_path: Path) -> Iterator[SqlCatalog]:
         yield catalog
 
 
+@pytest.fixture
+def profile(own_lake: SqlCatalog, tmp_path: Path) -> Iterator[ProfileTables]:
+    """That lake as a profile names it."""
+    uri = f"sqlite:///{tmp_path}/catalog.db"
+    with contextlib.closing(ProfileTables("lake", {"type": "sql", "uri": uri})) as tables:
+        yield tables
+
+
 def observe(table: str, **options: object) -> TableFacts:
     return icekit.connect().observe(table, collector="local", **options)
 
@@ -61,16 +70,14 @@ def test_a_catalog_name_in_front_of_a_table_is_allowed(own_lake: SqlCatalog) -> 
 
 
 def test_the_tables_of_one_namespace_are_listed_and_none_where_there_is_no_such_namespace(
-    own_lake: SqlCatalog, tmp_path: Path
+    own_lake: SqlCatalog, profile: ProfileTables
 ) -> None:
     own_lake.create_namespace("other")
     own_lake.create_table(("other", "events"), IDS)
-    profile = ProfileTables("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
 
     for tables in (icekit.connect().tables, profile):
         assert tables.names_in(("other",)) == [("other", "events")]
         assert tables.names_in(("none",)) == []
-    profile.close()
 
 
 def test_globs_stand_for_the_tables_that_match(own_lake: SqlCatalog) -> None:
@@ -170,7 +177,7 @@ def test_metadata_that_is_no_regular_file_is_refused_and_not_waited_for(
 
 @pytest.mark.parametrize("location", [None, "", b"\xff"])
 def test_a_table_that_the_catalog_lists_without_metadata_is_named(
-    own_lake: SqlCatalog, tmp_path: Path, location: object
+    profile: ProfileTables, tmp_path: Path, location: object
 ) -> None:
     with sqlite3.connect(tmp_path / "catalog.db") as catalog:
         catalog.execute("UPDATE iceberg_tables SET metadata_location = ?", [location])
@@ -181,12 +188,10 @@ def test_a_table_that_the_catalog_lists_without_metadata_is_named(
     ):
         observe("db.events")
     if location is None:
-        profile = ProfileTables("lake", {"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
         with pytest.raises(
             TableNotFound, match=r"The catalog lists db\.events, but gives no metadata file"
         ):
             profile.source(("db", "events"))
-        profile.close()
 
 
 @pytest.mark.parametrize("column", ["table_namespace", "table_name"])
@@ -236,14 +241,19 @@ def test_an_unknown_catalog_is_named_with_how_to_add_it() -> None:
         icekit.connect("prod")
 
 
+def with_table(catalog_name: str, folder: Path) -> str:
+    """Create another catalog with a table db.t of one row; returns its address."""
+    uri = f"sqlite:///{folder}/other.db"
+    with SqlCatalog(catalog_name, uri=uri, warehouse=str(folder)) as catalog:
+        catalog.create_namespace("db")
+        catalog.create_table(("db", "t"), IDS).append(pa.table({"id": [1]}))
+    return uri
+
+
 def test_a_profile_of_another_sqlite_catalog_is_read_through_pyiceberg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = f"sqlite:///{tmp_path}/other.db"
-    with SqlCatalog("other", uri=uri, warehouse=str(tmp_path)) as catalog:
-        catalog.create_namespace("db")
-        catalog.create_table(("db", "t"), IDS).append(pa.table({"id": [1]}))
-    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", uri)
+    monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__URI", with_table("other", tmp_path))
     monkeypatch.setenv("PYICEBERG_CATALOG__OTHER__WAREHOUSE", str(tmp_path))
     lake = icekit.connect("other")
 
@@ -272,10 +282,7 @@ def test_a_missing_driver_is_named_with_the_extra_that_brings_it(
 def test_tables_of_another_catalog_in_the_same_database_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = f"sqlite:///{tmp_path}/shared.db"
-    with SqlCatalog("theirs", uri=uri, warehouse=str(tmp_path)) as catalog:
-        catalog.create_namespace("db")
-        catalog.create_table(("db", "t"), IDS)
+    uri = with_table("theirs", tmp_path)
     monkeypatch.setenv("PYICEBERG_CATALOG__OURS__URI", uri)
     ours = icekit.connect("ours")
 

@@ -13,7 +13,6 @@ import pytest
 
 from icekit.api import Lake
 from icekit.catalog import session
-from icekit.cli.main import main
 from icekit.cli.running import _read, _run
 from icekit.compact.outcome import SCHEMA_VERSION
 from icekit.engine.interrupting import Stop, Stopped
@@ -21,21 +20,12 @@ from icekit.errors import ParameterError
 from icekit.options.commands import CompactOptions
 from icekit.run import verbs
 from icekit.run.attempt import sampled
+from tests.commands import Command
 from tests.compact.tables import Table
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The exit status, and all that was printed."""
-    try:
-        status = main(["compact", *arguments])
-    except SystemExit as end:
-        status = int(str(end.code))
-    captured = capsys.readouterr()
-    return status, captured.out + captured.err
-
-
-def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFixture[str]) -> None:
-    status, text = said(capsys, "--help")
+def test_help_explains_the_policy_and_the_exit_statuses(command: Command) -> None:
+    status, text = command("compact", "--help")
 
     assert status == 0
     for name in (
@@ -49,10 +39,10 @@ def test_help_explains_the_policy_and_the_exit_statuses(capsys: pytest.CaptureFi
 
 
 def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest(
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
 ) -> None:
     def shown(option: str) -> set[str]:
-        return set(re.findall(r"^  --([a-z-]+)", said(capsys, option)[1], re.M)) - {
+        return set(re.findall(r"^  --([a-z-]+)", command("compact", option)[1], re.M)) - {
             "debug",
             "help-all",
         }
@@ -92,9 +82,9 @@ def test_help_shows_the_eight_options_that_people_use_most_and_help_all_the_rest
     ],
 )
 def test_what_is_misconfigured_ends_with_2_and_the_next_step(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    command: Command, arguments: list[str], told: str
 ) -> None:
-    status, text = said(capsys, *arguments)
+    status, text = command("compact", *arguments)
 
     assert (status, told in text) == (2, True), text
 
@@ -170,15 +160,13 @@ def test_a_ctrl_c_that_was_dropped_while_a_plan_runs_stops_it_and_a_second_one_b
 
 @pytest.mark.spark
 def test_a_table_is_planned_compacted_and_found_well(
-    lake: Lake,
-    scratch: str,
+    sick: Table,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    command: Command,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # As in a notebook: the session is somebody else's, and is left running.
     monkeypatch.setattr(session, "_started", None)
-    sick = Table(lake, scratch, "sick", tmp_path).create().fill()
     rows, here = sick.rows(), sick.snapshot_id()
     common = [
         "scratch.sick",
@@ -191,7 +179,7 @@ def test_a_table_is_planned_compacted_and_found_well(
     ]
     document = tmp_path / "scratch.sick.plan.json"
 
-    status, text = said(capsys, *common)
+    status, text = command("compact", *common)
     assert (status, sick.snapshot_id(), sick.book.exists()) == (0, here, False), text
     assert "Nothing has run" in text
     assert "CALL `lake`.system.rewrite_data_files(table => 'scratch.sick'" in text
@@ -201,11 +189,11 @@ def test_a_table_is_planned_compacted_and_found_well(
     assert dry["exit_status"] == 0
     assert dry["actual"] is None
 
-    status, text = said(capsys, "scratch.sick", "--resume", "--ledger", str(sick.book))
+    status, text = command("compact", "scratch.sick", "--resume", "--ledger", str(sick.book))
     assert status == 2
     assert "no unfinished run on scratch.sick" in text
 
-    status, text = said(capsys, *common, "--execute", "--budget", "1 GB")
+    status, text = command("compact", *common, "--execute", "--budget", "1 GB")
     assert status == 0, text
     assert "done: 10 files → 2 files" in text
     ran = json.loads(document.read_text())
@@ -217,16 +205,16 @@ def test_a_table_is_planned_compacted_and_found_well(
     assert set(dry) == set(ran)
     assert set(dry["actions"][0]) == set(ran["actions"][0])
 
-    status, text = said(capsys, *common, "--execute")
+    status, text = command("compact", *common, "--execute")
     assert (status, "Nothing to do under this policy." in text) == (0, True), text
     assert sick.rows() == rows
 
-    status, text = said(capsys, "scratch.sic", "--ledger", str(sick.book))
+    status, text = command("compact", "scratch.sic", "--ledger", str(sick.book))
     assert status == 2
     assert "sick" in text
 
     # One of its files is gone: what cannot be done ends with 1.
     sick.fill(start=100)
     sick.data_files()[0].unlink()
-    status, text = said(capsys, *common, "--execute", "--min-files", "2")
+    status, text = command("compact", *common, "--execute", "--min-files", "2")
     assert (status, json.loads(document.read_text())["status"]) == (1, "failed"), text

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from icekit.api import Lake
 from icekit.compact.ledger import Ledger
@@ -14,52 +14,36 @@ from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
 from icekit.diagnose.findings import Findings
 from icekit.run.verbs import resume, run
-from icekit.sql import Identifier, display_name, identifier
+from icekit.sql import display_name
+from tests import tables
 from tests.commits import in_order
 
-# Each task writes a file to each partition: small files in one commit.
-SCATTERED = {
-    "write.distribution-mode": "none",
-    "write.spark.fanout.enabled": "true",
-    "format-version": "2",
-}
 # As Table.create takes properties.
-MERGE_ON_READ = {"write_delete_mode": "merge-on-read", "write_delete_distribution__mode": "none"}
+MERGE_ON_READ: dict[str, Any] = {
+    "write_delete_mode": "merge-on-read",
+    "write_delete_distribution__mode": "none",
+}
 ROWS = "id, cast(id % 2 AS int) AS part, cast(id AS string) AS name"
 
 
-class Table:
-    """A table of a test's own, its ledger, and the few things that are done with it."""
+class Table(tables.Table):
+    """A table of many small files, its ledger, and the few things that are done with it."""
+
+    COLUMNS = "id bigint, part int, name string"
+    BY = "part"
+    # Each task writes a file to each partition: small files in one commit.
+    PROPERTIES: ClassVar = {
+        "write_distribution__mode": "none",
+        "write_spark_fanout_enabled": "true",
+    }
 
     def __init__(self, lake: Lake, namespace: str, name: str, folder: Path) -> None:
-        self.lake = lake
-        self.name: Identifier = (namespace, name)
-        self.sql_name = identifier(lake.name, namespace, name)
+        super().__init__(lake, namespace, name)
         self.book = folder / "ledger.db"
-
-    def sql(self, statement: str) -> list[Any]:
-        return self.lake.spark.sql(statement.replace("{t}", self.sql_name)).collect()
-
-    def create(
-        self, columns: str = "id bigint, part int, name string", by: str = "part", **properties: str
-    ) -> Table:
-        """Create the table; keyword arguments are properties, with ``_`` for ``.`` and ``__`` for
-        ``-``.
-        """
-        given = {
-            **SCATTERED,
-            **{k.replace("__", "-").replace("_", "."): v for k, v in properties.items()},
-        }
-        pairs = ", ".join(f"'{k}' = '{v}'" for k, v in given.items())
-        self.sql(
-            f"CREATE TABLE {{t}} ({columns}) USING iceberg "
-            f"{f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({pairs})"
-        )
-        return self
 
     def fill(
         self, files: int = 5, rows: int = 40, select: str = ROWS, start: int = 0, branch: str = ""
-    ) -> Table:
+    ) -> Self:
         """Append rows in so many files a partition."""
         into = f"{self.sql_name}.branch_{branch}" if branch else "{t}"
         self.sql(
@@ -120,16 +104,14 @@ class Table:
         return int(self.sql("SELECT count(*) FROM {t}.data_files")[0][0])
 
     @property
-    def location(self) -> Path:
-        metadata = self.lake.tables.source(self.name).metadata_location
-        return Path(metadata.removeprefix("file:")).parent.parent
-
-    @property
     def full_name(self) -> str:
-        return display_name(self.lake.sql_name(self.name))
+        return display_name(self.full)
 
     def ledger(self) -> Ledger:
         return Ledger(self.book)
+
+
+Named = Callable[[str], Table]
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

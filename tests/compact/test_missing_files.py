@@ -1,21 +1,16 @@
 """A compaction that needs a file which is gone names it, and changes nothing."""
 
-from pathlib import Path
-
 import pytest
 
-from icekit.api import Lake
 from icekit.errors import IcekitError, MetadataUnreadable
-from tests.compact.tables import Table
+from tests.compact.tables import Named
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("by", ["part", ""], ids=["one group of two", "the only group"])
-def test_a_trial_and_a_run_name_the_file_that_is_gone(
-    lake: Lake, scratch: str, tmp_path: Path, by: str
-) -> None:
-    table = Table(lake, scratch, f"gone_{by or 'whole'}", tmp_path).create(by=by).fill()
+def test_a_trial_and_a_run_name_the_file_that_is_gone(named: Named, by: str) -> None:
+    table = named(f"gone_{by or 'whole'}").create(by=by).fill()
     plan = table.plan()
     gone = table.data_files()[0]
     gone.unlink()
@@ -30,10 +25,8 @@ def test_a_trial_and_a_run_name_the_file_that_is_gone(
     assert gone.name in repr(outcome)
 
 
-def test_a_table_that_is_known_to_miss_files_is_not_planned(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
-    table = Table(lake, scratch, "known_gone", tmp_path).create(by="").fill()
+def test_a_table_that_is_known_to_miss_files_is_not_planned(named: Named) -> None:
+    table = named("known_gone").create(by="").fill()
     gone = table.data_files()[0]
     gone.unlink()
 

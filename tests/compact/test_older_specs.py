@@ -3,15 +3,13 @@ where that is asked or saves opens.
 """
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from icekit.api import Lake
 from icekit.compact.model import Plan, Prediction
 from icekit.compact.skipped import SkipReason
 from icekit.compact.trial import without_gain
-from tests.compact.tables import Table
+from tests.compact.tables import Named
 from tests.compact.test_plan import made, of, small
 
 
@@ -29,9 +27,9 @@ def test_a_rewrite_whose_trial_saves_nothing_is_left_alone() -> None:
 
 @pytest.mark.spark
 def test_files_of_an_older_spec_move_once_partition_by_partition_into_the_files_that_are_predicted(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named,
 ) -> None:
-    table = Table(lake, scratch, "evolved", tmp_path).create().fill()
+    table = named("evolved").create().fill()
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD bucket(4, id)")
     table.fill(1, 4, start=40)
     before, plan = table.rows(), table.plan(old_specs=True, max_action_partitions=1)

@@ -1,6 +1,5 @@
 """Position deletes that apply to nothing, or not as they should, never make rows permanent."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +7,9 @@ import pytest
 
 from icekit.catalog.spark_conf import ICEBERG
 from icekit.compact import group_rows
-from icekit.compact.execute import execute
 from icekit.compact.group import Group
 from icekit.compact.group_rows import NotHere
-from icekit.compact.model import REWRITE_NOTHING, Action, Prediction
+from icekit.compact.model import REWRITE_NOTHING
 from icekit.compact.policy import Policy
 from icekit.compact.rewrite import CheckedRewrite
 from icekit.compact.service import plan_table
@@ -19,7 +17,6 @@ from icekit.diagnose import diagnose
 from icekit.engine import staging
 from icekit.engine.bridge import elements
 from icekit.engine.compat import _is_1_12
-from icekit.engine.interrupting import Stop
 from icekit.engine.staging import Staging
 from icekit.errors import DeletesUnmatched, EngineFailed, MetadataUnreadable
 from icekit.facts.collect import observe
@@ -27,38 +24,15 @@ from icekit.prove.checked import RowsDiffer
 from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.resolve import dangling
 from icekit.resolve.dangling import count_dangling, drop_dangling
+from tests.moments import Around
 from tests.positions import data_file, delete_by, vector_of
-from tests.resolve.tables import Table, unchanged
+from tests.resolve.tables import TAGS, Table, run, unchanged
 
 pytestmark = pytest.mark.spark
 
 both_versions = pytest.mark.parametrize("version", [2, 3])
-EVERY = {"rewrite-all": "true", "remove-dangling-deletes": "true"}
-PARTLY = {**EVERY, "partial-progress.enabled": "true"}
-
-
-def run(table: Table, procedure: str = "rewrite_data_files", **options: str) -> None:
-    given = options or {"rewrite-all": "true"}
-    action = Action(
-        "a1", procedure, table.full[0], table.name, "a test", Prediction(), options=given
-    )
-    execute(table.spark, action, {"icekit.run-id": "test"}, stop=Stop(), tick=lambda _: None)
-    table.files.refresh()
-
-
-def append(table: Table, path: str, records: int) -> None:
-    """Commit a data file, with a number of records that may be wrong."""
-    loaded: Any = table.files.table()
-    made = (
-        table.spark._jvm.org.apache.iceberg.DataFiles.builder(loaded.spec())  # type: ignore[union-attr]
-        .withPath(path)
-        .withFormat("parquet")
-    )
-    made = made.withFileSizeInBytes(
-        Path(path.removeprefix("file:")).stat().st_size
-    ).withRecordCount(records)
-    loaded.newAppend().appendFile(made.build()).commit()
-    table.files.refresh()
+DROPPING = {"remove-dangling-deletes": "true"}
+PARTLY = {**DROPPING, "partial-progress.enabled": "true"}
 
 
 def remove(table: Table, path: str) -> None:
@@ -152,7 +126,7 @@ def test_icebergs_own_actions_do_not_lose_them_either(
 
     with unchanged(table):
         with pytest.raises(DeletesUnmatched, match="1 position delete in"):
-            run(table, "rewrite_position_delete_files", **{"rewrite-all": "true"})
+            run(table, "rewrite_position_delete_files")
         monkeypatch.setattr(CheckedRewrite, "run", _not_here)
         with pytest.raises(DeletesUnmatched):
             run(table)
@@ -171,7 +145,7 @@ def test_a_path_that_is_of_another_file_of_the_table_is_right(table: Table) -> N
     delete_by(table, [(path, 3)], of=path)
     before = table.rows()
 
-    run(table, **{"rewrite-all": "true", "max-file-group-size-bytes": "1"})
+    run(table, max_file_group_size_bytes="1")
 
     assert table.rows() == before
     assert len(before) == 9
@@ -183,17 +157,14 @@ def test_deletes_of_files_that_were_replaced_are_no_fault_and_are_dropped(table:
     """
     path = filled(table)
     delete_by(table, [(path, n) for n in range(3)], of=path)
-    table.sql(
-        f"CALL {table.full[0]}.system.rewrite_data_files(table => '{'.'.join(table.name)}', "
-        "options => map('rewrite-all', 'true'))"
-    )
+    table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
     before = table.rows()
-    assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 1
+    assert table.delete_files() == 1
 
-    run(table, **REWRITE_NOTHING, **{"remove-dangling-deletes": "true"})
+    run(table, rewrite_all="false", **REWRITE_NOTHING, **DROPPING)
 
     assert table.rows() == before
-    assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
+    assert table.delete_files() == 0
     assert prove_rewrites(table.lake, table.name, table.snapshots()[-1:]).ok
     assert prove_commits(table.lake, table.name, table.snapshots()[-1:]).ok
 
@@ -208,12 +179,12 @@ def test_a_delete_of_a_file_that_the_table_once_had_is_no_fault_where_another_ha
     for to in (first, second):
         Path(to.removeprefix("file:")).parent.mkdir()
         Path(to.removeprefix("file:")).write_bytes(Path(path.removeprefix("file:")).read_bytes())
-        append(table, to, 10)
+        table.append_path(to, 10)
     delete_by(table, [(first, 1)], of=first if names_its_file else None)
     remove(table, first)
     before = table.rows()
 
-    run(table, **EVERY)
+    run(table, **DROPPING)
 
     assert table.rows() == before
     assert sum(before.values()) == 20
@@ -281,7 +252,7 @@ def test_deletes_that_the_reader_ignores_are_noticed_before_the_commit(
 def test_a_wrong_number_of_records_in_a_data_file_is_no_fault(table: Table, records: int) -> None:
     path = filled(table)
     remove(table, path)
-    append(table, path, records)
+    table.append_path(path, records)
     # The last is of no row. Iceberg refuses a rewrite that adds more rows than the metadata says
     # are replaced.
     delete_by(table, [(path, n) for n in (0, 1, 2, 3, 4, 7, 30)], of=path)
@@ -363,7 +334,7 @@ def test_only_what_a_scan_gives_to_no_file_is_dropped(table: Table) -> None:
     before = table.rows()
 
     assert count_dangling(table.spark, table.full) == 1
-    assert drop_dangling(table.spark, table.full, {"icekit.run-id": "test"}) == 1
+    assert drop_dangling(table.spark, table.full, TAGS) == 1
 
     table.files.refresh()
     assert {
@@ -385,7 +356,7 @@ def test_deletes_of_all_partitions_stay_until_no_partition_has_older_data(table:
     before = table.rows()
 
     assert drop_dangling(table.spark, table.full, {}) == 0
-    run(table, **EVERY)
+    run(table, **DROPPING)
 
     assert table.rows() == before
     assert table.equality_deletes() == 0
@@ -412,9 +383,9 @@ def test_a_delete_that_is_filed_under_another_partition_is_not_dropped(
     assert drop_dangling(table.spark, table.full, {}) == 0
     before = table.rows()
     assert len(before) == 3
-    run(table, **EVERY)
+    run(table, **DROPPING)
     assert table.rows() == before
-    assert not table.sql("SELECT * FROM {t}.delete_files")
+    assert not table.delete_files()
 
 
 def test_a_plan_asks_the_scan_too(table: Table) -> None:
@@ -436,27 +407,16 @@ def test_a_plan_asks_the_scan_too(table: Table) -> None:
     assert action.prediction.delete_files_removed == 1
 
 
-def test_deletes_are_asked_for_again_when_a_writer_came_first(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletes_are_asked_for_again_when_a_writer_came_first(table: Table, around: Around) -> None:
     """A rewrite that keeps its sequence number may add a file to which an old delete applies."""
     filled(table)
     delete_by(table, [("/gone.parquet", 1)], of="/gone.parquet")
-    commit: Callable[..., None] = dangling._commit
-    tries: list[int] = []
-
-    def late(*given: Any) -> None:
-        tries.append(1)
-        if len(tries) == 1:
-            table.insert("VALUES (1000L, 'late')")
-        commit(*given)
-
-    monkeypatch.setattr(dangling, "_commit", late)
+    tries = around(dangling, "_commit", lambda: table.insert("VALUES (1000L, 'late')"))
 
     assert drop_dangling(table.spark, table.full, {}) == 1
     assert len(tries) == 2
     table.files.refresh()
-    assert table.sql("SELECT count(*) FROM {t}.delete_files")[0][0] == 0
+    assert table.delete_files() == 0
 
 
 def test_a_commit_that_dropped_a_delete_which_applied_is_compared_in_full(table: Table) -> None:

@@ -4,7 +4,6 @@ result is never committed.
 
 import contextlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ from pyspark.sql import functions as F
 from icekit.api import Lake
 from icekit.catalog.spark_conf import ICEBERG
 from icekit.compact import group_rows, group_sample
-from icekit.compact.execute import execute
 from icekit.compact.group import Group
 from icekit.compact.key import Key
-from icekit.compact.model import Action, Prediction, RewriteOrder
+from icekit.compact.model import RewriteOrder
 from icekit.compact.rewrite import CheckedRewrite, ConvertFirst
 from icekit.engine.bridge import guarded, load_now
 from icekit.engine.compat import _is_1_12, reads_dropped_keys, variant_type
@@ -29,7 +27,17 @@ from icekit.prove.checked import CHECKED_TAG, CheckedRows, RowsDiffer
 from icekit.prove.commits import prove_commits, prove_rewrites
 from icekit.resolve.resolved import resolved
 from icekit.sql import Identifier
-from tests.resolve.tables import Table, unchanged, with_keys_of_every_type, with_ruled_out_key
+from tests.moments import Around
+from tests.resolve.tables import (
+    IN_ORDER,
+    Table,
+    of_every_file,
+    run,
+    unchanged,
+    with_keys_of_every_type,
+    with_ruled_out_key,
+    with_values_of_another_partition,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -57,23 +65,8 @@ def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None
     monkeypatch.setattr(group_rows, "_FEW_APPLIED", getattr(request, "param", 0))
 
 
-def of_every_file(table: Table, **options: str) -> Action:
-    given = {"rewrite-all": "true", **options}
-    return Action(
-        "a1", "rewrite_data_files", table.full[0], table.name, "a test", Prediction(), options=given
-    )
-
-
-def run(table: Table, **options: str) -> None:
-    """Run an action that rewrites every file, as a run does."""
-    action = of_every_file(table, **options)
-    execute(table.spark, action, {"icekit.run-id": "test"}, stop=Stop(), tick=lambda _: None)
-    table.files.refresh()
-
-
 def files_in(table: Table) -> set[str]:
-    folder = Path(str(table.files.table().location()).removeprefix("file:")) / "data"
-    return {str(path) for path in folder.rglob("*.parquet")}
+    return {str(path) for path in table.location.rglob("*.parquet")}
 
 
 def checked(table: Table) -> CheckedRows:
@@ -117,8 +110,7 @@ def test_a_delete_file_says_itself_which_partition_value_its_keys_have(table: Ta
     """A row's partition column has the value of its partition, whatever the data file says; a
     delete's has what its file says.
     """
-    table.create("id bigint, p int", "p").data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7})
-    table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
+    with_values_of_another_partition(table)
 
     rows = table.rewritten()
 
@@ -167,7 +159,7 @@ def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: T
     table.create().data("SELECT 99 - id, 'a' FROM range(100)")
     table.delete("id", "SELECT id FROM range(30)")
 
-    table.rewritten(order=BY_ID, check=False, rewrite_all="true", shuffle_partitions_per_file="3")
+    table.rewritten(order=BY_ID, check=False, shuffle_partitions_per_file="3")
 
     assert [row["id"] for row in table.sql("SELECT id FROM {t} ORDER BY _file, _pos")] == list(
         range(30, 100)
@@ -175,7 +167,7 @@ def test_rows_are_sorted_without_a_check_and_by_few_files_of_many_parts(table: T
 
 
 @both_ways
-@pytest.mark.parametrize("order", [RewriteOrder(), BY_ID], ids=["in order", "sorted"])
+@pytest.mark.parametrize("order", [IN_ORDER, BY_ID], ids=["in order", "sorted"])
 def test_a_group_all_of_whose_rows_are_deleted_leaves_no_file(
     table: Table, order: RewriteOrder
 ) -> None:
@@ -206,7 +198,7 @@ def test_a_wrong_result_is_found_before_the_commit_and_thrown_away(
         run(table)
 
 
-@pytest.mark.parametrize("order", [RewriteOrder(), BY_ID], ids=["in order", "sorted"])
+@pytest.mark.parametrize("order", [IN_ORDER, BY_ID], ids=["in order", "sorted"])
 def test_a_file_that_is_not_what_was_written_is_found_before_the_commit(
     table: Table, monkeypatch: pytest.MonkeyPatch, order: RewriteOrder
 ) -> None:
@@ -428,7 +420,7 @@ def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
     count = len(table.snapshots())
 
     if reads_dropped_keys(ICEBERG):
-        run(table, **{"remove-dangling-deletes": "true"})
+        run(table, remove_dangling_deletes="true")
         assert table.ids() == [0, 2, 3]
         assert table.equality_deletes() == 0
     else:
@@ -442,23 +434,20 @@ def test_deletes_by_a_column_that_was_dropped_are_applied(table: Table) -> None:
 @both_versions
 @pytest.mark.parametrize("what", ["upsert", "delete by position"])
 def test_what_another_writer_commits_meanwhile_stays(
-    table: Table, monkeypatch: pytest.MonkeyPatch, version: int, what: str
+    table: Table, around: Around, version: int, what: str
 ) -> None:
     table.create(version=version).data("SELECT id, 'a' FROM range(6)")
     table.delete("id", "SELECT 1")
-    commit = CheckedRewrite._commit
     seen: list[Any] = []
 
-    def happens(self: Any, done: Any) -> None:
-        if not seen:
-            if what == "upsert":
-                table.commit().deletes("id", "SELECT 2").data("SELECT 2, 'new'").done()
-            else:
-                table.sql("DELETE FROM {t} WHERE id = 3")
-            seen.append(table.rows())
-        commit(self, done)
+    def happens() -> None:
+        if what == "upsert":
+            table.commit().deletes("id", "SELECT 2").data("SELECT 2, 'new'").done()
+        else:
+            table.sql("DELETE FROM {t} WHERE id = 3")
+        seen.append(table.rows())
 
-    monkeypatch.setattr(CheckedRewrite, "_commit", happens)
+    around(CheckedRewrite, "_commit", happens)
     files = files_in(table)
 
     if what == "upsert":
@@ -478,24 +467,18 @@ def test_what_another_writer_commits_meanwhile_stays(
         assert table.rows() == seen[0]
 
 
-def test_rows_that_get_their_ids_meanwhile_keep_them(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_get_their_ids_meanwhile_keep_them(table: Table, around: Around) -> None:
     """The first commit after an upgrade gives every row an id; files that were read without ids
     would bring other ones.
     """
     two_files(table)
     table.sql("ALTER TABLE {t} SET TBLPROPERTIES ('format-version' = '3')")
-    commit = CheckedRewrite._commit
     seen: list[Any] = []
 
-    def happens(self: Any, done: Any) -> None:
-        if not seen:
-            table.insert("VALUES (3, 'c')")
-            seen.append(table.lineage())
-        commit(self, done)
+    def happens() -> None:
+        seen.append(table.insert("VALUES (3, 'c')").lineage())
 
-    monkeypatch.setattr(CheckedRewrite, "_commit", happens)
+    around(CheckedRewrite, "_commit", happens)
 
     with pytest.raises(Exception, match="row ids") as error:
         run(table)
@@ -517,7 +500,7 @@ def test_the_proof_of_a_commit_says_what_was_checked_before_it_and_agrees_with_a
     table.commit().deletes("id", "SELECT id * 3 FROM range(100)", {"p": 1}).done()
     start = len(table.snapshots())
 
-    run(table, **{"remove-dangling-deletes": "true"})
+    run(table, remove_dangling_deletes="true")
     made = table.snapshots()[start:]
     proof = prove_rewrites(table.lake, table.name, made)
 
@@ -578,7 +561,7 @@ def test_few_deletes_are_applied_by_icebergs_own_reader_but_to_a_small_group(tab
     assert checked(table).one_in == 0
 
     table.insert("VALUES (1, 'b'), (10, 'b')").delete("id", "SELECT 2")
-    run(table, **{"target-file-size-bytes": "100", "max-file-size-bytes": "180"})
+    run(table, target_file_size_bytes="100", max_file_size_bytes="180")
 
     assert checked(table).by_reader == 0
     assert checked(table).one_in == 1

@@ -2,11 +2,8 @@
 behind.
 """
 
-from pathlib import Path
-
 import pytest
 
-from icekit.api import Lake
 from icekit.compact.model import Plan
 from icekit.diagnose.findings import Thresholds
 from icekit.facts.head import head
@@ -16,22 +13,19 @@ from icekit.facts.snapshots import SnapshotStatistics
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.sql import literal
 from tests.compact.tables import Table
-from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 BOTH = (SnapshotStatistics("table"), SnapshotStatistics("partition"))
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, shapes: Shapes, tmp_path: Path) -> Table:
+def table(sick: Table) -> Table:
     """Five small files in each of two partitions, and statistics of the table and of its
     partitions.
     """
-    made = Table(lake, scratch, "sick", tmp_path)
-    shapes.have(made.name, "of five files", lambda: made.create().fill())
-    compute(made, "table")
-    compute(made, "partition")
-    return made
+    compute(sick, "table")
+    compute(sick, "partition")
+    return sick
 
 
 def compute(table: Table, kind: str, more: str = "") -> None:

@@ -1,21 +1,19 @@
 """A trial on a clone tells what a run will come to, and leaves nothing behind."""
 
-from pathlib import Path
-
 import pytest
 
 from icekit.api import Lake
 from icekit.compact.trial import try_plan
 from icekit.sandbox.scratch import NAMESPACE
-from tests.compact.tables import MERGE_ON_READ, Table, contents
+from tests.compact.tables import MERGE_ON_READ, Named, Table, contents
 
 pytestmark = pytest.mark.spark
 
 
 def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, lake: Lake
 ) -> None:
-    sick = Table(lake, scratch, "tried", tmp_path).create(**MERGE_ON_READ).fill()
+    sick = named("tried").create(**MERGE_ON_READ).fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
     before = (
         lake.tables.source(sick.name).metadata_location,
@@ -47,9 +45,8 @@ def test_a_trial_leaves_the_table_as_it_was_and_predicts_what_comes_of_a_run(
 
 
 def test_a_trial_of_a_sample_is_scaled_to_all_of_the_action(
-    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sick: Table, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sick = Table(lake, scratch, "sampled", tmp_path).create().fill()
     here, plan = sick.snapshot_id(), sick.plan()
     with monkeypatch.context() as of_a_large_table:
         # The planner may go through all ten files, but once.

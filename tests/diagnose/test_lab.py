@@ -7,13 +7,12 @@ from icekit.api import Lake
 from icekit.lab import TABLES
 from icekit.sandbox.clones import clone
 from icekit.sql import identifier
+from tests.workshop import each_lab_table
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES]
-)
+@each_lab_table()
 def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(
     lake: Lake, name: str
 ) -> None:
@@ -22,14 +21,7 @@ def test_a_lab_table_is_named_by_the_findings_meant_for_it_and_by_no_others(
     assert icekit.diagnose(facts).names == TABLES[name].findings
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.lab(name))
-        for name, table in TABLES.items()
-        if table.findings
-    ],
-)
+@each_lab_table(name for name, table in TABLES.items() if table.findings)
 def test_every_statement_of_a_remedy_is_one_that_spark_understands(lake: Lake, name: str) -> None:
     facts = lake.observe(f"lab.{name}", storage=True)
     parser = lake.spark._jsparkSession.sessionState().sqlParser()
@@ -88,9 +80,7 @@ CURED = (
 )
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in CURED]
-)
+@each_lab_table(CURED)
 def test_the_remedy_run_on_the_lab_table_makes_the_finding_go_away(lake: Lake, name: str) -> None:
     with clone(lake, ("lab", name)) as copy:
         before = lake.observe(copy.table)

@@ -338,20 +338,17 @@ def test_the_remedy_keeps_as_many_snapshots_as_the_owner_wants_and_none_is_expir
 
 
 @pytest.mark.parametrize(
-    ("changes", "options"),
+    ("limits", "options"),
     [
-        ({"min_input_files": 2}, "'min-input-files', '2'"),
+        (Thresholds(min_input_files=2), "'min-input-files', '2'"),
         # Half of 512 MiB, and twice as much.
         (
-            {"min_file_size_ratio": 0.5, "max_file_size_ratio": 2.0},
+            Thresholds(min_file_size_ratio=0.5, max_file_size_ratio=2.0),
             "'min-file-size-bytes', '268435456', 'max-file-size-bytes', '1073741824'",
         ),
     ],
 )
-def test_a_rewrite_carries_the_limits_that_were_changed(
-    changes: dict[str, float], options: str
-) -> None:
-    limits = Thresholds(**changes)
+def test_a_rewrite_carries_the_limits_that_were_changed(limits: Thresholds, options: str) -> None:
     facts = table_facts(groups=(file_group(*[MIB] * 5, ratios=limits.size_ratios),))
 
     assert required(facts, "small_files", thresholds=limits).sql == (

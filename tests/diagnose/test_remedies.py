@@ -1,28 +1,26 @@
 """What a finding tells a person to run does what it says, on real tables."""
 
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
 
 from icekit import diagnose
-from icekit.api import Lake
 from icekit.diagnose.findings import Finding
 from icekit.facts.definition import Flaw
 from icekit.facts.model import TableFacts
-from tests.compact.tables import MERGE_ON_READ, Table
+from tests.compact.tables import MERGE_ON_READ, Named, Table
 from tests.damage import change_avro, change_metadata, on_disk
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path, request: pytest.FixtureRequest) -> Table:
-    return Table(lake, scratch, f"t{crc32(request.node.name.encode())}", tmp_path)
+def table(named: Named, request: pytest.FixtureRequest) -> Table:
+    return named(f"t{crc32(request.node.name.encode())}")
 
 
-def two_commits(table: Table, **properties: str) -> list[tuple[Any, ...]]:
+def two_commits(table: Table, **properties: Any) -> list[tuple[Any, ...]]:
     """Create an unpartitioned table of a file a commit; returns its rows."""
     return table.create(by="", **properties).fill(1).fill(1, start=100).rows()
 
@@ -53,7 +51,10 @@ def without_counts(manifests: list[dict[str, Any]]) -> None:
 def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_files(
     table: Table,
 ) -> None:
-    few = {"write_target__file__size__bytes": "4096", "read_split_target__size": "32768"}
+    few: dict[str, Any] = {
+        "write_target__file__size__bytes": "4096",
+        "read_split_target__size": "32768",
+    }
     table.create("id bigint, part int, name string", "", **few).fill(40, 20_000)
     rows, before, plan = table.rows(), observed(table), table.plan()
 
@@ -69,7 +70,7 @@ def test_a_target_that_is_too_small_is_found_and_its_statements_leave_fewer_file
 def test_merge_on_read_fails_on_a_table_of_version_1_until_its_setting_is_removed(
     table: Table,
 ) -> None:
-    table.create(**{**MERGE_ON_READ, "format__version": "1"}).fill()
+    table.create(version=1, **MERGE_ON_READ).fill()
 
     with pytest.raises(Exception, match="Deletes are supported in V2 and above"):
         table.sql("DELETE FROM {t} WHERE id = 3")
@@ -103,10 +104,7 @@ def test_a_table_that_lost_a_file_is_read_again_after_the_rollback(table: Table)
 
     missing = observed(table, storage=True).missing
     assert missing is not None
-    table.sql(
-        f"CALL {table.lake.name}.system.rollback_to_snapshot('{'.'.join(table.name)}', "
-        f"{missing.before_id})"
-    )
+    table.call("rollback_to_snapshot", f"snapshot_id => {missing.before_id}")
 
     assert table.rows() == rows
     assert "missing_files" not in diagnose(observed(table, storage=True)).names
@@ -148,7 +146,7 @@ def test_statistics_that_are_stale_or_gone_are_computed_again(table: Table) -> N
 def test_manifests_without_counts_are_rewritten_with_the_data_files_by_both_collectors_advice(
     table: Table,
 ) -> None:
-    rows, name = two_commits(table, format__version="1"), "unreadable_metadata"
+    rows, name = two_commits(table, version=1), "unreadable_metadata"
     change_avro(
         table.sql("SELECT manifest_list FROM {t}.snapshots ORDER BY committed_at DESC")[0][0],
         without_counts,

@@ -268,9 +268,7 @@ def test_a_name_that_is_too_long_for_a_file_is_shortened(
     assert len(said) < 500
 
 
-def test_standard_output_on_a_full_disk_is_an_error_of_its_own(
-    place: Place, tmp_path: Path
-) -> None:
+def test_standard_output_on_a_full_disk_is_an_error_of_its_own(place: Place) -> None:
     place.table()
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from icekit.api import Lake
 from icekit.cli.main import main
-from tests.compact.tables import Table
+from tests.compact.tables import Named, Table
 
 #: A wrong condition, and what the sentence says of it.
 CONDITIONS = {
@@ -26,8 +25,8 @@ ALONE = CONDITIONS | {
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
-    return Table(lake, scratch, "own", tmp_path).create().fill(files=2)
+def table(named: Named) -> Table:
+    return named("own").create().fill(files=2)
 
 
 def refused(capfd: pytest.CaptureFixture[str], *command: str) -> str:

@@ -2,6 +2,7 @@
 
 from icekit.api import Lake
 from icekit.facts import TableFacts
+from tests.tables import Table
 
 
 def observed_both_ways(lake: Lake, table: str, **options: object) -> TableFacts:
@@ -12,3 +13,7 @@ def observed_both_ways(lake: Lake, table: str, **options: object) -> TableFacts:
     assert without_jvm.collector == "local"
     assert by_spark == without_jvm
     return without_jvm
+
+
+def facts_of(table: Table, **options: object) -> TableFacts:
+    return observed_both_ways(table.lake, ".".join(table.name), **options)

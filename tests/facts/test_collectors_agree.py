@@ -14,19 +14,15 @@ from icekit.facts import Kind
 from icekit.facts.collect import Collector
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.orphans import orphans_on_disk
-from tests.facts.both import observed_both_ways
+from tests.facts.both import facts_of
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_collectors_agree_under_deletes_of_every_kind(
-    lake: Lake, scratch: str, version: int
-) -> None:
-    table = Table(lake, scratch, "deletes").create(
-        "id bigint, part int", by="part", version=version
-    )
+def test_collectors_agree_under_deletes_of_every_kind(table: Table, version: int) -> None:
+    table.create("id bigint, part int", "part", version)
     for n in range(3):
         table.sql(
             f"INSERT INTO {{t}} SELECT id, CAST(id % 2 AS INT) FROM range({n * 10}, {n * 10 + 10})"
@@ -36,7 +32,7 @@ def test_collectors_agree_under_deletes_of_every_kind(
     )
     table.sql("DELETE FROM {t} WHERE id IN (4, 5, 15)")
 
-    facts = observed_both_ways(lake, f"{scratch}.deletes")
+    facts = facts_of(table)
 
     position = Kind.POSITION_DELETES if version == 2 else Kind.DELETION_VECTORS
     assert facts.data.file_count == 6
@@ -44,20 +40,19 @@ def test_collectors_agree_under_deletes_of_every_kind(
     assert facts.total(position).record_count == 3
 
 
-def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch: str) -> None:
-    lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.typed (i int, l bigint, f float, d double, s string, b "
-        "binary, dec decimal(20, 3), day date, ts timestamp, tn timestamp_ntz, flag boolean, "
-        "nested struct<inner: int>) USING iceberg PARTITIONED BY (i, l, f, d, s, b, dec, day, ts, "
-        "tn, flag, nested.inner)"
+def test_collectors_agree_on_every_type_a_partition_can_have(table: Table) -> None:
+    table.create(
+        "i int, l bigint, f float, d double, s string, b binary, dec decimal(20, 3), day date, ts "
+        "timestamp, tn timestamp_ntz, flag boolean, nested struct<inner: int>",
+        "i, l, f, d, s, b, dec, day, ts, tn, flag, nested.inner",
     )
-    lake.spark.sql(
-        f"INSERT INTO lake.{scratch}.typed VALUES (1, 2, 1.5, 2.5, 'a/b=c', X'00ff', 12.345, DATE "
+    table.sql(
+        "INSERT INTO {t} VALUES (1, 2, 1.5, 2.5, 'a/b=c', X'00ff', 12.345, DATE "
         "'1969-12-31', TIMESTAMP '1969-12-31 23:59:59.5', TIMESTAMP_NTZ '2013-01-01 00:00:00', "
         "true, named_struct('inner', 7)), (null, null, null, null, null, null, null, null, null, "
         "null, null, null)"
     )
-    facts = observed_both_ways(lake, f"{scratch}.typed")
+    facts = facts_of(table)
 
     paths = [facts.partition_path(p) for p in facts.partitions()]
     assert any(
@@ -68,18 +63,14 @@ def test_collectors_agree_on_every_type_a_partition_can_have(lake: Lake, scratch
     assert any({p.split("/")[i].partition("=")[2] for i in range(12)} == {"null"} for p in paths)
 
 
-def test_collectors_agree_on_every_transform(lake: Lake, scratch: str) -> None:
-    lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.moved (id int, name string, a timestamp, b timestamp, c "
-        "timestamp, d date) USING iceberg PARTITIONED BY (bucket(4, id), truncate(2, name), "
-        "years(a), hours(b), days(c), months(d))"
+def test_collectors_agree_on_every_transform(table: Table) -> None:
+    table.create(
+        "id int, name string, a timestamp, b timestamp, c timestamp, d date",
+        "bucket(4, id), truncate(2, name), years(a), hours(b), days(c), months(d)",
     )
     moment = "TIMESTAMP '2013-05-06 07:08:09'"
-    lake.spark.sql(
-        f"INSERT INTO lake.{scratch}.moved VALUES (1, 'abcdef', {moment}, {moment}, {moment}, "
-        "DATE '2013-05-06')"
-    )
-    facts = observed_both_ways(lake, f"{scratch}.moved")
+    table.insert(f"VALUES (1, 'abcdef', {moment}, {moment}, {moment}, DATE '2013-05-06')")
+    facts = facts_of(table)
 
     (path,) = [facts.partition_path(p) for p in facts.partitions()]
     assert path.endswith(
@@ -87,58 +78,42 @@ def test_collectors_agree_on_every_transform(lake: Lake, scratch: str) -> None:
     )
 
 
-def test_collectors_agree_when_spec_and_schema_have_changed(lake: Lake, scratch: str) -> None:
-    table = f"lake.{scratch}.changed"
-    spark = lake.spark
-    spark.sql(
-        f"CREATE TABLE {table} (id int, day date, region string) USING iceberg PARTITIONED BY "
-        "(region) TBLPROPERTIES ('format-version' = '1')"
-    )
-    spark.sql(
-        f"INSERT INTO {table} VALUES (1, DATE '2013-01-01', 'a'), (2, DATE '2013-01-02', 'b')"
-    )
-    spark.sql(f"ALTER TABLE {table} DROP PARTITION FIELD region")
-    spark.sql(f"ALTER TABLE {table} ADD PARTITION FIELD days(day)")
-    spark.sql(f"ALTER TABLE {table} RENAME COLUMN day TO `the day`")
-    spark.sql(f"ALTER TABLE {table} ADD COLUMN more bigint")
-    spark.sql(f"INSERT INTO {table} VALUES (3, DATE '2013-01-03', 'c', 4)")
-    facts = observed_both_ways(lake, f"{scratch}.changed")
+def test_collectors_agree_when_spec_and_schema_have_changed(table: Table) -> None:
+    table.create("id int, day date, region string", "region", version=1)
+    table.insert("VALUES (1, DATE '2013-01-01', 'a'), (2, DATE '2013-01-02', 'b')")
+    for change in (
+        "DROP PARTITION FIELD region",
+        "ADD PARTITION FIELD days(day)",
+        "RENAME COLUMN day TO `the day`",
+        "ADD COLUMN more bigint",
+    ):
+        table.sql(f"ALTER TABLE {{t}} {change}")
+    table.insert("VALUES (3, DATE '2013-01-03', 'c', 4)")
+    facts = facts_of(table)
 
     assert len({p.spec_id for p in facts.partitions()}) == 2
     assert facts.default_spec.fields[-1].source == "the day"
 
 
-def test_a_branch_a_tag_and_an_old_snapshot_can_be_observed(lake: Lake, scratch: str) -> None:
-    table = f"lake.{scratch}.branched"
-    spark = lake.spark
-    spark.sql(f"CREATE TABLE {table} (id int) USING iceberg")
-    spark.sql(f"INSERT INTO {table} VALUES (1)")
-    spark.sql(f"ALTER TABLE {table} CREATE TAG first")
-    spark.sql(f"ALTER TABLE {table} CREATE BRANCH work")
-    spark.sql(f"INSERT INTO {table}.branch_work VALUES (2)")
-    spark.sql(f"INSERT INTO {table}.branch_work VALUES (3)")
-    rows = {
-        ref: observed_both_ways(lake, f"{scratch}.branched", ref=ref).data.record_count
-        for ref in (None, "first", "work")
-    }
+def test_a_branch_a_tag_and_an_old_snapshot_can_be_observed(table: Table) -> None:
+    table.create("id int").insert("VALUES (1)").sql("ALTER TABLE {t} CREATE TAG first")
+    table.sql("ALTER TABLE {t} CREATE BRANCH work")
+    for n in (2, 3):
+        table.sql(f"INSERT INTO {{t}}.branch_work VALUES ({n})")
+    rows = {ref: facts_of(table, ref=ref).data.record_count for ref in (None, "first", "work")}
 
     assert rows == {None: 1, "first": 1, "work": 3}
-    tagged = lake.observe(f"{scratch}.branched", ref="first").snapshot_id
-    assert observed_both_ways(lake, f"{scratch}.branched", ref=str(tagged)).data.record_count == 1
+    tagged = table.lake.observe(table.name, ref="first").snapshot_id
+    assert facts_of(table, ref=str(tagged)).data.record_count == 1
 
 
 def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(
     lake: Lake, scratch: str
 ) -> None:
-    lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` (`a.b c` int, `it's` date) "
-        "USING iceberg PARTITIONED BY (`a.b c`, days(`it's`))"
-    )
-    lake.spark.sql(
-        f"INSERT INTO lake.{scratch}.`o'dd \"näme\"; DROP TABLE x` VALUES (1, DATE '2013-01-01'), "
-        "(2, null)"
-    )
-    facts = observed_both_ways(lake, f'{scratch}.o\'dd "näme"; DROP TABLE x')
+    table = Table(lake, scratch, 'o\'dd "näme"; DROP TABLE x')
+    table.create("`a.b c` int, `it's` date", "`a.b c`, days(`it's`)")
+    table.insert("VALUES (1, DATE '2013-01-01'), (2, null)")
+    facts = facts_of(table)
 
     assert [facts.partition_path(p) for p in facts.partitions()] == [
         "a.b c=1/it's_day=2013-01-01",
@@ -146,18 +121,16 @@ def test_names_with_dots_quotes_backticks_and_spaces_are_names_like_others(
     ]
 
 
-def test_a_snapshot_that_is_new_to_the_session_is_read(lake: Lake, scratch: str) -> None:
+def test_a_snapshot_that_is_new_to_the_session_is_read(table: Table) -> None:
     """A writer outside this session commits; the session's cached table must not be trusted."""
     import pyarrow as pa
     from pyiceberg.catalog.sql import SqlCatalog
 
-    lake.spark.sql(f"CREATE TABLE lake.{scratch}.shared (id int) USING iceberg")
-    lake.spark.sql(f"INSERT INTO lake.{scratch}.shared VALUES (1)")
-    lake.spark.sql(f"SELECT * FROM lake.{scratch}.shared").collect()
-    with SqlCatalog("lake", uri=f"sqlite:///{lake.tables.path}/catalog.db") as other:  # type: ignore[attr-defined]
-        other.load_table((scratch, "shared")).append(pa.table({"id": pa.array([2, 3], pa.int32())}))
+    table.create("id int").insert("VALUES (1)").sql("SELECT * FROM {t}")
+    with SqlCatalog("lake", uri=f"sqlite:///{table.lake.tables.path}/catalog.db") as other:  # type: ignore[attr-defined]
+        other.load_table(table.name).append(pa.table({"id": pa.array([2, 3], pa.int32())}))
 
-    assert observed_both_ways(lake, f"{scratch}.shared").data.record_count == 3
+    assert facts_of(table).data.record_count == 3
 
 
 def _files_of(lake: Lake, table: tuple[str, ...]) -> set[Path]:
@@ -220,7 +193,7 @@ def test_orphans_on_a_disk_are_those_of_the_dry_run(lake: Lake, scratch: str) ->
     lake.spark.sql(f"CALL lake.system.compute_table_stats('{scratch}.`o\\'dd table`')")
     table.sql("ALTER TABLE {t} CREATE BRANCH kept")
     table.sql("TRUNCATE TABLE {t}")
-    facts = lake.observe(f"{scratch}.o'dd table")
+    facts = lake.observe(table.name)
     root = Path(facts.location.removeprefix("file:"))
     lost = [
         root / "lost.parquet",
@@ -243,7 +216,7 @@ def test_orphans_on_a_disk_are_those_of_the_dry_run(lake: Lake, scratch: str) ->
     young.write_bytes(b"y")
 
     by_spark, on_disk = (
-        lake.observe(f"{scratch}.o'dd table", storage=True, collector=each).storage
+        lake.observe(table.name, storage=True, collector=each).storage
         for each in ("spark", "local")
     )
 
@@ -293,17 +266,12 @@ def test_of_many_orphans_some_are_weighed_for_all(
 def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(
     lake: Lake, scratch: str
 ) -> None:
-    lake.spark.sql(
-        f"CREATE TABLE lake.{scratch}.`größe-2024` (a decimal(9, 2), b decimal(9, 2), f double) "
-        "USING iceberg PARTITIONED BY (a, b, f)"
-    )
-    lake.spark.sql(
-        f"INSERT INTO lake.{scratch}.`größe-2024` VALUES (1, 2, double('NaN')), (1, 2, "
-        "double('NaN'))"
-    )
-    facts = observed_both_ways(lake, f"{scratch}.größe-2024")
+    table = Table(lake, scratch, "größe-2024")
+    table.create("a decimal(9, 2), b decimal(9, 2), f double", "a, b, f")
+    table.insert("VALUES (1, 2, double('NaN')), (1, 2, double('NaN'))")
+    facts = facts_of(table)
 
-    assert lake.observe(f"{scratch}.größe-2024", storage=True).storage is not None
+    assert lake.observe(table.name, storage=True).storage is not None
     assert [facts.partition_path(p) for p in facts.partitions()] == ["a=1.00/b=2.00/f=nan"]
 
 
@@ -314,15 +282,10 @@ def test_a_table_whose_name_needs_backticks_can_be_named_in_a_call(
         "s struct<a: int, b: int>, " + ", ".join(f"c{i} int" for i in range(120)),
     ],
 )
-def test_metrics_modes_are_those_that_iceberg_gives(lake: Lake, scratch: str, columns: str) -> None:
-    lake.spark.sql(f"CREATE TABLE lake.{scratch}.wide ({columns}) USING iceberg")
-    jvm: Any = lake.spark._jvm
-    table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        lake.spark._jsparkSession, f"lake.{scratch}.wide"
-    )
-    config = jvm.org.apache.iceberg.MetricsConfig.forTable(table)
+def test_metrics_modes_are_those_that_iceberg_gives(table: Table, columns: str) -> None:
+    config = table.create(columns).java.MetricsConfig.forTable(table.files.table())
 
-    for column in lake.observe(f"{scratch}.wide").columns:
+    for column in table.lake.observe(table.name).columns:
         assert column.metrics_mode == config.columnMode(column.name).toString(), column.name
 
 

@@ -24,16 +24,12 @@ from icekit.facts.integrity import Contradiction, DeleteState
 from icekit.facts.metadata_file import load_metadata
 from icekit.maintain.plan import plan_maintenance_table
 from tests.child import python
-from tests.facts.both import observed_both_ways
+from tests.facts.both import facts_of
 from tests.positions import data_file, delete_by, vector_of
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
 NOW = Policy(leave_alone_minutes=0)
-
-
-def facts_of(table: Table) -> TableFacts:
-    return observed_both_ways(table.lake, ".".join(table.name))
 
 
 def now(table: Table) -> TableFacts:
@@ -55,6 +51,15 @@ def cured(table: Table, facts: TableFacts) -> None:
     after = now(table)
     assert after.contradictions == ()
     assert first.name not in diagnose(after).names
+
+
+def without_dangling(table: Table) -> None:
+    """See that deletes apply to nothing and that nothing else is wrong, and drop them by a run."""
+    facts = now(table)
+    assert [f.name for f in diagnose(facts)] == ["dangling_deletes"]
+    assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
+    table.files.refresh()
+    assert now(table).has_deletes is False
 
 
 def refused(table: Table, facts: TableFacts, contradiction: Contradiction) -> None:
@@ -193,9 +198,7 @@ def test_a_delete_of_a_file_of_another_spec_is_misfiled_and_a_roll_back_cures_it
         & diagnose(facts).names
     )
     refused(table, facts, Contradiction.MISFILED_DELETES)
-    table.lake.spark.sql(
-        f"CALL lake.system.rollback_to_snapshot('{'.'.join(table.name)}', {start})"
-    )
+    table.call("rollback_to_snapshot", f"snapshot_id => {start}")
     table.files.refresh()
     assert table.rows() == before
     assert now(table).contradictions == ()
@@ -208,10 +211,7 @@ def test_deletes_of_files_that_a_stock_rewrite_replaced_are_dangling(table: Tabl
     table.sql("DELETE FROM {t} WHERE id IN (3, 4, 5)")
     before = table.rows()
     assert "position_deletes" in diagnose(now(table)).names
-    table.sql(
-        f"CALL lake.system.rewrite_data_files(table => '{'.'.join(table.name)}', options => "
-        "map('rewrite-all', 'true'))"
-    )
+    table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
     table.files.refresh()
     facts = facts_of(table)
 
@@ -219,13 +219,10 @@ def test_deletes_of_files_that_a_stock_rewrite_replaced_are_dangling(table: Tabl
     assert unapplied.state == DeleteState.DANGLING
     assert unapplied.file_count == 1
     assert unapplied.record_count == 3
-    assert diagnose(facts).names == {"dangling_deletes"}
     (action,) = plan_table(table.lake, facts, policy=NOW).actions
     assert action.only_drops
     assert action.prediction.delete_files_removed == 1
-    assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
-    table.files.refresh()
-    assert now(table).has_deletes is False
+    without_dangling(table)
     assert table.rows() == before
 
 
@@ -259,11 +256,7 @@ def test_a_delete_by_another_spelling_is_unmatched_until_the_rows_are_deleted_ag
     assert [f.name for f in diagnose(facts)] == ["unmatched_deletes"]
     assert plan_table(table.lake, facts, policy=NOW).actions == ()
     table.sql("DELETE FROM {t} WHERE id < 5")
-    facts = now(table)
-    assert [f.name for f in diagnose(facts)] == ["dangling_deletes"]
-    assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
-    table.files.refresh()
-    assert now(table).has_deletes is False
+    without_dangling(table)
     assert table.ids() == [5, 6, 7, 8, 9]
 
 
@@ -360,10 +353,6 @@ def test_iceberg_1_11_applies_misfiled_deletes_and_its_rewrite_cures_the_table(
 
     assert done.returncode == 0, done.stderr
     table.files.refresh()
-    facts = now(table)
     assert table.ids() == [0, 2, 3]
-    assert [f.name for f in diagnose(facts)] == ["dangling_deletes"]
-    assert table.lake.run(plan_table(table.lake, facts, policy=NOW), execute=True).status == "done"
-    table.files.refresh()
-    assert now(table).has_deletes is False
+    without_dangling(table)
     assert table.ids() == [0, 2, 3]

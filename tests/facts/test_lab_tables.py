@@ -4,23 +4,18 @@ import pytest
 
 from icekit.api import Lake
 from icekit.facts import Kind
-from icekit.lab import TABLES
 from tests.facts.both import observed_both_ways
+from tests.workshop import each_lab_table
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES]
-)
+@each_lab_table()
 def test_collectors_agree_on_every_lab_table(lake: Lake, name: str) -> None:
     observed_both_ways(lake, f"lab.{name}")
 
 
-@pytest.mark.lab("small_files", "equality_deletes", "deletion_vectors", "position_deletes")
-@pytest.mark.parametrize(
-    "name", ["small_files", "equality_deletes", "deletion_vectors", "position_deletes"]
-)
+@each_lab_table(["small_files", "equality_deletes", "deletion_vectors", "position_deletes"])
 def test_facts_count_what_the_metadata_tables_count(lake: Lake, name: str) -> None:
     facts = lake.observe(f"lab.{name}", collector="local")
     counted = {

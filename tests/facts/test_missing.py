@@ -20,7 +20,7 @@ from icekit.facts.collect import Collector
 from icekit.facts.files import Partition
 from icekit.facts.metadata_file import load_metadata
 from icekit.facts.storage import MissingCount, MissingFiles, Role
-from tests.compact.tables import MERGE_ON_READ, Table
+from tests.compact.tables import MERGE_ON_READ, Named
 from tests.damage import on_disk
 from tests.offline import IDS, lake_in
 
@@ -141,15 +141,11 @@ def test_deletion_vectors_are_told_from_delete_files() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("version", ["2", "3"])
+@pytest.mark.parametrize("version", [2, 3])
 def test_spark_counts_what_is_missing_as_the_disk_does(
-    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+    named: Named, lake: Lake, scratch: str, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    table = (
-        Table(lake, scratch, f"missing{version}", tmp_path)
-        .create(**{**MERGE_ON_READ, "format__version": version})
-        .fill(2)
-    )
+    table = named(f"missing{version}").create(version=version, **MERGE_ON_READ).fill(2)
     table.sql("DELETE FROM {t} WHERE id IN (3, 4)")
     table.sql(f"CALL {lake.name}.system.compute_table_stats('{scratch}.missing{version}')")
     table.fill(1, 8, start=100)
@@ -179,7 +175,7 @@ def test_spark_counts_what_is_missing_as_the_disk_does(
 
     found = facts.missing
     assert found is not None
-    deletes = Role.VECTOR if version == "3" else Role.DELETES
+    deletes = Role.VECTOR if version == 3 else Role.DELETES
     assert [count.role for count in found.counts] == [
         Role.DATA,
         deletes,

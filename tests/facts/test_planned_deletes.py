@@ -14,7 +14,7 @@ from icekit.facts import TableFacts, counts
 from icekit.facts.files import Kind
 from icekit.facts.integrity import DeleteState
 from icekit.facts.rollup import equality_deletes_applied
-from tests.facts.both import observed_both_ways
+from tests.facts.both import facts_of
 from tests.resolve.tables import Table, add_column, types
 from tests.resolve.writing import rows_of
 
@@ -49,10 +49,6 @@ def counted(facts: TableFacts) -> Planned:
         max((each.max_deletes_per_file for each in applied), default=0),
         facts.total(Kind.EQUALITY_DELETES).file_count,
     )
-
-
-def facts_of(table: Table) -> TableFacts:
-    return observed_both_ways(table.lake, ".".join(table.name))
 
 
 def ids(low: int, high: int) -> str:

@@ -11,10 +11,10 @@ from icekit.api import Lake
 from icekit.compact.service import plan_table
 from icekit.facts.model import TableFacts
 from icekit.facts.rollup import sort_key
-from icekit.lab import TABLES
 from icekit.maintain.plan import plan_maintenance_table
 from icekit.maintain.proposals import propose
 from icekit.maintain.savings import savings_told, selection, waiting, wins
+from tests.workshop import each_lab_table
 
 
 def observed(lake: Lake, name: str) -> tuple[TableFacts, icekit.Findings, dt.datetime]:
@@ -27,9 +27,7 @@ def observed(lake: Lake, name: str) -> tuple[TableFacts, icekit.Findings, dt.dat
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES]
-)
+@each_lab_table()
 def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would_run_now(
     lake: Lake, name: str
 ) -> None:
@@ -69,9 +67,7 @@ def test_the_savings_of_a_report_are_those_of_the_plan_and_of_what_compact_would
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.lab(name)) for name in TABLES]
-)
+@each_lab_table()
 def test_maintenance_is_proposed_only_where_maintain_plans_it(lake: Lake, name: str) -> None:
     facts, findings, now = observed(lake, name)
     proposals = propose(lake, facts, findings)

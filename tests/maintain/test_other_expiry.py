@@ -5,12 +5,10 @@ table.
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from icekit.api import Lake
 from icekit.compact.outcome import Outcome
 from icekit.diagnose import diagnose
 from icekit.diagnose.findings import Thresholds
@@ -22,10 +20,9 @@ from icekit.prove import maintenance
 from icekit.run import attempt, guard, removals
 from icekit.run.attempt import Limits, Retry
 from icekit.run.blocked import holding
-from icekit.run.verbs import run
-from tests.commits import in_order
-from tests.compact.tables import Table
+from tests.compact.tables import Named, Table
 from tests.elsewhere import elsewhere
+from tests.moments import Around
 
 pytestmark = pytest.mark.spark
 
@@ -34,23 +31,18 @@ LIMITS = Thresholds(snapshots=1)
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path) -> Table:
+def table(named: Named) -> Table:
     """Five commits, each of which replaces the rows of the last, and a tag."""
-    made = Table(lake, scratch, "busy", tmp_path).create("id int", by="")
+    made = named("busy").create("id int", by="")
     for n in range(5):
         made.sql(f"INSERT OVERWRITE {{t}} VALUES ({n})")
-    made.sql(f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION {snapshots(made)[2]}")
+    made.sql(f"ALTER TABLE {{t}} CREATE TAG audit AS OF VERSION {made.snapshots()[2]}")
     return made
 
 
-def snapshots(table: Table) -> list[int]:
-    """The ids of all snapshots, the oldest first."""
-    return [int(snapshot["snapshot-id"]) for snapshot in in_order(table.lake, table.name)]
-
-
 @pytest.fixture
-def sick(lake: Lake, scratch: str, tmp_path: Path) -> Table:
-    return Table(lake, scratch, "sick", tmp_path).create().fill()
+def sick(named: Named) -> Table:
+    return named("sick").create().fill()
 
 
 @pytest.fixture
@@ -67,7 +59,7 @@ def other_job(table: Table, *statements: str) -> None:
         f"CALL lake.system.expire_snapshots(table => '{name}', older_than => timestamp "
         "'2999-01-01 00:00:00', retain_last => 1)"
     )
-    spark = elsewhere(table.lake.spark)
+    spark = elsewhere(table.spark)
     for statement in (*statements, expire):
         spark.sql(statement.replace("{t}", table.sql_name)).collect()
 
@@ -78,30 +70,6 @@ def drop_tag(table: Table) -> None:
 
 def insert(table: Table) -> None:
     other_job(table, "INSERT INTO {t} VALUES (1, 1, 'new')")
-
-
-def around(
-    monkeypatch: pytest.MonkeyPatch,
-    module: Any,
-    name: str,
-    when: str,
-    between: Callable[[], object],
-) -> None:
-    """Have something happen once, before or after the real step of this name."""
-    real = getattr(module, name)
-    is_over: list[bool] = []
-
-    def wrapped(*given: Any, **options: Any) -> Any:
-        if when == "before" and not is_over:
-            is_over.append(True)
-            between()
-        result = real(*given, **options)
-        if when == "after" and not is_over:
-            is_over.append(True)
-            between()
-        return result
-
-    monkeypatch.setattr(module, name, wrapped)
 
 
 def maintained(table: Table, procedure: str, keep_last: int = 3) -> Outcome:
@@ -115,7 +83,7 @@ def maintained(table: Table, procedure: str, keep_last: int = 3) -> Outcome:
         procedures=[procedure],
     )
     assert [action.procedure for action in plan.actions] == [procedure]
-    return run(table.lake, plan, execute=True, ledger=str(table.book), progress=lambda _: None)
+    return table.run(plan)
 
 
 def is_fine(table: Table, outcome: Outcome) -> None:
@@ -124,12 +92,10 @@ def is_fine(table: Table, outcome: Outcome) -> None:
     assert holding(table.lake, table.name, table.ledger()) == ()
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_an_expiry_beside_ours_is_no_loss(
-    old: Table, monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+@pytest.mark.parametrize("after", [False, True])
+def test_an_expiry_beside_ours_is_no_loss(old: Table, around: Around, after: bool) -> None:
     """It keeps fewer snapshots, and a tag was dropped."""
-    around(monkeypatch, attempt, "execute", when, lambda: drop_tag(old))
+    around(attempt, "execute", lambda: drop_tag(old), after=after)
 
     outcome = maintained(old, "expire_snapshots")
 
@@ -143,13 +109,13 @@ def test_an_expiry_beside_ours_is_no_loss(
 
 
 def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
-    old: Table, monkeypatch: pytest.MonkeyPatch
+    old: Table, around: Around
 ) -> None:
     def and_fail() -> None:
         drop_tag(old)
         raise RuntimeError("CommitStateUnknownException: the catalog does not answer")
 
-    around(monkeypatch, attempt, "execute", "after", and_fail)
+    around(attempt, "execute", and_fail, after=True)
 
     outcome = maintained(old, "expire_snapshots")
 
@@ -164,12 +130,12 @@ def test_what_a_call_removed_is_not_known_if_it_committed_and_then_failed(
 
 
 def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
-    old: Table, monkeypatch: pytest.MonkeyPatch
+    old: Table, around: Around
 ) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    around(monkeypatch, attempt, "execute", "after", interrupt)
+    around(attempt, "execute", interrupt, after=True)
     assert maintained(old, "expire_snapshots").status == "stopped"
 
     outcome = old.resume(command="maintain")
@@ -180,9 +146,9 @@ def test_an_expiry_stopped_while_files_are_deleted_is_proved_when_it_is_resumed(
 
 def limit_age(table: Table, milliseconds: int) -> None:
     """Let snapshots of the branch ``short`` expire after so long."""
-    load_now(
-        table.lake.spark, table.lake.sql_name(table.name)
-    ).manageSnapshots().setMaxSnapshotAgeMs("short", milliseconds).commit()
+    load_now(table.spark, table.full).manageSnapshots().setMaxSnapshotAgeMs(
+        "short", milliseconds
+    ).commit()
 
 
 def with_short_branch(table: Table) -> set[int]:
@@ -190,7 +156,7 @@ def with_short_branch(table: Table) -> set[int]:
     table.sql("ALTER TABLE {t} CREATE BRANCH short")
     for n in range(2):
         table.sql(f"INSERT INTO {{t}}.branch_short VALUES ({n + 10})")
-    return {*snapshots(table)}
+    return {*table.snapshots()}
 
 
 def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
@@ -211,16 +177,16 @@ def test_what_passes_the_age_of_its_branch_during_the_look_up_is_looked_up_too(
     outcome = maintained(old, "expire_snapshots")
 
     is_fine(old, outcome)
-    gone = there - {*snapshots(old)}
+    gone = there - {*old.snapshots()}
     assert gone == looked_up
     assert len(gone) == 3
 
 
 def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
-    old: Table, monkeypatch: pytest.MonkeyPatch
+    old: Table, around: Around
 ) -> None:
     there = with_short_branch(old)
-    around(monkeypatch, removals.ExpiryGuard, "ready", "after", lambda: limit_age(old, 1))
+    around(removals.ExpiryGuard, "ready", lambda: limit_age(old, 1), after=True)
 
     outcome = maintained(old, "expire_snapshots")
 
@@ -229,13 +195,13 @@ def test_what_passes_the_age_of_its_branch_after_the_look_up_ends_the_expiry(
     assert "1 snapshot would now expire too, by the age limit of their own branch" in str(
         outcome.actions[0].error
     )
-    assert there == {*snapshots(old)}
+    assert there == {*old.snapshots()}
 
 
 def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
-    old: Table, monkeypatch: pytest.MonkeyPatch
+    old: Table, around: Around
 ) -> None:
-    around(monkeypatch, removals.ExpiryGuard, "_check_unshared", "after", lambda: drop_tag(old))
+    around(removals.ExpiryGuard, "_check_unshared", lambda: drop_tag(old), after=True)
 
     outcome = maintained(old, "expire_snapshots")
 
@@ -246,27 +212,25 @@ def test_an_expiry_that_comes_before_ours_leaves_it_nothing_to_do(
 
 def test_what_commits_push_out_of_the_count_does_not_expire_unchecked(
     old: Table,
-    monkeypatch: pytest.MonkeyPatch,
+    around: Around,
 ) -> None:
     """Only the snapshots whose files were looked up among those of other tables go."""
-    kept = snapshots(old)[-3:]
+    kept = old.snapshots()[-3:]
     writes = ["INSERT INTO {t} VALUES (8)", "INSERT INTO {t} VALUES (9)"]
-    around(monkeypatch, attempt, "execute", "before", lambda: [old.sql(write) for write in writes])
+    around(attempt, "execute", lambda: [old.sql(write) for write in writes])
 
     outcome = maintained(old, "expire_snapshots")
 
     is_fine(old, outcome)
-    assert {*kept} < {*snapshots(old)}
+    assert {*kept} < {*old.snapshots()}
     assert outcome.actions[0].actual.items_before == 5
     assert outcome.actions[0].actual.items_after == 3
 
 
-def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(
-    old: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = snapshots(old)[0]
-    back = f"CALL lake.system.rollback_to_snapshot('{'.'.join(old.name)}', {first})"
-    around(monkeypatch, attempt, "execute", "before", lambda: old.sql(back))
+def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(old: Table, around: Around) -> None:
+    first = old.snapshots()[0]
+    back = f"snapshot_id => {first}"
+    around(attempt, "execute", lambda: old.call("rollback_to_snapshot", back))
 
     outcome = maintained(old, "expire_snapshots")
 
@@ -277,22 +241,22 @@ def test_a_rollback_to_a_snapshot_that_was_to_expire_keeps_it(
 
 
 @pytest.mark.parametrize(
-    ("module", "step", "when"),
+    ("module", "step", "after"),
     [
-        (attempt, "execute", "before"),
-        (removals, "prove_live", "before"),
-        (maintenance, "spread", "after"),
+        (attempt, "execute", False),
+        (removals, "prove_live", False),
+        (maintenance, "spread", True),
     ],
 )
 def test_an_expiry_while_orphans_are_removed_is_no_loss(
-    table: Table, monkeypatch: pytest.MonkeyPatch, module: Any, step: str, when: str
+    table: Table, around: Around, module: Any, step: str, after: bool
 ) -> None:
     """The last: after the live files are listed, and before they are looked up."""
     (table.location / "data" / "lost.parquet").write_bytes(b"nobody's")
     then = time.time() - 10 * 86_400
     for path in table.location.rglob("*"):
         os.utime(path, (then, then))
-    around(monkeypatch, module, step, when, lambda: drop_tag(table))
+    around(module, step, lambda: drop_tag(table), after=after)
 
     outcome = maintained(table, "remove_orphan_files")
 
@@ -320,16 +284,16 @@ def test_a_live_file_that_is_gone_is_missed_however_many_commits_come(
 
 
 def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
-    sick: Table, monkeypatch: pytest.MonkeyPatch
+    sick: Table, around: Around
 ) -> None:
     """What was checked before a commit is read right after it, and kept in the ledger."""
     before = sick.rows()
-    around(monkeypatch, guard, "prove_rewrites", "before", lambda: insert(sick))
+    around(guard, "prove_rewrites", lambda: insert(sick))
 
     outcome = sick.compact()
 
     is_fine(sick, outcome)
-    assert len(snapshots(sick)) == 1
+    assert len(sick.snapshots()) == 1
     assert repr(outcome.proof).count("20 rows of the new files verified before the commit") == 2
     assert len(sick.rows()) == len(before) + 1
     (record,) = sick.ledger().actions(outcome.run_id or "")
@@ -337,26 +301,26 @@ def test_a_compaction_whose_commit_another_job_let_expire_was_checked(
 
 
 def test_a_compaction_whose_commit_is_gone_before_it_is_seen_blocks_nothing(
-    sick: Table, monkeypatch: pytest.MonkeyPatch
+    sick: Table, around: Around
 ) -> None:
     """What nobody has seen is not said to be checked; and nothing is done twice."""
     before = sick.rows()
-    around(monkeypatch, attempt, "execute", "after", lambda: insert(sick))
+    around(attempt, "execute", lambda: insert(sick), after=True)
 
     outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
 
     assert outcome.status == "done"
     assert outcome.proof is None
     assert holding(sick.lake, sick.name, sick.ledger()) == ()
-    assert len(snapshots(sick)) == 1
+    assert len(sick.snapshots()) == 1
     assert len(sick.rows()) == len(before) + 1
 
 
 def test_a_commit_that_is_seen_while_its_action_is_at_work_is_known_although_it_expires_before_the_end(
-    sick: Table, monkeypatch: pytest.MonkeyPatch
+    sick: Table, around: Around, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "_LOOK_SECONDS", 0)
-    around(monkeypatch, attempt, "execute", "after", lambda: insert(sick))
+    around(attempt, "execute", lambda: insert(sick), after=True)
 
     outcome = sick.run(sick.plan(), limits=Limits(retry=Retry(first_wait=0)))
 

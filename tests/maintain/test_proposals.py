@@ -17,7 +17,7 @@ from icekit.maintain.proposals import TUNED, Proposal, Proposals, _settings
 from icekit.saving import as_data
 from icekit.tune import QUESTIONS
 from tests import factories as make
-from tests.compact.tables import Table
+from tests.compact.tables import Named
 from tests.golden import Golden
 from tests.offline import IDS, lake_in
 
@@ -116,9 +116,9 @@ def test_questions_are_asked_about_the_columns_that_queries_filter_by(
 
 @pytest.mark.spark
 def test_small_files_are_planned_as_the_printed_command_plans_them(
-    lake: Lake, scratch: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    named: Named, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sick = Table(lake, scratch, "sick", tmp_path).create().fill()
+    sick = named("sick").create().fill()
     here = sick.snapshot_id()
 
     # Nothing but appends: no commit can conflict with the rewrite, although the partitions were

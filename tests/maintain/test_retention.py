@@ -13,6 +13,8 @@ from icekit.facts.retention import HOUR_MS, Retention, expirable, expiry, retain
 NOW = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
 NOW_MS = int(NOW.timestamp() * 1000)
 MINUTE_MS = 60_000
+#: The ages of rare commits.
+OLD = [day * 24 * HOUR_MS for day in (40, 30, 20, 10)]
 
 
 def metadata(
@@ -132,7 +134,7 @@ def test_less_history_than_is_needed_is_refused_with_what_to_change() -> None:
 
 
 def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
-    made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
+    made = metadata([*OLD, 0])
 
     rounded = expiry(made, Retention(keep_hours=72, keep_last=1, need_hours=48), NOW)
     equal = expiry(made, Retention(keep_hours=48, keep_last=1, need_hours=48), NOW)
@@ -151,13 +153,12 @@ def test_the_state_of_the_time_that_is_needed_may_be_an_older_commit() -> None:
 def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_runs(
     keep_last: int,
 ) -> None:
-    ages = [day * 24 * HOUR_MS for day in (40, 30, 20, 10)]
     planned = expiry(
-        metadata([*ages, HOUR_MS]),
+        metadata([*OLD, HOUR_MS]),
         Retention(keep_hours=72, keep_last=keep_last, need_hours=48),
         NOW,
     )
-    then = metadata([*ages, HOUR_MS, MINUTE_MS, 0])
+    then = metadata([*OLD, HOUR_MS, MINUTE_MS, 0])
 
     found = retained(then, int(planned.older_than.timestamp() * 1000), planned.retain_last, NOW_MS)
 
@@ -165,7 +166,7 @@ def test_the_state_that_is_needed_stays_whatever_is_committed_before_the_expiry_
 
 
 def test_a_branch_that_keeps_less_than_is_needed_by_a_limit_of_its_own_is_refused() -> None:
-    made = metadata([day * 24 * HOUR_MS for day in (40, 30, 20, 10, 0)])
+    made = metadata([*OLD, 0])
     own = {
         "main": {
             "snapshot-id": made["current-snapshot-id"],

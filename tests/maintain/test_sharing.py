@@ -24,7 +24,7 @@ from icekit.maintain.plan import plan_maintenance_table
 from icekit.sandbox.clones import clone
 from icekit.sql import identifier
 from tests.commits import in_order
-from tests.compact.tables import Table
+from tests.compact.tables import Named, Table
 from tests.damage import on_disk
 
 pytestmark = pytest.mark.spark
@@ -34,28 +34,16 @@ ORPHANS = ["remove_orphan_files"]
 OVERWRITE = "INSERT OVERWRITE {t} VALUES (3)"
 
 
-@pytest.fixture
-def named(lake: Lake, scratch: str, tmp_path: Path) -> Callable[[str], Table]:
-    """Names a table, which is yet to be created."""
-    return lambda name: Table(lake, scratch, name, tmp_path)
-
-
 def dotted(table: Table) -> str:
     return ".".join(table.name)
 
 
-def call(table: Table, procedure: str, *arguments: str) -> None:
-    """Call a procedure of Iceberg's for a table."""
-    given = ", ".join([f"table => '{dotted(table)}'", *arguments])
-    table.sql(f"CALL {identifier(table.lake.name)}.system.{procedure}({given})")
-
-
 def register(table: Table, metadata_file: str) -> None:
-    call(table, "register_table", f"metadata_file => '{metadata_file}'")
+    table.call("register_table", f"metadata_file => '{metadata_file}'")
 
 
 def add_files(table: Table, folder: object) -> None:
-    call(table, "add_files", f"source_table => '`parquet`.`{folder}`'")
+    table.call("add_files", f"source_table => '`parquet`.`{folder}`'")
 
 
 def location(table: Table) -> str:
@@ -67,7 +55,7 @@ def metadata_file(table: Table) -> str:
 
 
 def rows(table: Table) -> int:
-    table.sql("REFRESH TABLE {t}")
+    table.files.refresh()
     return len(table.rows())
 
 
@@ -79,7 +67,7 @@ def age(table: Table, days: float = 10) -> None:
 
 
 @pytest.fixture
-def swapped(named: Make) -> tuple[Table, Table]:
+def swapped(named: Named) -> tuple[Table, Table]:
     """A table that took another's name and, with it, its location."""
     table, old = named("a"), named("a_old")
     table.create("id BIGINT", by="").sql("INSERT INTO {t} VALUES (1), (2)")
@@ -90,7 +78,7 @@ def swapped(named: Make) -> tuple[Table, Table]:
 
 
 @pytest.fixture
-def littered(named: Make, lose: Make) -> tuple[Table, Path]:
+def littered(named: Named, lose: Make) -> tuple[Table, Path]:
     """A table, and a file in its folder that no snapshot names."""
     table = named("littered")
     table.sql("CREATE TABLE {t} USING iceberg AS SELECT 1 AS id")
@@ -125,7 +113,7 @@ def test_a_table_that_was_swapped_out_is_not_taken_for_orphans(lake: Lake, swapp
     assert rows(table) == 1
 
 
-def test_a_table_that_came_after_the_plan_is_looked_for_again(littered: Any, named: Make) -> None:
+def test_a_table_that_came_after_the_plan_is_looked_for_again(littered: Any, named: Named) -> None:
     table, lost = littered
     plan, late = planned(table), named("late")
     assert len(plan.actions) == 1
@@ -157,13 +145,12 @@ def moved_away(table: Table, commits: int = 3) -> None:
     table.sql(f"ALTER TABLE {{t}} SET LOCATION '{away}'")
     for n in range(commits):
         table.sql(f"INSERT INTO {{t}} VALUES ({100 + n})")
-    call(
-        table,
+    table.call(
         "expire_snapshots",
         "older_than => TIMESTAMP '2999-01-01 00:00:00'",
         "retain_last => 1",
     )
-    table.sql("REFRESH TABLE {t}")
+    table.files.refresh()
 
 
 def test_a_table_that_moved_away_and_left_files_behind_keeps_them(swapped: Any) -> None:
@@ -179,7 +166,7 @@ def test_a_table_that_moved_away_and_left_files_behind_keeps_them(swapped: Any) 
 
 
 def test_orphans_that_another_table_has_taken_in_stay(
-    littered: Any, named: Make, tmp_path: Path
+    littered: Any, named: Named, tmp_path: Path
 ) -> None:
     table, lost = littered
     data = lost.with_name("written-by-another-job.parquet")
@@ -198,7 +185,7 @@ def test_orphans_that_another_table_has_taken_in_stay(
 
 
 def test_orphans_stay_where_another_table_cannot_tell_what_it_names(
-    littered: Any, named: Make
+    littered: Any, named: Named
 ) -> None:
     table, lost = littered
     broken = named("broken")
@@ -246,7 +233,7 @@ def stays_for(aged: Make) -> Make:
 
 
 def test_snapshots_that_another_table_has_too_do_not_expire(
-    lake: Lake, named: Make, stays_for: Make
+    lake: Lake, named: Named, stays_for: Make
 ) -> None:
     table, other = named("e"), named("e_copy")
     table.sql("CREATE TABLE {t} USING iceberg AS SELECT 1 AS id")
@@ -263,7 +250,7 @@ def test_snapshots_that_another_table_has_too_do_not_expire(
 
 
 @pytest.fixture
-def taken_in(named: Make, tmp_path: Path) -> tuple[Table, Table]:
+def taken_in(named: Named, tmp_path: Path) -> tuple[Table, Table]:
     """A table of two rows whose files lie in a folder, and another that takes them in."""
     source, taker = named("source"), named("taker").create("id INT", by="")
     source.create("id INT", by="", write_data_path=f"{tmp_path}/data")
@@ -307,10 +294,10 @@ def forgotten(table: Table, snapshots: int | None = None) -> None:
             catalog.load_table(table.name).maintenance.expire_snapshots().by_id(
                 int(snapshot["snapshot-id"])
             ).commit()
-    table.sql("REFRESH TABLE {t}")
+    table.files.refresh()
 
 
-def test_manifests_that_another_table_still_has_do_not_go(named: Make, stays_for: Make) -> None:
+def test_manifests_that_another_table_still_has_do_not_go(named: Named, stays_for: Make) -> None:
     """Of a table that was registered from this one, and has let go of the snapshots that they came
     with.
     """
@@ -320,27 +307,9 @@ def test_manifests_that_another_table_still_has_do_not_go(named: Make, stays_for
     other.sql("INSERT INTO {t} VALUES (2)")
     forgotten(other, 1)
     table.sql("INSERT INTO {t} VALUES (3)")
-    call(table, "rewrite_manifests")
+    table.call("rewrite_manifests")
 
     stays_for(table, other)
-
-
-def append(table: Table, path: str) -> None:
-    """Add a file of one column and two rows to a table by Iceberg's own API, under the path that is
-    given.
-    """
-    jvm: Any = table.lake.spark._jvm
-    java = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-        table.lake.spark._jsparkSession, table.sql_name
-    )
-    size = on_disk(path).resolve().stat().st_size
-    built = (
-        jvm.org.apache.iceberg.DataFiles.builder(java.spec())
-        .withPath(path)
-        .withFileSizeInBytes(size)
-        .withRecordCount(2)
-    )
-    java.newAppend().appendFile(built.withFormat("parquet").build()).commit()
 
 
 def of_two_rows(table: Table) -> str:
@@ -354,7 +323,7 @@ def of_two_rows(table: Table) -> str:
 
 
 @pytest.fixture
-def both(named: Make) -> tuple[Table, Table, str]:
+def both(named: Named) -> tuple[Table, Table, str]:
     """A table of one file, another that is empty, and the path of the file."""
     source = named("source")
     return source, named("taker").create("id INT", by=""), of_two_rows(source)
@@ -386,7 +355,7 @@ def test_files_that_were_taken_in_do_not_go_once_the_name_mapping_is_unset(
 
 
 def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(
-    scratch: str, named: Make, stays_for: Make
+    scratch: str, named: Named, stays_for: Make
 ) -> None:
     """Nothing of it names the original any more: neither its location nor its snapshots, nor its
     metadata log.
@@ -397,7 +366,7 @@ def test_files_of_a_table_that_was_registered_and_moved_away_do_not_go(
     other.sql("ALTER TABLE {t} SET TBLPROPERTIES ('write.metadata.previous-versions-max'='1')")
     other.sql(f"ALTER TABLE {{t}} SET LOCATION '{location(other)}_own'")
     other.sql("INSERT INTO {t} VALUES (4)")
-    call(other, "rewrite_manifests")
+    other.call("rewrite_manifests")
     forgotten(other)
     assert f"/{scratch}/first/" not in json.dumps(head(other.lake, other.name).metadata)
     table.sql(OVERWRITE)
@@ -410,7 +379,7 @@ def test_snapshots_do_not_expire_while_another_table_cannot_be_read(
     both: Any, aged: Make, what: str
 ) -> None:
     table, other, path = both
-    append(other, path)
+    other.append_path(path, 2)
     ((manifest,),) = other.sql("SELECT path FROM {t}.manifests")
     table.sql(OVERWRITE)
     aged(table.name)
@@ -432,7 +401,7 @@ def test_files_that_another_table_took_by_icebergs_api_do_not_go_however_it_spel
 ) -> None:
     """It lies elsewhere, and nothing in its metadata file tells of them."""
     table, other, path = both
-    append(other, spelled(path, how, tmp_path) if how else path)
+    other.append_path(spelled(path, how, tmp_path) if how else path, 2)
     table.sql(OVERWRITE)
 
     stays_for(table, other)
@@ -440,14 +409,14 @@ def test_files_that_another_table_took_by_icebergs_api_do_not_go_however_it_spel
 
 @pytest.mark.parametrize("how", SPELLINGS)
 def test_orphans_stay_however_another_table_spells_them(
-    littered: Any, named: Make, tmp_path: Path, how: str
+    littered: Any, named: Named, tmp_path: Path, how: str
 ) -> None:
     table, lost = littered
     data = lost.with_name("written-by-another-job.parquet")
     shutil.copy(on_disk(of_two_rows(named("written"))), data)
     age(table)
     other = named("taker").create("id INT", by="")
-    append(other, spelled(f"file:{data}", how, tmp_path))
+    other.append_path(spelled(f"file:{data}", how, tmp_path), 2)
 
     failed(table.run(planned(table)), "but scratch.taker (")
     assert data.exists()
@@ -456,7 +425,7 @@ def test_orphans_stay_however_another_table_spells_them(
 
 
 def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans(
-    littered: Any, named: Make
+    littered: Any, named: Named
 ) -> None:
     """The listing of a location follows links."""
     table, lost = littered
@@ -472,7 +441,7 @@ def test_a_folder_of_another_table_that_a_link_leads_to_is_not_taken_for_orphans
 
 
 def test_a_table_that_only_calls_itself_a_clone_is_no_clone(
-    lake: Lake, named: Make, stays_for: Make, tmp_path: Path
+    lake: Lake, named: Named, stays_for: Make, tmp_path: Path
 ) -> None:
     """Somebody has kept what was tried on one: its metadata, registered under a name of its own."""
     table, other = named("source"), named("kept")

@@ -13,22 +13,26 @@ from pydantic import TypeAdapter
 
 import icekit
 from icekit.api import Lake
+from icekit.engine.bridge import elements
 from icekit.lab.upserts import UpsertStream
 from icekit.lab.workbench import Lab, embedded
 from icekit.prove import commits
 from icekit.prove.commits import prove_commits
 from icekit.prove.proof import Proof
-from icekit.sql import identifier
-from tests.commits import in_order
+from tests import tables
 from tests.damage import change_avro
-from tests.resolve.writing import Files, Part
+from tests.resolve.writing import Part
 from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
-MERGE_ON_READ = "'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+MERGE_ON_READ: dict[str, Any] = {
+    "write_delete_mode": "merge-on-read",
+    "write_update_mode": "merge-on-read",
+}
 
 
+REGIONS = "id bigint, region string, amount int", "region"
 DAY = {"at_day": "2013-01-01"}
 # Of which none belongs to that day.
 LATER = (
@@ -37,36 +41,13 @@ LATER = (
 )
 
 
-class Table:
+class Table(tables.Table):
     """A table of a test: what happens to it, and what it is then."""
 
-    def __init__(self, lake: Lake, namespace: str, name: str) -> None:
-        self.lake, self.name, self.sql_name = (
-            lake,
-            (namespace, name),
-            identifier("lake", namespace, name),
-        )
-
-    def sql(self, statement: str) -> list[Any]:
-        return self.lake.spark.sql(statement.replace("{t}", self.sql_name)).collect()
-
-    def create(
-        self, columns: str, partitioned_by: str = "", properties: str = "'format-version' = '2'"
-    ) -> Table:
-        by = f"PARTITIONED BY ({partitioned_by})" if partitioned_by else ""
-        self.sql(f"CREATE TABLE {{t}} ({columns}) USING iceberg {by} TBLPROPERTIES ({properties})")
-        return self
-
     def compact(self, where: str = "", options: str = "'rewrite-all', 'true'") -> int:
-        only = f', where => "{where}"' if where else ""
-        self.sql(
-            f"CALL lake.system.rewrite_data_files(table => '{'.'.join(self.name)}', options => "
-            f"map({options}){only})"
-        )
+        only = [f'where => "{where}"'] if where else []
+        self.call("rewrite_data_files", f"options => map({options})", *only)
         return self.snapshots()[-1]
-
-    def snapshots(self) -> list[int]:
-        return [int(snapshot["snapshot-id"]) for snapshot in in_order(self.lake, self.name)]
 
     def summary(self, snapshot_id: int) -> dict[str, str]:
         operation, summary = self.sql(
@@ -77,44 +58,26 @@ class Table:
     def rows(self) -> set[Any]:
         return set(self.sql("SELECT * FROM {t}"))
 
-    @property
-    def java(self) -> Any:
-        jvm: Any = self.lake.spark._jvm
-        return jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(
-            self.lake.spark._jsparkSession, self.sql_name
-        )
-
-    @property
-    def written(self) -> Files:
-        return Files(self.lake.spark, self.lake.sql_name(self.name))
-
-    def data(self, rows: str, part: Part | None = None) -> Any:
-        """A data file of these rows, which no commit has added."""
-        return self.written.data(rows, part)
-
     def appended(self, rows: str, part: Part) -> Any:
         """A data file of these rows, which a commit has added."""
-        file = self.data(rows, part)
-        self.commit(self.java.newAppend().appendFile(file))
+        file = self.files.data(rows, part)
+        self.append(file)
         return file
 
-    def replaced(self, *old: Any, by: Any) -> Proof:
+    def replaced(self, *old: Any, by: Any, **options: Any) -> Proof:
         """The proof of a commit that puts a file in the place of others."""
-        rewrite = self.java.newRewrite()
+        rewrite = self.files.table().newRewrite().validateFromSnapshot(self.snapshots()[-1])
         for file in old:
             rewrite = rewrite.deleteFile(file)
-        return self.prove(self.commit(rewrite.addFile(by)))
+        return self.prove(self.committed(rewrite.addFile(by)), **options)
 
-    def files(self) -> list[Any]:
-        tasks = self.java.newScan().planFiles().iterator()
-        found = []
-        while tasks.hasNext():
-            found.append(tasks.next().file())
-        return sorted(found, key=lambda file: str(file.partition()))
+    def data_files(self) -> list[Any]:
+        tasks = elements(self.files.table().newScan().planFiles())
+        return sorted((task.file() for task in tasks), key=lambda file: str(file.partition()))
 
-    def commit(self, action: Any) -> int:
+    def committed(self, action: Any) -> int:
         action.commit()
-        self.sql("REFRESH TABLE {t}")
+        self.files.refresh()
         return self.snapshots()[-1]
 
     def prove(self, *snapshot_ids: int, **options: Any) -> Proof:
@@ -133,7 +96,7 @@ def regions(lake: Lake, scratch: str, shapes: Shapes) -> Table:
     made = Table(lake, scratch, "regions")
 
     def build() -> None:
-        made.create("id bigint, region string, amount int", "region")
+        made.create(*REGIONS)
         for start in (0, 300):
             made.sql(
                 f"INSERT INTO {{t}} SELECT id, element_at(array('a', 'b', 'c'), CAST(id % 3 + 1 "
@@ -146,9 +109,7 @@ def regions(lake: Lake, scratch: str, shapes: Shapes) -> Table:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_compaction_that_applies_deletes_changes_no_row(table: Table, version: int) -> None:
-    table.create(
-        "id bigint, day date", "months(day)", f"'format-version' = '{version}', {MERGE_ON_READ}"
-    )
+    table.create("id bigint, day date", "months(day)", version, **MERGE_ON_READ)
     table.sql(
         "INSERT INTO {t} SELECT id, DATE '2013-01-01' + CAST(id % 90 AS int) FROM range(1000)"
     )
@@ -174,8 +135,7 @@ def test_a_compaction_that_applies_deletes_changes_no_row(table: Table, version:
 def test_a_compaction_that_applies_equality_deletes_changes_no_row(
     lake: Lake, table: Table
 ) -> None:
-    table.create("id bigint, region string, amount int", "region")
-    table.sql("INSERT INTO {t} SELECT id, 'a', 0 FROM range(100)")
+    table.create(*REGIONS).insert("(SELECT id, 'a', 0 FROM range(100))")
 
     class Bench(Lab):
         sql_name = table.sql_name
@@ -191,7 +151,7 @@ def test_a_compaction_that_applies_equality_deletes_changes_no_row(
             }
         )
         stream.commit([("region=a", rows)])
-    table.sql("REFRESH TABLE {t}")
+    table.files.refresh()
     upsert = table.snapshots()[-1]
     commit = table.compact(
         options="'delete-file-threshold', '1', 'remove-dangling-deletes', 'true'"
@@ -208,14 +168,17 @@ def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(
     table: Table, regions: Table
 ) -> None:
     good = regions.compact()
-    other = table.create("id bigint, region string, amount int", "region")
+    other = table.create(*REGIONS)
     other.sql(
         f"INSERT INTO {{t}} SELECT id, region, if(id = 1, -1, amount) FROM {regions.sql_name} "
         "WHERE region = 'b'"
     )
     before = regions.rows()
-    bad = regions.commit(
-        regions.java.newRewrite().deleteFile(regions.files()[1]).addFile(other.files()[0])
+    bad = regions.committed(
+        regions.files.table()
+        .newRewrite()
+        .deleteFile(regions.data_files()[1])
+        .addFile(other.data_files()[0])
     )
     regions.sql("INSERT INTO {t} VALUES (1000, 'c', 0)")
     proof = regions.prove(good, bad)
@@ -237,7 +200,7 @@ def test_a_file_replaced_by_one_with_other_rows_is_caught_and_named(
 
 
 def test_rows_lost_from_a_partition_are_caught(regions: Table) -> None:
-    lost = regions.commit(regions.java.newDelete().deleteFile(regions.files()[-1]))
+    lost = regions.committed(regions.files.table().newDelete().deleteFile(regions.data_files()[-1]))
     proof = regions.prove(lost)
 
     assert proof.ok is False
@@ -250,10 +213,9 @@ def test_rows_that_moved_to_a_file_of_another_partition_are_caught(table: Table)
         "INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (2, TIMESTAMP '2013-01-02 "
         "00:00:00Z')"
     )
-    first, second = table.files()
-    jvm: Any = table.lake.spark._jvm
+    first, second = table.data_files()
     wrong = (
-        jvm.org.apache.iceberg.DataFiles.builder(table.java.spec())
+        table.java.DataFiles.builder(table.files.table().spec())
         .copy(second)
         .withPartition(first.partition())
         .build()
@@ -272,7 +234,7 @@ def test_rows_lost_from_a_file_whose_partition_does_not_tell_their_values_are_ca
     table.sql("INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z')")
     whole = table.appended(LATER, DAY)
 
-    proof = table.replaced(whole, by=table.data(f"{LATER} LIMIT 1", DAY))
+    proof = table.replaced(whole, by=table.files.data(f"{LATER} LIMIT 1", DAY))
 
     assert proof.ok is False
     assert (
@@ -291,18 +253,10 @@ def test_a_delete_beside_them_hides_no_lost_rows_of_such_a_file(
         "INSERT INTO {t} VALUES (1, TIMESTAMP '2013-01-01 00:00:00Z'), (9, TIMESTAMP '2013-01-01 "
         "01:00:00Z')"
     )
-    table.written.commit().positions([(str(table.files()[0].location()), 1)], DAY).done()
+    table.commit().positions([(str(table.data_files()[0].location()), 1)], DAY).done()
     whole = table.appended(LATER, DAY)
 
-    proof = table.prove(
-        table.commit(
-            table.java.newRewrite()
-            .validateFromSnapshot(table.snapshots()[-1])
-            .deleteFile(whole)
-            .addFile(table.data(f"{LATER} LIMIT 1", DAY))
-        ),
-        sample=sample,
-    )
+    proof = table.replaced(whole, by=table.files.data(f"{LATER} LIMIT 1", DAY), sample=sample)
 
     assert proof.ok is False
     assert "compared the whole table" in repr(proof)
@@ -314,18 +268,18 @@ def test_rows_of_an_older_spec_make_up_for_no_lost_rows_of_such_a_file(table: Ta
     table.sql("ALTER TABLE {t} ADD PARTITION FIELD days(at)")
     whole = table.appended(LATER, DAY)
 
-    assert table.replaced(whole, by=table.data(f"{LATER} LIMIT 1", DAY)).ok is False
+    assert table.replaced(whole, by=table.files.data(f"{LATER} LIMIT 1", DAY)).ok is False
 
 
 def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table: Table) -> None:
     table.create("id int", "bucket(4, id)")
     table.sql("INSERT INTO {t} SELECT id FROM range(100)")
     bucket = {"id_bucket": 0}
-    table.written.commit().deletes("id", "SELECT 1000", bucket).done()
+    table.commit().deletes("id", "SELECT 1000", bucket).done()
     whole = table.appended("SELECT id FROM range(8)", bucket)
-    table.written.commit().deletes("id", "SELECT 1001", bucket).done()
+    table.commit().deletes("id", "SELECT 1001", bucket).done()
 
-    part = table.data("SELECT id FROM range(7)", bucket)
+    part = table.files.data("SELECT id FROM range(7)", bucket)
     assert table.replaced(whole, by=part).ok is False
 
 
@@ -335,7 +289,7 @@ def test_rows_lost_from_a_file_of_another_bucket_are_caught_under_deletes(table:
 def test_deletes_beside_rows_that_lie_where_they_belong_make_no_proof_read_the_whole_table(
     table: Table, by: str
 ) -> None:
-    table.create("id int, at timestamp", by, f"'format-version' = '2', {MERGE_ON_READ}")
+    table.create("id int, at timestamp", by, **MERGE_ON_READ)
     table.sql(
         "INSERT INTO {t} SELECT id, timestamp_seconds(1357000000 + 40000 * (id % 8)) FROM range(40)"
     )
@@ -347,12 +301,12 @@ def test_deletes_beside_rows_that_lie_where_they_belong_make_no_proof_read_the_w
 
 
 def test_rows_that_lost_their_row_ids_are_caught(table: Table) -> None:
-    table.create("id int", properties="'format-version' = '3'")
+    table.create("id int", version=3)
     table.sql("INSERT INTO {t} VALUES (1), (2)")
     table.sql("UPDATE {t} SET id = 3 WHERE id = 2")
     assert table.prove(table.compact()).ok is True
-    (old,) = table.files()
-    new = table.data("SELECT * FROM VALUES (1), (3)")
+    (old,) = table.data_files()
+    new = table.files.data("SELECT * FROM VALUES (1), (3)")
 
     proof = table.replaced(old, by=new)
 
@@ -496,9 +450,8 @@ def test_a_sample_is_chosen_by_its_seed_and_says_so(regions: Table) -> None:
 def test_a_commit_whose_parent_has_expired_is_not_provable(regions: Table) -> None:
     first = regions.snapshots()[0]
     commit = regions.compact()
-    regions.sql(
-        f"CALL lake.system.expire_snapshots(table => '{'.'.join(regions.name)}', older_than => "
-        "TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
+    regions.call(
+        "expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00'", "retain_last => 1"
     )
     proof = regions.prove(commit, first)
 
@@ -510,7 +463,7 @@ def test_a_commit_whose_parent_has_expired_is_not_provable(regions: Table) -> No
 
 def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: Table) -> None:
     first = regions.snapshots()[0]
-    gone = regions.files()[0].location()
+    gone = regions.data_files()[0].location()
     commit = regions.compact()
     Path(gone.removeprefix("file:")).unlink()
     proof = regions.prove(first, commit)
@@ -521,7 +474,7 @@ def test_a_first_commit_and_one_whose_files_are_gone_are_not_provable(regions: T
 
 
 def test_metadata_only_commits_change_no_partition(regions: Table) -> None:
-    regions.sql(f"CALL lake.system.rewrite_manifests(table => '{'.'.join(regions.name)}')")
+    regions.call("rewrite_manifests")
     commit = regions.snapshots()[-1]
     proof = regions.prove(commit)
 
@@ -552,7 +505,7 @@ def test_a_manifest_lost_without_a_word_is_caught(regions: Table) -> None:
         ],
         drop,
     )
-    regions.sql("REFRESH TABLE {t}")
+    regions.files.refresh()
     proof = regions.prove(commit)
 
     assert proof.ok is False

@@ -247,7 +247,7 @@ def test_odd_names_are_names_like_others(printed: Printed) -> None:
     )
 
 
-def test_hundreds_of_columns_are_hashed(lake: Lake, printed: Printed) -> None:
+def test_hundreds_of_columns_are_hashed(printed: Printed) -> None:
     columns = [f"id + {i} AS c{i}" for i in range(300)]
     query = f"SELECT {', '.join(columns)} FROM range(10)"
 

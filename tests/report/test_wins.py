@@ -10,7 +10,7 @@ import pytest
 from icekit import Thresholds, diagnose
 from icekit.diagnose.document import ReportedHealth
 from icekit.diagnose.findings import Findings
-from icekit.facts.files import Kind
+from icekit.facts.files import FileGroup, Kind
 from icekit.facts.model import TableFacts
 from icekit.facts.orphans import weighed
 from icekit.facts.rollup import OPEN_FILE_COST
@@ -266,8 +266,13 @@ def test_what_one_action_saves_is_said_once_and_the_other_findings_say_whose_act
     assert str(won(facts).opens_saved) in said["equality_deletes"]
 
 
+def days(count: int, files: int) -> tuple[FileGroup, ...]:
+    """So many small files of each of so many days."""
+    return tuple(file_group(*[MIB] * files, of=partition(day)) for day in range(count))
+
+
 def test_partitions_that_are_too_small_save_the_files_that_coarser_ones_would_combine() -> None:
-    facts = table_facts(groups=tuple(file_group(MIB, of=partition(day)) for day in range(100)))
+    facts = table_facts(groups=days(100, 1))
     made = won(facts)
 
     assert diagnose(facts).names == {"over_partitioned"}
@@ -283,8 +288,7 @@ def test_partitions_that_are_too_small_save_the_files_that_coarser_ones_would_co
 
 
 def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() -> None:
-    groups = tuple(file_group(*[MIB] * 10, of=partition(day)) for day in range(20))
-    facts = table_facts(groups=(*groups, file_group(*[64 * MIB] * 10, of=partition(999))))
+    facts = table_facts(groups=(*days(20, 10), file_group(*[64 * MIB] * 10, of=partition(999))))
     found = diagnose(facts)
     assert {"over_partitioned", "small_files"} <= found.names
     made = won(facts)
@@ -307,9 +311,7 @@ def test_files_that_compaction_and_coarser_partitions_both_combine_count_once() 
 
 
 def test_small_files_that_coarser_partitions_combine_say_so() -> None:
-    facts = table_facts(
-        groups=tuple(file_group(*[MIB] * 10, of=partition(day)) for day in range(20))
-    )
+    facts = table_facts(groups=days(20, 10))
     over, small = (
         next(f for f in diagnose(facts) if f.name == name)
         for name in ("over_partitioned", "small_files")
@@ -322,7 +324,7 @@ def test_small_files_that_coarser_partitions_combine_say_so() -> None:
 
 
 def test_the_history_of_compaction_leaves_out_what_coarser_partitions_save() -> None:
-    facts = table_facts(groups=tuple(file_group(MIB, of=partition(day)) for day in range(100)))
+    facts = table_facts(groups=days(100, 1))
     made = health(facts, diagnose(facts), won(facts), "run")
 
     assert won(facts).opens_saved == 99

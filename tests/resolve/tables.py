@@ -6,25 +6,25 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from zlib import crc32
 
-from icekit.api import Lake
+from icekit.compact.execute import execute
 from icekit.compact.model import Action, Prediction, RewriteOrder
 from icekit.compact.outcome import Outcome
 from icekit.compact.rewrite import CheckedRewrite
 from icekit.engine.bridge import guarded, load_now
+from icekit.engine.interrupting import Stop
 from icekit.prove.conversion import check_positions
 from icekit.resolve.convert import convert
 from icekit.run.verbs import convert_equality_deletes
-from icekit.sql import Identifier, identifier
-from tests.commits import in_order
-from tests.resolve.writing import Commit, Files, Part, rows_of
+from tests import tables
+from tests.resolve.writing import rows_of
 
 Rows = Counter[tuple[Any, ...]]
 
 
-_IN_ORDER = RewriteOrder()
+IN_ORDER = RewriteOrder()
 
 # Of each type that a key can have: a value, and another.
 _TYPES = {
@@ -56,60 +56,13 @@ _TYPES = {
 }
 
 
-class Table:
-    """A table of a test's own and what writes to it."""
+class Table(tables.Table):
+    """A table whose deletes are merged on read, and the rule that holds for it."""
 
-    def __init__(self, lake: Lake, namespace: str, name: str) -> None:
-        self.lake = lake
-        self.spark = lake.spark
-        self.name: Identifier = (namespace, name)
-        self.full = lake.sql_name(self.name)
-        self.sql_name = identifier(*self.full)
-        self.files = Files(lake.spark, self.full)
-
-    def create(
-        self,
-        columns: str = "id bigint, name string",
-        by: str = "",
-        version: int = 2,
-        **properties: str,
-    ) -> Table:
-        """Create the table; keyword arguments are properties, with ``_`` for ``.`` and ``__`` for
-        ``-``.
-        """
-        given = {
-            "format-version": str(version),
-            "write.delete.mode": "merge-on-read",
-            "write.update.mode": "merge-on-read",
-        }
-        given |= {k.replace("__", "-").replace("_", "."): v for k, v in properties.items()}
-        pairs = ", ".join(f"'{k}' = '{v}'" for k, v in given.items())
-        self.sql(
-            f"CREATE TABLE {{t}} ({columns}) USING iceberg "
-            f"{f'PARTITIONED BY ({by})' if by else ''} TBLPROPERTIES ({pairs})"
-        )
-        return self
-
-    def sql(self, statement: str) -> list[Any]:
-        return self.spark.sql(statement.replace("{t}", self.sql_name)).collect()
-
-    def insert(self, rows: str) -> Table:
-        """Append rows in one file a partition."""
-        self.sql(f"INSERT INTO {{t}} SELECT /*+ COALESCE(1) */ * FROM {rows}")
-        return self
-
-    def commit(self) -> Commit:
-        return self.files.commit()
-
-    def data(self, rows: str, part: Part | None = None, **options: Any) -> Table:
-        """Commit one data file."""
-        self.commit().data(rows, part, **options).done()
-        return self
-
-    def append(self, file: Any) -> Table:
-        """Commit a data file that is written already."""
-        self.files.table().newAppend().appendFile(file).commit()
-        return self
+    PROPERTIES: ClassVar = {
+        "write_delete_mode": "merge-on-read",
+        "write_update_mode": "merge-on-read",
+    }
 
     def fill_slices(self, slices: int, rows: int = 5) -> int:
         """Append files of ids in order until each of so many slices has one, as a file's slice is
@@ -122,21 +75,12 @@ class Table:
                 return rows * (n + 1)
         raise AssertionError("no file fell into one of the slices")
 
-    def delete(self, by: Any, rows: str, part: Part | None = None, **options: Any) -> Table:
-        """Commit one equality delete file."""
-        self.commit().deletes(by, rows, part, **options).done()
-        return self
-
     def rows(self, at: str = "", columns: str = "*") -> Rows:
         """The rows that Spark reads, each as often as it is there."""
         return Counter(_plain(tuple(row)) for row in self.sql(f"SELECT {columns} FROM {{t}} {at}"))
 
     def ids(self, at: str = "") -> list[Any]:
         return sorted(row[0] for row in self.sql(f"SELECT id FROM {{t}} {at}"))
-
-    def snapshots(self) -> list[int]:
-        """Every snapshot that the table knows, oldest first."""
-        return [int(snapshot["snapshot-id"]) for snapshot in in_order(self.lake, self.name)]
 
     def history(self) -> dict[int, Rows]:
         """The rows of every snapshot."""
@@ -156,9 +100,7 @@ class Table:
 
     def equality_deletes(self, branch: str | None = None) -> int:
         at = f"VERSION AS OF '{branch}'" if branch else ""
-        return int(
-            self.sql(f"SELECT count(*) FROM {{t}}.delete_files {at} WHERE content = 2")[0][0]
-        )
+        return self.delete_files(f"{at} WHERE content = 2")
 
     @property
     def version(self) -> int:
@@ -184,14 +126,14 @@ class Table:
         action: Callable[[], object] | None = None,
         *,
         branch: str | None = None,
-        left: int = 0,
+        left: int | None = 0,
         every: bool = False,
         **options: Any,
     ) -> Rows:
         """Convert the table, see that the rule holds, and give its rows.
 
         No row changes, in the current state or (if asked, as it takes long) in ``every`` snapshot,
-        so many equality deletes are left, and a data file has one deletion vector at most.
+        so many equality deletes (if it is said how many) are left, and a data file has one deletion vector at most.
         """
         at = f"VERSION AS OF '{branch}'" if branch else ""
         before, history, lineage = self.rows(at), self.history() if every else {}, self.lineage(at)
@@ -204,28 +146,16 @@ class Table:
         # An upgraded table's rows get their ids with its next commit, whichever that is.
         if all(row[-2] is not None for row in lineage):
             assert self.lineage(at) == lineage
-        assert self.equality_deletes(branch) == left
+        assert left is None or self.equality_deletes(branch) == left
         return before
 
-    def rewritten(
-        self,
-        *,
-        branch: str | None = None,
-        check: bool = True,
-        order: RewriteOrder = _IN_ORDER,
-        **options: str,
-    ) -> Rows:
+    def rewritten(self, *, branch: str | None = None, **options: Any) -> Rows:
         """Rewrite every data file in icekit's own way, see that no row changed, and give the
         rows.
         """
-        at = f"VERSION AS OF '{branch}'" if branch else ""
-        before, lineage = self.rows(at), self.lineage(at)
-        rewrite(self, branch=branch, check=check, order=order, **options)
-        self.files.refresh()
-        self.hold(before, {}, at)
-        if all(row[-2] is not None for row in lineage):
-            assert self.lineage(at) == lineage
-        return before
+        return self.converted(
+            lambda: rewrite(self, branch=branch, **options), branch=branch, left=None
+        )
 
     def hold(self, rows: Rows, history: dict[int, Rows], at: str = "") -> None:
         """See that these rows are there, now and in each of these snapshots that is left."""
@@ -241,37 +171,49 @@ class Table:
 @contextlib.contextmanager
 def unchanged(table: Table) -> Iterator[None]:
     """See that a block changes no row, makes no commit and leaves no data file behind."""
-    folder = Path(str(table.files.table().location()).removeprefix("file:")) / "data"
+    folder = table.location / "data"
     before = table.rows(), table.snapshots(), {*folder.rglob("*.*")}
     yield
     assert (table.rows(), table.snapshots(), {*folder.rglob("*.*")}) == before
 
 
-def rewrite(
+def of_every_file(
     table: Table,
+    procedure: str = "rewrite_data_files",
     *,
     branch: str | None = None,
-    check: bool = True,
-    order: RewriteOrder = _IN_ORDER,
+    order: RewriteOrder = IN_ORDER,
     **options: str,
-) -> None:
-    """Rewrite every data file as a run does, or some of them according to options (with ``_`` for
+) -> Action:
+    """An action that rewrites every file, or some of them according to options (with ``_`` for
     ``-``).
     """
-    given = {name.replace("_", "-"): value for name, value in options.items()} or {
-        "rewrite-all": "true"
-    }
-    action = Action(
+    given = {name.replace("_", "-"): value for name, value in options.items()}
+    return Action(
         "a1",
-        "rewrite_data_files",
+        procedure,
         table.full[0],
         table.name,
         "a test",
         Prediction(),
-        options=given,
+        options={"rewrite-all": "true", **given},
         branch=branch,
         order=order,
     )
+
+
+TAGS = {"icekit.run-id": "test"}
+
+
+def run(table: Table, *procedure: str, **options: Any) -> None:
+    """Run an action that rewrites every file, as a run does."""
+    action = of_every_file(table, *procedure, **options)
+    execute(table.spark, action, TAGS, stop=Stop(), tick=lambda _: None)
+    table.files.refresh()
+
+
+def rewrite(table: Table, *, check: bool = True, **options: Any) -> None:
+    """Rewrite every data file in icekit's own way."""
     made = guarded(table.spark._jvm, load_now(table.spark, table.full))
     spark: Any = table.spark
     if spark.conf.get("spark.sql.catalog.default_rewrite_catalog", None) is None:
@@ -279,7 +221,7 @@ def rewrite(
             "spark.sql.catalog.default_rewrite_catalog",
             "org.apache.iceberg.spark.SparkRewriteTableCatalog",
         )
-    CheckedRewrite(spark, action, made, {"icekit.run-id": "test"}, check=check).run()
+    CheckedRewrite(spark, of_every_file(table, **options), made, TAGS, check=check).run()
 
 
 def _plain(value: Any) -> Any:
@@ -297,7 +239,7 @@ def add_column(table: Table, name: str, kind: Any, *default: Any) -> None:
 
 
 def types(table: Table) -> Any:
-    return table.spark._jvm.org.apache.iceberg.types.Types  # type: ignore[union-attr]
+    return table.java.types.Types
 
 
 def with_ruled_out_key(table: Table, version: int = 2) -> str:
@@ -309,6 +251,14 @@ def with_ruled_out_key(table: Table, version: int = 2) -> str:
     low, high = (f"{digit}0000000-0000-0000-0000-000000000001" for digit in "0f")
     table.data(f"SELECT 1, '{low}' UNION ALL SELECT 2, '{high}'")
     return high
+
+
+def with_values_of_another_partition(table: Table) -> None:
+    """Create the table with rows that lie in another partition than their files say, and deletes
+    that say it of themselves.
+    """
+    table.create("id bigint, p int", "p").data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7})
+    table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
 
 
 def with_keys_of_every_type(table: Table, version: int, file_format: str) -> int:

@@ -407,9 +407,7 @@ def test_each_commit_of_several_is_checked(table: Table) -> None:
     assert len(checked(table)) == 2
 
 
-def test_deletes_that_apply_to_no_file_are_removed_after_iceberg_agrees(
-    table: Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletes_that_apply_to_no_file_are_removed_after_iceberg_agrees(table: Table) -> None:
     table.create().delete("id", "SELECT 1").insert("VALUES (1, 'a')")
 
     table.converted()

@@ -19,6 +19,7 @@ from icekit.resolve.delete_files import commit as really_commit
 from icekit.run.attempt import Limits, Retry
 from icekit.sandbox.scratch import NAMESPACE
 from tests.child import Child
+from tests.moments import Around
 from tests.resolve.tables import Table
 
 pytestmark = pytest.mark.spark
@@ -28,7 +29,7 @@ Meets = Callable[..., list[Any]]
 
 
 @pytest.fixture
-def meets(table: Table, monkeypatch: pytest.MonkeyPatch) -> Meets:
+def meets(table: Table, around: Around) -> Meets:
     """Lets something happen once, before the first commit of a conversion (when its files are
     written) or after it (before a second slice is listed); gives the rows of that moment and of
     every snapshot.
@@ -37,17 +38,11 @@ def meets(table: Table, monkeypatch: pytest.MonkeyPatch) -> Meets:
     def patch(happens: Callable[[], object], *, is_after: bool = False) -> list[Any]:
         seen: list[Any] = []
 
-        def commit(*args: Any, **options: Any) -> None:
-            if is_after:
-                really_commit(*args, **options)
-            if not seen:
-                seen.append(None)
-                happens()
-                seen[:] = table.rows(), table.history()
-            if not is_after:
-                really_commit(*args, **options)
+        def and_look() -> None:
+            happens()
+            seen[:] = table.rows(), table.history()
 
-        monkeypatch.setattr(converting, "commit", commit)
+        around(converting, "commit", and_look, after=is_after)
         return seen
 
     return patch
@@ -79,10 +74,6 @@ def files_in(folder: Path) -> set[Path]:
     }
 
 
-def location(table: Table) -> Path:
-    return Path(str(table.files.table().location()).removeprefix("file:"))
-
-
 def live_files(table: Table) -> set[str]:
     return {
         str(row[0]).removeprefix("file:")
@@ -94,7 +85,7 @@ def is_done(table: Table, outcome: Outcome, *, left: int = 0) -> None:
     """The run ended well, and no file lies about that no snapshot names."""
     assert outcome.status == "done", outcome
     assert table.equality_deletes() == left
-    assert {str(path) for path in files_in(location(table))} <= live_files(table)
+    assert {str(path) for path in files_in(table.location)} <= live_files(table)
 
 
 @both_versions
@@ -140,13 +131,7 @@ def test_a_compaction_at_the_same_moment(
 ) -> None:
     sick(table, version)
     before, history = table.rows(), table.history()
-    catalog, *rest = table.full
-    meets(
-        lambda: table.sql(
-            f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => "
-            "map('rewrite-all', 'true'))"
-        )
-    )
+    meets(lambda: table.call("rewrite_data_files", "options => map('rewrite-all', 'true')"))
 
     outcome = run(table, tmp_path)
 
@@ -175,18 +160,15 @@ def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(
     sick(table, 2)
     start = table.snapshots()[-1]
     table.commit().data("SELECT 1, 'd'").deletes("id", "SELECT 1").done()
-    catalog, *rest = table.full
-    name = ".".join(rest)
 
     def happens() -> None:
         if how == "expired":
             table.data("SELECT 11, 'e'")
-            table.sql(
-                f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => "
-                "TIMESTAMP '2999-01-01', retain_last => 1)"
+            table.call(
+                "expire_snapshots", "older_than => TIMESTAMP '2999-01-01'", "retain_last => 1"
             )
         else:
-            table.sql(f"CALL {catalog}.system.rollback_to_snapshot('{name}', {start})")
+            table.call("rollback_to_snapshot", f"snapshot_id => {start}")
 
     seen = meets(happens)
 
@@ -198,7 +180,7 @@ def test_the_snapshot_it_began_from_is_gone_at_the_same_moment(
 
 @both_versions
 def test_what_happens_between_two_slices_counts(
-    table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+    table: Table, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     """Deletes by position between two commits of one conversion, in the files of both: vectors
     conflict, files do not.
@@ -327,10 +309,10 @@ def test_an_upsert_between_two_slices_keeps_its_deletes(
 
 @both_versions
 def test_a_failure_before_the_commit_leaves_no_file_and_no_snapshot(
-    table: Table, meets: Meets, monkeypatch: pytest.MonkeyPatch, version: int
+    table: Table, meets: Meets, version: int
 ) -> None:
     sick(table, version)
-    home = location(table)
+    home = table.location
     there, around, before, history = (
         files_in(home),
         {p for p in home.parent.parent.rglob("*") if p.is_file()},

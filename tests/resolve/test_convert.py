@@ -17,7 +17,13 @@ from icekit.resolve import join
 from icekit.resolve.convert import convert
 from icekit.sql import identifier
 from tests.elsewhere import elsewhere
-from tests.resolve.tables import Table, add_column, types, with_keys_of_every_type
+from tests.resolve.tables import (
+    Table,
+    add_column,
+    types,
+    with_keys_of_every_type,
+    with_values_of_another_partition,
+)
 from tests.resolve.writing import rows_of
 
 pytestmark = pytest.mark.spark
@@ -437,8 +443,7 @@ def test_keys_with_a_partition_column_that_data_files_do_not_hold(
 def test_a_partition_column_has_the_value_of_the_partition_whatever_the_file_says(
     table: Table,
 ) -> None:
-    table.create("id bigint, p int", "p").data("SELECT id, CAST(id AS int) FROM range(3)", {"p": 7})
-    table.commit().deletes(["id", "p"], "SELECT 1, 7 UNION ALL SELECT 2, 2", {"p": 7}).done()
+    with_values_of_another_partition(table)
 
     table.converted()
 
@@ -448,7 +453,6 @@ def test_a_data_file_that_was_appended_twice_is_refused(table: Table) -> None:
     table.create("id bigint")
     data = table.files.data("SELECT id FROM range(3)")
     table.append(data).delete("id", "SELECT 1").append(data)
-    table.files.refresh()
 
     with pytest.raises(ConversionRefused, match="more than once"):
         convert(table.spark, table.full)
@@ -635,9 +639,7 @@ def test_deletes_with_too_many_keys_to_broadcast(
 # Nothing to do
 
 
-def test_tables_without_equality_deletes_are_left_alone(
-    table: Table, make: Callable[[], Table]
-) -> None:
+def test_tables_without_equality_deletes_are_left_alone(table: Table) -> None:
     table.create()
     table.converted()
     assert table.snapshots() == []

@@ -95,12 +95,9 @@ class Story:
         self.table.sql(f"DELETE FROM {{t}} WHERE id IN ({', '.join(map(str, chosen))})")
 
     def compact(self, option: str) -> None:
-        catalog, *rest = self.table.full
         value = "true" if option == "rewrite-all" else "1"
-        self.table.sql(
-            f"CALL {catalog}.system.rewrite_data_files(table => '{'.'.join(rest)}', options => "
-            f"map('{option}', '{value}', 'min-input-files', '1'))"
-        )
+        options = f"map('{option}', '{value}', 'min-input-files', '1')"
+        self.table.call("rewrite_data_files", f"options => {options}")
 
     def rename(self) -> None:
         new = "key" if self.key == "k" else "k"

@@ -3,11 +3,9 @@ counted as done.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from icekit.api import Lake
 from icekit.cli.main import main
 from icekit.engine.interrupting import Stop
 from icekit.errors import ParameterError, RunDisproved
@@ -15,17 +13,8 @@ from icekit.run.attempt import Limits
 from icekit.run.blocked import clear
 from icekit.run.verbs import new_run_id
 from tests.compact.tables import Table
-from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def sick(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
-    """Five small files in each of two partitions: a plan of two actions."""
-    made = Table(lake, scratch, "sick", tmp_path)
-    shapes.have(made.name, "of five files", lambda: made.create().fill())
-    return made
 
 
 def damaging(sick: Table, run_id: str) -> Callable[[str], None]:
@@ -36,7 +25,7 @@ def damaging(sick: Table, run_id: str) -> Callable[[str], None]:
     def progress(line: str) -> None:
         if not line.startswith("[1/2]"):
             return
-        rows = sick.lake.spark.sql(
+        rows = sick.spark.sql(
             f"SELECT /*+ REPARTITION(5) */ * FROM {sick.sql_name} WHERE part = 0 AND id <> 0"
         )
         write = rows.writeTo(sick.sql_name)
@@ -53,8 +42,8 @@ def stopping_at(stop: Stop, start: str) -> Callable[[str], None]:
 
 
 def rolled_back(sick: Table, snapshot_id: int | None) -> None:
-    sick.sql(f"CALL lake.system.rollback_to_snapshot('{'.'.join(sick.name)}', {snapshot_id})")
-    sick.sql("REFRESH TABLE {t}")
+    sick.call("rollback_to_snapshot", f"snapshot_id => {snapshot_id}")
+    sick.files.refresh()
 
 
 def test_after_a_disproof_nothing_is_resumed_or_run_until_a_person_clears_it(
@@ -148,10 +137,8 @@ def test_what_could_not_be_proved_is_not_done_when_it_is_resumed(sick: Table) ->
     def progress(line: str) -> None:
         if line.startswith("  done"):
             # Another's expiry takes the snapshot that the commit would be compared with.
-            sick.sql(
-                "CALL lake.system.expire_snapshots(table => '"
-                + ".".join(sick.name)
-                + "', older_than => TIMESTAMP '2999-01-01 00:00:00', retain_last => 1)"
+            sick.call(
+                "expire_snapshots", "older_than => TIMESTAMP '2999-01-01'", "retain_last => 1"
             )
             stop.set()
 

@@ -11,7 +11,7 @@ import pytest
 
 from icekit.api import Lake
 from icekit.compact.execute import RewriteResult
-from icekit.compact.model import Action, Plan, Prediction
+from icekit.compact.model import Plan, Prediction
 from icekit.compact.outcome import Outcome
 from icekit.compact.policy import Policy
 from icekit.compact.service import plan_table
@@ -21,7 +21,7 @@ from icekit.run import attempt
 from icekit.run.attempt import Limits, Retry
 from icekit.run.verbs import run
 from tests.compact.test_execute import raised
-from tests.resolve.tables import Table
+from tests.resolve.tables import Table, of_every_file
 from tests.versions import dangling_of_dropped_columns
 
 pytestmark = pytest.mark.spark
@@ -136,27 +136,12 @@ def test_no_other_commit_is_made(
     """
     with_deletes(table, BY_ANOTHER, commits=3)
     before, snapshots = table.rows(), table.snapshots()
-    part = Action(
-        "a1",
-        "rewrite_data_files",
-        table.full[0],
-        table.name,
-        "",
-        Prediction(),
-        where="q = 1",
-        options={"rewrite-all": "true"},
-    )
-    parts = Action(
-        "a1",
-        "rewrite_data_files",
-        table.full[0],
-        table.name,
-        "",
-        Prediction(),
-        options={"partial-progress.enabled": "true"},
-    )
-    manifests = Action(
-        "a1", "rewrite_manifests", table.full[0], table.name, "", Prediction(source="metadata")
+    part = replace(of_every_file(table), where="q = 1")
+    parts = replace(of_every_file(table), options={"partial-progress.enabled": "true"})
+    manifests = replace(
+        of_every_file(table, "rewrite_manifests"),
+        options={},
+        prediction=Prediction(source="metadata"),
     )
     plan = planned(table)
     for action in (part, parts, manifests):

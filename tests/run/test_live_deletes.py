@@ -5,16 +5,14 @@ rewrite begins again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from icekit.api import Lake
 from icekit.compact import execute as execution
 from icekit.compact.outcome import Outcome
 from icekit.run.attempt import Limits, Retry
-from tests.compact.tables import Table
+from tests.compact.tables import Named, Table
 from tests.elsewhere import elsewhere
 from tests.resolve.writing import Files
 from tests.shapes import Shapes
@@ -25,9 +23,9 @@ QUICK = Limits(Retry(attempts=3, first_wait=0.01, longest_wait=0.02))
 
 
 @pytest.fixture
-def streamed(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
+def streamed(named: Named, shapes: Shapes) -> Table:
     """Five small files of p=0 and one of p=1; no equality delete has been committed yet."""
-    table = Table(lake, scratch, "streamed", tmp_path)
+    table = named("streamed")
 
     def build() -> None:
         table.create("id bigint, p int", "p")
@@ -44,7 +42,7 @@ class Stream:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.files = Files(elsewhere(table.lake.spark), table.lake.sql_name(table.name))
+        self.files = Files(elsewhere(table.spark), table.full)
 
     def deletes(self, row_id: int, p: int = 0) -> Stream:
         self.files.commit().deletes("id", f"SELECT {row_id}L", {"p": p}).done()

@@ -1,47 +1,31 @@
 """Plans run on real tables: proved, tagged, recorded, and nothing left when run again."""
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from icekit.api import Lake
 from icekit.compact.model import Plan
 from icekit.compact.outcome import Outcome
 from icekit.errors import ParameterError, TableClaimed
-from icekit.lab.workbench import Lab, embedded
 from icekit.prove.proof import CHECKED, SCANNED
 from icekit.resolve import dangling
 from icekit.run.attempt import Limits, Retry
-from tests.compact.tables import MERGE_ON_READ, ROWS, Table, tags
+from tests.compact.records import claimed_by
+from tests.compact.tables import MERGE_ON_READ, ROWS, Named, Table, tags
 from tests.elsewhere import elsewhere
-from tests.shapes import Shapes
+from tests.moments import Around
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path) -> Callable[..., Table]:
-    """A table of the test's own, by name."""
-    return lambda name="sick": Table(lake, scratch, name, tmp_path)
-
-
-@pytest.fixture
-def sick(table: Callable[..., Table], shapes: Shapes) -> Table:
-    """Five small files in each of two partitions."""
-    made = table()
-    shapes.have(made.name, "of five files", lambda: made.create().fill())
-    return made
-
-
-def is_cured(sick: Table, outcome: Outcome, before: list[tuple[Any, ...]]) -> None:
-    """A run that is done, proved and tagged, changed no row and left nothing to do."""
+def cured(sick: Table, plan: Plan | None = None, **policy: Any) -> tuple[Plan, Outcome]:
+    """Plan and run: it is done, proved and tagged, changed no row and left no delete file."""
+    before, plan = sick.rows(), plan or sick.plan(**policy)
+    outcome = sick.run(plan)
     assert outcome.status == "done", outcome
     assert outcome.exit_status == 0
     assert outcome.proof is not None
@@ -50,19 +34,8 @@ def is_cured(sick: Table, outcome: Outcome, before: list[tuple[Any, ...]]) -> No
     own = {i for o in outcome.actions for i in o.snapshot_ids}
     assert len(own) == outcome.actual.commits > 0
     assert sum(run_id == outcome.run_id for run_id, _ in tags(sick.summaries())) == len(own)
-
-
-def cured(sick: Table) -> tuple[Plan, Outcome]:
-    """Plan and run, and see that the table is cured and that no delete file is left."""
-    before, plan = sick.rows(), sick.plan()
-    outcome = sick.run(plan)
-    is_cured(sick, outcome, before)
-    assert delete_files(sick) == 0
+    assert sick.delete_files() == 0
     return plan, outcome
-
-
-def delete_files(table: Table) -> int:
-    return int(table.sql("SELECT count(*) FROM {t}.delete_files")[0][0])
 
 
 def test_a_dry_run_writes_nothing(sick: Table) -> None:
@@ -124,37 +97,12 @@ def test_nothing_is_left_when_it_is_planned_again(sick: Table) -> None:
     assert sick.snapshot_id() == here
 
 
-@contextlib.contextmanager
-def claimed_by(book: Path, name: str, run_id: str) -> Iterator[int]:
-    """Another process that lives and holds the table."""
-    code = (
-        "import sys; from pathlib import Path; from icekit.compact.ledger import Ledger\n"
-        "Ledger(Path(sys.argv[1])).claim(sys.argv[2], sys.argv[3]); print('held', flush=True); "
-        "sys.stdin.read()"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, str(book), name, run_id],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdin is not None
-    assert child.stdout is not None
-    try:
-        assert child.stdout.readline() == "held\n"
-        yield child.pid
-    finally:
-        child.stdin.close()
-        child.wait(600)
-        child.stdout.close()
-
-
 def test_a_table_that_another_run_holds_is_refused_with_the_first_ones_id(sick: Table) -> None:
     plan = sick.plan()
     here = sick.snapshot_id()
     with (
-        claimed_by(sick.book, sick.full_name, "first77") as pid,
-        pytest.raises(TableClaimed, match=rf"by run first77 on .* \(process {pid}\)"),
+        claimed_by(sick.book, sick.full_name, "first77") as first,
+        pytest.raises(TableClaimed, match=rf"by run first77 on .* \(process {first.pid}\)"),
     ):
         sick.run(plan)
 
@@ -164,10 +112,12 @@ def test_a_table_that_another_run_holds_is_refused_with_the_first_ones_id(sick: 
 
 
 def test_a_bad_partition_does_not_stop_the_others_and_a_resume_does_only_what_is_left(
-    table: Callable[..., Table],
+    named: Named,
 ) -> None:
     sick = (
-        table().create().fill(select="id, cast(id % 3 AS int) AS part, cast(id AS string) AS name")
+        named("sick")
+        .create()
+        .fill(select="id, cast(id % 3 AS int) AS part, cast(id AS string) AS name")
     )
     before = sick.rows()
     bad = next(path for path in sick.data_files() if "part=1/" in str(path))
@@ -216,13 +166,13 @@ def test_a_run_on_a_branch_changes_only_the_branch(sick: Table) -> None:
 
 
 def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(
-    table: Callable[..., Table],
+    named: Named,
 ) -> None:
-    sick = table().create(**MERGE_ON_READ).fill(files=2)
+    sick = named("sick").create(**MERGE_ON_READ).fill(files=2)
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
-    sick.sql(
-        "CALL lake.system.rewrite_data_files(table => 'scratch.sick', options => "
-        "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false'))"
+    sick.call(
+        "rewrite_data_files",
+        "options => map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')",
     )
     sick.sql("ALTER TABLE {t} CREATE BRANCH audit")
     main, before = sick.snapshot_id(), sick.rows()
@@ -240,9 +190,9 @@ def test_deletes_that_dangle_on_a_branch_are_dropped_there_and_nowhere_else(
 
 
 def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_that_drops_them(
-    table: Callable[..., Table],
+    named: Named,
 ) -> None:
-    sick = table().create(**MERGE_ON_READ).fill()
+    sick = named("sick").create(**MERGE_ON_READ).fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
     plan, outcome = cured(sick)
 
@@ -261,33 +211,24 @@ def test_position_deletes_are_applied_and_every_commit_is_tagged_also_the_one_th
 
 
 def test_only_the_commit_that_drops_dangling_deletes_is_tried_again_when_a_writer_came_first(
-    table: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+    named: Named, around: Around
 ) -> None:
-    sick = table().create(**MERGE_ON_READ).fill()
+    sick = named("sick").create(**MERGE_ON_READ).fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
     plan = sick.plan()
-    commit, tries = dangling._commit, list[int]()
-
-    def write_and_commit(*arguments: Any) -> None:
-        tries.append(1)
-        if len(tries) == 1:
-            elsewhere(sick.lake.spark).sql(f"INSERT INTO {sick.sql_name} VALUES (1000, 1, 'late')")
-        commit(*arguments)
-
-    monkeypatch.setattr(dangling, "_commit", write_and_commit)
+    late = f"INSERT INTO {sick.sql_name} VALUES (1000, 1, 'late')"
+    tries = around(dangling, "_commit", lambda: elsewhere(sick.spark).sql(late))
     outcome = sick.run(plan)
 
     assert outcome.status == "done"
     assert [a.attempts for a in outcome.actions] == [1] * len(plan.actions)
-    assert delete_files(sick) == 0
+    assert sick.delete_files() == 0
     assert sick.sql("SELECT count(*) FROM {t}")[0][0] == 31
     assert len(tries) == 2
 
 
-def test_equality_deletes_are_applied_and_dropped(table: Callable[..., Table]) -> None:
-    sick = table().create().fill()
-    lab = Lab(sick.lake, sick.lake.spark, None, embedded(sick.lake), 1, "x")
-    _equality_delete(sick, lab, 3)
+def test_equality_deletes_are_applied_and_dropped(sick: Table) -> None:
+    sick.delete("id", "SELECT 3L", {"part": 1})
     assert len(sick.rows()) == 39
 
     plan, outcome = cured(sick)
@@ -295,38 +236,9 @@ def test_equality_deletes_are_applied_and_dropped(table: Callable[..., Table]) -
     assert outcome.actual.delete_files_removed == plan.prediction.delete_files_removed == 1
 
 
-def _equality_delete(sick: Table, lab: Lab, key: int) -> None:
-    """Delete one row of partition 1 by its key, as Flink would."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    java = lab.java
-    loaded = java.spark.Spark3Util.loadIcebergTable(lab.spark._jsparkSession, sick.sql_name)
-    path = sick.location / "data" / "eq.parquet"
-    schema = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
-    pq.write_table(pa.table({"id": [key]}, schema=schema), path)
-    gateway: Any = lab.spark.sparkContext._gateway
-    ids = gateway.new_array(gateway.jvm.int, 1)
-    ids[0] = 1
-    deletes = (
-        java.FileMetadata.deleteFileBuilder(loaded.spec())
-        .ofEqualityDeletes(ids)
-        .withPath(str(path))
-        .withFormat("parquet")
-    )
-    deletes = (
-        deletes.withFileSizeInBytes(path.stat().st_size)
-        .withRecordCount(1)
-        .withPartitionPath("part=1")
-        .build()
-    )
-    loaded.newRowDelta().addDeletes(deletes).commit()
-    sick.sql("REFRESH TABLE {t}")
-
-
 # Columns, partitioning and select of tables of every shape, and properties.
 SHAPES: dict[str, dict[str, Any]] = {
-    "format version 1": {"format__version": "1"},
+    "format version 1": {"version": 1},
     "unpartitioned": {"by": ""},
     "partition column inside a struct": {
         "columns": "id bigint, s struct<part: int, x: string>",
@@ -350,11 +262,11 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_table_of_any_shape_is_cured(table: Callable[..., Table], shape: str) -> None:
+def test_a_table_of_any_shape_is_cured(named: Named, shape: str) -> None:
     given = dict(SHAPES[shape])
     select = given.pop("select", ROWS)
     sick = (
-        table("odd `name`, it's" if shape == "odd names" else "sick")
+        named("odd `name`, it's" if shape == "odd names" else "sick")
         .create(**given)
         .fill(select=select)
     )
@@ -365,8 +277,8 @@ def test_a_table_of_any_shape_is_cured(table: Callable[..., Table], shape: str) 
     assert sick.plan().actions == ()
 
 
-def test_deletion_vectors_are_applied(table: Callable[..., Table]) -> None:
-    sick = table().create(**MERGE_ON_READ, format__version="3").fill()
+def test_deletion_vectors_are_applied(named: Named) -> None:
+    sick = named("sick").create(**MERGE_ON_READ, version=3).fill()
     sick.sql("DELETE FROM {t} WHERE id % 4 = 0")
     plan, outcome = cured(sick)
 
@@ -375,9 +287,8 @@ def test_deletion_vectors_are_applied(table: Callable[..., Table]) -> None:
 
 
 def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(
-    table: Callable[..., Table],
+    sick: Table,
 ) -> None:
-    sick = table().create().fill()
     for change in (
         "ADD PARTITION FIELD bucket(2, id)",
         "RENAME COLUMN part TO `the part`",
@@ -401,9 +312,9 @@ def test_a_table_whose_spec_schema_and_partition_column_changed_is_cured(
     ],
 )
 def test_rows_are_ordered_by_columns_of_odd_names(
-    table: Callable[..., Table], strategy: str, columns: list[str]
+    named: Named, strategy: str, columns: list[str]
 ) -> None:
-    sick = table().create(
+    sick = named("sick").create(
         "`an id` bigint, part int, `it's ``odd``` string, `it's odd` string, `a.b` int, s "
         "struct<x: bigint>"
     )
@@ -411,15 +322,13 @@ def test_rows_are_ordered_by_columns_of_odd_names(
         select="id, cast(id % 2 AS int), cast(id AS string), cast(id AS string), cast(id AS int), "
         "named_struct('x', id)"
     )
-    before = sick.rows()
-    outcome = sick.compact(strategy=strategy, columns=columns)
+    _, outcome = cured(sick, strategy=strategy, columns=columns)
 
-    is_cured(sick, outcome, before)
     assert outcome.actual.files_in == 10
 
 
-def test_a_table_that_nothing_was_written_to_has_nothing_to_do(table: Callable[..., Table]) -> None:
-    empty = table().create()
+def test_a_table_that_nothing_was_written_to_has_nothing_to_do(named: Named) -> None:
+    empty = named("sick").create()
 
     assert empty.plan().actions == empty.plan(scope="major").actions
     assert empty.compact().status == "nothing to do"
@@ -448,18 +357,17 @@ def test_a_rollback_since_the_plan_leaves_what_the_table_is_now(sick: Table) -> 
     first, before = sick.snapshot_id(), sick.rows()
     sick.fill(start=100)
     plan = sick.plan()
-    sick.sql(f"CALL lake.system.rollback_to_snapshot('scratch.sick', {first})")
-    outcome = sick.run(plan)
+    sick.call("rollback_to_snapshot", f"snapshot_id => {first}")
+    assert sick.rows() == before
 
-    is_cured(sick, outcome, before)
-    assert outcome.actual.files_in == 10
+    assert cured(sick, plan)[1].actual.files_in == 10
 
 
-def test_a_run_that_is_interrupted_stops_and_is_resumed(table: Callable[..., Table]) -> None:
+def test_a_run_that_is_interrupted_stops_and_is_resumed(named: Named) -> None:
     # So many actions that it cannot be done with all before it hears the signal, whatever else this
     # machine is at.
     sick = (
-        table()
+        named("sick")
         .create()
         .fill(rows=160, select="id, cast(id % 6 AS int) AS part, cast(id AS string) AS name")
     )
@@ -492,7 +400,7 @@ def test_a_run_that_is_interrupted_stops_and_is_resumed(table: Callable[..., Tab
 
     assert child.returncode == 130, "".join(said) + rest
     assert "--resume" in rest
-    sick.sql("REFRESH TABLE {t}")
+    sick.files.refresh()
     assert sick.rows() == before
     outcome = sick.resume()
     assert outcome.status == "done"

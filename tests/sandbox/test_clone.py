@@ -4,7 +4,7 @@ table needs.
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,22 +14,22 @@ import pytest
 from icekit.api import Lake
 from icekit.catalog.lake import embedded_path
 from icekit.catalog.tables import SessionTables
-from icekit.engine.bridge import elements, load_table
 from icekit.errors import CloneRefused, SnapshotNotFound
 from icekit.sandbox import clone_metadata, scratch
 from icekit.sandbox.clones import Clone, clone
 from icekit.sandbox.scratch import NAMESPACE
 from icekit.sql import identifier
-from tests.compact.tables import Table, contents
+from tests.compact.tables import Named, Table, contents
 from tests.elsewhere import elsewhere
+from tests.sandbox.adopting import FIVE, adopt, insert, told
 from tests.shapes import Shapes
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
-    made = Table(lake, scratch, "odd `name`, it's", tmp_path)
+def table(named: Named, shapes: Shapes) -> Table:
+    made = named("odd `name`, it's")
     shapes.have(made.name, "of one file", lambda: made.create().fill(files=1))
     return made
 
@@ -39,11 +39,6 @@ def _kept_files(lake: Lake) -> Iterator[None]:
     """Take away what was rightly kept."""
     yield
     shutil.rmtree(embedded_path() / "warehouse" / "scratch" / NAMESPACE, ignore_errors=True)
-
-
-def told(what: str) -> contextlib.AbstractContextManager[object]:
-    """Expect a warning somewhere in a block."""
-    return pytest.warns(UserWarning, match=what)
 
 
 def clones(lake: Lake) -> list[tuple[str, ...]]:
@@ -56,29 +51,8 @@ def rows_of(lake: Lake, name: tuple[str, ...], ref: str = "") -> int:
     )
 
 
-FIVE = "SELECT /*+ COALESCE(1) */ id, 1, 'new' FROM range(5)"
-
-
-def insert(lake: Lake, copy: Clone, rows: str = "VALUES (1, 1, 'new')") -> None:
-    lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} {rows}")
-
-
 def folder(copy: Clone) -> Path:
     return Path(copy.scratch.removeprefix("file:"))
-
-
-def adopt(table: Table, copy: Clone, path: Callable[[str], str] = str, by: Any = None) -> str:
-    """Let the table (in a session of its own, if one is given) take the file that the clone's
-    newest commit added, under this spelling of its path; returns the path.
-    """
-    spark: Any = table.lake.spark
-    made = load_table(spark, table.lake.sql_name(copy.table))
-    added = next(elements(made.currentSnapshot().addedDataFiles(made.io())))
-    files = spark._jvm.org.apache.iceberg.DataFiles.builder(made.spec()).copy(added)
-    spelled = files.withPath(path(added.location())).build()
-    name = table.lake.sql_name(table.name)
-    load_table(by or spark, name).newAppend().appendFile(spelled).commit()
-    return str(added.location())
 
 
 def test_a_clone_is_gone_also_when_what_it_was_for_failed(lake: Lake, table: Table) -> None:
@@ -145,9 +119,9 @@ def test_a_session_and_a_name_are_enough(lake: Lake, table: Table) -> None:
 
 
 def test_a_table_without_snapshots_or_in_format_version_1_can_be_cloned(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, lake: Lake
 ) -> None:
-    table = Table(lake, scratch, "empty", tmp_path).create(format__version="1")
+    table = named("empty").create(version=1)
 
     with clone(lake, table.name) as copy:
         assert rows_of(lake, copy.table) == 0
@@ -193,12 +167,12 @@ def test_what_the_table_has_adopted_stays_however_it_spells_it(
 
 
 def test_what_another_session_adopts_stays_whatever_the_table_is_called(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, lake: Lake
 ) -> None:
     """Iceberg's cache knows the metadata tables of a table with a dot in its name by another, and
     does not refresh them.
     """
-    table = Table(lake, scratch, "adopted.dot", tmp_path).create().fill(files=1)
+    table = named("adopted.dot").create().fill(files=1)
     table.sql(f"SELECT * FROM {identifier(lake.name, *table.name, 'all_files')}")
     other = elsewhere(lake.spark)
     with told("has adopted 1 file in .*icekit keeps these"), clone(lake, table.name) as copy:
@@ -210,9 +184,9 @@ def test_what_another_session_adopts_stays_whatever_the_table_is_called(
 
 
 def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, lake: Lake, scratch: str
 ) -> None:
-    table = Table(lake, scratch, "swapped", tmp_path).create().fill(files=1)
+    table = named("swapped").create().fill(files=1)
     with (
         told(
             "could not check whether scratch.swapped needs files in .*another table has its name "
@@ -229,9 +203,9 @@ def test_a_table_that_has_taken_the_name_says_nothing_of_the_files(
 
 
 def test_the_files_stay_when_nobody_can_tell_whether_the_table_needs_them(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, lake: Lake
 ) -> None:
-    table = Table(lake, scratch, "vanishes", tmp_path).create().fill(files=1)
+    table = named("vanishes").create().fill(files=1)
     with (
         told("could not check whether scratch.vanishes needs files in .*no table"),
         clone(lake, table.name) as copy,

@@ -135,7 +135,7 @@ def untouched(table: Table) -> Iterator[None]:
 
 def attempt(table: Table, copy: Any, statement: str) -> None:
     at = {"t": identifier(table.lake.name, *copy.table), "name": display_name(copy.table)}
-    table.lake.spark.sql(
+    table.spark.sql(
         statement.format(**at, table=table.location, home=table.location.parent)
     ).collect()
 

@@ -19,7 +19,6 @@ from icekit.api import Lake
 from icekit.catalog import session
 from icekit.catalog.lake import embedded_path
 from icekit.cli.main import main
-from icekit.engine.bridge import load_table
 from icekit.facts.head import head
 from icekit.owner import Owner
 from icekit.resolve.key_view import key_view
@@ -39,7 +38,8 @@ from icekit.sandbox.scratch import (
 )
 from icekit.sandbox.stale import StaleClone, remove_stale, stale_clones
 from icekit.sql import call, display_name, identifier, set_properties
-from tests.compact.tables import Table, contents
+from tests.compact.tables import Named, Table, contents
+from tests.sandbox.adopting import adopt, insert, told
 from tests.shapes import Shapes
 from tests.trials import trial_of
 
@@ -61,8 +61,8 @@ NOBODY = str(2**22 + 1)
 
 
 @pytest.fixture
-def table(lake: Lake, scratch: str, tmp_path: Path, shapes: Shapes) -> Table:
-    made = Table(lake, scratch, "cloned", tmp_path)
+def table(named: Named, shapes: Shapes) -> Table:
+    made = named("cloned")
     shapes.have(made.name, "of one file", lambda: made.create().fill(files=1))
     return made
 
@@ -73,11 +73,6 @@ def _clean(lake: Lake) -> Iterator[None]:
     for name in lake.tables.names_in((NAMESPACE,)):
         lake.spark.sql(f"DROP TABLE {identifier(lake.name, *name)}")
     shutil.rmtree(embedded_path() / "warehouse" / "scratch" / NAMESPACE, ignore_errors=True)
-
-
-def told(what: str) -> contextlib.AbstractContextManager[object]:
-    """Expect a warning somewhere in a block."""
-    return pytest.warns(UserWarning, match=what)
 
 
 def change(lake: Lake, name: tuple[str, ...], **properties: str) -> None:
@@ -209,10 +204,8 @@ def test_a_folder_that_is_not_the_clones_own_is_never_removed(lake: Lake, table:
 
 def test_what_the_table_has_adopted_of_a_dead_clone_stays(lake: Lake, table: Table) -> None:
     with told("adopted 1 file"), clone(lake, table.name) as copy:
-        lake.spark.sql(f"INSERT INTO {identifier(lake.name, *copy.table)} VALUES (1, 1, 'new')")
-        loaded = load_table(lake.spark, lake.sql_name(copy.table))
-        added = loaded.currentSnapshot().addedDataFiles(loaded.io()).iterator().next()
-        load_table(lake.spark, lake.sql_name(table.name)).newAppend().appendFile(added).commit()
+        insert(lake, copy)
+        adopt(table, copy)
         change(lake, copy.table, pid=NOBODY)
 
         assert len(remove_stale(lake)) == 1

@@ -4,29 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from icekit.cli.main import main
 from icekit.schedule.recipes import example
+from tests.commands import Command
 from tests.offline import catalog_of
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The exit status, and all that was printed."""
-    try:
-        status = main(list(arguments))
-    except SystemExit as end:
-        status = int(str(end.code))
-    captured = capsys.readouterr()
-    return status, captured.out + captured.err
-
-
-def test_the_example_that_is_printed_is_taken(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    status, text = said(capsys, "schedule", "example")
+def test_the_example_that_is_printed_is_taken(command: Command, tmp_path: Path) -> None:
+    status, text = command("schedule", "example")
     assert text == example()
     (tmp_path / "p.yaml").write_text(text)
     assert status == 0
-    status, text = said(capsys, "schedule", "check", str(tmp_path / "p.yaml"))
+    status, text = command("schedule", "check", str(tmp_path / "p.yaml"))
     assert status == 0
     assert "It changes tables of upserts, events." in text
 
@@ -43,34 +31,34 @@ def test_the_example_that_is_printed_is_taken(
     ],
 )
 def test_what_is_misconfigured_ends_with_2_and_the_next_step(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    command: Command, arguments: list[str], told: str
 ) -> None:
-    status, text = said(capsys, *arguments)
+    status, text = command(*arguments)
     assert (status, told in text) == (2, True), text
 
 
 def test_a_receiver_whose_secret_is_missing_ends_a_pass_before_it_begins(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
+    command: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "p.yaml").write_text("rules: [{match: db.x}]\nnotify: http://${NOT_SET_ANYWHERE}\n")
-    status, text = said(capsys, "schedule", "run", str(tmp_path / "p.yaml"))
+    status, text = command("schedule", "run", str(tmp_path / "p.yaml"))
     assert status == 2
     assert "missing for notify: NOT_SET_ANYWHERE" in text
     assert [p.name for p in tmp_path.iterdir()] == ["p.yaml"]
     # A check may run on a machine without the secrets.
-    status, text = said(capsys, "schedule", "check", str(tmp_path / "p.yaml"))
+    status, text = command("schedule", "check", str(tmp_path / "p.yaml"))
     assert status == 0
     assert "not set here: NOT_SET_ANYWHERE" in text
 
 
 def test_a_report_leaves_its_junit_before_it_fails(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
     catalog_of(tmp_path / "lake").close()
     files = ["--junit", str(tmp_path / "j.xml"), "--output", str(tmp_path / "out")]
 
-    status, text = said(capsys, "report", "db.gone", *files)
+    status, text = command("report", "db.gone", *files)
 
     assert status == 2, text
     assert 'type="misconfigured"' in (tmp_path / "j.xml").read_text()

@@ -22,7 +22,7 @@ from icekit.schedule.one_pass import _Pass, mark, run_policy
 from icekit.schedule.reading import parse_policy
 from icekit.schedule.result import PassResult, TableResult
 from icekit.status import Status
-from tests.compact.tables import Table, contents
+from tests.compact.tables import Named, contents
 
 # A thread of papermill's leaves its event loop to the garbage collector, which is let loose here
 # and not in another test.
@@ -79,12 +79,10 @@ def passed(
 
 
 def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, lake: Lake, tmp_path: Path
 ) -> None:
-    sick, broken = (
-        Table(lake, scratch, name, tmp_path).create().fill() for name in ("sick", "broken")
-    )
-    Table(lake, scratch, "other", tmp_path).create().fill()
+    sick, broken = (named(name).create().fill() for name in ("sick", "broken"))
+    named("other").create().fill()
     rows, here = sick.rows(), sick.snapshot_id()
     broken.data_files()[0].unlink()
 
@@ -135,11 +133,9 @@ def test_a_pass_changes_what_its_rules_allow_in_its_hours_and_nothing_twice(
     assert sick.snapshot_id() == there
 
 
-def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
+def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(named: Named, tmp_path: Path) -> None:
     text = TEXT.replace("0 minutes", "0 minutes, max_action_partitions: 1")
-    cut = Table(lake, scratch, "cut", tmp_path).create().fill()
+    cut = named("cut").create().fill()
     rows = cut.rows()
 
     def after_the_first(line: str) -> None:
@@ -168,11 +164,9 @@ def test_a_pass_that_is_asked_to_end_is_resumed_by_the_next(
 
 
 @pytest.mark.usefixtures("unrendered")
-def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
+def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(named: Named, tmp_path: Path) -> None:
     policy = parse_policy(TEXT, tmp_path / "p.yaml")
-    mine, halted = Table(lake, scratch, "mine", tmp_path).create().fill(), Stop()
+    mine, halted = named("mine").create().fill(), Stop()
     halted.set()
     other = parse_policy(TEXT.replace("0 minutes", "0 minutes, min_files: 2"), tmp_path / "p.yaml")
     for run_id in (new_run_id(), mark(other.rules[0], "compact") + new_run_id()):
@@ -186,12 +180,12 @@ def test_a_run_of_a_person_or_of_another_rule_is_not_resumed(
 
 @pytest.mark.usefixtures("unrendered")
 def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_pass(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, tmp_path: Path
 ) -> None:
     text = TEXT.replace("1 GB", "12 files").replace("22:00-06:00", "22:00-06:00 Europe/Berlin")
     worse, better = (
-        Table(lake, scratch, "worse", tmp_path),
-        Table(lake, scratch, "better", tmp_path),
+        named("worse"),
+        named("better"),
     )
     worse.create().fill(files=6)
     better.create().fill(files=5)
@@ -205,10 +199,8 @@ def test_the_worst_table_comes_first_and_what_the_budget_leaves_is_for_the_next_
     assert passed(tmp_path, text, hour=22)[1]["scratch.better"].status == Status.DONE
 
 
-def test_no_action_begins_when_the_time_of_the_pass_is_over(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
-    late = Table(lake, scratch, "late", tmp_path).create().fill()
+def test_no_action_begins_when_the_time_of_the_pass_is_over(named: Named, tmp_path: Path) -> None:
+    late = named("late").create().fill()
     hours = [23.0]
 
     def say(line: str) -> None:
@@ -225,10 +217,10 @@ def test_no_action_begins_when_the_time_of_the_pass_is_over(
 
 @pytest.mark.usefixtures("unrendered")
 def test_a_trial_is_made_only_by_a_pass_that_executes_and_is_gone_afterwards(
-    lake: Lake, scratch: str, tmp_path: Path
+    named: Named, lake: Lake, tmp_path: Path
 ) -> None:
     text = TEXT.replace("0 minutes", "0 minutes, trial: true")
-    tried = Table(lake, scratch, "tried", tmp_path).create().fill()
+    tried = named("tried").create().fill()
     before, tables, files = tried.snapshot_id(), lake.tables.names(), contents(tried.location)
     assert passed(tmp_path, text, dry_run=True)[1]["scratch.tried"].status == "planned"
     assert (
@@ -246,9 +238,9 @@ def test_a_trial_is_made_only_by_a_pass_that_executes_and_is_gone_afterwards(
 @pytest.mark.parametrize("status", [Status.DISPROVED, Status.UNPROVED])
 @pytest.mark.usefixtures("unrendered")
 def test_nothing_runs_on_a_table_that_was_not_proved_until_a_person_clears_it(
-    lake: Lake, scratch: str, tmp_path: Path, status: Status, capsys: pytest.CaptureFixture[str]
+    named: Named, tmp_path: Path, status: Status, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    held = Table(lake, scratch, "held", tmp_path).create().fill()
+    held = named("held").create().fill()
     run_id = held.compact().run_id
     assert run_id is not None
     book = held.ledger()

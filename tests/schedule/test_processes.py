@@ -5,10 +5,9 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pyarrow as pa
 import pytest
@@ -17,11 +16,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, LongType, NestedField
 
+from tests.child import Child, python
 from tests.offline import catalog_of
 
 pytestmark = pytest.mark.soak
 
-ROOT = Path(__file__).parents[2]
 PARTS, FILES = 4, 6
 TEXT = """name: nightly
 output: out
@@ -35,31 +34,30 @@ rules:
 
 
 @pytest.fixture
-def policy(tmp_path: Path) -> Path:
+def policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A policy for a lake of its own, with one table of small files, made without Spark."""
+    monkeypatch.setenv("ICEKIT_LAKE", str(tmp_path / "lake"))
     with catalog_of(tmp_path / "lake") as catalog:
         catalog.create_namespace("db")
         schema = Schema(
             NestedField(1, "id", LongType(), required=False),
             NestedField(2, "part", IntegerType(), required=False),
         )
-        table = catalog.create_table(
-            "db.sick",
-            schema,
-            partition_spec=PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part")),
-        )
-        for n in range(FILES):
-            ids = range(n * 100, n * 100 + 100)
-            table.append(
-                pa.table(
-                    {
-                        "id": pa.array(ids, pa.int64()),
-                        "part": pa.array([i % PARTS for i in ids], pa.int32()),
-                    }
-                )
-            )
+        by_part = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "part"))
+        catalog.create_table("db.sick", schema, partition_spec=by_part)
     (tmp_path / "p.yaml").write_text(TEXT)
+    add(tmp_path / "p.yaml", 0)
     return tmp_path / "p.yaml"
+
+
+def add(policy: Path, n: int) -> None:
+    """Make the table sick: small files, of rows that it did not have before."""
+    with catalog_of(policy.parent / "lake") as catalog:
+        table = catalog.load_table("db.sick")
+        for k in range(FILES):
+            ids = range(1000 * n + k * 100, 1000 * n + k * 100 + 100)
+            parts = pa.array([i % PARTS for i in ids], pa.int32())
+            table.append(pa.table({"id": pa.array(ids, pa.int64()), "part": parts}))
 
 
 def state_of(policy: Path) -> tuple[int, int, int]:
@@ -71,68 +69,29 @@ def state_of(policy: Path) -> tuple[int, int, int]:
         return len(list(table.scan().plan_files())), rows.num_rows, sum(rows["id"].to_pylist())
 
 
-def environment(policy: Path, **more: str) -> dict[str, str]:
-    return {
-        **os.environ,
-        "ICEKIT_LAKE": str(policy.parent / "lake"),
-        "PYTHONPATH": str(ROOT),
-        **more,
-    }
+def begun(policy: Path, sign: str, times: int = 1) -> Child:
+    """A pass that has said this so many times, or has ended before."""
+    child = Child("icekit", ["schedule", "run", policy], policy.with_name("pass.log"))
+    child.until(lambda: sum(line.startswith(sign) for line in child.lines) >= times)
+    return child
+
+
+def whole(policy: Path) -> CompletedProcess[str]:
+    """A pass that has ended well."""
+    done = python("-m", "icekit", "schedule", "run", policy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 def test_a_pass_that_is_killed_is_taken_up_by_the_next(policy: Path) -> None:
     before = state_of(policy)
-    command = [sys.executable, "-m", "icekit", "schedule", "run", str(policy)]
-    first = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment(policy),
-        start_new_session=True,
-    )
-    assert first.stdout is not None
-    said = []
-    for line in first.stdout:
-        said.append(line)
-        if line.startswith("  done:"):
-            break
-    os.killpg(first.pid, 9)
-    first.stdout.close()
-    first.wait()
-    between = state_of(policy)
-    assert before[0] > between[0] > PARTS, "".join(said)
+    first = begun(policy, "  done:")
+    first.kill()
+    assert before[0] > state_of(policy)[0] > PARTS, first.lines
 
-    second = subprocess.run(
-        command, capture_output=True, text=True, env=environment(policy), check=False
-    )
-    assert second.returncode == 0, second.stdout + second.stderr
-    assert "resuming run" in second.stdout
+    assert "resuming run" in whole(policy).stdout
     assert state_of(policy) == (PARTS, before[1], before[2])
-
-    third = subprocess.run(
-        command, capture_output=True, text=True, env=environment(policy), check=False
-    )
-    assert (third.returncode, "1 nothing to do" in third.stdout) == (0, True), (
-        third.stdout + third.stderr
-    )
-
-
-def add(policy: Path, n: int) -> None:
-    """Make the table sick again: as many small files as it had at first, of other rows."""
-    lake = policy.parent / "lake"
-    with catalog_of(lake) as catalog:
-        table = catalog.load_table("db.sick")
-        for k in range(FILES):
-            ids = range(1000 * n + k * 100, 1000 * n + k * 100 + 100)
-            table.append(
-                pa.table(
-                    {
-                        "id": pa.array(ids, pa.int64()),
-                        "part": pa.array([i % PARTS for i in ids], pa.int32()),
-                    }
-                )
-            )
+    assert "1 nothing to do" in whole(policy).stdout
 
 
 # What the pass says, for which time, and for how many seconds after that the signal may come.
@@ -151,48 +110,32 @@ def test_a_pass_that_is_asked_to_end_at_any_moment_ends_as_stopped_and_the_next_
 ) -> None:
     seed = random.randrange(1_000_000)
     draw = random.Random(seed)
-    command = [sys.executable, "-m", "icekit", "schedule", "run", str(policy)]
     came: list[tuple[str, int]] = []
     for n, (sign, times, longest) in enumerate(MOMENTS, 1):
         # Spark's JVM is in the group, and is then asked at the same moment.
         whole_group = bool(draw.getrandbits(1))
         add(policy, n)
         before = state_of(policy)
-        run = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            env=environment(policy),
-            start_new_session=True,
-        )
-        assert run.stdout is not None
-        said = []
-        for line in run.stdout:
-            said.append(line)
-            if line.startswith(sign) and sum(one.startswith(sign) for one in said) == times:
-                break
+        run = begun(policy, sign, times)
         wait = draw.uniform(0, longest)
         time.sleep(wait)
         with contextlib.suppress(ProcessLookupError):
-            (os.killpg if whole_group else os.kill)(run.pid, signal.SIGTERM)
-        rest, _ = run.communicate(timeout=180)
-        told = f"{sign} + {wait:.2f} s, {whole_group=}, {seed=}\n{''.join(said)}{rest}"
-        came.append((sign, run.returncode))
+            (os.killpg if whole_group else os.kill)(run.process.pid, signal.SIGTERM)
+        status = run.process.wait(180)
+        run.kill()
+        told = "\n".join([f"{sign} + {wait:.2f} s, {whole_group=}, {seed=}", *run.lines])
+        came.append((sign, status))
         # Stopped; or it was done by then, and Python itself was ending.
-        assert run.returncode in {0, 130, -signal.SIGTERM}, told
+        assert status in {0, 130, -signal.SIGTERM}, told
         for word in ("Traceback", "this is a bug", "crashed"):
             assert word not in told, told
         document = json.loads((policy.parent / "out" / "pass.json").read_text())
-        assert document["interrupted"] is (run.returncode == 130), told
+        assert document["interrupted"] is (status == 130), told
         assert state_of(policy)[1:] == before[1:], told
     assert 130 in {status for _, status in came}, came
 
     before = state_of(policy)
-    last = subprocess.run(
-        command, capture_output=True, text=True, env=environment(policy), check=False
-    )
-    assert last.returncode == 0, last.stdout + last.stderr
+    last = whole(policy)
     # What was stopped in an earlier pass may leave partitions that are well again, and no file more
     # than it left then.
     after = state_of(policy)

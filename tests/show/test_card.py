@@ -78,29 +78,28 @@ def test_sizes_are_counted_in_five_ranges() -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        {},
-        {"min_file_size_ratio": 0.5},
-        {"min_file_size_ratio": 0.2},
-        {"min_file_size_ratio": 0.0},
-        {"max_file_size_ratio": 4.0},
+        Thresholds(),
+        Thresholds(min_file_size_ratio=0.5),
+        Thresholds(min_file_size_ratio=0.2),
+        Thresholds(min_file_size_ratio=0.0),
+        Thresholds(max_file_size_ratio=4.0),
     ],
 )
-def test_the_band_is_that_of_the_limits_in_force(limits: dict[str, float]) -> None:
+def test_the_band_is_that_of_the_limits_in_force(limits: Thresholds) -> None:
     sizes = (MIB, 32 * MIB, 90 * MIB, 200 * MIB, 300 * MIB, 400 * MIB, GIB, 3 * GIB)
     facts = table_facts(groups=(file_group(*sizes),))
-    chosen = Thresholds(**limits)
 
-    classes = size_classes(facts, chosen)
+    classes = size_classes(facts, limits)
     (band,) = (c for c in classes if c.is_left_alone)
 
-    context = Context(facts, chosen)
+    context = Context(facts, limits)
     assert band.file_count == sum(
         context.min_file_size <= s <= context.max_file_size for s in sizes
     )
     assert sum(c.file_count for c in classes) == len(sizes)
     assert sum(c.size_in_bytes for c in classes) == sum(sizes)
-    assert band.label in card(facts, Findings(), chosen).replace("left alone", "")
-    assert band.label in card_html(facts, Findings(), chosen)
+    assert band.label in card(facts, Findings(), limits).replace("left alone", "")
+    assert band.label in card_html(facts, Findings(), limits)
 
 
 def test_a_median_is_between_the_smallest_and_the_largest_of_its_bucket() -> None:

@@ -8,8 +8,8 @@ from icekit.api import Lake
 from icekit.errors import ParameterError
 from icekit.sandbox.stale import stale_clones
 from icekit.tune import planning
-from icekit.tune.answer import Confidence, Measurements
-from icekit.tune.in_force import in_force
+from icekit.tune.answer import Change, Confidence, Measurements
+from icekit.tune.in_force import InForce, in_force
 from icekit.tune.planning import (
     DISTRIBUTED,
     LOCAL,
@@ -37,6 +37,10 @@ def measured(**seconds: float) -> Measurements:
     return figures
 
 
+def moded(mode: InForce = AUTO, enough: int = ENOUGH, **seconds: float) -> tuple[Change, ...]:
+    return planning.planning_mode(FACTS, measured(**seconds), mode, max_result_bytes=enough)
+
+
 def rewritten(before: float, after: float, now: float = 2.0, then: float = 0.5) -> Measurements:
     figures = Measurements(planning._MEASURES)
     figures.add(NOW, {OPENED: before, PLANNING: now, MANIFESTS: 100})
@@ -45,9 +49,7 @@ def rewritten(before: float, after: float, now: float = 2.0, then: float = 0.5) 
 
 
 def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
-    (change,) = planning.planning_mode(
-        FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=ENOUGH
-    )
+    (change,) = moded(now=10.0, local=10.0, distributed=4.0)
 
     assert change.is_change
     assert change.setting == "read.data-planning-mode"
@@ -61,22 +63,14 @@ def test_planning_moves_to_where_it_was_measured_to_be_faster() -> None:
 )
 def test_a_small_gain_moves_nothing(seconds: tuple[float, float, float]) -> None:
     now, local, distributed = seconds
-    times = measured(now=now, local=local, distributed=distributed)
 
-    assert not any(
-        c.is_change for c in planning.planning_mode(FACTS, times, AUTO, max_result_bytes=ENOUGH)
-    )
-    assert not any(
-        c.is_change
-        for c in planning.planning_mode(FACTS, measured(), AUTO, max_result_bytes=ENOUGH)
-    )
+    assert not any(c.is_change for c in moded(now=now, local=local, distributed=distributed))
+    assert not any(c.is_change for c in moded())
 
 
 def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
     mode = in_force(session=("spark.sql.iceberg.data-planning-mode", "local"))
-    changes = planning.planning_mode(
-        FACTS, measured(now=10.0, local=10.0, distributed=4.0), mode, max_result_bytes=ENOUGH
-    )
+    changes = moded(mode, now=10.0, local=10.0, distributed=4.0)
 
     assert [change.sql for change in changes][1:] == [
         "RESET `spark.sql.iceberg.data-planning-mode`"
@@ -84,9 +78,7 @@ def test_a_session_that_overrides_the_table_is_reset_as_well() -> None:
 
 
 def test_a_session_whose_results_may_not_come_back_is_told_what_to_raise() -> None:
-    (change,) = planning.planning_mode(
-        FACTS, measured(now=10.0, local=10.0, distributed=4.0), AUTO, max_result_bytes=1 << 20
-    )
+    (change,) = moded(enough=1 << 20, now=10.0, local=10.0, distributed=4.0)
 
     assert change.setting == "spark.driver.maxResultSize"
     assert change.now == "1 MiB"

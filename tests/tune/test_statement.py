@@ -1,7 +1,6 @@
 """A statement is read as Spark reads it, and changed by small changes to its own text."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -10,7 +9,7 @@ from icekit.errors import ClassicSessionRequired, NotATable, StatementRefused, T
 from icekit.sandbox.clones import clone
 from icekit.sql import Identifier, identifier
 from icekit.tune.statement import Statement, narrowed, parse
-from tests.compact.tables import Table
+from tests.compact.tables import Named, Table
 
 pytestmark = pytest.mark.spark
 
@@ -18,10 +17,10 @@ CLONE: Identifier = ("lake", "made", "clone")
 
 
 @pytest.fixture
-def events(lake: Lake, scratch: str, tmp_path: Path) -> Iterator[Table]:
+def events(named: Named, lake: Lake) -> Iterator[Table]:
     """A target, a table of the same last name elsewhere, and a view of changes."""
     spark = lake.spark
-    table = Table(lake, scratch, "st_events", tmp_path).create().fill(files=1)
+    table = named("st_events").create().fill(files=1)
     spark.sql("CREATE OR REPLACE TEMP VIEW st_changes AS SELECT id, 'new' AS name FROM range(5)")
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.st_other")
     spark.sql(

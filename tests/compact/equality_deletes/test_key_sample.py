@@ -87,9 +87,9 @@ def test_keys_that_are_all_new_are_found_in_no_older_row(
 
 
 def test_nothing_is_looked_up_without_equality_deletes(
-    lake: Lake, scratch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sick: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(lake, scratch, "without", tmp_path).create().fill()
+    table = sick
     asked: list[object] = []
     monkeypatch.setattr(service, "sample_keys", lambda *given: asked.append(given))
 

@@ -149,9 +149,7 @@ def test_an_empty_target_and_a_branch_can_be_reviewed(lake: Lake, scratch: str) 
     assert answer.advised == NARROWER
 
 
-def test_a_statement_that_writes_the_time_is_not_taken_for_proved(
-    lake: Lake, scratch: str, tmp_path: Path
-) -> None:
+def test_a_statement_that_writes_the_time_is_not_taken_for_proved(lake: Lake, scratch: str) -> None:
     target = Target(lake, (scratch, "rv_time")).create()
     sql = target.merge(
         clauses="WHEN MATCHED THEN UPDATE SET v = CAST(current_timestamp() AS string)"
