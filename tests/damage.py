@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,8 @@ Json = dict[str, Any]
 
 
 def on_disk(location: str) -> Path:
-    """The path of a file of the embedded lake."""
-    return Path(location.removeprefix("file://").removeprefix("file:"))
+    """The path of a file of the embedded lake, `..` resolved by name as Hadoop does."""
+    return Path(os.path.normpath(location.removeprefix("file://").removeprefix("file:")))
 
 
 def change_avro(location: str, change: Callable[[list[Json]], None]) -> None:
